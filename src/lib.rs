@@ -163,6 +163,11 @@ pub mod figures {}
 #[doc = include_str!("docs/routes.md")]
 pub mod routes {}
 
+/// What an attacker would try, and the tests that try it.
+#[cfg(doc)]
+#[doc = include_str!("docs/attacks.md")]
+pub mod attacks {}
+
 /// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.
 #[cfg(doc)]

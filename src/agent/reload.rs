@@ -343,4 +343,33 @@ mod tests {
         });
         reloader.reload().expect("it is done");
     }
+
+    #[test]
+    fn a_reload_opens_nothing_that_was_closed() {
+        let closed = TlsConfig {
+            http: true,
+            rpc: true,
+            verify_https_client: true,
+            verify_server_hostname: true,
+            ..TlsConfig::default()
+        };
+        type Open = fn(&mut TlsConfig);
+        let opened: [(&str, Open); 4] = [
+            ("tls.http", |tls| tls.http = false),
+            ("tls.rpc", |tls| tls.rpc = false),
+            ("tls.verify_https_client", |tls| {
+                tls.verify_https_client = false
+            }),
+            ("tls.verify_server_hostname", |tls| {
+                tls.verify_server_hostname = false;
+            }),
+        ];
+        for (name, open) in opened {
+            let mut wanted = closed.clone();
+            open(&mut wanted);
+            let refused = weaker(&closed, &wanted).expect_err(name);
+            assert!(refused.starts_with(&format!("{name} is true")), "{refused}");
+            weaker(&wanted, &closed).expect("closing is taken");
+        }
+    }
 }

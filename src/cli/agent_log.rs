@@ -83,7 +83,7 @@ struct ExportArgs {
     /// The file that the agent logs to (log_file)
     #[arg(long)]
     on_disk: bool,
-    /// The journal of this service of the agent's machine
+    /// The journal of this service of the agent's machine; its name holds nomad or drover
     #[arg(long, value_name = "NAME")]
     service_name: Option<String>,
     /// How far back the journal is read

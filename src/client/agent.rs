@@ -220,10 +220,10 @@ impl Client {
         self.core.allocs.lock().keys().cloned().collect()
     }
 
-    /// Takes over what of another `client` block counts while the client runs: what the node is said
-    /// to be, when finished allocations go, how long tasks may take to end, the options that tasks
-    /// are started with. It waits for whoever changes metadata, so it must not be called where
-    /// others are served.
+    /// Takes over what of another `client` block counts while the client runs: what the node is
+    /// said to be, when finished allocations go, how long tasks may take to end, the options that
+    /// tasks are started with. It waits for whoever changes metadata, so it must not be called
+    /// where others are served.
     pub fn reconfigure(&self, wanted: &ClientConfig) {
         self.core.settings.change(|settings| {
             settings.client.copy_changing(wanted);

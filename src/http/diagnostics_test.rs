@@ -143,6 +143,8 @@ async fn mod_23_the_machine_and_profiles_come_as_nomads_clients_take_them() {
                 .starts_with("Linux")
         );
     }
+    let reply = h.get("/v1/agent/pprof/").await;
+    assert_eq!((reply.status, &*reply.text()), (404, "Invalid method"));
     let reply = h.get("/v1/agent/pprof/goroutine?debug=1").await;
     assert_eq!(reply.header("content-type"), "text/plain; charset=utf-8");
     assert_eq!(reply.header("x-content-type-options"), "nosniff");

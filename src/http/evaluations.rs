@@ -111,7 +111,7 @@ pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
     let id = read.request.segment(2)?;
     let found = read.view.get::<Evals>(id.as_str()).map_err(storage)?;
     let hidden = || ApiError::not_found("eval not found");
-    gate::object(read, found.map(|eval| eval.namespace), hidden)
+    gate::object_there(read, found.map(|eval| eval.namespace), hidden)
 }
 
 /// The row of the evaluation in the path.

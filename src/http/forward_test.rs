@@ -28,8 +28,11 @@ use crate::net::tls::{Loader, Role, Settings as Tls};
 use crate::rpc::RpcError;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::{Dialing, Pool};
+use crate::rpc::duplex::Duplex;
 use crate::rpc::forward::{ForwardRequest, ServerForward};
+use crate::rpc::methods::{Empty, StatusLeader, StatusPing};
 use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
 
 const SECRET: &str = "66666666-2222-4333-8444-555555555555";
 /// Where people ask from, as the server says that they asked.
@@ -278,5 +281,72 @@ async fn auth_02_auth_05_what_a_client_forwards_comes_from_the_client_and_from_n
         panic!("{refused:?}");
     };
     assert_eq!(refused.code, Code::BadRequest);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_02_mod_30_a_node_is_dialled_over_mutual_tls_and_only_its_secret_takes_it_up() {
+    let world = World::start().await;
+    let node = world.node.as_str();
+    let held = ControlRequest {
+        node_id: node.to_owned(),
+    };
+    let denied = |refused: Result<Duplex, RpcError>, what: &str| {
+        let Err(RpcError::Api(refused)) = refused else {
+            panic!("{what}: {refused:?}");
+        };
+        assert_eq!(refused.code, Code::PermissionDenied, "{what}");
+    };
+    // Neither a certificate nor a manager's token is a node's secret, whatever the role.
+    for (name, role, by) in [
+        ("bare", Role::Client, ("", "")),
+        ("manager", Role::Client, (node, world.root.as_str())),
+        ("server", Role::Server, ("", "")),
+    ] {
+        let caller = world.caller(name, role, by);
+        denied(caller.open::<NodeControl>(&held, LONG).await, name);
+    }
+    let client = world.caller("client", Role::Client, (node, SECRET));
+    client.call::<StatusPing>(&Empty {}, LONG).await.unwrap();
+    let leader = client.call::<StatusLeader>(&Empty {}, LONG).await.unwrap();
+    assert!(!leader.leader.is_empty());
+    let mut control = client.open::<NodeControl>(&held, LONG).await.unwrap();
+    let sessions = Arc::clone(&world.server.server.sessions);
+    assert!(sessions.reaches(node));
+    let id = node.to_owned();
+    let dialled = tokio::spawn(async move { sessions.dial(&id).await });
+    let dial: Dial = control.inflow.message().await.unwrap();
+    let taken = SessionRequest {
+        node_id: node.to_owned(),
+        session: dial.session,
+    };
+    // Whoever heard the name cannot take the session up.
+    let thief = world.caller("thief", Role::Client, ("", ""));
+    denied(thief.open::<NodeSession>(&taken, LONG).await, "thief");
+    let mut far = client.open::<NodeSession>(&taken, LONG).await.unwrap();
+    let mut near = dialled.await.unwrap().unwrap();
+    near.outflow.message(&"what is asked").unwrap();
+    let asked: String = far.inflow.message().await.unwrap();
+    assert_eq!(asked, "what is asked");
+    // More than the window, through TLS.
+    let piece = bytes::Bytes::from(vec![7; 256 << 10]);
+    let sent = tokio::spawn(async move {
+        for _ in 0..12 {
+            far.outflow.send(piece.clone()).await.unwrap();
+        }
+        far.outflow.end();
+        far.inflow
+    });
+    let mut came = 0;
+    while let Some(data) = near.inflow.data().await.unwrap() {
+        came += data.len();
+    }
+    assert_eq!(came, 12 * (256 << 10));
+    drop(sent.await.unwrap());
+    let again = client.open::<NodeSession>(&taken, LONG).await;
+    let Err(RpcError::Api(again)) = again else {
+        panic!("{again:?}");
+    };
+    assert_eq!(again.code, Code::NotFound, "a name is good once");
     world.stop().await;
 }

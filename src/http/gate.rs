@@ -115,6 +115,24 @@ pub(super) fn in_namespace(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
     }
 }
 
+/// The same where what is not there is refused here too, in the same words and as soon: whoever may
+/// wait for the one and not for the other learns which it is.
+///
+/// # Errors
+/// 403; `hidden` for an object that may not be seen, and for none.
+pub(super) fn object_there(
+    read: &Read<'_>,
+    namespace: Option<String>,
+    hidden: impl Fn() -> ApiError,
+) -> Result<(), ApiError> {
+    let is_none = namespace.is_none();
+    object(read, namespace, &hidden)?;
+    match is_none {
+        true => Err(hidden()),
+        false => Ok(()),
+    }
+}
+
 impl Access {
     /// What it comes to under these settings.
     pub(super) fn under(self, settings: &Settings) -> Self {

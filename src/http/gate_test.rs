@@ -448,6 +448,9 @@ async fn who_may_not_see_it_does_not_wait_for_it() {
         "/v1/jobs?namespace=blue&index=999999&wait=60s".to_owned(),
         "/v1/job/job-blue?namespace=blue&index=999999&wait=60s".to_owned(),
         format!("/v1/evaluation/{eval}?index=999999&wait=60s"),
+        // Nor for what is not there, which would tell that it is not.
+        "/v1/evaluation/00000000-0000-0000-0000-000000000000?index=999999&wait=60s".to_owned(),
+        "/v1/deployment/00000000-0000-0000-0000-000000000000?index=999999&wait=60s".to_owned(),
         "/v1/nodes?index=999999&wait=60s".to_owned(),
     ] {
         let asked = server.seen("red", &target);

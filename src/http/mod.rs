@@ -75,6 +75,8 @@ mod volumes;
 mod volumes_test;
 
 #[cfg(test)]
+mod attacks_test;
+#[cfg(test)]
 mod bounds_test;
 #[cfg(test)]
 mod contract_test;

@@ -87,6 +87,13 @@ async fn the_audit_trail_tells_what_concerns_its_reader_and_no_more() {
     let both = &both.json()[0];
     assert_eq!(both["Changes"].as_array().map(Vec::len), Some(1), "{both}");
     assert!(both.get("MoreChanges").is_none() && both.get("Payload").is_none());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_finds_by_asking_what_he_may_not_see_in_the_audit_trail() {
+    let server = two_namespaces().await;
+    let target = "/v1/audit?per_page=1000";
     // Who may do nothing here finds nothing, by whatever he asks.
     let nothing = server.seen("nothing", target).await;
     assert_eq!((nothing.status, nothing.text().as_str()), (200, "[]"));

@@ -145,6 +145,10 @@ async fn a_rebuild_is_cancelled_and_goes_on_and_there_is_one_at_a_time() {
     assert_eq!(h.put(REBUILD, &json!({})).await.status, 200);
     let done = ended(&h).await;
     assert_eq!(done["Stage"], "done", "{done}");
+    // There is nothing to be cancelled, by whichever name.
+    let idle = h.ask("DELETE", "/v1/operator/projections/verify", "").await;
+    assert_eq!(idle.status, 200, "{}", idle.text());
+    assert_eq!(idle.json()["Stage"], "done");
     for bad in [
         json!({"Memory": 0}),
         json!({"Memory": 5000}),

@@ -186,7 +186,7 @@ pub async fn accept<H: Host>(
                     let (host, door, stop) = (Arc::clone(&host), Arc::clone(&door), stop.clone());
                     open.spawn(visited(caller, peer, visit, host, door, stop));
                 }
-                None => turn_away::<H>(caller, &peer, &door.0, &mut refusals),
+                None => turn_away::<H>(caller, &peer, &door, &mut refusals),
             },
             Err(error) => {
                 if fault.is_due() {
@@ -205,11 +205,25 @@ pub async fn accept<H: Host>(
 struct Told {
     mixed: Mutex<Seldom>,
     failed: Mutex<Seldom>,
+    full: Mutex<Seldom>,
 }
 
 /// Tells one of too many why; where there are far too many, the connection just ends.
-fn turn_away<H: Host>(caller: Caller, peer: &Peer, door: &Door, refusals: &mut Refusals) {
-    tracing::debug!(%peer, "{}: too many connections", H::NAME);
+fn turn_away<H: Host>(
+    caller: Caller,
+    peer: &Peer,
+    (door, told): &(Door, Told),
+    refusals: &mut Refusals,
+) {
+    metrics::counter!("drover.connections.refused_total", "port" => H::NAME).increment(1);
+    if told.full.lock().is_due() {
+        tracing::warn!(
+            %peer,
+            "{0}: too many connections of one address, or of all: see limits {{ \
+             {0}_max_conns_per_client }}",
+            H::NAME
+        );
+    }
     // Within TLS nothing can be said without a handshake.
     let clear = door.tls.wanted(door.port).tls.is_none();
     if !H::TOO_MANY.is_empty() && clear && refusals.word() {

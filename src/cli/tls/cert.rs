@@ -54,7 +54,12 @@ pub(in crate::cli) struct Create {
     #[arg(long, default_value = "nomad")]
     domain: String,
     /// The region of the agents
-    #[arg(long, visible_alias = "region", default_value = "global")]
+    #[arg(
+        long,
+        visible_alias = "region",
+        env = "NOMAD_REGION",
+        default_value = "global"
+    )]
     cluster_region: String,
 }
 

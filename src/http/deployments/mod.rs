@@ -45,7 +45,7 @@ pub(in crate::http) fn allocations_readable(read: &Read<'_>) -> Result<(), ApiEr
 fn named_readable(read: &Read<'_>, id: &str) -> Result<(), ApiError> {
     let found = read.view.get::<Deployments>(id).map_err(storage)?;
     let hidden = || ApiError::not_found("deployment not found");
-    gate::object(read, found.map(|row| row.namespace), hidden)
+    gate::object_there(read, found.map(|row| row.namespace), hidden)
 }
 
 /// `GET /v1/deployment/:id`.

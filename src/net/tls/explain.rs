@@ -4,6 +4,8 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
+use super::verify::NotFor;
+
 /// The kinds of faults that somebody can do something about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -124,7 +126,13 @@ fn of_certificate(error: &CertificateError) -> (Fault, String) {
             (Fault::Name, text)
         }
         // Ours: it says whom the certificate is for.
-        E::Other(why) => (Fault::Name, why.to_string()),
+        E::Other(why) if why.0.is::<NotFor>() => (Fault::Name, why.to_string()),
+        E::Other(why) if why.to_string().contains("CaUsedAsEndEntity") => (
+            Fault::Other,
+            "its certificate is an authority's own (CA:TRUE): it needs one that an authority signs"
+                .to_owned(),
+        ),
+        E::Other(why) => (Fault::Other, format!("its certificate is no good ({why})")),
         _ => (
             Fault::Other,
             format!("its certificate is no good ({error})"),
@@ -179,6 +187,12 @@ mod tests {
             of(Error::InvalidCertificate(CertificateError::Expired)),
             Fault::Time
         );
+        // What rustls has no word for is no fault of the name.
+        let own = rustls::OtherError(std::sync::Arc::new(io::Error::other("CaUsedAsEndEntity")));
+        let own = Error::InvalidCertificate(CertificateError::Other(own));
+        let (fault, text) = explain(&io::Error::other(own));
+        assert_eq!(fault, Fault::Other, "{text}");
+        assert!(text.contains("an authority's own (CA:TRUE)"), "{text}");
         assert_eq!(
             of(Error::AlertReceived(AlertDescription::CertificateRequired)),
             Fault::WantsCertificate

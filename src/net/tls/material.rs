@@ -110,9 +110,14 @@ pub(super) fn read(
     let chain = certificates(&cert.read()?).map_err(|why| cert.bad(&why))?;
     let first = chain.first().and_then(|der| Certificate::read(der));
     let first = first.ok_or_else(|| cert.bad("holds no certificate"))?;
-    in_time(&cert, &first, now)?;
+    // Whoever is shown a chain takes none of it once a part is over.
+    let mut ends = first.until;
+    for part in chain.iter().filter_map(|der| Certificate::read(der)) {
+        in_time(&cert, &part, now)?;
+        ends = ends.min(part.until);
+    }
     let own = own(&cert, &key, chain, provider)?;
-    let mut until = vec![("cert_file", cert_file.to_owned(), first.until)];
+    let mut until = vec![("cert_file", cert_file.to_owned(), ends)];
     let mut roots = RootCertStore::empty();
     match settings.ca_file.as_deref() {
         Some(path) => until.extend(authorities(path, &mut roots, now)?),

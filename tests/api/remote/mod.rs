@@ -111,7 +111,7 @@ pub(crate) fn running(http: &mut Http, job: &str) -> String {
 }
 
 /// Waits until the client of an allocation is reached.
-fn reached(http: &mut Http, alloc: &str) {
+pub(crate) fn reached(http: &mut Http, alloc: &str) {
     let path = format!("/v1/client/fs/ls/{alloc}?path=/");
     wait_for("the client", LONG, || -> Result<()> {
         let answer = http.get(&path)?;
@@ -122,7 +122,7 @@ fn reached(http: &mut Http, alloc: &str) {
 }
 
 /// The text of an answer that is expected to be a good one.
-fn text(http: &mut Http, path: &str) -> String {
+pub(crate) fn text(http: &mut Http, path: &str) -> String {
     let answer = http.get(path).expect("an answer");
     assert_eq!(answer.status, 200, "{path}: {}", answer.text());
     answer.text()

@@ -5,6 +5,7 @@ use drover_testkit::certs::Pair;
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 
 use super::{DROVER, Trust, logged};
+use crate::remote::{reached, shell, text};
 use crate::support::{job, register, server_with};
 
 const RPC: &str = "rpc = true\n  verify_server_hostname = true";
@@ -70,6 +71,39 @@ fn mod_30_a_remote_client_registers_and_runs_a_job_over_mutual_tls() {
         Ok(())
     })
     .expect("it is run there");
+}
+
+/// A client is asked over the connections that it made itself, which are encrypted as all others.
+#[test]
+fn mod_23_mod_30_a_remote_client_is_asked_over_mutual_tls() {
+    let trust = Trust::new();
+    let running = server(&trust, RPC);
+    let remote = client(
+        &trust,
+        "remote",
+        &running.agent,
+        &block(&trust, &trust.client),
+    );
+    let remote = remote.spawn().expect("starts");
+    wait_ready(&running.agent, &["remote"]);
+    let mut http = running.http().timeout(LONG);
+    register(&mut http, &shell("web", "echo begun; exec sleep 600"));
+    let alloc = crate::remote::running(&mut http, "web");
+    reached(&mut http, &alloc);
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    for agent in [&running.agent, &remote] {
+        let mut asked = agent.http().timeout(LONG);
+        assert_eq!(text(&mut asked, &logs), "begun");
+        let ran = std::process::Command::new(DROVER)
+            .args(["alloc", "exec", "-t=false", "-task", "t", alloc.as_str()])
+            .args(["/bin/sh", "-c", "echo out; exit 7"])
+            .env("NOMAD_ADDR", format!("http://{}", agent.addr()))
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(7), "{said}");
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "out\n");
+    }
 }
 
 #[test]

@@ -130,7 +130,7 @@ pub(crate) fn list(root: &Path) -> Result<()> {
 }
 
 /// Every test function of the tree, with its file.
-fn tests(root: &Path) -> Result<BTreeMap<String, String>> {
+pub(crate) fn tests(root: &Path) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for file in tree::read(root)?.into_iter().filter(tree::File::is_rust) {
         let blanked = lexer::blank(&file.text);

@@ -3,6 +3,7 @@
 //! `verify` is what has to pass before a change lands, and it never writes; `fix` does the writing.
 //! Everything works without a network.
 
+mod attacks;
 mod behaviours;
 mod changelog;
 mod deny;
@@ -13,6 +14,7 @@ mod mutants;
 mod ratchet;
 #[cfg(test)]
 mod rocksdb_test;
+mod routes;
 mod run;
 mod settings;
 mod tidy;
@@ -45,14 +47,21 @@ enum Task {
     Tidy,
     /// Print which folders of `src` know which others.
     Graph,
-    /// Print every route and method between agents, and what each asks of its caller.
-    Routes,
+    /// Print every route and method between agents: what it asks of its caller, a test that asks
+    /// it, and where it is documented.
+    Routes {
+        /// Check that those without a test are the ones that are known.
+        #[arg(long)]
+        check: bool,
+    },
     /// Check that every listed behaviour has its test, and count them.
     Behaviours {
         /// Print the tests that name behaviours instead.
         #[arg(long)]
         tests: bool,
     },
+    /// Check that every listed attack has the tests that try it.
+    Attacks,
     /// Check that what users see is told in the changelog.
     Changelog,
     /// Check licences, sources and duplicates of the dependencies.
@@ -120,15 +129,11 @@ fn run() -> Result<()> {
             print!("{}", graph::told(&graph::read(&tree::read(&root)?)));
             Ok(())
         }
-        Task::Routes => {
-            print!(
-                "{}",
-                std::fs::read_to_string(root.join("src/docs/routes.md"))?
-            );
-            Ok(())
-        }
+        Task::Routes { check: false } => routes::print(&root),
+        Task::Routes { check: true } => run::report("routes", routes::check(&root)?),
         Task::Behaviours { tests: true } => behaviours::list(&root),
         Task::Behaviours { tests: false } => run::report("behaviours", behaviours::check(&root)?),
+        Task::Attacks => run::report("attacks", attacks::check(&root)?),
         Task::Changelog => run::report("changelog", changelog::check(&root)?),
         Task::Deny => run::report("deny", deny::check(&root)?),
         Task::Mutants {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{behaviours, changelog, deny, ratchet, tidy};
+use crate::{attacks, behaviours, changelog, deny, ratchet, routes, tidy};
 
 /// Prints what a check found; fails when there are problems.
 pub(crate) fn report(name: &str, (problems, notes): (Vec<String>, Vec<String>)) -> Result<()> {
@@ -54,6 +54,14 @@ pub(crate) fn verify(root: &Path, fast: bool) -> Result<()> {
     check(
         "behaviours",
         behaviours::check(root).and_then(|found| report("behaviours", found)),
+    );
+    check(
+        "attacks",
+        attacks::check(root).and_then(|found| report("attacks", found)),
+    );
+    check(
+        "routes",
+        routes::check(root).and_then(|found| report("routes", found)),
     );
     check(
         "changelog",
