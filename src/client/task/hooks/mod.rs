@@ -23,6 +23,7 @@
 pub mod chain;
 pub mod list;
 mod prepare;
+mod stats;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use crate::client::env::{TaskEnv, TaskEnvInput};
 use crate::client::resources::Resources;
 
 pub use prepare::VALIDATE;
+pub use stats::Usage;
 
 /// Takes events of the task.
 pub type Emit = Arc<dyn Fn(TaskEvent) + Send + Sync>;
