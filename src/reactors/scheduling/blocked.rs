@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
 
+use super::volume_cache::VolumeChange;
+use crate::scheduler::feasible::{WaitsFor, waits_for};
+
 type JobKey = (String, String);
 
 /// What the tracker holds, in numbers.
@@ -32,7 +35,16 @@ pub struct Blocked {
     /// The index of the last change of each class.
     changed: BTreeMap<String, u64>,
     last_change: u64,
+    /// The jobs that wait for a volume; some may wait no longer.
+    for_volumes: BTreeMap<VolumeChange, BTreeSet<JobKey>>,
+    /// The index of the last change of each volume.
+    changed_volumes: BTreeMap<VolumeChange, u64>,
+    /// Of volumes that changed before this, it is not known any more.
+    forgotten_volumes: u64,
 }
+
+/// Of how many volumes it is known when they changed last.
+const VOLUMES: usize = 100_000;
 
 fn job_of(eval: &Evaluation) -> JobKey {
     (eval.namespace.clone(), eval.job_id.clone())
@@ -74,6 +86,10 @@ impl Blocked {
             }
             Some(known) if known.id == eval.id && known.modify_index > eval.modify_index => {}
             _ => {
+                for change in waited_for(&eval) {
+                    let waiting = self.for_volumes.entry(change).or_default();
+                    waiting.insert(job.clone());
+                }
                 let replaced = self.jobs.insert(job, eval.clone());
                 self.duplicates.extend(replaced.filter(|r| r.id != eval.id));
             }
@@ -82,6 +98,17 @@ impl Blocked {
     }
 
     fn missed(&self, eval: &Evaluation) -> bool {
+        let waited = waited_for(eval);
+        let after = |index: &u64| *index > eval.snapshot_index;
+        let volumes = || {
+            let known = waited
+                .iter()
+                .filter_map(|one| self.changed_volumes.get(one));
+            known.chain(Some(&self.forgotten_volumes)).any(after)
+        };
+        if !waited.is_empty() && volumes() {
+            return true;
+        }
         if eval.escaped_computed_class {
             return self.last_change > eval.snapshot_index;
         }
@@ -117,6 +144,28 @@ impl Blocked {
             }
             !goes
         });
+        freed
+    }
+
+    /// More of a volume can be had: answers what may go on.
+    pub fn unblock_volume(&mut self, change: &VolumeChange, index: u64) -> Vec<Evaluation> {
+        if !self.enabled {
+            return Vec::new();
+        }
+        if self.changed_volumes.len() >= VOLUMES {
+            let last = self.changed_volumes.values().max().copied();
+            self.forgotten_volumes = last.unwrap_or_default();
+            self.changed_volumes.clear();
+        }
+        self.changed_volumes.insert(change.clone(), index);
+        let waiting = self.for_volumes.remove(change).unwrap_or_default();
+        let mut freed = Vec::new();
+        for job in waiting {
+            let waits = |eval: &Evaluation| waited_for(eval).contains(change);
+            if self.jobs.get(&job).is_some_and(waits) {
+                freed.extend(self.jobs.remove(&job));
+            }
+        }
         freed
     }
 
@@ -189,6 +238,20 @@ impl Blocked {
             escaped: all().filter(|eval| eval.escaped_computed_class).count(),
         }
     }
+}
+
+/// The changes of volumes after which an evaluation is to be tried again.
+fn waited_for(eval: &Evaluation) -> BTreeSet<VolumeChange> {
+    let metrics = eval.failed_tg_allocs.values();
+    let reasons = metrics.flat_map(|metric| metric.constraint_filtered.keys());
+    let change = |waits| match waits {
+        WaitsFor::Volume(id) => VolumeChange::Volume((eval.namespace.clone(), id)),
+        WaitsFor::Plugin(id) => VolumeChange::Plugin(id),
+        WaitsFor::Topology => VolumeChange::Reach,
+        WaitsFor::Host => VolumeChange::Host,
+    };
+    let waits = reasons.filter_map(|reason| waits_for(reason));
+    waits.map(change).collect()
 }
 
 /// A class nobody has looked at may be the right one.
@@ -294,6 +357,38 @@ mod tests {
         assert_eq!(ids(&tracker.take_duplicates()), ["a", "c"]);
         tracker.untrack("", "job");
         assert_eq!(tracker.stats().total, 0);
+    }
+
+    #[test]
+    fn csi_43_what_waits_for_a_volume_goes_on_when_more_of_it_can_be_had_and_nothing_else() {
+        let mut tracker = tracker();
+        let waits = |id: &str, job: &str, reason: &str, snapshot| {
+            let mut eval = blocked(id, job, &[("big", false)], snapshot);
+            eval.namespace = "default".to_owned();
+            let mut metric = drover_events::model::AllocMetric::default();
+            metric.constraint_filtered.insert(reason, 1);
+            eval.failed_tg_allocs.insert("g", metric);
+            eval
+        };
+        let taken = "CSI volume data has exhausted its available writer claims";
+        let of = |id: &str| VolumeChange::Volume(("default".to_owned(), id.to_owned()));
+        tracker.block(waits("a", "1", taken, 5));
+        tracker.block(waits("b", "2", "missing CSI Volume other", 5));
+        tracker.block(waits("c", "3", "CSI plugin p is missing from client n", 5));
+        tracker.block(waits("d", "4", "missing compatible host volumes", 5));
+        assert_eq!(ids(&tracker.unblock_volume(&of("data"), 6)), ["a"]);
+        assert!(tracker.unblock_volume(&of("data"), 7).is_empty(), "once");
+        let plugin = VolumeChange::Plugin("p".to_owned());
+        assert_eq!(ids(&tracker.unblock_volume(&plugin, 8)), ["c"]);
+        assert_eq!(ids(&tracker.unblock_volume(&VolumeChange::Host, 9)), ["d"]);
+        assert_eq!(tracker.stats().total, 1);
+        // What happened between the decision and its arrival is not missed.
+        assert!(tracker.block(waits("e", "5", taken, 6)).is_some());
+        assert!(tracker.block(waits("f", "6", taken, 7)).is_none());
+        // Another reason since: it waits for that one.
+        tracker.block(waits("f", "6", "missing CSI Volume third", 7));
+        assert!(tracker.unblock_volume(&of("data"), 10).is_empty());
+        assert_eq!(ids(&tracker.unblock_volume(&of("third"), 11)), ["f"]);
     }
 
     #[test]

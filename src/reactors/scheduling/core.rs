@@ -112,6 +112,11 @@ impl Core {
             reload |= self.follow_evals(view, &changes, now)?;
         }
         self.unblock(freed, now);
+        for (change, index) in self.cache.take_changed_volumes() {
+            for eval in self.blocked.unblock_volume(&change, index) {
+                self.broker.enqueue(eval, now);
+            }
+        }
         self.followed = view.index();
         self.cache.followed(view.index());
         if reload {
