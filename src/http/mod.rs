@@ -51,6 +51,8 @@ mod pieces;
 mod pretty;
 mod projections;
 mod provision;
+#[cfg(test)]
+mod provision_test;
 mod query;
 mod ready;
 mod rendered;

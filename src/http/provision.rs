@@ -11,8 +11,9 @@ use super::gate::{Late, Write, in_namespace};
 use super::request::Request;
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::error::ApiError;
+use crate::net::going_on;
 use crate::rpc::csi::Secrets;
-use crate::volumes::{Page, StepError};
+use crate::volumes::{Page, StepError, Volumes};
 
 /// Changing volumes.
 pub(super) const WRITE: &[Ns] = &[Ns::CsiWriteVolume];
@@ -66,6 +67,13 @@ pub(super) fn refused(error: StepError) -> ApiError {
     }
 }
 
+/// Works on volumes aside of what serves, to the end, whoever waits for it.
+async fn done<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StepError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    going_on(work).await?.map_err(refused)
+}
+
 /// Whether somebody may do this in the namespace of the request, and see plugins (CSI-17).
 fn may(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
     in_namespace(acl, namespace, any_of) && acl.plugin_read()
@@ -74,6 +82,10 @@ fn may(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
 fn admitted(late: Late, any_of: &[Ns]) -> Result<Write, ApiError> {
     let allowed = may(late.acl(), late.request.namespace(), any_of);
     late.when(allowed)
+}
+
+fn at_work(write: &Write) -> &Volumes {
+    &write.api.server.volumes
 }
 
 /// The secrets in the head of a request.
@@ -125,13 +137,8 @@ pub(super) async fn create(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
-    let made = write
-        .api
-        .server
-        .volumes
-        .create(volumes, &write.origin())
-        .await;
-    let (volumes, index) = made.map_err(refused)?;
+    let made = async move { at_work(&write).create(volumes, &write.origin()).await };
+    let (volumes, index) = done(made).await?;
     let answer = CreateResponse {
         volumes: volumes.into(),
         warnings: String::new(),
@@ -147,13 +154,8 @@ pub(super) async fn delete(late: Late) -> Result<Answer, ApiError> {
         write.request.segment(3)?,
     );
     let secrets = secrets(&write.request)?;
-    let deleted = write
-        .api
-        .server
-        .volumes
-        .delete(&key, secrets, &write.origin())
-        .await;
-    Ok(Answer::nothing().written(deleted.map_err(refused)?))
+    let deleted = async move { at_work(&write).delete(&key, secrets, &write.origin()).await };
+    Ok(Answer::nothing().written(done(deleted).await?))
 }
 
 /// `DELETE /v1/volume/csi/:id/detach`.
@@ -167,21 +169,16 @@ pub(super) async fn detach(late: Late) -> Result<Answer, ApiError> {
         write.request.namespace().to_owned(),
         write.request.segment(3)?,
     );
-    let detached = write
-        .api
-        .server
-        .volumes
-        .detach(&key, &node, &write.origin())
-        .await;
-    Ok(Answer::nothing().written(detached.map_err(refused)?))
+    let detached = async move { at_work(&write).detach(&key, &node, &write.origin()).await };
+    Ok(Answer::nothing().written(done(detached).await?))
 }
 
 /// `GET /v1/volumes/external`.
 pub(super) async fn external(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, LIST)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
-    let listed = write.api.server.volumes.external(&plugin, page).await;
-    let (volumes, next_token) = listed.map_err(refused)?;
+    let listed = async move { at_work(&write).external(&plugin, page).await };
+    let (volumes, next_token) = done(listed).await?;
     Answer::json(&ExternalResponse {
         volumes,
         next_token,
@@ -193,13 +190,8 @@ pub(super) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, LIST)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let secrets = secrets(&write.request)?;
-    let listed = write
-        .api
-        .server
-        .volumes
-        .snapshots(&plugin, page, secrets)
-        .await;
-    let (snapshots, next_token) = listed.map_err(refused)?;
+    let listed = async move { at_work(&write).snapshots(&plugin, page, secrets).await };
+    let (snapshots, next_token) = done(listed).await?;
     let without = |mut snapshot: CsiSnapshot| {
         snapshot.secrets = Map::nil();
         snapshot
@@ -215,15 +207,12 @@ pub(super) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
 pub(super) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
     let asked: SnapshotsRequest = late.json().await?;
     let write = admitted(late, WRITE)?;
-    let namespace = write.request.namespace();
     let asked = asked.snapshots.into_vec();
-    let made = write
-        .api
-        .server
-        .volumes
-        .create_snapshots(namespace, asked)
-        .await;
-    let snapshots = made.map_err(refused)?.into();
+    let made = async move {
+        let namespace = write.request.namespace();
+        at_work(&write).create_snapshots(namespace, asked).await
+    };
+    let snapshots = done(made).await?.into();
     Answer::json(&SnapshotsCreated { snapshots })
 }
 
@@ -236,12 +225,7 @@ pub(super) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
         return Err(ApiError::bad_request("missing snapshot ID"));
     }
     let secrets = secrets(&write.request)?;
-    let deleted = write
-        .api
-        .server
-        .volumes
-        .delete_snapshot(&plugin, &id, secrets)
-        .await;
-    deleted.map_err(refused)?;
+    let deleted = async move { at_work(&write).delete_snapshot(&plugin, &id, secrets).await };
+    done(deleted).await?;
     Ok(Answer::nothing())
 }

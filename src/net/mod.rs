@@ -31,7 +31,9 @@ pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
 pub use peer::Peer;
-pub use reading::{admitting, aside, deciding, deciding_long, glance, glancing, in_turn, reading};
+pub use reading::{
+    admitting, aside, deciding, deciding_long, glance, glancing, going_on, in_turn, reading,
+};
 pub use stream::{Begun, Stream};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 
