@@ -130,6 +130,17 @@ impl Identity {
         }
     }
 
+    /// What the caller is known by where his requests are limited; none where he is nobody but his
+    /// address. An address proves nothing, and a certificate is the same wherever it comes from.
+    #[must_use]
+    pub fn known_as(&self) -> Option<String> {
+        match (self.actor.kind, &self.certificate) {
+            (ActorKind::Anonymous, None) => None,
+            (ActorKind::Anonymous, Some(shown)) => Some(format!("cert:{}", shown.common_name)),
+            _ => Some(self.label()),
+        }
+    }
+
     /// Whether the caller may do everything: ACLs are off, or the token is a management token.
     #[must_use]
     pub fn is_management(&self) -> bool {

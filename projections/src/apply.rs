@@ -13,6 +13,7 @@ mod csi_volume;
 mod deployment;
 mod effects;
 pub mod eval;
+mod host_volume;
 mod job;
 mod keyring;
 mod later;
@@ -35,6 +36,7 @@ use crate::txn::{Ctx, Txn};
 
 pub use acl::EXPIRED_PAGE;
 pub use eval::DELETE_SCAN_LIMIT;
+pub use host_volume::{in_use as host_volume_in_use, unchanged as host_volume_unchanged};
 pub use later::LATER;
 pub use variable::{check_quota, size as variable_size};
 
@@ -106,8 +108,8 @@ pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Re
         Event::CsiVolumeClaimed(ev) => csi_volume::claimed(txn, ctx, ev),
         Event::CsiVolumeClaimsApplied(ev) => csi_volume::claims_applied(txn, ctx, ev),
         Event::CsiPluginDeleted(ev) => csi_plugin::deleted(txn, ctx, ev),
-        Event::HostVolumeRegistered(_) => later::refuse(event.kind()),
-        Event::HostVolumeDeleted(_) => later::refuse(event.kind()),
-        Event::HostVolumeClaimReleased(_) => later::refuse(event.kind()),
+        Event::HostVolumeRegistered(ev) => host_volume::registered(txn, ctx, ev),
+        Event::HostVolumeDeleted(ev) => host_volume::deleted(txn, ctx, ev),
+        Event::HostVolumeClaimReleased(ev) => host_volume::claim_released(txn, ctx, ev),
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod acl;
 pub mod csi;
+pub mod host;
 
 use std::sync::Arc;
 

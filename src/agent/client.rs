@@ -124,6 +124,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
     let host_env = inherited(environment(), &client.options);
     Ok(Settings {
         client,
+        plugins: config.plugins.clone(),
         region: config.region.clone(),
         datacenter: config.datacenter.clone(),
         name: config.node_name(),
@@ -183,6 +184,7 @@ mod tests {
         let mut config = Config::dev();
         let plugin = crate::config::PluginConfig {
             enabled: Some(false),
+            ..crate::config::PluginConfig::default()
         };
         config.plugins.insert("raw_exec".to_owned(), plugin);
         let settings = settings(&config, dir.path()).expect("settings");

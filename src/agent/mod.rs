@@ -13,6 +13,7 @@ mod expiry;
 mod logging;
 mod reload;
 mod roles;
+mod settings;
 mod signals;
 mod tls;
 
@@ -25,7 +26,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::config::Config;
-use crate::server::Around as _;
 pub use reload::Again;
 use reload::Reloader;
 use roles::Roles;
@@ -128,7 +128,7 @@ async fn reload_when_told(hangup: Arc<Notify>, reloader: Arc<Reloader>) {
     loop {
         hangup.notified().await;
         let reloader = Arc::clone(&reloader);
-        let _ = tokio::task::spawn_blocking(move || reloader.reload()).await;
+        let _ = tokio::task::spawn_blocking(move || reloader.reload_in_turn()).await;
     }
 }
 

@@ -6,13 +6,19 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use super::settings::{live, rates, ttls};
 use super::{Failure, expiry, logging, tls};
+use crate::client::agent::Client;
 use crate::config::{Config, Shared, TlsConfig};
+use crate::gate::Gate;
+use crate::http;
 use crate::net::tls::{Expiry, Loader};
-use crate::net::{Patience, Visitors};
+use crate::net::{Patience, Rates, Visitors};
 use crate::server::Around;
+use crate::telemetry::Telemetry;
 
 /// Reads the configuration as it was read at the start: files, environment, flags.
 pub type Again = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
@@ -20,11 +26,59 @@ pub type Again = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 /// A port whose limits may change.
 pub(super) type Limited = (Arc<Visitors>, Patience);
 
-/// The limits of both ports.
+/// The parts of a running agent that take another configuration.
 #[derive(Default)]
-pub(super) struct Ports {
+pub(super) struct Parts {
     pub(super) http: Option<Limited>,
     pub(super) rpc: Option<Limited>,
+    /// How many requests of the API are taken.
+    asked: Option<Arc<Rates>>,
+    /// How many calls are taken.
+    pub(super) called: Option<Arc<Rates>>,
+    live: Option<Arc<ArcSwap<http::Live>>>,
+    pub(super) gate: Option<Arc<Gate>>,
+    pub(super) telemetry: Option<Telemetry>,
+    pub(super) client: Option<Arc<Client>>,
+}
+
+impl Parts {
+    /// The API has these settings.
+    pub(super) fn web(&mut self, settings: &http::Settings) {
+        self.live = Some(Arc::clone(&settings.live));
+        self.asked = Some(Arc::clone(&settings.rates));
+    }
+
+    /// Has all of them take what was checked; nothing of it fails.
+    fn take(&self, config: &Config, live: http::Live) {
+        let limits = &config.limits;
+        if let Some((visitors, patience)) = &self.http {
+            visitors.limit(limits.http_max_conns_per_client);
+            patience.set(limits.https_handshake_timeout);
+        }
+        if let Some((visitors, patience)) = &self.rpc {
+            visitors.limit(limits.rpc_max_conns_per_client);
+            patience.set(limits.rpc_handshake_timeout);
+        }
+        let (asked, called) = rates(limits);
+        for (rates, allowed) in [(&self.asked, asked), (&self.called, called)] {
+            if let Some(rates) = rates {
+                rates.limit(allowed);
+            }
+        }
+        if let Some(now) = &self.live {
+            now.store(Arc::new(live));
+        }
+        if let Some(gate) = &self.gate {
+            gate.keep(ttls(&config.acl));
+        }
+        let telemetry = &config.telemetry;
+        if let Some(recorder) = &self.telemetry {
+            recorder.filter(&telemetry.prefix_filter, telemetry.filter_default);
+        }
+        if let Some(client) = &self.client {
+            client.reconfigure(&config.client);
+        }
+    }
 }
 
 /// What a running agent is configured with, and how that changes.
@@ -33,7 +87,7 @@ pub(super) struct Reloader {
     config: Shared,
     tls: Arc<Loader>,
     level: Option<logging::Level>,
-    ports: Mutex<Ports>,
+    parts: Mutex<Parts>,
     /// One at a time.
     turn: Mutex<()>,
 }
@@ -52,7 +106,7 @@ impl Reloader {
             config: Shared::new(config.clone()),
             tls,
             level,
-            ports: Mutex::default(),
+            parts: Mutex::default(),
             turn: Mutex::default(),
         }))
     }
@@ -62,9 +116,9 @@ impl Reloader {
         &self.tls
     }
 
-    /// Says which limits are in force where.
-    pub(super) fn limits(&self, set: impl FnOnce(&mut Ports)) {
-        set(&mut self.ports.lock());
+    /// Says which parts there are.
+    pub(super) fn parts(&self, set: impl FnOnce(&mut Parts)) {
+        set(&mut self.parts.lock());
     }
 
     fn try_reload(&self) -> Result<Vec<&'static str>, String> {
@@ -74,7 +128,8 @@ impl Reloader {
         let serves_otherwise = now.tls.http != wanted.tls.http;
         // Who this agent is, its region and its roles, stays as it is until a restart.
         let mut running = (*now).clone();
-        running.tls.clone_from(&wanted.tls);
+        copy_changing(&mut running, &wanted);
+        let live = live(&running)?;
         self.tls
             .reload(&tls::settings(&running))
             .map_err(|error| error.to_string())?;
@@ -82,22 +137,8 @@ impl Reloader {
         if let Some(level) = &self.level {
             level.set(&wanted.log.level)?;
         }
-        let limits = &wanted.limits;
-        let ports = self.ports.lock();
-        if let Some((visitors, patience)) = &ports.http {
-            visitors.limit(limits.http_max_conns_per_client);
-            patience.set(limits.https_handshake_timeout);
-        }
-        if let Some((visitors, patience)) = &ports.rpc {
-            visitors.limit(limits.rpc_max_conns_per_client);
-            patience.set(limits.rpc_handshake_timeout);
-        }
-        drop(ports);
-        let now = self.config.update(|config| {
-            config.tls.clone_from(&wanted.tls);
-            config.log.level.clone_from(&wanted.log.level);
-            config.limits.clone_from(&wanted.limits);
-        });
+        self.parts.lock().take(&running, live);
+        let now = self.config.update(|config| copy_changing(config, &wanted));
         expiry::tell(&self.tls);
         let mut rest = now.differences(&wanted);
         if serves_otherwise {
@@ -106,6 +147,18 @@ impl Reloader {
         }
         Ok(rest)
     }
+}
+
+/// Takes over what counts without a restart.
+fn copy_changing(config: &mut Config, wanted: &Config) {
+    config.tls.clone_from(&wanted.tls);
+    config.log.level.clone_from(&wanted.log.level);
+    config.limits.clone_from(&wanted.limits);
+    let headers = &wanted.http_api_response_headers;
+    config.http_api_response_headers.clone_from(headers);
+    config.acl.copy_changing(&wanted.acl);
+    config.telemetry.copy_changing(&wanted.telemetry);
+    config.client.copy_changing(&wanted.client);
 }
 
 /// Refuses a reload that would open what was closed: a file that was missing for a moment is no
@@ -133,17 +186,22 @@ fn weaker(now: &TlsConfig, wanted: &TlsConfig) -> Result<(), String> {
     }
 }
 
-impl Around for Reloader {
-    fn reload(&self) -> Result<Vec<&'static str>, String> {
+impl Reloader {
+    /// Reloads as soon as nobody else does.
+    pub(super) fn reload_in_turn(&self) {
         let _turn = self.turn.lock();
+        let _said = self.told();
+    }
+
+    /// Reloads, and says in the log what came of it.
+    fn told(&self) -> Result<Vec<&'static str>, String> {
         tracing::info!("Reloading configuration...");
         let done = self.try_reload();
         match &done {
             Ok(rest) if rest.is_empty() => tracing::info!("configuration reloaded"),
             Ok(rest) => tracing::warn!(
                 changed = %rest.join(", "),
-                "configuration reloaded: TLS, the log level and limits are new, what else changed \
-                 needs a restart of the agent"
+                "configuration reloaded: what else changed needs a restart of the agent"
             ),
             Err(error) => tracing::error!(
                 "the configuration is not reloaded, all stays as it was, certificates included: \
@@ -151,6 +209,15 @@ impl Around for Reloader {
             ),
         }
         done
+    }
+}
+
+impl Around for Reloader {
+    fn reload(&self) -> Result<Vec<&'static str>, String> {
+        // Files may take their time, and each who waits for them holds a thread.
+        let turn = self.turn.try_lock();
+        let _turn = turn.ok_or("another reload is under way: try again when it is done")?;
+        self.told()
     }
 
     fn config(&self) -> Arc<Config> {
@@ -167,6 +234,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::agent::settings::settings;
 
     #[test]
     fn what_can_change_does_and_what_cannot_is_named() {
@@ -174,7 +242,18 @@ mod tests {
         let mut after = before.clone();
         after.limits.http_max_conns_per_client = Some(1);
         after.limits.https_handshake_timeout = Duration::from_secs(77);
+        after.limits.http_max_requests_per_identity = 1;
+        after.limits.request_burst = Duration::from_secs(1);
+        after.limits.rpc_max_requests_per_address = 1;
+        after.telemetry.prometheus_metrics = false;
+        after.telemetry.metrics_require_acl = true;
+        after.telemetry.disable_rpc_rate_metrics_labels = true;
+        after.telemetry.use_node_name = true;
+        after.acl.token_max_expiration_ttl = Duration::from_secs(77);
+        let headers = &mut after.http_api_response_headers;
+        headers.insert("X-New".to_owned(), "yes".to_owned());
         after.client.node_class = "other".to_owned();
+        after.client.gc_max_allocs = 7;
         after.ports.http = 1;
         let seen = after.clone();
         let reloader = Reloader::open(&before, Box::new(move || Ok(seen.clone())), None);
@@ -182,16 +261,31 @@ mod tests {
         let visitors = Visitors::new(Some(5), 10);
         let patience = Patience::new(Duration::from_secs(5));
         let http = (Arc::clone(&visitors), patience.clone());
-        reloader.limits(|ports| ports.http = Some(http));
+        reloader.parts(|parts| parts.http = Some(http));
+        let settings = settings(&before).expect("good");
+        reloader.parts(|parts| parts.web(&settings));
+        let called = Rates::none();
+        reloader.parts(|parts| parts.called = Some(Arc::clone(&called)));
+        assert!(!settings.rates.are_set() && !called.are_set());
         let held = reloader.config();
-        assert_eq!(reloader.reload().expect("reloads"), ["ports", "client"]);
+        assert_eq!(
+            reloader.reload().expect("reloads"),
+            ["ports", "client.node_class", "telemetry.use_node_name"]
+        );
+        assert!(settings.rates.are_set() && called.are_set());
+        let live = settings.now();
+        let header = ("x-new".parse().unwrap(), "yes".parse().unwrap());
+        assert!(live.headers.contains(&header));
+        assert!(!live.prometheus && live.metrics_require_acl && !live.label_identities);
+        assert_eq!(live.token_ttl.max, Duration::from_secs(77));
         let here = "10.0.0.1".parse().expect("an address");
         let _one = visitors.enter(here).expect("one");
         assert!(visitors.enter(here).is_none(), "the new limit");
         assert_eq!(patience.get(), Duration::from_secs(77));
         let now = reloader.config();
         assert_eq!(now.limits, after.limits);
-        assert_eq!(now.client, before.client, "as it runs");
+        assert_eq!(now.client.gc_max_allocs, 7);
+        assert_eq!(now.client.node_class, "", "as it runs");
         assert_eq!(
             held.limits, before.limits,
             "who holds the old one sees nothing"
@@ -211,7 +305,42 @@ mod tests {
         let error = reloader.reload().expect_err("no such file");
         assert!(error.contains("tls.cert_file /nowhere/cert.pem"), "{error}");
         assert_eq!(*reloader.config(), before);
+        let mut after = before.clone();
+        after.limits.http_max_requests_per_identity = 1;
+        let headers = &mut after.http_api_response_headers;
+        headers.insert("X-Bad".to_owned(), "two\nlines".to_owned());
+        let wrong = Reloader::open(&before, Box::new(move || Ok(after.clone())), None);
+        let wrong = wrong.expect("opens");
+        let settings = settings(&before).expect("good");
+        wrong.parts(|parts| parts.web(&settings));
+        let error = wrong.reload().expect_err("no such header");
+        assert!(error.contains("bad value for x-bad"), "{error}");
+        assert_eq!(*wrong.config(), before);
+        assert!(!settings.rates.are_set(), "nothing of it is used");
         let broken = Reloader::open(&before, Box::new(|| Err("a typo".to_owned())), None);
         assert_eq!(broken.expect("opens").reload(), Err("a typo".to_owned()));
+    }
+
+    #[test]
+    fn who_asks_while_another_reload_is_under_way_is_told_so() {
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let (begun, end) = (Mutex::new(begun), Mutex::new(end));
+        // A file that takes its time.
+        let again = move || {
+            let _ = begun.lock().send(());
+            let _ = end.lock().recv();
+            Ok(Config::dev())
+        };
+        let reloader = Reloader::open(&Config::dev(), Box::new(again), None).expect("opens");
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| reloader.reload());
+            begins.recv().expect("it began");
+            let told = reloader.reload().expect_err("one at a time");
+            assert!(told.contains("another reload is under way"), "{told}");
+            drop(ends);
+            slow.join().expect("it ran").expect("it reloads");
+        });
+        reloader.reload().expect("it is done");
     }
 }

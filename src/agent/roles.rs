@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::header::{HeaderName, HeaderValue};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -12,15 +11,15 @@ use tokio_util::sync::CancellationToken;
 use super::Failure;
 use super::data_dir::DataDir;
 use super::reload::Reloader;
+use super::settings::{SHORTEST_INTERVAL, measured, rates, settings, sinks, ttls};
 use super::{client, expiry};
 use crate::client::agent::Client;
-use crate::commands::acl::TtlBounds;
 use crate::config::Config;
 use crate::endpoints;
-use crate::gate::{self, Gate};
+use crate::gate::Gate;
 use crate::http::{self, Api, Shape};
 use crate::net::tls::Port;
-use crate::net::{BODIES, Budget, Door, Listener, Patience, Visitors, most_connections};
+use crate::net::{BODIES, Budget, Door, Listener, Patience, Rates, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
@@ -45,6 +44,7 @@ impl Roles {
         let data = DataDir::make(&config)?;
         let stop = CancellationToken::new();
         let telemetry = telemetry::install_with(&measured(&config));
+        reloader.parts(|parts| parts.telemetry = Some(telemetry.clone()));
         let expiring = tokio::spawn(expiry::watch(Arc::clone(tls), stop.clone()));
         if !config.server.enabled {
             let ticks = tokio::spawn(tick(telemetry.clone(), Arc::clone(&config), stop.clone()));
@@ -70,10 +70,13 @@ impl Roles {
         tasks.extend(front(&config, &server, (&bodies, reloader), &stop).await?);
         let beats = Arc::clone(&server);
         let beat = Box::new(move |node: &str| beats.beat(node));
-        let service: Arc<dyn Dispatch> = Arc::new(endpoints::service(Arc::clone(&server), beat));
+        let called = Rates::new(rates(&config.limits).1);
+        reloader.parts(|parts| parts.called = Some(Arc::clone(&called)));
+        let service = endpoints::service_within(Arc::clone(&server), beat, called);
+        let service: Arc<dyn Dispatch> = Arc::new(service);
         let limits = client::limits(&config, bodies, Arc::clone(tls));
         let limited = (Arc::clone(&limits.visitors), limits.handshake.clone());
-        reloader.limits(|ports| ports.rpc = Some(limited));
+        reloader.parts(|parts| parts.rpc = Some(limited));
         let rpc = client::listen(&config, Arc::clone(&service), limits).await?;
         let client = config
             .client
@@ -81,6 +84,7 @@ impl Roles {
             .then(|| client::run(&config, data.path(), Some(service), tls))
             .transpose()?;
         if let Some(client) = &client {
+            reloader.parts(|parts| parts.client = Some(Arc::clone(client)));
             // Set once, here: nobody else starts a client.
             let _ = server.client.set(Arc::clone(client));
         }
@@ -107,16 +111,16 @@ impl Roles {
         let near = http::Near::of(config, &client);
         client.answer_servers(Arc::clone(&near) as _);
         let caller = client.caller();
-        let acl = &config.acl;
-        let ttls = gate::Ttls {
-            token: acl.token_ttl,
-            policy: acl.policy_ttl,
-            role: acl.role_ttl,
-        };
-        let gate = match acl.enabled {
-            true => Gate::far(caller.clone(), ttls),
+        let gate = Arc::new(match config.acl.enabled {
+            true => Gate::far(caller.clone(), ttls(&config.acl)),
             false => Gate::open(),
-        };
+        });
+        let settings = settings(config)?;
+        reloader.parts(|parts| {
+            parts.gate = Some(Arc::clone(&gate));
+            parts.client = Some(Arc::clone(&client));
+            parts.web(&settings);
+        });
         let around: Arc<dyn Around> = Arc::<Reloader>::clone(reloader);
         let edge = http::Edge {
             client: Arc::clone(&client),
@@ -125,7 +129,7 @@ impl Roles {
             gate,
             telemetry,
             around,
-            settings: settings(config)?,
+            settings,
         };
         let router = http::edge(Arc::new(edge));
         tasks.extend(open(config, &router, &door(config, reloader), &stop).await?);
@@ -204,6 +208,7 @@ async fn front(
         bodies: Arc::clone(bodies),
         ..settings(config)?
     };
+    reloader.parts(|parts| parts.web(&settings));
     let shape = Shape {
         public: PublicFields::read(&config.event_publisher.http.public_fields)?,
         agent: config.schemas_at(),
@@ -235,7 +240,7 @@ fn door(config: &Config, reloader: &Reloader) -> Door {
         port: Port::Http,
     };
     let limited = (Arc::clone(&door.visitors), door.patience.clone());
-    reloader.limits(|ports| ports.http = Some(limited));
+    reloader.parts(|parts| parts.http = Some(limited));
     door
 }
 
@@ -273,74 +278,6 @@ async fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-fn settings(config: &Config) -> Result<http::Settings, Failure> {
-    let mut headers = Vec::new();
-    for (name, value) in &config.http_api_response_headers {
-        let name = HeaderName::try_from(name)
-            .map_err(|_| format!("http_api_response_headers: {name:?} is no header name"))?;
-        let value = HeaderValue::try_from(value)
-            .map_err(|_| format!("http_api_response_headers: bad value for {name}"))?;
-        headers.push((name, value));
-    }
-    let gzip = http::gzip::Gzip::parse(&config.http_compression).ok_or_else(|| {
-        let value = &config.http_compression;
-        format!("http_compression: {value:?} is none of always, remote and never")
-    })?;
-    Ok(http::Settings {
-        gzip,
-        headers,
-        region: config.region.clone(),
-        job_priority: config.server.job_default_priority,
-        job_max_priority: config.server.job_max_priority,
-        job_max_count: config.server.job_max_count,
-        prometheus: config.telemetry.prometheus_metrics,
-        job_max_source_size: config.server.job_max_source_size,
-        job_tracked_versions: config.server.job_tracked_versions,
-        search: config.server.search.clone(),
-        variables_quota: config.server.variables_quota,
-        metrics_require_acl: config.telemetry.metrics_require_acl,
-        enable_debug: config.enable_debug,
-        label_identities: !config.telemetry.disable_rpc_rate_metrics_labels,
-        token_ttl: TtlBounds {
-            min: config.acl.token_min_expiration_ttl,
-            max: config.acl.token_max_expiration_ttl,
-        },
-        ..http::Settings::default()
-    })
-}
-
-/// How metrics are kept, as the configuration says.
-fn measured(config: &Config) -> telemetry::Options {
-    let settings = &config.telemetry;
-    let host = || match settings.use_node_name {
-        true => config.node_name(),
-        false => hostname(),
-    };
-    telemetry::Options {
-        interval: settings
-            .in_memory_collection_interval
-            .max(SHORTEST_INTERVAL),
-        retention: settings.in_memory_retention_period,
-        host: (!settings.disable_hostname).then(host),
-        prefix_filter: settings.prefix_filter.clone(),
-        filter_default: settings.filter_default,
-        sinks: sinks(config),
-    }
-}
-
-/// Where metrics are sent.
-fn sinks(config: &Config) -> Vec<telemetry::Sink> {
-    let sinks = config.telemetry.sinks.iter();
-    let sinks = sinks.filter(|(_, address)| !address.is_empty());
-    sinks
-        .filter_map(|(name, address)| match name.as_str() {
-            "statsd_address" => Some(telemetry::Sink::Statsd(address.clone())),
-            "statsite_address" => Some(telemetry::Sink::Statsite(address.clone())),
-            _ => None,
-        })
-        .collect()
-}
-
 /// Reads the levels of a server off so often that those who are sent metrics hear of them; who
 /// asks for metrics has them read off then.
 async fn collect(server: Arc<Server>, every: std::time::Duration, stop: CancellationToken) {
@@ -356,14 +293,6 @@ async fn collect(server: Arc<Server>, every: std::time::Duration, stop: Cancella
         }
     }
 }
-
-/// The machine's own name, whatever the node is called.
-fn hostname() -> String {
-    Config::default().node_name()
-}
-
-/// The shortest interval of the metrics.
-const SHORTEST_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Ends an interval of the metrics every ten seconds.
 async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: CancellationToken) {
@@ -386,26 +315,6 @@ mod tests {
 
     use super::*;
     use crate::client::agent::tests::{World, until};
-
-    #[test]
-    fn metrics_are_kept_and_named_as_the_configuration_says() {
-        let mut config = Config {
-            name: "one-node".to_owned(),
-            ..Config::default()
-        };
-        let usual = measured(&config);
-        assert_eq!(usual.host, Some(hostname()));
-        assert_ne!(usual.host.as_deref(), Some("one-node"));
-        config.telemetry.use_node_name = true;
-        config.telemetry.in_memory_retention_period = std::time::Duration::from_secs(77);
-        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(7);
-        let options = measured(&config);
-        assert_eq!(options.host.as_deref(), Some("one-node"));
-        assert_eq!(options.retention.as_secs(), 77);
-        assert_eq!(options.interval.as_secs(), 7);
-        config.telemetry.disable_hostname = true;
-        assert_eq!(measured(&config).host, None);
-    }
 
     #[tokio::test]
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {

@@ -60,20 +60,20 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
                 }
                 found => found?,
             },
-            "alloc" => thing::<Allocs>(view, "allocation", name, |_| Ok(Vec::new()))?,
+            "alloc" => thing::<Allocs>(trail, "allocation", name, |_| Ok(Vec::new()))?,
             "eval" => {
                 let along = |id: &str| keys::<AllocsByEval>(view, id);
-                let found = thing::<Evals>(view, "evaluation", name, along)?;
+                let found = thing::<Evals>(trail, "evaluation", name, along)?;
                 // What could not be placed goes on as another evaluation.
                 found.map(|found| Asked {
                     descendants: true,
                     ..found
                 })
             }
-            "deployment" => thing::<Deployments>(view, "deployment", name, |id| {
+            "deployment" => thing::<Deployments>(trail, "deployment", name, |id| {
                 keys::<AllocsByDeployment>(view, id)
             })?,
-            "job" => job(view, name, namespace)?,
+            "job" => job(trail, name, namespace)?,
             _ => request(trail, name)?,
         };
         if let Some(found) = found {
@@ -113,6 +113,9 @@ fn event(trail: &Trail<'_>, name: &str, sure: bool) -> Result<Option<Asked>, Aud
         let text = format!("the event {index} is no longer kept; the first one is {first}{hint}");
         return Err(AuditError::Gone(text));
     }
+    if !trail.shows(index)? {
+        return Ok(None);
+    }
     Ok(Some(Asked {
         kind: "event",
         id: index.to_string(),
@@ -133,14 +136,14 @@ fn hint(name: &str) -> String {
 
 /// A thing by its id or the beginning of it, with the rows that are told along with it.
 fn thing<T: Table<Key = Id>>(
-    view: &View,
+    trail: &Trail<'_>,
     kind: &'static str,
     name: &str,
     along: impl Fn(&str) -> Result<Vec<RowKey>, AuditError>,
 ) -> Result<Option<Asked>, AuditError> {
     let mut found = match name.len() {
         0 | 1 => Vec::new(),
-        _ => view.ids_ever::<T>(name, 3)?,
+        _ => trail.ids::<T>(name, 3)?,
     };
     if let Some(exact) = found.iter().position(|id| id == name) {
         found = vec![found.swap_remove(exact)];
@@ -154,6 +157,7 @@ fn thing<T: Table<Key = Id>>(
             return Err(AuditError::Question(text));
         }
     };
+    let view = trail.view();
     let mut rows = vec![(T::ID, Id::new(id.as_str()).to_bytes().to_vec())];
     rows.extend(along(&id)?);
     let mut focus = BTreeSet::new();
@@ -177,7 +181,12 @@ fn keys<I: Index<Group = Id>>(view: &View, group: &str) -> Result<Vec<RowKey>, A
 }
 
 /// A job: what its last registration brought.
-fn job(view: &View, name: &str, namespace: &str) -> Result<Option<Asked>, AuditError> {
+fn job(trail: &Trail<'_>, name: &str, namespace: &str) -> Result<Option<Asked>, AuditError> {
+    let view = trail.view();
+    let key = (namespace.to_owned(), name.to_owned());
+    if !trail.shows_row(Jobs::ID, &key.to_bytes())? {
+        return Ok(None);
+    }
     let moments = view.moments::<Jobs>((namespace, name), 0)?;
     let Some(&last) = moments.last() else {
         return Ok(None);

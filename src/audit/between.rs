@@ -240,7 +240,10 @@ impl Between {
             before: table.row_at(view, key, self.from, &cover)?,
             after: table.row_at(view, key, self.to, &cover)?,
         };
-        if versions.before == versions.after || !self.is_inside(table, &versions) {
+        if versions.before == versions.after
+            || !self.is_inside(table, &versions)
+            || !trail.shows_row(table.id(), key)?
+        {
             return Ok(None);
         }
         let found = match self.fields {

@@ -86,6 +86,11 @@ impl Chain {
         Ok(())
     }
 
+    /// Whether an event is told.
+    pub(super) fn holds(&self, index: u64) -> bool {
+        self.events.contains_key(&index)
+    }
+
     /// The reports of several causes that an event holds.
     pub(super) fn reports(&self, index: u64) -> Option<&Reports> {
         self.events.get(&index)?.reports.as_ref()
@@ -192,6 +197,12 @@ pub(super) fn roots(
         }
         let mut earlier = before(trail, at, rows, &jobs)?;
         earlier.retain(|earlier| *earlier < at && *earlier >= trail.first());
+        for hidden in earlier.clone() {
+            // A chain begins for its reader with the first event that he may see.
+            if !trail.shows(hidden)? {
+                earlier.remove(&hidden);
+            }
+        }
         if earlier.is_empty() || seen.len() > STEPS {
             found.insert(at);
             continue;

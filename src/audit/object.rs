@@ -7,7 +7,7 @@ use drover_projections::key::{Id, Key};
 use drover_projections::tables::*;
 use drover_projections::{Prefix, Table, View};
 
-use super::AuditError;
+use super::{AuditError, Trail};
 
 /// A row: its table's number and its encoded key.
 pub(super) type RowKey = (u16, Vec<u8>);
@@ -120,9 +120,16 @@ impl Object {
     /// # Errors
     /// There never was such a thing, or not since the past is kept; or the beginning of an id names
     /// several.
-    pub(super) fn find(&self, view: &View) -> Result<Known, AuditError> {
+    pub(super) fn find(&self, trail: &Trail<'_>) -> Result<Known, AuditError> {
+        let view = trail.view();
+        let mut rows = HashSet::new();
+        for (table, key) in self.rows(trail)? {
+            if trail.shows_row(table, &key)? {
+                rows.insert((table, key));
+            }
+        }
         let mut known = Known {
-            rows: self.rows(view)?.into_iter().collect(),
+            rows,
             moments: BTreeSet::new(),
         };
         for (table, key) in &known.rows {
@@ -149,7 +156,8 @@ impl Object {
         AuditError::unknown(view, format!("there never was {name} {:?}{place}", self.id))
     }
 
-    fn rows(&self, view: &View) -> Result<Vec<RowKey>, AuditError> {
+    fn rows(&self, trail: &Trail<'_>) -> Result<Vec<RowKey>, AuditError> {
+        let view = trail.view();
         let named = || (self.namespace.clone(), self.id.clone());
         let text = || self.id.clone();
         Ok(match self.kind {
@@ -164,23 +172,23 @@ impl Object {
                 rows.extend(versions.into_iter().map(|key| (JobVersions::ID, key)));
                 rows
             }
-            ObjectType::Eval => vec![row::<Evals>(self.id::<Evals>(view)?)],
-            ObjectType::Alloc => vec![row::<Allocs>(self.id::<Allocs>(view)?)],
-            ObjectType::Deployment => vec![row::<Deployments>(self.id::<Deployments>(view)?)],
+            ObjectType::Eval => vec![row::<Evals>(self.id::<Evals>(trail)?)],
+            ObjectType::Alloc => vec![row::<Allocs>(self.id::<Allocs>(trail)?)],
+            ObjectType::Deployment => vec![row::<Deployments>(self.id::<Deployments>(trail)?)],
             ObjectType::Node => {
-                let id = self.id::<Nodes>(view)?;
+                let id = self.id::<Nodes>(trail)?;
                 vec![row::<Nodes>(id.clone()), row::<NodeStates>(id)]
             }
             ObjectType::NodePool => vec![row::<NodePools>(text())],
             ObjectType::Namespace => vec![row::<Namespaces>(text())],
             ObjectType::Variable => vec![row::<Variables>(named())],
             ObjectType::Service => vec![row::<Services>(named())],
-            ObjectType::RootKey => vec![row::<RootKeys>(self.id::<RootKeys>(view)?)],
-            ObjectType::Token => vec![row::<AclTokens>(self.id::<AclTokens>(view)?)],
+            ObjectType::RootKey => vec![row::<RootKeys>(self.id::<RootKeys>(trail)?)],
+            ObjectType::Token => vec![row::<AclTokens>(self.id::<AclTokens>(trail)?)],
             ObjectType::Policy => vec![row::<AclPolicies>(text())],
-            ObjectType::Role => vec![row::<AclRoles>(self.id::<AclRoles>(view)?)],
+            ObjectType::Role => vec![row::<AclRoles>(self.id::<AclRoles>(trail)?)],
             ObjectType::AuthMethod => vec![row::<AuthMethods>(text())],
-            ObjectType::BindingRule => vec![row::<BindingRules>(self.id::<BindingRules>(view)?)],
+            ObjectType::BindingRule => vec![row::<BindingRules>(self.id::<BindingRules>(trail)?)],
             ObjectType::HostVolume => {
                 vec![row::<HostVolumes>((
                     self.namespace.clone(),
@@ -190,7 +198,7 @@ impl Object {
             ObjectType::CsiVolume => vec![row::<CsiVolumes>(named())],
             ObjectType::CsiPlugin => vec![row::<CsiPlugins>(text())],
             ObjectType::ScalingPolicy => {
-                vec![row::<ScalingPolicies>(self.id::<ScalingPolicies>(view)?)]
+                vec![row::<ScalingPolicies>(self.id::<ScalingPolicies>(trail)?)]
             }
             ObjectType::Scheduler => vec![row::<SchedulerConfig>(())],
             ObjectType::Autopilot => vec![row::<AutopilotConfig>(())],
@@ -198,8 +206,9 @@ impl Object {
     }
 
     /// The only identifier that begins with the one given.
-    fn id<T: Table<Key = Id>>(&self, view: &View) -> Result<Id, AuditError> {
-        let found = view.ids_ever::<T>(&self.id, NAMED)?;
+    fn id<T: Table<Key = Id>>(&self, trail: &Trail<'_>) -> Result<Id, AuditError> {
+        let view = trail.view();
+        let found = trail.ids::<T>(&self.id, NAMED)?;
         if found.contains(&self.id) {
             return Ok(Id::new(self.id.as_str()));
         }

@@ -118,6 +118,10 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
         nodes: 0,
         cut: false,
     };
+    let mut focus = asked.focus;
+    if !trail.shows_all() {
+        focus.retain(|index| chain.holds(*index));
+    }
     let roots = roots
         .into_iter()
         .map(|root| build.node(root, None, None, 0))
@@ -125,7 +129,7 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
     Ok(Tree {
         kind: asked.kind,
         id: asked.id,
-        focus: asked.focus.into_iter().collect(),
+        focus: focus.into_iter().collect(),
         truncated: chain.truncated || build.cut,
         roots,
     })

@@ -1,11 +1,12 @@
 //! The walk over the past that answers a question.
 
 use drover_events::Recorded;
-use drover_projections::View;
 use drover_projections::changes::Change;
+use drover_projections::key::{Id, Key as _};
+use drover_projections::{Table, View};
 
 use super::AuditError;
-use super::entry::Entry;
+use super::entry::{Detail, Entry};
 use super::object::Known;
 use super::question::{Page, Question, Wanted};
 use crate::log::{Entry as Logged, LogEngine};
@@ -19,13 +20,20 @@ const STRIDE: u64 = 64;
 /// Bytes read from the log at a time, about.
 const CHUNK: usize = 1 << 20;
 
+/// Things that begin with the same letters of which one is looked for that may be seen.
+const MANY: usize = 64;
+
 /// What answers: one view, and the log it came from.
 #[derive(Clone, Copy)]
 pub struct Trail<'a> {
     view: &'a View,
     log: &'a LogEngine,
     redactor: &'a Redactor,
+    sees: Option<Sees<'a>>,
 }
+
+/// Says of a change whether whoever asks may see it.
+pub type Sees<'a> = &'a dyn Fn(&Change) -> bool;
 
 impl<'a> Trail<'a> {
     /// A trail that ends where the view does; `redactor` hides what is confidential.
@@ -34,7 +42,43 @@ impl<'a> Trail<'a> {
             view,
             log,
             redactor,
+            sees: None,
         }
+    }
+
+    /// The same for somebody who may not see all of it: changes that he may not see are none, and
+    /// events without one that he may did not happen.
+    #[must_use]
+    pub fn seen_by(self, sees: Sees<'a>) -> Self {
+        Self {
+            sees: Some(sees),
+            ..self
+        }
+    }
+
+    /// Whether everything may be seen.
+    pub(super) fn shows_all(&self) -> bool {
+        self.sees.is_none()
+    }
+
+    /// Whether something may be seen of what an event changed.
+    pub(super) fn shows(&self, index: u64) -> Result<bool, AuditError> {
+        Ok(self.shows_all() || !self.changes(index)?.is_empty())
+    }
+
+    /// Whether a row may be seen, by the first of its changes that is known.
+    pub(super) fn shows_row(&self, table: u16, key: &[u8]) -> Result<bool, AuditError> {
+        if self.shows_all() {
+            return Ok(true);
+        }
+        for index in self.view.moments_of(table, key, 0)? {
+            let all = self.all_changes(index)?;
+            let mine = all.iter().find(|one| one.table == table && one.key == key);
+            if let Some(change) = mine {
+                return Ok(self.sees.is_none_or(|sees| sees(change)));
+            }
+        }
+        Ok(false)
     }
 
     /// What hides confidential values.
@@ -82,12 +126,42 @@ impl<'a> Trail<'a> {
         if index > self.last() || index < self.first() {
             return Ok(None);
         }
+        if !self.shows(index)? {
+            return Ok(None);
+        }
         let entry = self.log.read(index)?;
         entry.as_ref().map(decode).transpose()
     }
 
-    /// What the event at an index changed.
+    /// The identifiers that begin so, some at most, of what may be seen.
+    pub(super) fn ids<T: Table<Key = Id>>(
+        &self,
+        text: &str,
+        most: usize,
+    ) -> Result<Vec<String>, AuditError> {
+        if self.shows_all() {
+            return Ok(self.view.ids_ever::<T>(text, most)?);
+        }
+        let mut found = Vec::new();
+        for id in self.view.ids_ever::<T>(text, MANY)? {
+            let key = Id::new(id.as_str()).to_bytes().to_vec();
+            if found.len() < most && self.shows_row(T::ID, &key)? {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the event at an index changed, as far as it may be seen.
     pub(super) fn changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
+        let mut changes = self.all_changes(index)?;
+        if let Some(sees) = self.sees {
+            changes.retain(sees);
+        }
+        Ok(changes)
+    }
+
+    fn all_changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
         let first = self.view.changes(index).next().transpose()?;
         let mine = first.filter(|changes| changes.first().is_some_and(|c| c.index == index));
         Ok(mine.unwrap_or_default())
@@ -103,7 +177,7 @@ impl<'a> Trail<'a> {
         mut take: impl FnMut(&Entry) -> Result<bool, E>,
     ) -> Result<Page, E> {
         let known = match &question.object {
-            Some(object) => Some(object.find(self.view).map_err(E::from)?),
+            Some(object) => Some(object.find(self).map_err(E::from)?),
             None => None,
         };
         let finder = match &question.value {
@@ -145,6 +219,18 @@ impl<'a> Trail<'a> {
         if !question.takes_kind(logged.kind) {
             return Ok(None);
         }
+        let changes = self.all_changes(logged.index)?;
+        let all = changes.len();
+        let changes = match self.sees {
+            None => changes,
+            Some(sees) => changes.into_iter().filter(sees).collect(),
+        };
+        // An event is told for what of it may be seen; its payload, and what stands in it, where
+        // that is everything.
+        let (hidden, whole) = (changes.is_empty(), changes.len() == all);
+        if !self.shows_all() && (hidden || (finder.is_some() && !whole)) {
+            return Ok(None);
+        }
         let event = decode(logged)?;
         if !question.takes(&event) || finder.is_some_and(|finder| !holds(&event, finder)) {
             return Ok(None);
@@ -156,17 +242,20 @@ impl<'a> Trail<'a> {
             Wanted::Refused if applied => return Ok(None),
             _ => {}
         }
-        let changes = self.changes(logged.index)?;
         let inside = |name: &String| changes.iter().any(|change| change.namespace == *name);
         if !question.namespace.as_ref().is_none_or(inside) {
             return Ok(None);
         }
+        let detail = Detail {
+            payload: question.detail.payload && (whole || self.shows_all()),
+            ..question.detail
+        };
         let entry = Entry::new(
             (self.view, self.redactor),
             event,
             rejection.as_ref(),
             &changes,
-            (question.detail, known),
+            (detail, known),
         )?;
         Ok(Some(entry))
     }

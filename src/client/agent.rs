@@ -17,11 +17,13 @@ use super::clock::Clock;
 use super::config::Shared;
 use super::control::{self, Answers};
 use super::endpoints::host::Meter;
+use super::fingerprint::configured_meta;
 use super::journal::Journal;
 use super::metadata::Said;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
 use super::{contact, gc, measure, pull, send};
+use crate::config::ClientConfig;
 use crate::rpc::caller::Caller;
 use crate::rpc::service::Dispatch;
 
@@ -216,6 +218,18 @@ impl Client {
     /// Ids of all allocations here.
     pub fn alloc_ids(&self) -> Vec<String> {
         self.core.allocs.lock().keys().cloned().collect()
+    }
+
+    /// Takes over what of another `client` block counts while the client runs: what the node is said
+    /// to be, when finished allocations go, how long tasks may take to end, the options that tasks
+    /// are started with. It waits for whoever changes metadata, so it must not be called where
+    /// others are served.
+    pub fn reconfigure(&self, wanted: &ClientConfig) {
+        self.core.settings.change(|settings| {
+            settings.client.copy_changing(wanted);
+        });
+        let meta = configured_meta(&self.core.settings.get().client);
+        self.core.configure_metadata(meta);
     }
 
     /// The settings.

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, PluginConfig};
 
 /// Everything a client is configured with. A plain value: a clone shares nothing with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The `client` block.
     pub client: ClientConfig,
+    /// Settings of drivers, by their names.
+    pub plugins: BTreeMap<String, PluginConfig>,
     /// The agent's region.
     pub region: String,
     /// The agent's datacenter.

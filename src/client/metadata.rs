@@ -47,7 +47,7 @@ type Dynamic = BTreeMap<String, Option<String>>;
 
 /// What is said of a node, and by whom.
 pub(super) struct Said {
-    fixed: Map<String>,
+    fixed: Mutex<Map<String>>,
     dynamic: Mutex<Dynamic>,
     /// One change at a time: the journal's order is that of what is in force.
     turn: tokio::sync::Mutex<()>,
@@ -65,18 +65,18 @@ impl Said {
             Arc::make_mut(&mut node).meta = merged(&fixed, &dynamic);
         }
         Self {
-            fixed,
+            fixed: Mutex::new(fixed),
             dynamic: Mutex::new(dynamic),
             turn: tokio::sync::Mutex::default(),
         }
     }
 
     fn now(&self) -> Metadata {
-        let dynamic = self.dynamic.lock().clone();
+        let (fixed, dynamic) = (self.fixed.lock().clone(), self.dynamic.lock().clone());
         Metadata {
-            meta: merged(&self.fixed, &dynamic),
+            meta: merged(&fixed, &dynamic),
             dynamic: dynamic.into(),
-            fixed: self.fixed.clone().or_empty(),
+            fixed: fixed.or_empty(),
         }
     }
 }
@@ -138,7 +138,7 @@ impl Client {
     /// 400 for keys that no constraint could name and for too much of it; 500 where it cannot be
     /// kept.
     pub async fn apply_metadata(&self, changes: Map<Option<String>>) -> Result<Metadata, ApiError> {
-        check(&self.core.said.fixed, &changes)?;
+        check(&self.core.said.fixed.lock(), &changes)?;
         let core = Arc::clone(&self.core);
         // Whoever asked may be gone by then: what is durable comes into force all the same.
         let done = tokio::spawn(async move { core.say(changes).await });
@@ -148,13 +148,28 @@ impl Client {
 }
 
 impl Core {
+    /// Takes over what the configuration says of the node from now on; what was set while it ran
+    /// goes on counting. Nothing where that is what it said before.
+    pub(super) fn configure_metadata(&self, configured: Map<String>) {
+        let said = &self.said;
+        let _turn = said.turn.blocking_lock();
+        if *said.fixed.lock() == configured {
+            return;
+        }
+        let meta = merged(&configured, &said.dynamic.lock());
+        *said.fixed.lock() = configured;
+        Arc::make_mut(&mut self.node.lock()).meta = meta;
+        self.described.notify_one();
+    }
+
     async fn say(&self, changes: Map<Option<String>>) -> Result<Metadata, ApiError> {
         let said = &self.said;
         let _turn = said.turn.lock().await;
+        let fixed = said.fixed.lock().clone();
         let mut dynamic = said.dynamic.lock().clone();
         for (key, value) in changes {
             match value {
-                None if !said.fixed.contains_key(&key) => dynamic.remove(&key),
+                None if !fixed.contains_key(&key) => dynamic.remove(&key),
                 value => dynamic.insert(key, value),
             };
         }
@@ -173,7 +188,7 @@ impl Core {
         let kept = rmp_serde::to_vec(&dynamic).map_err(|error| failed(&error))?;
         let kept = self.journal.put(KEY, kept);
         kept.await.map_err(|error| failed(&error))?;
-        let meta = merged(&said.fixed, &dynamic);
+        let meta = merged(&fixed, &dynamic);
         *said.dynamic.lock() = dynamic;
         Arc::make_mut(&mut self.node.lock()).meta = meta;
         self.described.notify_one();

@@ -12,8 +12,10 @@ use super::alloc::hooks::list::AllocHookList;
 use super::alloc::runner::RunnerFactory;
 use super::clock::Clock;
 use super::config::{Settings, Shared};
-use super::drivers::{Driver, Registry, mock::Mock, raw_exec::RawExec};
-use super::executor::cgroup;
+use super::drivers::isolated::{self, Exec};
+use super::drivers::raw_exec::{RawExec, Runs};
+use super::drivers::{Driver, Registry, mock::Mock};
+use super::executor::cgroup::Parents;
 use super::executor::launch::Launcher;
 use super::fingerprint;
 use super::ids::NodeIds;
@@ -81,12 +83,21 @@ fn drivers(settings: &Settings) -> io::Result<Registry> {
         Some(text) => text == "1" || text == "true",
         None => settings.dev,
     };
-    let runs = settings.state_dir.join("tasks");
-    make_private(&runs)?;
-    let cgroups = cgroup::parent(&settings.client.cgroup_parent);
-    let raw = RawExec::new(enabled, Launcher::current(), runs).in_cgroups(cgroups);
-    let raw: Arc<dyn Driver> = Arc::new(raw);
-    Ok(Registry::new([raw, Arc::new(Mock)], options))
+    let dir = settings.state_dir.join("tasks");
+    make_private(&dir)?;
+    let cgroups = Parents::of_host(&settings.client.cgroup_parent);
+    let launcher = Launcher::current();
+    let raw = RawExec::new(enabled, launcher.clone(), dir.clone()).in_cgroups(&cgroups);
+    let runs = Runs {
+        launcher,
+        dir,
+        cgroups,
+    };
+    let plugin = settings.plugins.get(isolated::NAME).cloned();
+    let exec = Exec::new(&settings.client, &plugin.unwrap_or_default(), runs);
+    let exec = exec.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    let all: [Arc<dyn Driver>; 3] = [Arc::new(raw), Arc::new(exec), Arc::new(Mock)];
+    Ok(Registry::new(all, options))
 }
 
 /// The node's secret lies there, and the environments of tasks with theirs.

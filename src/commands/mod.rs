@@ -17,6 +17,7 @@ pub mod csi;
 mod csi_test;
 pub mod deployment;
 pub mod eval;
+pub mod host_volume;
 pub mod job;
 pub mod keyring;
 pub mod limits;

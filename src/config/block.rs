@@ -148,6 +148,13 @@ impl Default for AclConfig {
 }
 
 impl AclConfig {
+    /// Takes over what counts from now on without a restart: all but whether there are ACLs.
+    pub fn copy_changing(&mut self, other: &Self) {
+        let enabled = self.enabled;
+        self.clone_from(other);
+        self.enabled = enabled;
+    }
+
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
         r.switch("enabled", &mut self.enabled);
         r.set("token_ttl", &mut self.token_ttl);
@@ -178,6 +185,19 @@ pub struct LimitsConfig {
     /// Internal connections of one address; 0 for no limit.
     /// Absent: [`PER_CLIENT`], but any number from this machine.
     pub rpc_max_conns_per_client: Option<u32>,
+    /// Requests a second to the API of one who asks (a token, a certificate, else an address); 0
+    /// for no limit. Not Nomad's, as are all below.
+    pub http_max_requests_per_identity: u32,
+    /// Requests a second to the API from one address.
+    pub http_max_requests_per_address: u32,
+    /// Requests a second to the API about one namespace.
+    pub http_max_requests_per_namespace: u32,
+    /// Calls a second of one client or token.
+    pub rpc_max_requests_per_identity: u32,
+    /// Calls a second from one address.
+    pub rpc_max_requests_per_address: u32,
+    /// So long a time's requests may come at once.
+    pub request_burst: Duration,
 }
 
 impl Default for LimitsConfig {
@@ -187,6 +207,12 @@ impl Default for LimitsConfig {
             http_max_conns_per_client: None,
             rpc_handshake_timeout: Duration::from_secs(5),
             rpc_max_conns_per_client: None,
+            http_max_requests_per_identity: 0,
+            http_max_requests_per_address: 0,
+            http_max_requests_per_namespace: 0,
+            rpc_max_requests_per_identity: 0,
+            rpc_max_requests_per_address: 0,
+            request_burst: Duration::from_secs(5),
         }
     }
 }
@@ -203,6 +229,32 @@ impl LimitsConfig {
             "rpc_max_conns_per_client",
             &mut self.rpc_max_conns_per_client,
         );
+        let requests = [
+            (
+                "http_max_requests_per_identity",
+                &mut self.http_max_requests_per_identity,
+            ),
+            (
+                "http_max_requests_per_address",
+                &mut self.http_max_requests_per_address,
+            ),
+            (
+                "http_max_requests_per_namespace",
+                &mut self.http_max_requests_per_namespace,
+            ),
+            (
+                "rpc_max_requests_per_identity",
+                &mut self.rpc_max_requests_per_identity,
+            ),
+            (
+                "rpc_max_requests_per_address",
+                &mut self.rpc_max_requests_per_address,
+            ),
+        ];
+        for (name, number) in requests {
+            r.set(name, number);
+        }
+        r.set("request_burst", &mut self.request_burst);
     }
 }
 
@@ -270,6 +322,24 @@ impl Default for TelemetryConfig {
 }
 
 impl TelemetryConfig {
+    /// Takes over what counts from now on without a restart.
+    pub fn copy_changing(&mut self, other: &Self) {
+        self.prometheus_metrics = other.prometheus_metrics;
+        self.publish_allocation_metrics = other.publish_allocation_metrics;
+        self.publish_node_metrics = other.publish_node_metrics;
+        self.include_alloc_metadata_in_metrics = other.include_alloc_metadata_in_metrics;
+        let (mine, theirs) = (
+            &mut self.allowed_metadata_keys_in_metrics,
+            &other.allowed_metadata_keys_in_metrics,
+        );
+        mine.clone_from(theirs);
+        self.prefix_filter.clone_from(&other.prefix_filter);
+        self.filter_default = other.filter_default;
+        self.disable_dispatched_job_summary_metrics = other.disable_dispatched_job_summary_metrics;
+        self.disable_rpc_rate_metrics_labels = other.disable_rpc_rate_metrics_labels;
+        self.metrics_require_acl = other.metrics_require_acl;
+    }
+
     pub(super) fn read(&mut self, r: &mut Reader<'_>) {
         r.set(
             "in_memory_collection_interval",
@@ -487,20 +557,26 @@ impl UiConfig {
 pub struct PluginConfig {
     /// Whether the driver may be used; absent: as the driver's default is.
     pub enabled: Option<bool>,
+    /// Whether tasks that do not say have process ids of their own: `private` or `host`.
+    pub default_pid_mode: Option<String>,
+    /// The same for shared memory and queues.
+    pub default_ipc_mode: Option<String>,
+    /// The capabilities that tasks may have; absent: the driver's own list.
+    pub allow_caps: Option<Vec<String>>,
 }
-
-/// The drivers that have settings.
-const DRIVERS: [&str; 1] = ["raw_exec"];
 
 impl PluginConfig {
     pub(super) fn read(&mut self, name: &str, r: &mut Reader<'_>) {
         r.set("args", &mut Vec::<String>::new());
-        r.block("config", |r| {
-            if DRIVERS.contains(&name) {
-                r.set("enabled", &mut self.enabled);
-            } else {
-                r.nobody(&format!("there is no driver {name:?} with settings here"));
+        r.block("config", |r| match name {
+            "raw_exec" => r.set("enabled", &mut self.enabled),
+            "exec" => {
+                r.set("default_pid_mode", &mut self.default_pid_mode);
+                r.set("default_ipc_mode", &mut self.default_ipc_mode);
+                r.set("allow_caps", &mut self.allow_caps);
+                r.set("no_pivot_root", &mut bool::default());
             }
+            _ => r.nobody(&format!("there is no driver {name:?} with settings here")),
         });
     }
 }

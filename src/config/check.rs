@@ -11,6 +11,9 @@ use std::time::Duration;
 const CHECKPOINT_INTERVALS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 
+/// Of how long a time requests may come at once.
+const BURSTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
 /// Checks a complete configuration.
 ///
 /// # Errors
@@ -31,6 +34,7 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
     server(config, &mut wrong);
     client(config, &mut wrong);
     tls(&config.tls, &mut wrong);
+    limits(config, &mut wrong);
     config.event_publisher.check(&mut wrong);
     for (what, found) in [
         ("addresses.http", config.http_listen().map(|_| ())),
@@ -244,6 +248,15 @@ fn tls(tls: &TlsConfig, wrong: &mut Vec<String>) {
         if on && !there {
             wrong.push(format!("{setting} has no effect without {of} = true"));
         }
+    }
+}
+
+fn limits(config: &Config, wrong: &mut Vec<String>) {
+    let burst = config.limits.request_burst;
+    if !BURSTS.contains(&burst) {
+        wrong.push(format!(
+            "limits.request_burst cannot be {burst:?}. Must be between 1s and 1h"
+        ));
     }
 }
 

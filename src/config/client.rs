@@ -117,6 +117,28 @@ pub struct ClientConfig {
     pub users: serde_json::Value,
 }
 
+/// Options that are looked at whenever a task is started.
+const CHANGING_OPTIONS: [&str; 2] = ["user.denylist", "user.checked_drivers"];
+
+impl ClientConfig {
+    /// Takes over what counts from now on without a restart.
+    pub fn copy_changing(&mut self, other: &Self) {
+        self.meta.clone_from(&other.meta);
+        self.gc_interval = other.gc_interval;
+        self.gc_parallel_destroys = other.gc_parallel_destroys;
+        self.gc_disk_usage_threshold = other.gc_disk_usage_threshold;
+        self.gc_inode_usage_threshold = other.gc_inode_usage_threshold;
+        self.gc_max_allocs = other.gc_max_allocs;
+        self.max_kill_timeout = other.max_kill_timeout;
+        for key in CHANGING_OPTIONS {
+            match other.options.get(key) {
+                Some(value) => self.options.insert(key.to_owned(), value.clone()),
+                None => self.options.remove(key),
+            };
+        }
+    }
+}
+
 impl Default for ClientConfig {
     fn default() -> Self {
         ClientConfig {

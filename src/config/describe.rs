@@ -94,6 +94,12 @@ impl Config {
                 format!("{}s", self.limits.https_handshake_timeout.as_secs()),
             "RPCHandshakeTimeout": format!("{}s", self.limits.rpc_handshake_timeout.as_secs()),
             "RPCMaxConnsPerClient": per_client(self.limits.rpc_max_conns_per_client),
+            "HTTPMaxRequestsPerIdentity": self.limits.http_max_requests_per_identity,
+            "HTTPMaxRequestsPerAddress": self.limits.http_max_requests_per_address,
+            "HTTPMaxRequestsPerNamespace": self.limits.http_max_requests_per_namespace,
+            "RPCMaxRequestsPerIdentity": self.limits.rpc_max_requests_per_identity,
+            "RPCMaxRequestsPerAddress": self.limits.rpc_max_requests_per_address,
+            "RequestBurst": format!("{}s", self.limits.request_burst.as_secs()),
         });
     }
 

@@ -63,10 +63,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("client.bridge_network_subnet", BRIDGE),
     not("client.bridge_network_subnet_ipv6", BRIDGE),
     not(
-        "client.chroot_env",
-        "there is no driver that changes a task's root",
-    ),
-    not(
         "client.client_max_port",
         "plugins are not processes of their own",
     ),
@@ -119,6 +115,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "keyring",
         "key material is wrapped by a file of the server; there is no external one",
     ),
+    not(
+        "plugin.config.no_pivot_root",
+        "a task's root is always its own",
+    ),
     not("plugin.args", "plugins are not processes of their own"),
     not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
@@ -141,9 +141,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "server.client_introduction",
         "nodes are recognised by their secret",
     ),
-    not("server.csi_plugin_gc_threshold", CSI),
-    not("server.csi_volume_claim_gc_interval", CSI),
-    not("server.csi_volume_claim_gc_threshold", CSI),
     not(
         "server.default_scheduler_config.preemption_config",
         "nothing is preempted",

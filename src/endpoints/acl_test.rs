@@ -14,6 +14,7 @@ use crate::commands::acl::{CreateAclToken, TtlBounds, UpsertAclPolicies, UpsertA
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::error::{ApiError, Code};
+use crate::net::PerSecond;
 use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
@@ -316,6 +317,60 @@ async fn acl_18_whoever_asks_is_told_who_he_is() {
     // A secret that is nobody's says nothing of whose it is not.
     let forged = who(&node, "44444444-2222-4333-8444-555555555555").await;
     assert_eq!(forged.unwrap_err().code, Code::PermissionDenied);
+    world.server.shutdown().await;
+}
+
+/// A call is counted where it is served, before it is looked at; a heartbeat is never too much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_09_a_caller_has_so_many_calls_a_second_and_a_heartbeat_is_always_taken() {
+    let world = World::start(true).await;
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let rates = Rates::new(PerSecond {
+        identity: 1,
+        burst: Duration::from_secs(1),
+        ..PerSecond::default()
+    });
+    let served = service_within(Arc::clone(&world.server.0), beat, rates);
+    let rpc = serve(
+        tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        Arc::new(served),
+        Limits::default(),
+    );
+    let rpc = rpc.unwrap();
+    let servers = || Servers::new(vec![rpc.addr().to_string()]);
+    let who =
+        |node: &str, secret: &str| Caller::network(Pool::new(1), servers(), secret).of_node(node);
+    let request = NodeSpecificRequest {
+        node_id: world.node.clone(),
+        ..NodeSpecificRequest::default()
+    };
+    let (node, forger) = (who(&world.node, NODE), who(&world.node, CI));
+    let too_much = async |caller: &Caller| {
+        for _ in 0..2_000 {
+            match caller.once::<NodeGetNode>(&request, LONG).await {
+                Ok(_) => {}
+                Err(RpcError::Api(error)) if error.code == Code::PermissionDenied => {}
+                Err(RpcError::Api(error)) => return error,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("it is never too much");
+    };
+    let refused = too_much(&node).await;
+    assert_eq!(refused.code, Code::TooManyRequests, "{refused}");
+    assert_eq!(refused.retry_after, 1, "it comes with the answer");
+    assert!(RpcError::Api(refused).is_transient(), "it is tried again");
+    // Guessing is limited by where it comes from, and costs the node nothing.
+    assert_eq!(too_much(&forger).await.code, Code::TooManyRequests);
+    let beat = crate::rpc::methods::NodeUpdateStatusRequest {
+        node_id: world.node.clone(),
+        status: "ready".into(),
+        ..Default::default()
+    };
+    for _ in 0..50 {
+        let taken = node.once::<NodeUpdateStatus>(&beat, LONG).await;
+        taken.expect("a heartbeat is taken");
+    }
     world.server.shutdown().await;
 }
 

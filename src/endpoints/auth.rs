@@ -1,6 +1,7 @@
 //! Nodes prove who they are with their secret; the state knows its hash only.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -12,9 +13,13 @@ use super::Clients;
 use crate::commands::Command;
 use crate::error::ApiError;
 use crate::identity::Identity;
-use crate::net::{admitting, deciding};
+use crate::net::{Asking, Rates, admitting, deciding};
 use crate::proposer::Origin;
+use crate::rpc::forward::ServerForward;
+use crate::rpc::methods::NodeUpdateStatus;
 use crate::rpc::service::Call;
+use crate::rpc::sessions::NodeSession;
+use crate::rpc::{Rpc as _, Streaming as _};
 
 /// Keeps hashes of node secrets apart from hashes of anything else.
 const DOMAIN: &[u8] = b"drover node secret\0";
@@ -30,6 +35,15 @@ fn digest(secret: &str) -> impl Into<[u8; 32]> + Deref<Target = [u8]> {
     hash.update(secret.trim().to_lowercase().as_bytes());
     hash.finalize()
 }
+
+/// What is never refused for there being too much of it: a node whose heartbeat is refused would be
+/// taken for lost, a session is what a server asked for, and what is forwarded is counted as the
+/// request that it is.
+const UNCOUNTED: [&str; 3] = [
+    NodeUpdateStatus::NAME,
+    NodeSession::NAME,
+    ServerForward::NAME,
+];
 
 /// What was found of nodes' secrets: the modify index of the node's row, and the hash of the secret
 /// that matched it.
@@ -142,10 +156,29 @@ impl Clients {
     /// What a caller is called where calls are counted: a node only once it has proved that it is
     /// (AUTH-07). None where callers are not told apart.
     pub(super) fn label(&self, call: &Call) -> Option<String> {
-        let config = &self.server.config;
+        let config = self.server.configured();
         if !config.acl.enabled || config.telemetry.disable_rpc_rate_metrics_labels {
             return None;
         }
+        Some(self.identity(call).label())
+    }
+
+    /// Counts a call against what its caller and his address may make; those of [`UNCOUNTED`] are
+    /// counted against nothing.
+    pub(super) fn within(&self, rates: &Rates, name: &str, call: &Call) -> Result<(), ApiError> {
+        if !rates.are_set() || UNCOUNTED.contains(&name) {
+            return Ok(());
+        }
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        rates.take(&Asking {
+            identity: self.identity(call).known_as().as_deref(),
+            address: call.addr.parse().unwrap_or(nowhere),
+            namespace: None,
+        })
+    }
+
+    /// Who calls, as far as that was found out already: nothing is read for it.
+    fn identity(&self, call: &Call) -> Identity {
         let proof: [u8; 32] = digest(&call.token).into();
         let known = |(_, proved): &(u64, [u8; 32])| *proved == proof;
         let mut identity = match self.proven.lock().get(&call.node).is_some_and(known) {
@@ -156,7 +189,7 @@ impl Clients {
             }
         };
         identity.certificate.clone_from(&call.certificate);
-        Some(identity.label())
+        identity
     }
 
     /// Where a command of a node comes from.

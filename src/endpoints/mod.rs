@@ -22,6 +22,7 @@ mod endpoints_test;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::net::Rates;
 use crate::rpc::csi::{CsiVolumeClaim, CsiVolumeUnpublish};
 use crate::rpc::forward::ServerForward;
 use crate::rpc::methods::{
@@ -57,6 +58,11 @@ impl Clients {
 
 /// The methods that clients call, over `server`. Must be called within a runtime.
 pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
+    service_within(server, beat, Rates::none())
+}
+
+/// The same, of which callers may ask so much.
+pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Service<Clients> {
     let batch = alloc_batch::Batcher::start(server.clone());
     let clients = Arc::new(Clients {
         server,
@@ -67,6 +73,7 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
     });
     Service::new(clients)
         .labelled_by(Clients::label)
+        .limited_by(move |clients, name, call| clients.within(&rates, name, call))
         .known_by(async |clients: Arc<Clients>, call: Call| clients.admits(&call).await)
         .method::<NodeRegister, _, _>(NewNode, node::register)
         .method::<NodeUpdateStatus, _, _>(Node, node::update_status)

@@ -72,6 +72,15 @@ pub struct ApiError {
     pub code: Code,
     /// What the client reads.
     pub message: String,
+    /// After how many seconds it may be tried again; 0 where nothing is said.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retry_after: u32,
+}
+
+// Called by serde, which gives a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(seconds: &u32) -> bool {
+    *seconds == 0
 }
 
 impl ApiError {
@@ -88,7 +97,15 @@ impl ApiError {
         Self {
             code,
             message: message.into(),
+            retry_after: 0,
         }
+    }
+
+    /// The same, which may be tried again after some seconds.
+    #[must_use]
+    pub fn after(mut self, seconds: u32) -> Self {
+        self.retry_after = seconds;
+        self
     }
 
     /// 400: the request is malformed.

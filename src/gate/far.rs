@@ -52,7 +52,7 @@ type Sets = HashMap<Vec<(String, u64)>, Arc<Acl>>;
 /// Asks servers.
 pub(super) struct Far {
     caller: Caller,
-    ttls: Ttls,
+    ttls: Mutex<Ttls>,
     tokens: Kept<Secret, Arc<AclToken>>,
     roles: Kept<String, Option<AclRole>>,
     policies: Kept<String, Option<Written>>,
@@ -68,7 +68,7 @@ impl Far {
     pub(super) fn new(caller: Caller, ttls: Ttls) -> Self {
         Self {
             caller,
-            ttls,
+            ttls: Mutex::new(ttls),
             asking: ASKING,
             again: AGAIN,
             tokens: Kept::default(),
@@ -77,6 +77,15 @@ impl Far {
             sets: Mutex::default(),
             failed: Mutex::default(),
         }
+    }
+
+    /// What is known from now on counts so long by itself.
+    pub(super) fn keep(&self, ttls: Ttls) {
+        *self.ttls.lock() = ttls;
+    }
+
+    fn ttls(&self) -> Ttls {
+        *self.ttls.lock()
     }
 
     /// Finds out what a secret is.
@@ -112,7 +121,7 @@ impl Far {
     /// The token of a secret. One that is none is not kept: it may be made in the next moment.
     async fn token(&self, secret: &str) -> Result<Option<Arc<AclToken>>, ApiError> {
         let key = Secret::of(secret);
-        let (known, fresh) = self.tokens.get(&key, self.ttls.token);
+        let (known, fresh) = self.tokens.get(&key, self.ttls().token);
         if fresh {
             return Ok(known);
         }
@@ -136,69 +145,23 @@ impl Far {
     }
 
     async fn roles_of(&self, ids: BTreeSet<String>) -> Result<Vec<AclRole>, ApiError> {
-        let mut found = Vec::new();
-        let mut wanted = Vec::new();
-        for id in ids {
-            match self.roles.get(&id, self.ttls.role) {
-                (Some(role), true) => found.extend(role),
-                (known, _) => wanted.push((id, known)),
-            }
-        }
-        for some in wanted.chunks(AT_ONCE) {
-            let asked = AclRolesByIdRequest {
-                role_ids: some.iter().map(|(id, _)| id.clone()).collect(),
-            };
-            match self.ask::<AclGetRoles>(&asked).await {
-                Ok(mut answer) => {
-                    for (id, _) in some {
-                        let role = answer.roles.remove(id);
-                        self.roles.put(id.clone(), role.clone());
-                        found.extend(role);
-                    }
-                }
-                Err(error) => {
-                    for (_, known) in some {
-                        let known = known.clone().filter(|_| error.is_transient());
-                        let known = known.ok_or_else(|| unasked(error.clone()))?;
-                        found.extend(known);
-                    }
-                }
-            }
-        }
-        Ok(found)
+        let ask = move |role_ids: Vec<String>| async move {
+            let asked = AclRolesByIdRequest { role_ids };
+            let answer = self.ask::<AclGetRoles>(&asked).await?;
+            Ok(answer.roles.into_iter().collect())
+        };
+        self.roles.all(ids, self.ttls().role, ask).await
     }
 
     /// What policies allow together, and the names of those that are there.
     async fn compiled(&self, names: BTreeSet<String>) -> Result<(Arc<Acl>, Vec<String>), ApiError> {
-        let mut found = Vec::new();
-        let mut wanted = Vec::new();
-        for name in names {
-            match self.policies.get(&name, self.ttls.policy) {
-                (Some(policy), true) => found.extend(policy),
-                (known, _) => wanted.push((name, known)),
-            }
-        }
-        for some in wanted.chunks(AT_ONCE) {
-            let asked = AclPolicySetRequest {
-                names: some.iter().map(|(name, _)| name.clone()).collect(),
-            };
-            match self.ask::<AclGetPolicies>(&asked).await {
-                Ok(mut answer) => {
-                    for (name, _) in some {
-                        let policy = answer.policies.remove(name).map(read);
-                        self.policies.put(name.clone(), policy.clone());
-                        found.extend(policy);
-                    }
-                }
-                Err(error) => {
-                    for (_, known) in some {
-                        let known = known.clone().filter(|_| error.is_transient());
-                        let known = known.ok_or_else(|| unasked(error.clone()))?;
-                        found.extend(known);
-                    }
-                }
-            }
-        }
+        let ask = move |names: Vec<String>| async move {
+            let asked = AclPolicySetRequest { names };
+            let answer = self.ask::<AclGetPolicies>(&asked).await?;
+            let written = answer.policies.into_iter();
+            Ok(written.map(|(name, policy)| (name, read(policy))).collect())
+        };
+        let mut found = self.policies.all(names, self.ttls().policy, ask).await?;
         found.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
         let held = found.iter().map(|(policy, _)| policy.name.clone());
         let held: Vec<String> = held.collect();
@@ -274,6 +237,47 @@ impl<K: Hash + Eq, V: Clone> Kept<K, V> {
 
     fn forget(&self, key: &K) {
         self.0.lock().remove(key);
+    }
+}
+
+impl<V: Clone> Kept<String, Option<V>> {
+    /// What is known of each, and of the rest what servers say; what they do not name is not there.
+    /// Where none answers, what was known counts.
+    async fn all<Fut>(
+        &self,
+        keys: BTreeSet<String>,
+        ttl: Duration,
+        ask: impl Fn(Vec<String>) -> Fut + Send,
+    ) -> Result<Vec<V>, ApiError>
+    where
+        Fut: Future<Output = Result<HashMap<String, V>, RpcError>> + Send,
+    {
+        let mut found = Vec::new();
+        let mut wanted = Vec::new();
+        for key in keys {
+            match self.get(&key, ttl) {
+                (Some(known), true) => found.extend(known),
+                (known, _) => wanted.push((key, known)),
+            }
+        }
+        for some in wanted.chunks(AT_ONCE) {
+            match ask(some.iter().map(|(key, _)| key.clone()).collect()).await {
+                Ok(mut answer) => {
+                    for (key, _) in some {
+                        let value = answer.remove(key);
+                        self.put(key.clone(), value.clone());
+                        found.extend(value);
+                    }
+                }
+                Err(error) => {
+                    for (_, known) in some {
+                        let known = known.clone().filter(|_| error.is_transient());
+                        found.extend(known.ok_or_else(|| unasked(error.clone()))?);
+                    }
+                }
+            }
+        }
+        Ok(found)
     }
 }
 

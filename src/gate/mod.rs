@@ -91,6 +91,13 @@ impl Gate {
         Self(Kind::Far(Box::new(Far::new(caller, ttls))))
     }
 
+    /// What servers say is kept so long from now on; nothing of it where there are tables.
+    pub fn keep(&self, ttls: Ttls) {
+        if let Kind::Far(far) = &self.0 {
+            far.keep(ttls);
+        }
+    }
+
     /// A gate that answers as a test says.
     #[cfg(test)]
     pub(crate) fn fixed(

@@ -1,12 +1,5 @@
-//! What this version has none of: volumes and plugins (nothing can be registered, so lists are
-//! empty), another edition's routes, and operations that come later.
+//! What this version has none of: another edition's routes, and operations that come later.
 //! Writes are refused in words, so that nobody takes silence for success.
-
-use drover_projections::Table as _;
-use drover_projections::tables::{
-    csi_plugins::CsiPlugins, csi_volumes::CsiVolumes, host_volume_claims::HostVolumeClaims,
-    host_volumes::HostVolumes,
-};
 
 use super::answer::{Answer, JSON};
 use super::front::Read;
@@ -14,49 +7,10 @@ use super::gate::Write;
 use super::list;
 use crate::error::{ApiError, Code};
 
-/// The tables of volumes, for those who wait.
-pub(super) const VOLUMES: &[u16] = &[CsiVolumes::ID, HostVolumes::ID];
-/// The table of plugins.
-pub(super) const PLUGINS: &[u16] = &[CsiPlugins::ID];
-/// The table of claims on host volumes.
-pub(super) const CLAIMS: &[u16] = &[HostVolumeClaims::ID];
-
 /// The empty list, at the index of its table; a broken filter is refused all the same.
 pub(super) fn empty(read: &Read<'_>, table: u16) -> Result<Answer, ApiError> {
     list::filter(read.options)?;
     Ok(Answer::of(JSON, "[]".to_owned()).at(read.view.table_index_of(table)))
-}
-
-/// `GET /v1/volumes`.
-pub(super) fn volumes(read: &Read<'_>) -> Result<Answer, ApiError> {
-    match read.request.query.text("type") {
-        "" | "csi" => empty(read, CsiVolumes::ID),
-        "host" => empty(read, HostVolumes::ID),
-        _ => Err(ApiError::not_found("resource not found")),
-    }
-}
-
-/// `GET /v1/volumes/claims`.
-pub(super) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
-    empty(read, HostVolumeClaims::ID)
-}
-
-/// `GET /v1/volume/csi/:id` and `GET /v1/volume/host/:id`.
-pub(super) fn volume(_read: &Read<'_>) -> Result<Answer, ApiError> {
-    Err(ApiError::not_found("volume not found"))
-}
-
-/// `GET /v1/plugins`.
-pub(super) fn plugins(read: &Read<'_>) -> Result<Answer, ApiError> {
-    match read.request.query.text("type") {
-        "" | "csi" => empty(read, CsiPlugins::ID),
-        _ => Ok(Answer::nothing()),
-    }
-}
-
-/// `GET /v1/plugin/csi/:id`.
-pub(super) fn plugin(_read: &Read<'_>) -> Result<Answer, ApiError> {
-    Err(ApiError::not_found("plugin not found"))
 }
 
 /// A route of another edition.
@@ -87,9 +41,9 @@ pub(super) fn unsupported(what: &str, advice: &str) -> ApiError {
     ApiError::new(Code::NotImplemented, text)
 }
 
-/// Why no volume can be made.
+/// Why no host volume can be made.
 pub(super) const NO_VOLUMES: &str =
-    "volumes are not built; what a task writes below its allocation stays as long as that";
+    "a client offers the host volumes of its configuration (client.host_volume)";
 /// Where servers of a client are named.
 pub(super) const SERVERS: &str =
     "the servers of a client are in its configuration (client.servers), which is read at its start";
@@ -102,8 +56,7 @@ const SCHEDULERS: &str = "how many schedulers there are is in the configuration 
      GET /v1/agent/self shows it";
 
 /// Routes of Nomad's that this version has not, and what to do instead.
-pub(super) const LATER: [(&str, &str); 13] = [
-    ("/v1/volumes/claim/{id}", NO_VOLUMES),
+pub(super) const LATER: [(&str, &str); 12] = [
     ("/v1/client/identity", NO_IDENTITY),
     ("/v1/client/identity/renew", NO_IDENTITY),
     ("/v1/agent/join", ONE_SERVER),

@@ -130,7 +130,7 @@ pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, ApiError> {
         || read.api.server.prometheus(),
         || read.api.server.metrics(),
     );
-    measured(form, read.api.settings.prometheus, text, summary)
+    measured(form, read.api.settings.now().prometheus, text, summary)
 }
 
 /// The metrics in a form, as text or as a summary.

@@ -170,8 +170,15 @@ impl Answer {
 impl From<ApiError> for Answer {
     /// The bare message as text (HTTP API 0.1).
     fn from(error: ApiError) -> Self {
+        let after = error.retry_after;
         let (status, message) = with_code(error);
-        Self::of(TEXT, message).status(status)
+        let answer = Self::of(TEXT, message).status(status);
+        match (status, after) {
+            // Whoever has too much under way may come again as soon as some of it is done.
+            (429, _) => answer.header("retry-after", after.max(1).to_string()),
+            (_, 1..) => answer.header("retry-after", after.to_string()),
+            _ => answer,
+        }
     }
 }
 

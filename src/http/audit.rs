@@ -1,17 +1,22 @@
 //! The audit trail, cause chains, and the difference between two states. None of it is Nomad's.
 
+use std::sync::Arc;
+
 use drover_events::EventKind;
+use drover_projections::changes::Change;
 use drover_projections::tables::registry;
 use serde::Serialize;
 
 use super::answer::Answer;
 use super::aside::aside;
 use super::front::Read;
+use super::gate::demand;
 use super::past;
 use super::pieces::{PIECE, Pieces};
 use super::query::Query;
+use super::stream::Permit;
 use crate::audit::{
-    AuditError, Between, Detail, Object, ObjectType, Place, Question, Trail, Wanted,
+    AuditError, Between, Detail, Object, ObjectType, Place, Question, Sees, Trail, Wanted,
 };
 use crate::error::{ApiError, Code, chain};
 use crate::log::LogError;
@@ -55,6 +60,32 @@ fn redactor(read: &Read<'_>) -> Redactor {
     Redactor::of(&read.api.keyring)
 }
 
+/// What the caller may see, by the tables of now.
+fn permit(read: &Read<'_>) -> Permit {
+    Permit::of(Arc::clone(&read.identity.acl))
+}
+
+/// Whether the caller may see anything of the past. What exactly is asked of every change.
+///
+/// # Errors
+/// 403.
+pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+    demand(permit(read).sees_something())
+}
+
+/// The past as the caller may see it.
+fn trail<'a>(
+    read: &'a Read<'_>,
+    redactor: &'a Redactor,
+    (permit, sees): (&Permit, Sees<'a>),
+) -> Trail<'a> {
+    let trail = Trail::new(&read.view, &read.api.log, redactor);
+    match permit.sees_all() {
+        true => trail,
+        false => trail.seen_by(sees),
+    }
+}
+
 /// `/v1/audit`: what happened, who did it, and what it changed.
 ///
 /// # Errors
@@ -62,7 +93,9 @@ fn redactor(read: &Read<'_>) -> Redactor {
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     aside(|| {
         let redactor = redactor(read);
-        let trail = Trail::new(&read.view, &read.api.log, &redactor);
+        let permit = permit(read);
+        let sees = |change: &Change| permit.sees_change(change);
+        let trail = trail(read, &redactor, (&permit, &sees));
         let Some(question) = question(read, &trail)? else {
             return Ok(kept_since(Answer::json(&[(); 0])?, trail.beginning()?));
         };
@@ -97,7 +130,9 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     aside(|| {
         let redactor = redactor(read);
-        let trail = Trail::new(&read.view, &read.api.log, &redactor);
+        let permit = permit(read);
+        let sees = |change: &Change| permit.sees_change(change);
+        let trail = trail(read, &redactor, (&permit, &sees));
         let tree = crate::audit::trace(&trail, id, &read.options.namespace)?;
         Ok(kept_since(Answer::json(&tree)?, trail.beginning()?))
     })
@@ -130,7 +165,9 @@ pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
         };
         let mut rows = Rows::default();
         let redactor = redactor(read);
-        let trail = Trail::new(&read.view, log, &redactor);
+        let permit = permit(read);
+        let sees = |change: &Change| permit.sees_change(change);
+        let trail = trail(read, &redactor, (&permit, &sees));
         let next = wanted.answer(&trail, |row| rows.take(row))?;
         Ok(rows
             .finish(next.map(|place| place.to_string()))
@@ -227,7 +264,10 @@ fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiE
 fn value(read: &Read<'_>) -> Result<Option<String>, ApiError> {
     let body: AuditRequest = read.request.json_or_default()?;
     let given = Some(body.value).filter(|value| !value.is_empty());
-    Ok(given.or_else(|| named(&read.request.query, "value")))
+    let value = given.or_else(|| named(&read.request.query, "value"));
+    // Whoever may look for a value may find out what it is, by asking often.
+    demand(value.is_none() || read.identity.is_management())?;
+    Ok(value)
 }
 
 fn object(read: &Read<'_>) -> Result<Option<Object>, ApiError> {

@@ -439,7 +439,7 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
     assert!(named("nomad.nomad.heartbeat.active"), "{summary}");
     h.stop().await;
     let settings = crate::http::Settings {
-        prometheus: false,
+        live: super::harness::live(|live| live.prometheus = false),
         ..crate::http::Settings::default()
     };
     let h = Harness::with(settings, None).await;

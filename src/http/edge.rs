@@ -47,7 +47,7 @@ pub struct Edge {
     /// The way to the servers.
     pub caller: Caller,
     /// Who asks.
-    pub gate: Gate,
+    pub gate: Arc<Gate>,
     /// The figures of the process.
     pub telemetry: Telemetry,
     /// The agent around it.
@@ -114,7 +114,7 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
             .await?;
         if !request.body.is_empty() {
             // It may have taken its time: what counts are the rights of now.
-            edge.admit(&mut request, &own).await?;
+            edge.still(&mut request, &own).await?;
         }
         edge.answer(request, own).await
     });
@@ -209,16 +209,20 @@ impl Edge {
             return Ok(());
         }
         request.identity = Arc::new(self.identity(request).await?);
-        let labelled = self.gate.is_guarded() && self.settings.label_identities;
+        let labelled = self.gate.is_guarded() && self.settings.now().label_identities;
         let label = labelled.then(|| request.identity.label());
         measure::served(&request.method, &request.path, label);
-        let admitted = own.admit(request, &request.identity);
-        if admitted.is_err() {
-            // There is no request log here: a server's has what goes through a server.
-            let (who, path) = (request.identity.label(), &request.path);
-            tracing::info!(who, method = %request.method, path, "denied");
+        front::within(&self.settings, request)?;
+        admitted(request, own)
+    }
+
+    /// Lets in who still may, by the tables of now.
+    async fn still(&self, request: &mut Request, own: &Own) -> Result<(), ApiError> {
+        if self.gate.is_guarded() && !matches!(own, Own::Agent(Access::Public)) {
+            request.identity = Arc::new(self.identity(request).await?);
+            admitted(request, own)?;
         }
-        admitted
+        Ok(())
     }
 
     /// Answers somebody who may ask.
@@ -326,8 +330,19 @@ impl Edge {
     fn metrics(&self, request: &Request) -> Result<Answer, ApiError> {
         let form = request.query.text("format");
         let (text, summary) = (|| self.telemetry.prometheus(), || self.telemetry.summary());
-        agent::measured(form, self.settings.prometheus, text, summary)
+        agent::measured(form, self.settings.now().prometheus, text, summary)
     }
+}
+
+/// Lets in who may.
+fn admitted(request: &Request, own: &Own) -> Result<(), ApiError> {
+    let admitted = own.admit(request, &request.identity);
+    if admitted.is_err() {
+        // There is no request log here: a server's has what goes through a server.
+        let (who, path) = (request.identity.label(), &request.path);
+        tracing::info!(who, method = %request.method, path, "denied");
+    }
+    admitted
 }
 
 /// Whether a request changes what becomes of an allocation's tasks.

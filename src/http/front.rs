@@ -23,6 +23,7 @@ use super::{auth, cors, gzip, known, measure, past, pretty, requests};
 use crate::commands::Command;
 use crate::error::{ApiError, panic_text};
 use crate::identity::Identity;
+use crate::net::Asking;
 use crate::proposer::{Committed, Origin};
 
 /// What the router gives us.
@@ -306,10 +307,27 @@ pub(super) async fn admit(
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
     request.identity = identity(api, request).await?;
-    let labelled = api.gate.is_guarded() && api.settings.label_identities;
+    let labelled = api.gate.is_guarded() && api.settings.now().label_identities;
     let label = labelled.then(|| request.identity.label());
     measure::served(&request.method, &request.path, label);
+    within(&api.settings, request)?;
     admitted(api, request, access).await
+}
+
+/// Counts a request against what its caller, his address and its namespace may ask for. Of a
+/// namespace only he takes who may do something there: he is told of its share, and nobody else.
+pub(super) fn within(settings: &Settings, request: &Request) -> Result<(), ApiError> {
+    if !settings.rates.are_set() {
+        return Ok(());
+    }
+    let who = &request.identity;
+    let identity = who.known_as();
+    let namespace = Some(request.namespace());
+    settings.rates.take(&Asking {
+        identity: identity.as_deref(),
+        address: request.address(),
+        namespace: namespace.filter(|name| who.acl.namespace_visible(name)),
+    })
 }
 
 /// Lets in who may; the request log has who may not.
@@ -515,7 +533,7 @@ pub(super) fn finish(
             headers.insert(name, value);
         }
     }
-    for (name, value) in &settings.headers {
+    for (name, value) in &settings.now().headers {
         headers.insert(name.clone(), value.clone());
     }
     response

@@ -119,7 +119,7 @@ impl Access {
     /// What it comes to under these settings.
     pub(super) fn under(self, settings: &Settings) -> Self {
         match self {
-            Self::Metrics if !settings.metrics_require_acl => Self::Public,
+            Self::Metrics if !settings.now().metrics_require_acl => Self::Public,
             other => other,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drover_testkit::LONG;
 use serde_json::{Value, json};
 
-use super::harness::{Harness, job};
+use super::harness::{Harness, counted, job, live};
 use super::router;
 use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns};
 use crate::gate::Gate;
@@ -231,16 +231,6 @@ async fn each_route_lets_in_its_own_capabilities_and_no_neighbour() {
     server.stop().await;
 }
 
-/// What a counter says, by label.
-async fn counted(server: &Harness, name: &str) -> Vec<(String, u64)> {
-    let text = server.get("/v1/metrics?format=prometheus").await.text();
-    let lines = text.lines().filter_map(|line| {
-        let (series, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
-        Some((series.to_owned(), value.parse().ok()?))
-    });
-    lines.collect()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secrets() {
     let named = |token: Option<&str>, addr: &str| match token {
@@ -276,7 +266,7 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
     assert!(!all.contains("canary-secret"), "AUTH-11");
     // AUTH-10: the labels go, the numbers stay.
     let settings = super::Settings {
-        label_identities: false,
+        live: live(|live| live.label_identities = false),
         ..super::Settings::default()
     };
     let api = super::Api {
@@ -471,7 +461,7 @@ async fn policies_are_overridden_by_who_may_and_metrics_closed_by_a_setting() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(server.seen("", "/v1/metrics").await.status, 200);
     let settings = super::Settings {
-        metrics_require_acl: true,
+        live: live(|live| live.metrics_require_acl = true),
         ..super::Settings::default()
     };
     let api = super::Api {

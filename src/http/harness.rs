@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::middleware::Next;
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use super::gzip::Gzip;
-use super::{Api, Settings, Shape, router};
+use super::{Api, Live, Settings, Shape, router};
 use crate::commands::Command;
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
@@ -213,4 +214,21 @@ pub(super) fn job(id: &str) -> Value {
             "Resources": { "CPU": 20, "MemoryMB": 16 },
         }]}],
     }})
+}
+
+/// What a counter says, by label.
+pub(super) async fn counted(server: &Harness, name: &str) -> Vec<(String, u64)> {
+    let text = server.get("/v1/metrics?format=prometheus").await.text();
+    let lines = text.lines().filter_map(|line| {
+        let (series, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+        Some((series.to_owned(), value.parse().ok()?))
+    });
+    lines.collect()
+}
+
+/// What may change while a server runs, with a change.
+pub(super) fn live(change: impl FnOnce(&mut Live)) -> Arc<ArcSwap<Live>> {
+    let mut live = Live::default();
+    change(&mut live);
+    Arc::new(ArcSwap::from_pointee(live))
 }

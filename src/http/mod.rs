@@ -50,7 +50,6 @@ mod past;
 mod pieces;
 mod pretty;
 mod projections;
-mod provision;
 #[cfg(test)]
 mod provision_test;
 mod query;
@@ -72,11 +71,16 @@ mod stream;
 mod system;
 mod target;
 mod variables;
+mod volumes;
+#[cfg(test)]
+mod volumes_test;
 
 #[cfg(test)]
 mod bounds_test;
 #[cfg(test)]
 mod contract_test;
+#[cfg(test)]
+mod forward_test;
 #[cfg(test)]
 mod gaps_test;
 #[cfg(test)]
@@ -92,7 +96,11 @@ mod job_shapes_test;
 #[cfg(test)]
 mod one_view_test;
 #[cfg(test)]
+mod past_rights_test;
+#[cfg(test)]
 mod projections_test;
+#[cfg(test)]
+mod rates_test;
 #[cfg(test)]
 mod reads_test;
 #[cfg(test)]
@@ -117,5 +125,5 @@ pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;
 pub use serve::{Forwarded, serve};
-pub use state::{Api, BODY_LIMIT, Settings};
+pub use state::{Api, BODY_LIMIT, Live, Settings};
 pub use stream::{Publisher, Shape};

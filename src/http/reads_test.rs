@@ -32,7 +32,7 @@ use drover_testkit::counting::taken;
 
 /// How often each read is repeated.
 const READS: usize = 100;
-const LONG: &str = "60s";
+pub(super) const LONG: &str = "60s";
 
 fn raw<T: Table>(view: &View) -> Vec<Vec<u8>>
 where

@@ -106,7 +106,7 @@ impl Request {
         B: HttpBody<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let address = self.remote.map_or(NOBODY, |remote| remote.ip());
+        let address = self.address();
         let rules = Rules {
             limit,
             // A caller that waits for leave to send needs no more than the answer.
@@ -206,6 +206,12 @@ impl Request {
             None => uuid::Uuid::now_v7().to_string(),
         };
         self.id.get_or_init(id).clone()
+    }
+
+    /// Where it comes from; unspecified where it came over no network.
+    #[must_use]
+    pub(super) fn address(&self) -> IpAddr {
+        self.remote.map_or(NOBODY, |remote| remote.ip())
     }
 
     /// Whether the caller is on this machine.

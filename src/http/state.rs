@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use drover_projections::Projections;
 use hyper::header::{HeaderName, HeaderValue};
 
@@ -13,7 +14,7 @@ use crate::config::SearchConfig;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
-use crate::net::{BODIES, Budget};
+use crate::net::{BODIES, Budget, Rates};
 use crate::proof::Ledger;
 use crate::proposer::Proposer;
 use crate::requests::RequestLog;
@@ -27,12 +28,14 @@ pub const BODY_LIMIT: usize = 16 << 20;
 pub struct Settings {
     /// When answers are compressed.
     pub gzip: Gzip,
-    /// Headers put on every response, as the configuration says.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// What may change while the agent runs.
+    pub live: Arc<ArcSwap<Live>>,
     /// The largest request body, bytes.
     pub body_limit: usize,
     /// What all bodies share.
     pub bodies: Arc<Budget>,
+    /// How many requests a second are taken.
+    pub rates: Arc<Rates>,
     /// Bytes after which a long list is sent on; the usual number by default.
     pub list_part: Option<usize>,
     /// The region of this agent.
@@ -43,8 +46,6 @@ pub struct Settings {
     pub job_max_priority: i64,
     /// The largest sum of a job's group counts.
     pub job_max_count: i64,
-    /// Whether the metrics are offered in Prometheus' form.
-    pub prometheus: bool,
     /// The longest source kept with a job, bytes.
     pub job_max_source_size: u64,
     /// How many versions of a job are kept.
@@ -53,12 +54,6 @@ pub struct Settings {
     pub search: SearchConfig,
     /// The most bytes the variables of a namespace may take; 0: any number.
     pub variables_quota: u64,
-    /// How long tokens that expire may live.
-    pub token_ttl: TtlBounds,
-    /// Whether metrics are shown to those only who may read the agent.
-    pub metrics_require_acl: bool,
-    /// Whether requests are counted by who asks.
-    pub label_identities: bool,
     /// Whether everybody is told of the process and its machine, where nobody is asked for a token.
     pub enable_debug: bool,
 }
@@ -67,22 +62,54 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             gzip: Gzip::default(),
-            headers: Vec::new(),
+            live: Arc::default(),
             body_limit: BODY_LIMIT,
             bodies: Budget::new(BODIES),
+            rates: Rates::none(),
             list_part: None,
             region: "global".to_owned(),
             job_priority: 50,
             job_max_priority: 100,
             job_max_count: 50_000,
-            prometheus: true,
             job_max_source_size: 1_000_000,
             job_tracked_versions: 6,
             search: SearchConfig::default(),
             variables_quota: 0,
+            enable_debug: false,
+        }
+    }
+}
+
+impl Settings {
+    /// What may change, as it is now.
+    #[must_use]
+    pub fn now(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+}
+
+/// Settings that may change while the agent runs, all of them at once.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// Headers put on every response, as the configuration says.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Whether the metrics are offered in Prometheus' form.
+    pub prometheus: bool,
+    /// How long tokens that expire may live.
+    pub token_ttl: TtlBounds,
+    /// Whether metrics are shown to those only who may read the agent.
+    pub metrics_require_acl: bool,
+    /// Whether requests are counted by who asks.
+    pub label_identities: bool,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            headers: Vec::new(),
+            prometheus: true,
             metrics_require_acl: false,
             label_identities: true,
-            enable_debug: false,
             token_ttl: TtlBounds {
                 min: std::time::Duration::from_secs(60),
                 max: std::time::Duration::from_secs(24 * 3600),

@@ -2,7 +2,7 @@
 //!
 //! HTTP and RPC share it: the one loop that lets connections in ([`accept()`]), over TCP, [`tls`]
 //! and sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
-//! connections by address, [`Budget`] the bytes of bodies that are held at once (or calls),
+//! connections by address, [`Rates`] requests by who asks, [`Budget`] the bytes of bodies that are held at once (or calls),
 //! [`body::gather`] takes a body in under a limit, a deadline and a budget, [`reading`] keeps reads
 //! of the tables off the threads that serve.
 //!
@@ -20,6 +20,7 @@ pub mod body;
 mod budget;
 mod files;
 mod peer;
+mod rate;
 mod reading;
 mod stream;
 pub mod tls;
@@ -31,6 +32,7 @@ pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
 pub use peer::Peer;
+pub use rate::{Asking, By, PerSecond, Rates};
 pub use reading::{
     admitting, aside, deciding, deciding_long, glance, glancing, going_on, in_turn, reading,
 };

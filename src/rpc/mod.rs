@@ -93,7 +93,10 @@ impl RpcError {
     pub fn is_transient(&self) -> bool {
         use crate::error::Code;
         match self {
-            Self::Api(e) => matches!(e.code, Code::NoLeader | Code::Unavailable | Code::Timeout),
+            Self::Api(e) => matches!(
+                e.code,
+                Code::NoLeader | Code::Unavailable | Code::Timeout | Code::TooManyRequests
+            ),
             Self::Unreachable(_) | Self::TimedOut(_) => true,
             Self::Malformed(_) => false,
         }

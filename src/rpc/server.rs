@@ -18,8 +18,8 @@ use super::duplex::{Half, OutBody};
 use super::guest::{Answer, Guest, Place, Wire};
 use super::service::{Call, Dispatch};
 use super::wire::{
-    CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, STRANGER_BODY, STREAM_WINDOW,
-    TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
+    CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, RETRY_HEADER, STRANGER_BODY,
+    STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
 };
 use crate::error::{ApiError, Code};
 use crate::net::body::{BEGIN, Rules, gather};
@@ -233,6 +233,10 @@ async fn answer(
                 StatusCode::from_u16(e.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             if let Ok(code) = code_name(e.code).parse() {
                 response.headers_mut().insert(ERROR_HEADER, code);
+            }
+            if e.retry_after > 0 {
+                let after = e.retry_after.into();
+                response.headers_mut().insert(RETRY_HEADER, after);
             }
             response
         }

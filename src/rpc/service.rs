@@ -72,6 +72,9 @@ type Opener<S> =
 /// Says who calls, for the numbers; none where callers are not told apart.
 type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
 
+/// Says whether the caller may make one more call, before anything of it runs.
+type Limiter<S> = Box<dyn Fn(&S, &'static str, &Call) -> Result<(), ApiError> + Send + Sync>;
+
 /// What a method asks of its caller; it is said where the method is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -109,6 +112,7 @@ pub struct Service<S> {
     openers: HashMap<&'static str, (Pace, Opener<S>)>,
     doorman: Option<Doorman<S>>,
     labeller: Option<Labeller<S>>,
+    limiter: Option<Limiter<S>>,
     accesses: BTreeMap<&'static str, Access>,
 }
 
@@ -121,6 +125,7 @@ impl<S: Send + Sync + 'static> Service<S> {
             openers: HashMap::new(),
             doorman: None,
             labeller: None,
+            limiter: None,
             accesses: BTreeMap::new(),
         }
     }
@@ -144,6 +149,22 @@ impl<S: Send + Sync + 'static> Service<S> {
     ) -> Self {
         self.labeller = Some(Arc::new(labeller));
         self
+    }
+
+    /// Says who may make one more call; without it there is no limit. What it refuses is counted
+    /// all the same (AUTH-08, AUTH-09).
+    #[must_use]
+    pub fn limited_by(
+        mut self,
+        limiter: impl Fn(&S, &'static str, &Call) -> Result<(), ApiError> + Send + Sync + 'static,
+    ) -> Self {
+        self.limiter = Some(Box::new(limiter));
+        self
+    }
+
+    fn within(&self, name: &'static str, call: &Call) -> Result<(), ApiError> {
+        let limiter = self.limiter.as_ref();
+        limiter.map_or(Ok(()), |limiter| limiter(&self.state, name, call))
     }
 
     /// The methods, and what each asks of its caller.
@@ -214,7 +235,10 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         match self.handlers.get_key_value(name) {
             Some((name, handler)) => {
                 let label = self.labelled(&call);
-                let answer = handler(self.state.clone(), call, body);
+                let answer = match self.within(name, &call) {
+                    Ok(()) => handler(self.state.clone(), call, body),
+                    Err(refusal) => std::future::ready(Err(refusal)).boxed(),
+                };
                 measure::timed(name, answer, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),
@@ -234,7 +258,10 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         match self.openers.get_key_value(name) {
             Some((name, (_, opener))) => {
                 let label = self.labelled(&call);
-                let opened = opener(self.state.clone(), call, stream);
+                let opened = match self.within(name, &call) {
+                    Ok(()) => opener(self.state.clone(), call, stream),
+                    Err(refusal) => std::future::ready(Err(refusal)).boxed(),
+                };
                 measure::timed(name, opened, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),

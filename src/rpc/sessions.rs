@@ -262,6 +262,41 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
+    /// Agents of two releases speak with each other: these bytes stay as they are, and each is read
+    /// where something else stands beside it.
+    #[test]
+    fn mod_30_messages_of_sessions_are_the_bytes_they_always_were() {
+        fn golden<T>(message: &T, bytes: &str)
+        where
+            T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+        {
+            let encoded = super::super::wire::encode(message).unwrap();
+            assert_eq!(drover_projections::hex(&encoded), bytes);
+            let read: T = super::super::wire::decode(&encoded).unwrap();
+            assert_eq!(read, *message);
+            // One field more, `X: 1`, as a later release may send it.
+            let more = format!("{:02x}{}a15801", encoded[0] + 1, &bytes[2..]);
+            let more = drover_projections::unhex(&more).unwrap();
+            let read: T = super::super::wire::decode(&more).unwrap();
+            assert_eq!(read, *message);
+        }
+        let (node_id, session) = ("n1".to_owned(), "s7".to_owned());
+        let control = ControlRequest {
+            node_id: node_id.clone(),
+        };
+        golden(&control, "81a64e6f64654944a26e31");
+        let taken = SessionRequest {
+            node_id,
+            session: session.clone(),
+        };
+        golden(&taken, "82a64e6f64654944a26e31a753657373696f6ea27337");
+        golden(&Dial { session }, "81a753657373696f6ea27337");
+        let forward = crate::rpc::forward::ForwardRequest {
+            address: "10.0.0.1:4000".to_owned(),
+        };
+        golden(&forward, "81a741646472657373ad31302e302e302e313a34303030");
+    }
+
     /// A node that takes up what it is asked for, and says back what it hears.
     fn echo(sessions: &Arc<Sessions>, node: &'static str) -> Duplex {
         let (near, far) = Duplex::pair(Pace::STANDING);

@@ -22,6 +22,8 @@ pub(super) const TOKEN_HEADER: &str = "x-nomad-token";
 pub(super) const NODE_HEADER: &str = "drover-node";
 /// The code of a refusal.
 pub(super) const ERROR_HEADER: &str = "drover-error";
+/// After how many seconds a refused call may be made again.
+pub(super) const RETRY_HEADER: &str = "retry-after";
 /// Paths begin so.
 pub(super) const PATH: &str = "/rpc/";
 /// The longest body, bytes: eight events of the greatest length.
@@ -70,7 +72,9 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> A
         } else {
             Code::Internal
         });
-    ApiError::new(code, String::from_utf8_lossy(body))
+    let after = headers.get(RETRY_HEADER).and_then(|v| v.to_str().ok());
+    let after = after.and_then(|seconds| seconds.parse().ok());
+    ApiError::new(code, String::from_utf8_lossy(body)).after(after.unwrap_or_default())
 }
 
 impl From<RpcError> for ApiError {

@@ -231,6 +231,14 @@ impl InPlace for Updater<'_, '_> {
     }
 }
 
+/// What an allocation takes that stays where it is: its volumes stay with it.
+pub(super) fn kept_volumes(demand: Demand, before: &Demand) -> Demand {
+    Demand {
+        volumes: before.volumes.clone(),
+        ..demand
+    }
+}
+
 /// One evaluation in the making.
 struct Attempt<'a> {
     eval: &'a Evaluation,
@@ -334,8 +342,8 @@ impl Attempt<'_> {
 
     fn change(&mut self, in_place: Vec<(Alloc, Allocation)>, attributes: Vec<(Alloc, Allocation)>) {
         for (before, mut after) in in_place {
-            let demand = demand_of(&after);
             let old = demand_of(&before);
+            let demand = kept_volumes(demand_of(&after), &old);
             self.searches
                 .stop(&before.node_id, &before.task_group, &old);
             self.searches
@@ -354,12 +362,12 @@ impl Attempt<'_> {
         for (before, mut after) in attributes {
             let job_modify_index = before.job.as_ref().map_or(0, |job| job.job_modify_index);
             after.job = None;
-            let replaces = takes_room(&before).then(|| demand_of(&before));
-            let demand = if takes_room(&after) {
-                demand_of(&after)
-            } else {
-                Demand::default()
+            let old = demand_of(&before);
+            let demand = match takes_room(&after) {
+                true => kept_volumes(demand_of(&after), &old),
+                false => Demand::default(),
             };
+            let replaces = takes_room(&before).then_some(old);
             self.plan.placements.push(Placement {
                 alloc: after,
                 job_modify_index,

@@ -12,7 +12,7 @@ use drover_events::model::{
 
 use super::cluster::{demand_of, takes_room};
 use super::evals::{self, Progress};
-use super::generic::{Updater, node_states, options};
+use super::generic::{Updater, kept_volumes, node_states, options};
 use super::outcome::{Inputs, Outcome, Placement, Plan, Stop};
 use super::rank::{Stack, Wanted, add_exhausted};
 use super::reconcile::names::alloc_name;
@@ -266,7 +266,8 @@ impl Run<'_> {
             return;
         };
         self.desired(&group.name).in_place_update += 1;
-        let (before, after) = (demand_of(&alloc), demand_of(&updated));
+        let before = demand_of(&alloc);
+        let after = kept_volumes(demand_of(&updated), &before);
         self.stack.stop(&alloc.node_id, &alloc.task_group, &before);
         self.stack.add(&alloc.node_id, &alloc.task_group, &after);
         self.plan.placements.push(Placement {

@@ -244,7 +244,7 @@ impl Server {
     }
 
     /// The configuration as it is now: some of it may have been reloaded.
-    fn configured(&self) -> Arc<Config> {
+    pub fn configured(&self) -> Arc<Config> {
         let around = self.around.get();
         around.map_or_else(|| Arc::clone(&self.config), |around| around.config())
     }

@@ -1,5 +1,8 @@
 //! Which metrics are recorded at all: `telemetry { prefix_filter, filter_default }`.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
 /// Prefixes of names, and whether what begins with them is recorded.
@@ -40,12 +43,12 @@ impl Rules {
 
 /// A recorder that hears of what the rules allow.
 pub(super) struct Filtered<R> {
-    rules: Rules,
+    rules: Arc<ArcSwap<Rules>>,
     inner: R,
 }
 
 impl<R> Filtered<R> {
-    pub(super) fn new(rules: Rules, inner: R) -> Self {
+    pub(super) fn new(rules: Arc<ArcSwap<Rules>>, inner: R) -> Self {
         Self { rules, inner }
     }
 }
@@ -64,21 +67,21 @@ impl<R: Recorder> Recorder for Filtered<R> {
     }
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        match self.rules.allow(key.name()) {
+        match self.rules.load().allow(key.name()) {
             true => self.inner.register_counter(key, metadata),
             false => Counter::noop(),
         }
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        match self.rules.allow(key.name()) {
+        match self.rules.load().allow(key.name()) {
             true => self.inner.register_gauge(key, metadata),
             false => Gauge::noop(),
         }
     }
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
-        match self.rules.allow(key.name()) {
+        match self.rules.load().allow(key.name()) {
             true => self.inner.register_histogram(key, metadata),
             false => Histogram::noop(),
         }

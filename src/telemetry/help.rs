@@ -22,6 +22,7 @@ drover_publisher_published_index The last index that was published to Kafka.
 drover_reactor_activations_total How often a reactor looked at the state.
 drover_reactor_failures_total How often an activation of a reactor failed or panicked.
 drover_reactor_running 1 where a reactor runs on this server.
+drover_requests_limited_total Requests and calls that were refused because there were too many.
 drover_requests_lost_total Requests that could not be written into the request log.
 drover_rpc_nodes_reachable Nodes of other machines that this server can ask for something.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
@@ -157,6 +158,7 @@ pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
         "acl_",
         "alloc_",
         "client_",
+        "csivolume_",
         "server_forward",
         "service_registration_",
         "status_",

@@ -23,6 +23,7 @@ mod summary;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 use metrics_util::layers::FanoutBuilder;
@@ -66,6 +67,7 @@ impl Default for Options {
 pub struct Telemetry {
     prometheus: PrometheusHandle,
     summary: Arc<Summary>,
+    rules: Arc<ArcSwap<Rules>>,
 }
 
 static INSTALLED: OnceLock<Telemetry> = OnceLock::new();
@@ -112,9 +114,11 @@ pub(crate) fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + u
     }
     let fanout = fanout.build();
     let rules = Rules::parse(&options.prefix_filter, options.filter_default);
+    let rules = Arc::new(ArcSwap::from_pointee(rules));
     let telemetry = Telemetry {
         prometheus: handle,
         summary,
+        rules: Arc::clone(&rules),
     };
     (telemetry, Filtered::new(rules, fanout))
 }
@@ -125,6 +129,13 @@ pub fn milliseconds(took: Duration) -> f64 {
 }
 
 impl Telemetry {
+    /// Records what these rules allow from now on, as [`Options`] has them. What was recorded stays
+    /// for as long as it is kept.
+    pub fn filter(&self, prefix_filter: &[String], filter_default: bool) {
+        let rules = Rules::parse(prefix_filter, filter_default);
+        self.rules.store(Arc::new(rules));
+    }
+
     /// The metrics in Prometheus' text form.
     pub fn prometheus(&self) -> String {
         process::observe();
@@ -171,10 +182,22 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("lastIndex"), "{text}");
+        telemetry.filter(&["-nomad".into()], true);
+        metrics::with_local_recorder(&recorder, || {
+            metrics::counter!("nomad.nomad.rpc.query").increment(1);
+            metrics::counter!("drover.test_total").increment(1);
+        });
+        let text = telemetry.prometheus.render();
+        assert!(!text.contains("rpc_query"), "by the rules of now: {text}");
+        assert!(text.contains("drover_test_total"), "{text}");
+        telemetry.filter(&["-drover".into()], true);
         telemetry.summary.rotate();
         let shown = serde_json::to_value(telemetry.summary.report()).expect("serialises");
         assert_eq!(shown["Gauges"].as_array().map(Vec::len), Some(1), "{shown}");
-        assert_eq!(shown["Counters"][0]["Labels"]["host"], "box");
+        let counters = shown["Counters"].as_array().expect("a list");
+        let labelled = |counter: &serde_json::Value| counter["Labels"]["host"] == "box";
+        assert!(counters.iter().all(labelled), "{shown}");
+        assert!(!counters.is_empty());
     }
 
     #[test]

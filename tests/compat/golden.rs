@@ -91,6 +91,15 @@ const MISSING: &[(&str, &str)] = &[
         "EvalsDeleted",
         "eval broker is enabled; eval broker must be paused to delete evals",
     ),
+    ("HostVolumeClaimReleased", "claim not found"),
+    (
+        "HostVolumeDeleted",
+        "no such volume: 5b0cd2c5-0000-4000-8000-000000000070",
+    ),
+    (
+        "HostVolumeRegistered",
+        "volume \"5b0cd2c5-0000-4000-8000-000000000070\" is in nonexistent namespace \"\"",
+    ),
     ("JobDeregistered", "job \"web\" not found"),
     (
         "JobStabilityUpdated",

@@ -12,9 +12,6 @@ pub const LATER: &[EventKind] = &[
     EventKind::AclAuthMethodsDeleted,
     EventKind::AclBindingRulesUpserted,
     EventKind::AclBindingRulesDeleted,
-    EventKind::HostVolumeRegistered,
-    EventKind::HostVolumeDeleted,
-    EventKind::HostVolumeClaimReleased,
 ];
 
 /// Refuses an event of such a kind.

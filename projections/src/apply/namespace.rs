@@ -68,6 +68,12 @@ pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &NamespacesDeleted) -> 
                  All CSI volumes in namespace must be deleted before it can be deleted"
             )));
         }
+        if let Some(volume) = query::host::volume_of_namespace(txn, name)? {
+            return Err(Refused::because(format!(
+                "namespace \"{name}\" contains at least one host volume \"{volume}\". \
+                 All host volumes in namespace must be deleted before it can be deleted"
+            )));
+        }
         if !txn.delete::<Namespaces>(name.as_str())? {
             return Err(Refused::because(format!("namespace \"{name}\" not found")));
         }

@@ -8,7 +8,7 @@ use drover_events::model::status::{drain, eligibility, node as status};
 use drover_events::model::{DrainMetadata, Node, NodeEvent, NodePool};
 use drover_events::node::*;
 
-use super::{Answer, csi_plugin, eval, usage};
+use super::{Answer, csi_plugin, eval, host_volume, usage};
 use crate::outcome::{Refused, Reply};
 use crate::tables::node_pools::NodePools;
 use crate::tables::node_states::{NodeState, NodeStates};
@@ -70,6 +70,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> A
     }
     note_event(txn, ctx, &node.id, ev.event.as_ref())?;
     csi_plugin::node_changed(txn, ctx, known.as_deref(), Some(&node))?;
+    host_volume::node_described(txn, ctx, &node)?;
     txn.put::<Nodes>(node)?;
     eval::upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)

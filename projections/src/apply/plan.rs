@@ -9,7 +9,7 @@ use drover_events::plan::*;
 
 use super::effects::Effects;
 use super::job::spec;
-use super::{Answer, deployment, eval, node};
+use super::{Answer, deployment, eval, host_volume, node};
 use crate::outcome::{Refused, Reply};
 use crate::tables::allocs::{AllocRow, Allocs};
 use crate::txn::{Ctx, Txn};
@@ -109,6 +109,9 @@ fn place(
     let job = spec::resolve(txn, &spec::Name::of(&after), &placed.alloc.id)?;
     after.job_type.clone_from(&job.r#type);
     after.job_version = job.version;
+    if before.is_none() {
+        host_volume::placed(txn, ctx, &after.alloc, &job)?;
+    }
     write(txn, ctx, ev, (before.as_deref(), after), effects)
 }
 

@@ -224,16 +224,25 @@ pub fn volumes_of_plugin(from: &impl Read, plugin: &str) -> Found<Vec<Arc<CsiVol
 
 /// The CSI volumes that a group asks for, by the source each allocation of its own gets.
 pub fn asked_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
+    asked_of_type(group, alloc_name, volume_type::CSI)
+}
+
+pub(super) fn asked_of_type(
+    group: &TaskGroup,
+    alloc_name: &str,
+    r#type: &str,
+) -> Vec<(String, VolumeRequest)> {
     let index = alloc_name.rsplit_once('[').map_or("", |(_, index)| index);
-    let csi = group
+    let asked = group
         .volumes
         .values()
-        .filter(|asked| asked.r#type == volume_type::CSI);
-    csi.map(|asked| match asked.per_alloc {
-        true => (format!("{}[{index}", asked.source), asked.clone()),
-        false => (asked.source.clone(), asked.clone()),
-    })
-    .collect()
+        .filter(|asked| asked.r#type == r#type);
+    asked
+        .map(|asked| match asked.per_alloc {
+            true => (format!("{}[{index}", asked.source), asked.clone()),
+            false => (asked.source.clone(), asked.clone()),
+        })
+        .collect()
 }
 
 /// The requests of an allocation for CSI volumes: source, and how it is asked for.

@@ -275,7 +275,6 @@ impl Actor {
     async fn remove(&mut self) {
         self.destroy_hooks().await;
         let id = self.shared.alloc.lock().id.clone();
-        self.factory.services.forget(&id);
         if let Err(e) = self.factory.journal.delete(&format!("alloc/{id}/")).await {
             tracing::error!(alloc = %id, "cannot be forgotten: {e}");
         }

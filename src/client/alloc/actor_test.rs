@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -73,10 +72,9 @@ fn refusing(
     factory
 }
 
-fn holds(value: &[u8], text: &str) -> bool {
-    value
-        .windows(text.len())
-        .any(|part| part == text.as_bytes())
+fn holds(value: &[u8], text: impl AsRef<[u8]>) -> bool {
+    let text = text.as_ref();
+    value.windows(text.len()).any(|part| part == text)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -212,6 +210,8 @@ async fn a_stop_is_carried_out_though_it_cannot_be_remembered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
     const SECOND: i64 = 1_000_000_000;
+    const RUNS: &[u8] = b"running";
+    const ENDS: &[u8] = b"pre_killed\xc3";
     let tmp = tempfile::tempdir().unwrap();
     let mut given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
     given.deployment_id = "d".into();
@@ -226,11 +226,14 @@ async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
     let clock = Arc::new(Mutex::new(unix_nanos()));
     let mut factory = factory(tmp.path());
     factory.clock = Clock::Manual(Arc::clone(&clock));
-    let (slow, key) = (Arc::new(AtomicBool::new(true)), state_key(&given.id));
+    // First that it runs, then that it is to end and its hooks before that are through.
+    let (slow, key) = (Arc::new(Mutex::new(RUNS)), state_key(&given.id));
     let factory = refusing(factory, {
         let (slow, clock) = (Arc::clone(&slow), Arc::clone(&clock));
         move |written, value| {
-            if written == key && holds(value, "running") && slow.swap(false, Ordering::SeqCst) {
+            let mut slow = slow.lock();
+            if written == key && !slow.is_empty() && holds(value, *slow) {
+                *slow = b"";
                 *clock.lock() += 20 * SECOND;
             }
             false
@@ -253,7 +256,7 @@ async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
         let status = alloc.deployment_status.as_ref();
         status.is_some_and(|status| status.healthy == Some(true))
     });
-    slow.store(true, Ordering::SeqCst);
+    *slow.lock() = ENDS;
     runner.update(Arc::new(stopped(&given)));
     soon("its end", &|alloc| alloc.client_status == "complete");
     runner.done().wait_for(|done| *done).await.unwrap();

@@ -11,7 +11,7 @@ use super::runner::{Msg, RunnerShared};
 use crate::client::clock::nanos;
 use crate::client::drivers::{
     Driver, ExitResult, Handle, Limits, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
-    TaskError,
+    TaskError, paths_seen,
 };
 use crate::client::env::{TaskEnv, TaskEnvInput};
 use crate::client::task::machine::{Found, HookError, TaskAction, TaskInput};
@@ -186,7 +186,7 @@ impl Actor {
             job,
             group: alloc.group()?,
             task,
-            paths: &paths,
+            paths: &paths_seen(&task.driver, &paths),
             host: &settings.host_env,
             hooks: &hooks,
         });
@@ -255,7 +255,10 @@ fn limits(given: &AllocatedTaskResources) -> Limits {
     Limits {
         cpu_shares: u64::try_from(given.cpu.cpu_shares).unwrap_or(0),
         memory: bytes(given.memory.memory_mb),
-        memory_max: bytes(given.memory.memory_max_mb),
+        memory_max: match given.memory.memory_max_mb {
+            ..0 => u64::MAX,
+            mb => bytes(mb),
+        },
     }
 }
 

@@ -283,6 +283,7 @@ impl Actor {
                     hook.exited(given, kept, &exit)
                 })
                 .await;
+                call.send(TaskInput::ExitedDone);
             });
         }
     }

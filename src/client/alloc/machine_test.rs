@@ -91,6 +91,10 @@ impl Case {
                     let input = Input::Task(name, TaskInput::HooksStopped);
                     todo.extend(self.alloc.step(&self.spec, input, self.now));
                 }
+                Action::Task(name, TaskAction::Exited { .. }) => {
+                    let input = Input::Task(name, TaskInput::ExitedDone);
+                    todo.extend(self.alloc.step(&self.spec, input, self.now));
+                }
                 Action::PreKill => {
                     todo.extend(self.alloc.step(&self.spec, Input::PreKillDone, self.now));
                 }

@@ -19,6 +19,8 @@ pub mod factory;
 pub mod health;
 mod hooked;
 pub mod hooks;
+#[cfg(test)]
+mod hooks_test;
 mod jobs;
 pub mod machine;
 mod offers;

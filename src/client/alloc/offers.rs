@@ -57,10 +57,12 @@ impl Actor {
         let registrations: Vec<_> = all.into_iter().map(|o| o.registration).collect();
         // What the servers show of an allocation from before this agent began may be gone.
         let first = self.offered.from.is_none() && has_services(&alloc);
-        if first || registrations != self.offered.registrations {
+        // What ends is taken away by its hook.
+        let changed = up.is_some() && registrations != self.offered.registrations;
+        if first || changed {
             self.factory.services.set(&alloc.id, registrations.clone());
-            self.offered.registrations = registrations;
         }
+        self.offered.registrations = registrations;
         self.offered.from = Some((up, alloc));
     }
 

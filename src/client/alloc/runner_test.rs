@@ -12,10 +12,14 @@ use serde_json::Value;
 
 use super::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::hooks::list::AllocHookList;
+use super::hooks::testing::Script;
 use super::runner::{RunnerFactory, alloc_key, state_key};
 use crate::client::clock::{Clock, Jitter};
 use crate::client::config::{Settings, Shared};
-use crate::client::drivers::{Driver, Registry, mock::Mock, raw_exec::RawExec};
+use crate::client::drivers::isolated::Exec;
+use crate::client::drivers::raw_exec::{RawExec, Runs};
+use crate::client::drivers::{Driver, Registry, mock::Mock};
+use crate::client::executor::cgroup::{self, Parents};
 use crate::client::executor::executor_test::{AGENT, launcher};
 use crate::client::journal::LogJournal;
 use crate::client::task::hooks::list::TaskHookList;
@@ -28,9 +32,11 @@ pub(super) fn factory(dir: &Path) -> RunnerFactory {
     };
     let (journal, _) = LogJournal::open(&dir.join("journal")).unwrap();
     let raw: Arc<dyn Driver> = Arc::new(RawExec::new(true, launcher(), dir.join("runs")));
+    let exec = cgroups(dir).map(|cgroups| isolated(dir, cgroups));
+    let all = [raw, Arc::new(Mock)].into_iter().chain(exec);
     RunnerFactory {
         settings: Shared::new(settings),
-        drivers: Registry::new([raw, Arc::new(Mock)], &BTreeMap::new()),
+        drivers: Registry::new(all, &BTreeMap::new()),
         journal: Arc::new(journal),
         services: Arc::default(),
         clock: Clock::System,
@@ -38,6 +44,23 @@ pub(super) fn factory(dir: &Path) -> RunnerFactory {
         alloc_hooks: AllocHookList::default(),
         task_hooks: TaskHookList::default(),
     }
+}
+
+/// The control groups that a test asked for.
+fn cgroups(dir: &Path) -> Option<Parents> {
+    let name = std::fs::read_to_string(dir.join("cgroups")).ok()?;
+    Some(Parents::of_host(&name))
+}
+
+fn isolated(dir: &Path, cgroups: Parents) -> Arc<dyn Driver> {
+    let runs = Runs {
+        launcher: launcher(),
+        dir: dir.join("runs"),
+        cgroups,
+    };
+    let config = crate::config::PluginConfig::default();
+    let exec = Exec::new(&crate::config::ClientConfig::default(), &config, runs);
+    Arc::new(exec.unwrap())
 }
 
 pub(super) fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
@@ -110,7 +133,10 @@ pub(crate) fn agent(dir: &Path) -> ! {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let factory = factory(dir);
+        let mut factory = factory(dir);
+        if dir.join("hooks").exists() {
+            Script::install(dir, &mut factory);
+        }
         let kept = factory.journal.load();
         let given: Allocation = match kept.get(&alloc_key("11111111-2222-3333-4444-555555555555")) {
             Some(bytes) => rmp_serde::from_slice(bytes).unwrap(),
@@ -130,10 +156,11 @@ pub(crate) fn agent(dir: &Path) -> ! {
     std::process::exit(0);
 }
 
-struct Agent(Child);
+/// A process that is an agent; it is killed with this.
+pub(super) struct Agent(Child);
 
 impl Agent {
-    fn spawn(dir: &Path) -> Self {
+    pub(super) fn spawn(dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .env(AGENT, dir)
             .stdin(Stdio::null())
@@ -141,6 +168,11 @@ impl Agent {
             .spawn()
             .unwrap();
         Self(child)
+    }
+
+    /// Waits for its own end.
+    pub(super) fn wait(mut self) {
+        self.0.wait().unwrap();
     }
 }
 
@@ -153,20 +185,34 @@ impl Drop for Agent {
 
 #[test]
 fn drv_08_cl_12_an_agent_killed_at_any_moment_starts_nothing_twice_and_loses_no_event() {
+    killed_at_any_moment("raw_exec", 4);
+}
+
+#[test]
+fn drv_08_cl_12_a_task_of_exec_is_found_again_by_an_agent_killed_at_any_moment() {
+    if !nix::unistd::geteuid().is_root() {
+        return drover_testkit::skip("the exec driver", "Driver must run as root");
+    }
+    killed_at_any_moment("exec", 2);
+}
+
+fn killed_at_any_moment(driver: &str, rounds: u32) {
     let mut chance = Jitter(20);
-    for round in 0..4 {
+    for round in 0..rounds {
         let tmp = tempfile::tempdir().unwrap();
         let dir = tmp.path();
-        let starts = dir.join("starts");
-        let script = format!(
-            "echo run >> {}; sleep 0.8; echo over; exit 7",
-            starts.display()
-        );
+        let name = format!("drover-killed-{}-{round}", std::process::id());
+        if driver == "exec" {
+            std::fs::write(dir.join("cgroups"), &name).unwrap();
+        }
+        // Tasks of both drivers find it, each by its own path.
+        let script = "echo run >> $NOMAD_ALLOC_DIR/data/starts; sleep 0.8; echo over; exit 7";
         let given = alloc(
             "batch",
-            "raw_exec",
+            driver,
             serde_json::json!({"command": "/bin/sh", "args": ["-c", script]}),
         );
+        let starts = dir.join(format!("alloc/{}/alloc/data/starts", given.id));
         std::fs::write(dir.join("given"), rmp_serde::to_vec_named(&given).unwrap()).unwrap();
         let deadline = Instant::now() + drover_testkit::LONG;
         // A little longer every time: a busy machine needs more than that to start a process.
@@ -204,6 +250,13 @@ fn drv_08_cl_12_an_agent_killed_at_any_moment_starts_nothing_twice_and_loses_no_
         assert_eq!((exit.exit_code, last.client_status.as_str()), (7, "failed"));
         let log = dir.join(format!("alloc/{}/alloc/logs/web.stdout.0", given.id));
         assert_eq!(std::fs::read_to_string(log).unwrap(), "over\n");
+        for parent in cgroups(dir)
+            .iter()
+            .flat_map(|all| all.unified.iter().chain(all.v1.values()))
+        {
+            cgroup::remove(parent);
+            assert!(!parent.exists(), "{} is left", parent.display());
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::*;
 use crate::client::drivers::raw_exec::RawExec;
 use crate::client::drivers::{Driver, Recovered, RunningTask, TaskConfig, TaskError};
 use crate::client::env::TaskPaths;
-use crate::client::executor::cgroup;
+use crate::client::executor::cgroup::{self, Parents};
 use crate::client::executor::executor_test::launcher;
 use crate::client::proc;
 
@@ -106,7 +106,11 @@ impl Task {
     /// As this user, in a control group below this one.
     async fn with(user: &str, group: Option<std::path::PathBuf>) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let driver = RawExec::new(true, launcher(), root.path().join("runs")).in_cgroups(group);
+        let driver =
+            RawExec::new(true, launcher(), root.path().join("runs")).in_cgroups(&Parents {
+                unified: group,
+                ..Parents::default()
+            });
         let config = json!({"command": "/bin/sh", "args": ["-c", "exec sleep 1000"]});
         let Value::Object(config) = config else {
             unreachable!()

@@ -9,8 +9,10 @@
 //! Invariant: for one `(allocation, task, run)` a driver starts at most one task, whatever dies in
 //! between (DRV-08).
 
+pub mod capabilities;
 pub mod config;
 pub mod exec;
+pub mod isolated;
 pub mod mock;
 pub mod raw_exec;
 pub mod registry;
@@ -128,7 +130,7 @@ pub struct Limits {
     /// Memory that is kept for it, bytes.
     #[serde(default)]
     pub memory: u64,
-    /// Memory that it may use at most, bytes; 0: no more than what is kept.
+    /// Memory that it may use at most, bytes; 0: no more than what is kept; [`u64::MAX`]: all.
     #[serde(default)]
     pub memory_max: u64,
 }
@@ -236,6 +238,24 @@ pub enum Recovered {
 #[must_use]
 pub fn isolates_files(driver: &str) -> bool {
     matches!(driver, "docker" | "exec" | "exec2" | "java" | "podman")
+}
+
+/// Where a task of a driver finds its directories, by where they are on the node.
+#[must_use]
+pub fn paths_seen(driver: &str, on_node: &TaskPaths) -> TaskPaths {
+    match isolates_files(driver) {
+        true => TaskPaths::isolated(),
+        false => on_node.clone(),
+    }
+}
+
+/// Who a task of a driver runs as, by the name that its job gives; empty for the agent's user.
+#[must_use]
+pub fn runs_as<'a>(driver: &str, named: &'a str) -> &'a str {
+    match driver {
+        isolated::NAME => isolated::user(named),
+        _ => named,
+    }
 }
 
 /// Starts tasks.

@@ -14,11 +14,12 @@ use serde_json::Value;
 use super::config::Reader;
 use super::exec::{ExecCommand, Wires, attend};
 use super::{
-    Driver, ExitResult, Handle, Limits, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
+    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
     TaskError, signals,
 };
 use crate::client::clock::SECOND;
 use crate::client::env::matches;
+use crate::client::executor::cgroup::Parents;
 use crate::client::executor::exec::ExecError;
 use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir};
 use crate::client::executor::launch::{Executor, Found, LaunchError, Launcher};
@@ -39,10 +40,18 @@ const STUCK: Duration = Duration::from_secs(5);
 /// Runs commands of the host.
 pub struct RawExec {
     enabled: bool,
-    launcher: Launcher,
-    runs: PathBuf,
-    /// Below it every run gets a control group.
-    cgroups: Option<PathBuf>,
+    runs: Runs,
+}
+
+/// Where executors keep what they know of their runs, and how they are started.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    /// Starts them.
+    pub launcher: Launcher,
+    /// Each has a directory below this one.
+    pub dir: PathBuf,
+    /// Below these every run gets control groups.
+    pub cgroups: Parents,
 }
 
 /// The configuration of a task.
@@ -85,27 +94,31 @@ impl Config {
 
 impl RawExec {
     /// Keeps its run directories below `runs`.
-    pub fn new(enabled: bool, launcher: Launcher, runs: PathBuf) -> Self {
-        Self {
-            enabled,
+    pub fn new(enabled: bool, launcher: Launcher, dir: PathBuf) -> Self {
+        let cgroups = Parents::default();
+        let runs = Runs {
             launcher,
-            runs,
-            cgroups: None,
-        }
+            dir,
+            cgroups,
+        };
+        Self { enabled, runs }
     }
 
-    /// Puts every run into a control group of its own below this one.
+    /// Puts every run into control groups of its own below these.
     #[must_use]
-    pub fn in_cgroups(self, cgroups: Option<PathBuf>) -> Self {
-        Self { cgroups, ..self }
-    }
-
-    fn run_dir(&self, alloc: &str, task: &str, run: u64) -> RunDir {
-        RunDir(self.runs.join(alloc).join(task).join(run.to_string()))
+    pub fn in_cgroups(mut self, cgroups: &Parents) -> Self {
+        self.runs.cgroups = cgroups.holding();
+        self
     }
 }
 
-fn spec(task: &TaskConfig) -> Result<ExecSpec, StartError> {
+impl Runs {
+    fn run_dir(&self, alloc: &str, task: &str, run: u64) -> RunDir {
+        RunDir(self.dir.join(alloc).join(task).join(run.to_string()))
+    }
+}
+
+fn spec(task: &TaskConfig, cgroups: &Parents) -> Result<ExecSpec, StartError> {
     let config = Config::read(&task.config).map_err(StartError::fatal)?;
     let denied = |name: &str| config.denied_envvars.iter().any(|d| matches(d, name));
     let cwd = if config.work_dir.is_empty() {
@@ -113,7 +126,12 @@ fn spec(task: &TaskConfig) -> Result<ExecSpec, StartError> {
     } else {
         config.work_dir.into()
     };
-    Ok(ExecSpec {
+    // Who is not root mounts nothing: such a task finds it by its environment.
+    let mounts = match rustix::process::geteuid().is_root() {
+        true => task.mounts.clone(),
+        false => Vec::new(),
+    };
+    let mut spec = ExecSpec {
         command: find_command(&config.command, task),
         args: config.args,
         env: task
@@ -126,18 +144,22 @@ fn spec(task: &TaskConfig) -> Result<ExecSpec, StartError> {
         user: task.user.clone(),
         oom_score_adj: config.oom_score_adj,
         cores: task.cores.clone(),
-        // What is mounted for a task without isolation it is told of by its environment.
-        mounts: Vec::new(),
-        devices: Vec::new(),
-        limits: Limits::default(),
-        namespaces: Namespaces::default(),
         log_dir: task.log_dir.clone(),
         log_name: task.task.clone(),
         log_max_files: task.log_max_files,
         log_max_bytes: task.log_max_bytes,
         log_disabled: task.log_disabled,
-        cgroup: None,
-    })
+        namespaces: Namespaces {
+            mount: !mounts.is_empty(),
+            ..Namespaces::default()
+        },
+        root: task.paths.root.clone(),
+        mounts,
+        ..ExecSpec::default()
+    };
+    let name = format!("{}.{}", task.alloc_id, uuid::Uuid::new_v4().simple());
+    cgroups.run(&name, &mut spec);
+    Ok(spec)
 }
 
 /// A command named without a directory is looked for in the task's own directories first.
@@ -175,21 +197,42 @@ impl Driver for RawExec {
         &self,
         config: TaskConfig,
     ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>> {
+        if !self.enabled {
+            let error = StartError::fatal("raw_exec driver is disabled");
+            return std::future::ready(Err(error)).boxed();
+        }
+        let cgroups = self.runs.cgroups.clone();
+        self.runs
+            .start(config, move |task: &TaskConfig| spec(task, &cgroups))
+    }
+
+    fn recover(
+        &self,
+        config: TaskConfig,
+        _handle: Option<Handle>,
+    ) -> BoxFuture<'static, Result<Recovered, StartError>> {
+        self.runs.recover(&config)
+    }
+
+    fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
+        self.runs.destroy(alloc_id, task, run);
+    }
+}
+
+impl Runs {
+    /// Starts a task as its specification says.
+    pub(super) fn start(
+        &self,
+        config: TaskConfig,
+        spec: impl FnOnce(&TaskConfig) -> Result<ExecSpec, StartError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>> {
         let dir = self.run_dir(&config.alloc_id, &config.task, config.run);
         let launcher = self.launcher.clone();
-        let enabled = self.enabled;
-        let unique = uuid::Uuid::new_v4().simple();
-        let group = self.cgroups.as_ref();
-        let group = group.map(|all| all.join(format!("{}.{unique}", config.alloc_id)));
         async move {
-            if !enabled {
-                return Err(StartError::fatal("raw_exec driver is disabled"));
-            }
             let run = config.run;
             // It looks for the command where the task may have put something.
             let spec = tokio::task::spawn_blocking(move || spec(&config)).await;
-            let mut spec = spec.map_err(|e| StartError::fatal(e.to_string()))??;
-            spec.cgroup = group;
+            let spec = spec.map_err(|e| StartError::fatal(e.to_string()))??;
             let executor = launcher.launch(&dir, &spec).await.map_err(|e| StartError {
                 recoverable: !matches!(e, LaunchError::NotStarted(_)),
                 message: format!("failed to launch command with executor: {e}"),
@@ -199,17 +242,18 @@ impl Driver for RawExec {
         .boxed()
     }
 
-    fn recover(
+    /// Finds a run again.
+    pub(super) fn recover(
         &self,
-        config: TaskConfig,
-        _handle: Option<Handle>,
+        config: &TaskConfig,
     ) -> BoxFuture<'static, Result<Recovered, StartError>> {
         let dir = self.run_dir(&config.alloc_id, &config.task, config.run);
+        let run = config.run;
         async move {
             match Executor::find(&dir).await {
-                Ok(Found::Live(executor)) => Ok(Recovered::Live(Arc::new(Process::new(
-                    executor, config.run,
-                )))),
+                Ok(Found::Live(executor)) => {
+                    Ok(Recovered::Live(Arc::new(Process::new(executor, run))))
+                }
                 Ok(Found::Exited(exit)) if exit.not_started => Err(StartError::fatal(exit.error)),
                 Ok(Found::Exited(exit)) => Ok(Recovered::Exited(result(exit))),
                 Ok(Found::NeverStarted) => Ok(Recovered::NeverStarted),
@@ -222,7 +266,8 @@ impl Driver for RawExec {
         .boxed()
     }
 
-    fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
+    /// Removes what a run left behind.
+    pub(super) fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
         let dir = self.run_dir(alloc_id, task, run);
         crate::client::executor::launch::clear(&dir);
         let RunDir(path) = dir;

@@ -24,6 +24,18 @@ pub struct TaskPaths {
     pub root: PathBuf,
 }
 
+impl TaskPaths {
+    /// As a task sees them that has a root of its own.
+    pub fn isolated() -> Self {
+        Self {
+            alloc: "/alloc".into(),
+            local: "/local".into(),
+            secrets: "/secrets".into(),
+            root: "/".into(),
+        }
+    }
+}
+
 /// All that an environment is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEnvInput<'a> {

@@ -1,5 +1,6 @@
 //! The files of a run directory: how agent and executor talk across restarts of either.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -53,9 +54,31 @@ pub struct ExecSpec {
     pub log_max_bytes: u64,
     /// Throw output away.
     pub log_disabled: bool,
-    /// A control group for the run, to be made.
+    /// The directory in which its mounts are made.
+    #[serde(default)]
+    pub root: PathBuf,
+    /// The root is all that it sees of files, and these in it, as far as the host has them; none:
+    /// it sees the host's.
+    #[serde(default)]
+    pub chroot: Option<Vec<Mount>>,
+    /// The rights that it has at most, and can never exceed; none: those of its user.
+    #[serde(default)]
+    pub capabilities: Option<Capabilities>,
+    /// A control group (version 2) for the run, to be made.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
+    /// The same of version 1, by controller.
+    #[serde(default)]
+    pub cgroups_v1: BTreeMap<String, PathBuf>,
+}
+
+/// Rights as the kernel's bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// What it can have at most; root has all of these.
+    pub bounding: u64,
+    /// What a user who is not root has, too.
+    pub ambient: u64,
 }
 
 /// Who runs; written by the executor once the task is started.

@@ -4,7 +4,6 @@
 //! Whoever asks connects to a socket of the run directory, and holds the connection for as long as
 //! the command is to run: when it is closed, the command's session is killed.
 
-use std::fs::File;
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,8 +13,8 @@ use nix::unistd::Pid;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::files::{Call, ExecSpec, RunDir, Told};
-use super::spawn::spawn_beside;
+use super::files::{Call, RunDir, Told};
+use super::spawn::{Place, spawn_beside};
 use super::tree;
 use crate::client::proc;
 
@@ -74,7 +73,7 @@ impl Guests {
     }
 
     /// Lets in who waits, starts what is asked for, and kills what nobody waits for any more.
-    pub(super) fn serve(&mut self, spec: &ExecSpec, group: Option<&File>, runs: bool) {
+    pub(super) fn serve(&mut self, place: Place<'_>, runs: bool) {
         while let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) {
             if self.all.len() < MOST && stream.set_nonblocking(true).is_ok() {
                 self.all.push(Guest {
@@ -92,7 +91,7 @@ impl Guests {
         for mut guest in self.all.drain(..) {
             let stays = match guest.look() {
                 Seen::Nothing => true,
-                Seen::Asks(call, ends) => guest.start(&call, ends, (spec, group), runs),
+                Seen::Asks(call, ends) => guest.start(&call, ends, place, runs),
                 Seen::Gone => {
                     guest.kill();
                     false
@@ -171,18 +170,12 @@ impl Guest {
     }
 
     /// Starts what is asked for; whether there is anything to wait for.
-    fn start(
-        &mut self,
-        call: &Call,
-        ends: Vec<OwnedFd>,
-        (spec, group): (&ExecSpec, Option<&File>),
-        runs: bool,
-    ) -> bool {
+    fn start(&mut self, call: &Call, ends: Vec<OwnedFd>, place: Place<'_>, runs: bool) -> bool {
         if !runs {
             tell(&self.stream, &Told::Failed("the task has ended".to_owned()));
             return false;
         }
-        match spawn_beside(spec, &call.command, ends, group) {
+        match spawn_beside(place, &call.command, ends) {
             Ok(process) => {
                 self.process = Some(process);
                 let pid = process.as_raw();

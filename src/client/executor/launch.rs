@@ -15,11 +15,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader, Interest};
 
+use super::cgroup::Groups;
 use super::files::{
     ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
 };
 use super::spawn::own_limits;
-use super::{cgroup, tree};
+use super::tree;
 use crate::client::proc;
 
 /// How long an executor may take to report the start.
@@ -142,7 +143,7 @@ fn abandon(dir: RunDir, mut child: Child) {
         let _ = fs::write(dir.cancelled(), b"");
         let pid = i32::try_from(child.id()).unwrap_or_default();
         if let Some(stat) = proc::stat(pid) {
-            tree::end(pid, stat.start, group_of(&dir).as_deref());
+            tree::end(pid, stat.start, &groups_of(&dir));
         }
         child.wait()
     });
@@ -150,15 +151,13 @@ fn abandon(dir: RunDir, mut child: Child) {
 
 /// Removes what a run that is over keeps outside of its directory.
 pub fn clear(dir: &RunDir) {
-    if let Some(group) = group_of(dir) {
-        cgroup::remove(&group);
-    }
+    groups_of(dir).remove();
 }
 
-/// The control group of a run.
-fn group_of(dir: &RunDir) -> Option<PathBuf> {
+/// The control groups of a run.
+fn groups_of(dir: &RunDir) -> Groups {
     let spec: Option<ExecSpec> = read_json(&dir.spec()).ok().flatten();
-    spec?.cgroup
+    spec.as_ref().map(Groups::of).unwrap_or_default()
 }
 
 /// What a run directory says after a restart of the agent.
@@ -258,7 +257,11 @@ impl Executor {
         }
         let inner = self.inner.clone();
         let record = move || match read_json::<ExitRecord>(&inner.dir.exit()) {
-            Ok(Some(exit)) => exit,
+            Ok(Some(exit)) => {
+                // The executor may have been the last in one of them.
+                clear(&inner.dir);
+                exit
+            }
             _ => lost(&inner.dir, &inner.state),
         };
         let read = tokio::task::spawn_blocking(record).await;
@@ -287,8 +290,8 @@ impl Executor {
 
     /// Ends everything without the executor's help; it may take a moment.
     pub fn end(&self) {
-        let (state, group) = (&self.inner.state, group_of(&self.inner.dir));
-        tree::end(state.executor_pid, state.executor_start, group.as_deref());
+        let (state, groups) = (&self.inner.state, groups_of(&self.inner.dir));
+        tree::end(state.executor_pid, state.executor_start, &groups);
     }
 
     /// Sends a signal to the task's first process.
@@ -368,7 +371,7 @@ fn end_holder(dir: &RunDir) {
     let holder = fs::read_to_string(dir.lock()).ok();
     let pid = holder.and_then(|text| text.trim().parse::<i32>().ok());
     if let Some(stat) = pid.and_then(proc::stat) {
-        tree::end(stat.pid, stat.start, group_of(dir).as_deref());
+        tree::end(stat.pid, stat.start, &groups_of(dir));
     }
 }
 
@@ -376,9 +379,10 @@ fn end_holder(dir: &RunDir) {
 /// task's control group or else of its process group goes, and the end is told as it is.
 fn lost(dir: &RunDir, state: &ExecState) -> ExitRecord {
     let same_boot = state.boot_id == proc::boot_id();
-    if let Some(cgroup) = group_of(dir).filter(|_| same_boot) {
-        cgroup::kill(&cgroup);
-        cgroup::remove(&cgroup);
+    if same_boot {
+        let groups = groups_of(dir);
+        groups.kill();
+        groups.remove();
     }
     if same_boot
         && proc::is_alive(state.task_pid, state.task_start)

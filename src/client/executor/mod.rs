@@ -18,7 +18,14 @@
 //! - A task is started at most once per run directory.
 //! - `exit.json` is there, synced, before the executor ends by itself.
 //! - When it ends, no process of the task's tree is left: it ends only when it has no children, and
-//!   every process that the task left behind becomes its child.
+//!   every process that the task left behind becomes its child, or that of an init which dies with
+//!   it.
+//!
+//! A task that is kept apart ([`files::ExecSpec::namespaces`]) lives in namespaces that an init of
+//! its own made and holds: that is process 1 there and does nothing but to take the statuses of
+//! what the task left behind. The task and commands beside it are children of the executor all the
+//! same, which enter these namespaces between fork and exec, so that everything above holds for
+//! them as for others.
 
 pub mod cgroup;
 pub mod exec;
@@ -29,11 +36,15 @@ mod guests;
 #[cfg(test)]
 mod hostile_test;
 pub mod launch;
+pub(crate) mod mounts;
 mod output;
 pub mod rotate;
 mod spawn;
 mod supervise;
 mod tree;
+mod world;
+#[cfg(test)]
+mod world_test;
 
 pub use supervise::run;
 

@@ -8,13 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use nix::sched::CpuSet;
+use nix::sched::{CloneFlags, CpuSet};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{Gid, Pid, Uid, User};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
-use super::files::ExecSpec;
+use super::files::{Capabilities, ExecSpec};
+use super::world::{self, World};
 
 /// Tells an executor the limit of open files that its task gets: the agent's own is higher.
 const OPEN_FILES: &str = "DROVER_OPEN_FILES";
@@ -29,12 +30,20 @@ pub(super) fn own_limits() -> Option<(&'static str, String)> {
     Some((OPEN_FILES, files.to_string()))
 }
 
-/// Starts the task; its output goes to `out` and `err`, its control group is that of `group`.
-pub(super) fn spawn(
-    spec: &ExecSpec,
-    (out, err): (OwnedFd, OwnedFd),
-    group: Option<&File>,
-) -> io::Result<Pid> {
+/// Where the task and what runs beside it live.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// What is to be run, and how.
+    pub spec: &'a ExecSpec,
+    /// By these one enters its control groups.
+    pub groups: &'a [File],
+    /// Its namespaces, where they are not the host's.
+    pub world: Option<&'a World>,
+}
+
+/// Starts the task; its output goes to `out` and `err`.
+pub(super) fn spawn(place: Place<'_>, (out, err): (OwnedFd, OwnedFd)) -> io::Result<Pid> {
+    let spec = place.spec;
     let mut command = Command::new(&spec.command);
     command
         .args(&spec.args)
@@ -44,17 +53,17 @@ pub(super) fn spawn(
         .stdout(out)
         .stderr(err)
         .process_group(0);
-    begin(&mut command, spec, group, None)
+    begin(&mut command, place, None)
 }
 
 /// Starts a command beside the task, as the task was started, at the head of a session of its own.
 /// One descriptor is a terminal, which becomes the session's; three are input, output and errors.
 pub(super) fn spawn_beside(
-    spec: &ExecSpec,
+    place: Place<'_>,
     call: &[String],
     ends: Vec<OwnedFd>,
-    group: Option<&File>,
 ) -> io::Result<Pid> {
+    let spec = place.spec;
     let none = || {
         io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -84,17 +93,18 @@ pub(super) fn spawn_beside(
         }
     };
     command.stdin(input).stdout(output).stderr(errors);
-    begin(&mut command, spec, group, Some(terminal))
+    begin(&mut command, place, Some(terminal))
 }
 
 /// Starts a command with what the task's specification says; `session`: leading one, with the
 /// terminal it has.
 fn begin(
     command: &mut Command,
-    spec: &ExecSpec,
-    group: Option<&File>,
+    place: Place<'_>,
     session: Option<Option<OwnedFd>>,
 ) -> io::Result<Pid> {
+    let spec = place.spec;
+    let groups = place.groups.iter().map(|file| file.as_fd());
     let program = command.get_program().to_owned();
     let rights = Rights {
         session,
@@ -102,9 +112,11 @@ fn begin(
         cwd: CString::new(spec.cwd.as_os_str().as_bytes())?,
         cores: cores(&spec.cores)?,
         oom: (spec.oom_score_adj != 0).then(|| spec.oom_score_adj.to_string()),
-        group: group
-            .map(|file| file.as_fd().try_clone_to_owned())
-            .transpose()?,
+        groups: groups
+            .map(|file| file.try_clone_to_owned())
+            .collect::<io::Result<_>>()?,
+        door: place.world.map_or_else(|| Ok(Vec::new()), World::door)?,
+        capabilities: spec.capabilities,
         files: std::env::var(OPEN_FILES)
             .ok()
             .and_then(|files| files.parse().ok()),
@@ -162,7 +174,9 @@ struct Rights {
     cwd: CString,
     cores: Option<CpuSet>,
     oom: Option<String>,
-    group: Option<OwnedFd>,
+    groups: Vec<OwnedFd>,
+    door: Vec<(OwnedFd, CloneFlags)>,
+    capabilities: Option<Capabilities>,
     files: Option<u64>,
 }
 
@@ -181,7 +195,7 @@ impl Rights {
                 rustix::process::ioctl_tiocsctty(terminal)?;
             }
         }
-        if let Some(group) = &self.group {
+        for group in &self.groups {
             rustix::io::write(group, b"0")?;
         }
         if let Some(cores) = &self.cores {
@@ -200,10 +214,17 @@ impl Rights {
             };
             rustix::process::setrlimit(Resource::Nofile, lowered)?;
         }
+        world::enter(&self.door)?;
+        if let Some(rights) = self.capabilities {
+            world::limit_rights(rights, self.user.is_none())?;
+        }
         if let Some(user) = &self.user {
             nix::unistd::setgroups(&user.groups)?;
             nix::unistd::setgid(user.gid)?;
             nix::unistd::setuid(user.uid)?;
+        }
+        if let Some(rights) = self.capabilities {
+            world::keep_rights(rights, self.user.is_none())?;
         }
         rustix::process::umask(TASK_UMASK);
         keep_nothing_open();

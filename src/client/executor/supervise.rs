@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,19 +13,26 @@ use nix::unistd::Pid;
 use rustix::io::Errno;
 use rustix::process::{WaitOptions, wait};
 
+use super::cgroup::Groups;
 use super::files::{
     ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
 };
 use super::guests::Guests;
 use super::output::Output;
 use super::rotate::Rotator;
+use super::spawn::{self, Place};
 use super::tree::{SWEEP, kill_below};
-use super::{cgroup, spawn};
+use super::world::World;
+use crate::client::drivers::Limits;
 use crate::client::proc;
 
 /// How long output is still read after everything is dead; pipes held by strangers must not keep
 /// us.
 const DRAIN: Duration = Duration::from_secs(2);
+/// The exit code of what was killed, also as a shell tells of its child.
+const OF_KILLED: i32 = SIGNALLED + Signal::SIGKILL as i32;
+/// What Nomad says of a task that was killed for its memory.
+const OOM: &str = "OOM Killed";
 /// How long an end is tried to be written on a disk that is full.
 const RECORD: Duration = Duration::from_secs(10);
 
@@ -154,8 +161,10 @@ struct Following {
     task: Pid,
     outputs: [Output; 2],
     guests: Guests,
-    /// The control group, and the file by which one enters it.
-    group: Option<(PathBuf, File)>,
+    groups: Groups,
+    /// The files by which one enters them.
+    doors: Vec<File>,
+    world: Option<World>,
     ended: Option<ExitRecord>,
     kill_at: Option<Instant>,
 }
@@ -176,23 +185,14 @@ impl Following {
             Output::new(out_read, log("stdout")?)?,
             Output::new(err_read, log("stderr")?)?,
         ];
-        let group = spec
-            .cgroup
-            .as_deref()
-            .and_then(|path| match cgroup::make(path) {
-                Ok(file) => Some((path.to_owned(), file)),
-                Err(e) => {
-                    // The tree of processes is ended all the same, only less surely.
-                    let _ = writeln!(io::stderr(), "executor: no control group: {e}");
-                    None
-                }
-            });
-        let file = group.as_ref().map(|(_, file)| file);
-        let task = spawn::spawn(&spec, (out_write.into(), err_write.into()), file);
-        if let (Err(_), Some((path, _))) = (&task, &group) {
-            cgroup::leave(path);
+        let groups = Groups::of(&spec);
+        let ends = (out_write.into(), err_write.into());
+        let begun = begin(&spec, &groups, ends);
+        if begun.is_err() {
+            // An init, if there is one, dies with us.
+            groups.leave();
         }
-        let task = task?;
+        let (task, doors, world) = begun?;
         let guests = Guests::open(dir).unwrap_or_else(|e| {
             let _ = writeln!(io::stderr(), "executor: no commands beside the task: {e}");
             Guests::default()
@@ -202,7 +202,9 @@ impl Following {
             task,
             outputs,
             guests,
-            group,
+            groups,
+            doors,
+            world,
             ended: None,
             kill_at: None,
         })
@@ -221,8 +223,12 @@ impl Following {
                     self.stop(dir);
                 }
             }
-            let file = self.group.as_ref().map(|(_, file)| file);
-            self.guests.serve(&self.spec, file, self.ended.is_none());
+            let place = Place {
+                spec: &self.spec,
+                groups: &self.doors,
+                world: self.world.as_ref(),
+            };
+            self.guests.serve(place, self.ended.is_none());
             let left = self.reap();
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
                 self.kill_tree();
@@ -248,9 +254,7 @@ impl Following {
             self.kill_tree();
             std::thread::sleep(SWEEP);
         }
-        if let Some((group, _)) = &self.group {
-            cgroup::leave(group);
-        }
+        self.groups.leave();
     }
 
     fn wait_for_something(&self, signals: &SignalFd, until: Option<Instant>) -> io::Result<()> {
@@ -302,9 +306,16 @@ impl Following {
                 self.guests.ended(pid, code);
                 continue;
             }
+            let oom_killed = code == OF_KILLED && self.groups.killed_for_memory() > 0;
             self.ended = Some(ExitRecord {
                 exit_code: code,
                 signal,
+                oom_killed,
+                error: if oom_killed {
+                    OOM.to_owned()
+                } else {
+                    String::new()
+                },
                 finished_at: now(),
                 ..ExitRecord::default()
             });
@@ -320,11 +331,39 @@ impl Following {
 
     /// Kills everything below us.
     fn kill_tree(&self) {
-        if let Some((group, _)) = &self.group {
-            cgroup::kill(group);
-        }
+        self.groups.kill();
         kill_below(rustix::process::getpid().as_raw_nonzero().get());
     }
+}
+
+/// Makes what holds the task, and starts it there.
+fn begin(
+    spec: &ExecSpec,
+    groups: &Groups,
+    ends: (OwnedFd, OwnedFd),
+) -> io::Result<(Pid, Vec<File>, Option<World>)> {
+    let is_limited = spec.limits != Limits::default();
+    let doors = match groups.make(spec.limits) {
+        Err(e) if is_limited => {
+            let text = format!("cannot limit the task: {e}");
+            return Err(io::Error::new(e.kind(), text));
+        }
+        Err(e) => {
+            // The tree of processes is ended all the same, only less surely.
+            let _ = writeln!(io::stderr(), "executor: no control group: {e}");
+            Vec::new()
+        }
+        Ok(doors) => doors,
+    };
+    let apart = spec.namespaces.mount.then(|| World::make(spec));
+    let world = apart.transpose()?;
+    let place = Place {
+        spec,
+        groups: &doors,
+        world: world.as_ref(),
+    };
+    let task = spawn::spawn(place, ends)?;
+    Ok((task, doors, world))
 }
 
 fn start_of(pid: i32) -> u64 {

@@ -1,12 +1,11 @@
 //! Ending process trees whole.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::cgroup;
+use super::cgroup::Groups;
 use crate::client::proc::{self, ProcStat};
 
 /// How often a tree is looked at again for processes that were made meanwhile.
@@ -56,11 +55,9 @@ fn kill_all(find: impl Fn() -> Vec<ProcStat>) -> usize {
 }
 
 /// Ends an executor and all below it from outside: what it adopted would be nobody's without it.
-pub(super) fn end(executor: i32, start: u64, group: Option<&Path>) {
+pub(super) fn end(executor: i32, start: u64, groups: &Groups) {
     for _ in 0..ATTEMPTS {
-        if let Some(group) = group {
-            cgroup::kill(group);
-        }
+        groups.kill();
         if !proc::is_alive(executor, start) || kill_below(executor) == 0 {
             break;
         }

@@ -18,7 +18,7 @@ use drover_events::model::{ClientHostVolumeConfig, Node, NodeReservedResources, 
 use crate::client::config::Settings;
 use crate::client::drivers::Registry;
 use crate::client::ids::NodeIds;
-use crate::config::HostVolume;
+use crate::config::{ClientConfig, HostVolume};
 use crate::version::NOMAD_VERSION;
 
 /// What the probes found.
@@ -123,6 +123,13 @@ const META: &[(&str, &str)] = &[
     ("connect.transparent_proxy.default_outbound_port", "15001"),
 ];
 
+/// What a configuration says of its node.
+pub(super) fn configured_meta(config: &ClientConfig) -> Map<String> {
+    let mut meta: Map<String> = META.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
+    meta.extend(config.meta.clone());
+    meta
+}
+
 /// The node that the client registers.
 pub fn node(
     settings: &Settings,
@@ -142,8 +149,6 @@ pub fn node(
                 .or_insert_with(|| value.clone());
         }
     }
-    let mut meta: Map<String> = META.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
-    meta.extend(config.meta.clone());
     let eligible = if config.default_ineligible {
         eligibility::INELIGIBLE
     } else {
@@ -163,7 +168,7 @@ pub fn node(
         http_addr: settings.http_addr.clone(),
         tls_enabled: settings.http_tls,
         attributes: attributes.into(),
-        meta,
+        meta: configured_meta(config),
         links: Map::empty(),
         drivers,
         csi_controller_plugins: Map::empty(),

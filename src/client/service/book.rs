@@ -62,6 +62,28 @@ impl Book {
         self.some.notify_one();
     }
 
+    /// An allocation offers nothing from now on.
+    pub fn withdraw(&self, alloc: &str) {
+        if self.pages.lock().wanted.remove(alloc).is_some() {
+            self.some.notify_one();
+        }
+    }
+
+    /// What an allocation offers is told once more, whatever the servers were told before.
+    pub fn tell_again(&self, alloc: &str) {
+        if let Some(told) = self.pages.lock().whole.get_mut(alloc) {
+            *told = false;
+            self.some.notify_one();
+        }
+    }
+
+    /// What an allocation offers.
+    #[cfg(test)]
+    pub(in crate::client) fn offers(&self, alloc: &str) -> usize {
+        let pages = self.pages.lock();
+        pages.wanted.get(alloc).map_or(0, Vec::len)
+    }
+
     /// An allocation is gone; it offers nothing any more.
     pub fn forget(&self, alloc: &str) {
         let mut pages = self.pages.lock();
@@ -253,5 +275,31 @@ mod tests {
         assert_eq!(next.whole, ["a", "b"], "also of what offers nothing");
         book.forget("a");
         assert_eq!(book.difference().whole, ["b"]);
+    }
+
+    #[test]
+    fn cl_21_what_an_allocation_offers_is_registered_again_when_a_task_runs_again() {
+        let book = Book::default();
+        book.tell_again("a");
+        assert_eq!(
+            book.difference(),
+            Difference::default(),
+            "it offers nothing"
+        );
+        let of_a = ServiceRegistration {
+            alloc_id: "a".into(),
+            ..service("x", 1)
+        };
+        book.set("a", vec![of_a.clone()]);
+        book.set("b", vec![service("z", 3)]);
+        let all = book.difference();
+        book.was_told(all.new, &all.whole);
+        assert_eq!(book.difference(), Difference::default());
+        book.tell_again("a");
+        let again = book.difference();
+        assert_eq!((again.new, again.whole), (vec![of_a], vec!["a".into()]));
+        book.withdraw("a");
+        let gone = [("default".to_owned(), "x".to_owned())];
+        assert_eq!(book.difference().gone, gone);
     }
 }

@@ -88,6 +88,8 @@ pub enum TaskInput {
     HooksAnswered(Vec<TaskNote>),
     /// Its prestart hooks are through.
     Prepared(Result<Prepared, HookError>),
+    /// Its hooks after an end are through.
+    ExitedDone,
     /// Its hooks at the end are through.
     HooksStopped,
     /// The driver answered.
@@ -209,6 +211,9 @@ pub struct TaskMachine {
     /// What hooks answered, in their order.
     #[serde(default)]
     notes: Vec<TaskNote>,
+    /// An end whose hooks are not through yet.
+    #[serde(default)]
+    exit: Option<ExitResult>,
     /// The hooks at its end are through.
     #[serde(default)]
     hooks_stopped: bool,
@@ -236,6 +241,7 @@ impl TaskMachine {
             run: 0,
             hooks_done: BTreeSet::new(),
             notes: Vec::new(),
+            exit: None,
             hooks_stopped: false,
             hooks_stopping: false,
             tracker: RestartTracker::new(seed),
@@ -253,18 +259,20 @@ impl TaskMachine {
     pub fn restore(&mut self) -> Vec<TaskAction> {
         self.allowed = false;
         let run = self.run;
-        let recover = |handle| vec![TaskAction::Recover { run, handle }];
-        match &self.phase {
+        let recover = |handle| Some(TaskAction::Recover { run, handle });
+        let first = match &self.phase {
             Phase::Preparing => {
                 self.phase = Phase::Waiting;
-                Vec::new()
+                None
             }
             Phase::Starting => recover(None),
             Phase::Running(h) | Phase::Delaying(h, _) | Phase::Stopping(h, _) => {
                 recover(Some(h.clone()))
             }
-            Phase::Waiting | Phase::Backoff(_) | Phase::Dead | Phase::Ended => Vec::new(),
-        }
+            Phase::Waiting | Phase::Backoff(_) | Phase::Dead | Phase::Ended => None,
+        };
+        // An end that the last agent saw, and was through with for all but its hooks.
+        self.exited_hooks().into_iter().chain(first).collect()
     }
 
     /// When time alone will change something, unix nanoseconds.
@@ -314,6 +322,7 @@ impl TaskMachine {
                 self.go(&mut out);
             }
             TaskInput::HooksAnswered(notes) => self.answered(notes),
+            TaskInput::ExitedDone => self.exit = None,
             TaskInput::HooksStopped => self.hooks_stopped = true,
             TaskInput::Prepared(result) => self.prepared(spec, result, now, &mut out),
             TaskInput::Started(result) => self.started(spec, result, now, &mut out),
@@ -344,40 +353,6 @@ impl TaskMachine {
             out.push(TaskAction::Prepare {
                 done: self.hooks_done.clone(),
             });
-        }
-    }
-
-    fn prepared(
-        &mut self,
-        spec: &TaskSpec,
-        result: Result<Prepared, HookError>,
-        now: i64,
-        out: &mut Vec<TaskAction>,
-    ) {
-        if self.phase != Phase::Preparing {
-            return;
-        }
-        match result {
-            Ok(prepared) => {
-                self.answered(prepared.notes);
-                self.run += 1;
-                self.phase = Phase::Starting;
-                out.push(TaskAction::Start { run: self.run });
-            }
-            Err(e) => {
-                self.emit(match e.hook.as_str() {
-                    super::hooks::VALIDATE => events::failed_validation(now, &e.message),
-                    _ => events::hook_failed(now, &e.hook, &e.message),
-                });
-                self.decide(
-                    spec,
-                    Cause::StartError {
-                        recoverable: e.recoverable,
-                    },
-                    now,
-                    now,
-                );
-            }
         }
     }
 
@@ -477,7 +452,8 @@ impl TaskMachine {
         self.stop_tries = 0;
         self.stop_retry_at = None;
         self.emit(events::terminated(now, exit));
-        out.push(TaskAction::Exited { exit: exit.clone() });
+        self.exit = Some(exit.clone());
+        out.extend(self.exited_hooks());
         out.push(TaskAction::Destroy { run: self.run });
         let at = if exit.finished_at > 0 {
             exit.finished_at

@@ -180,7 +180,11 @@ fn cl_12_a_task_that_ended_cleanly_never_runs_again() {
     let bytes = rmp_serde::to_vec_named(&case.task).unwrap();
     let mut restored: TaskMachine = rmp_serde::from_slice(&bytes).unwrap();
     assert_eq!(restored, case.task);
-    assert_eq!(restored.restore(), []);
+    // What follows its end may have to be done once more; nothing else is.
+    assert!(matches!(
+        restored.restore()[..],
+        [TaskAction::Exited { .. }]
+    ));
     case.task = restored;
     case.step(TaskInput::Allow(true));
     case.step(TaskInput::Restart {
@@ -196,6 +200,12 @@ fn cl_14_restoring_a_dead_task_kills_nothing() {
     case.exit(1);
     assert!(case.task.is_dead());
     let before = case.events().len();
+    // But for the hooks after its end, until they are through.
+    assert!(matches!(
+        case.task.restore()[..],
+        [TaskAction::Exited { .. }]
+    ));
+    case.step(TaskInput::ExitedDone);
     assert_eq!(case.task.restore(), []);
     case.step(TaskInput::Kill { no_delay: true });
     assert!(case.task.has_ended());
@@ -453,7 +463,10 @@ fn cl_29_a_kill_before_the_task_runs_is_told_once() {
     let mut case = Case::new(spec(1));
     case.step(TaskInput::Allow(true));
     for _ in 0..3 {
-        assert_eq!(case.step(TaskInput::Kill { no_delay: false }), []);
+        let dropped = case.step(TaskInput::Kill { no_delay: false });
+        // What prepares it is dropped, once.
+        let first = case.events().len() == 3 && dropped == [TaskAction::Interrupt];
+        assert!(first || dropped.is_empty(), "{dropped:?}");
     }
     let told = case.events();
     let killing = told.iter().filter(|kind| **kind == "Killing");

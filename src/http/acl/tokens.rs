@@ -173,7 +173,7 @@ async fn create(
             ..token
         },
         secret: fresh.sealed,
-        ttl: write.api.settings.token_ttl,
+        ttl: write.api.settings.now().token_ttl,
     };
     let done = write.submit(command).await?;
     let mut token = stored(&write, &fresh.accessor)?;

@@ -346,6 +346,40 @@ async fn gathered(inflow: &mut Inflow, most: usize) -> Result<Bytes, Broken> {
 mod tests {
     use super::*;
 
+    /// Servers and clients of two releases speak with each other: these bytes stay as they are.
+    #[test]
+    fn mod_30_what_is_asked_of_a_client_and_answered_are_the_bytes_they_always_were() {
+        let hex = |bytes: &[u8]| drover_projections::hex(bytes);
+        let head = Head {
+            method: "GET".to_owned(),
+            target: "/v1/client/stats".to_owned(),
+        };
+        assert_eq!(
+            hex(&crate::rpc::testing::encoded(&head)),
+            concat!(
+                "82a64d6574686f64a3474554a6546172676574b0",
+                "2f76312f636c69656e742f7374617473"
+            )
+        );
+        let told = Told {
+            status: 200,
+            content_type: "text/plain".to_owned(),
+            length: 300,
+            headers: vec![Header {
+                name: "content-disposition".to_owned(),
+                value: "x".to_owned(),
+            }],
+        };
+        assert_eq!(
+            hex(&crate::rpc::testing::encoded(&told)),
+            concat!(
+                "84a6537461747573ccc8ab436f6e74656e7454797065aa746578742f706c61696e",
+                "a64c656e677468cd012ca7486561646572739182a44e616d65",
+                "b3636f6e74656e742d646973706f736974696f6ea556616c7565a178"
+            )
+        );
+    }
+
     #[tokio::test]
     async fn mod_18_an_answer_comes_as_it_was_given() {
         let (near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);

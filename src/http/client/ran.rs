@@ -216,3 +216,23 @@ async fn read<T: DeserializeOwned>(mut inflow: Inflow, to: mpsc::Sender<T>) -> R
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Servers and clients of two releases speak with each other: these bytes stay as they are.
+    #[test]
+    fn mod_30_what_is_said_before_a_command_runs_are_the_bytes_they_always_were() {
+        let word = Word {
+            status: 404,
+            text: "no".to_owned(),
+        };
+        let hex = |bytes: &[u8]| drover_projections::hex(bytes);
+        assert_eq!(
+            hex(&crate::rpc::testing::encoded(&word)),
+            "82a6537461747573cd0194a454657874a26e6f"
+        );
+        assert_eq!(hex(&crate::rpc::testing::encoded(&Go {})), "80");
+    }
+}

@@ -7,15 +7,16 @@ use drover_projections::tables::root_keys::RootKeys;
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
 use super::{Table, body, get, late, later, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
-use crate::http::front::Watched::{Nothing, Now, Tables};
+use crate::http::front::Watched::{Nothing, Now, Rows, Tables};
 use crate::http::gate::Access::{
-    Absent, Agent, Anyone, Management, Metrics, Node, Operation, Operator, Plugins, Public,
+    Absent, Agent, Anyone, Management, Metrics, Namespace, Node, Object, Operation, Operator,
+    Plugins, Public,
 };
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, exec, log, operator, projections, provision, requests,
-    schema, snapshot, system,
+    absent, agent, audit, autopilot, client, exec, log, operator, projections, requests, schema,
+    snapshot, system, volumes,
 };
 
 /// Every route.
@@ -36,6 +37,7 @@ pub(super) fn all() -> Table {
         clients,
         history,
         at_plugins,
+        volumes,
         elsewhere,
     ]
     .into_iter()
@@ -191,6 +193,10 @@ fn clients(table: Table) -> Table {
 /// The log itself, the tables that follow from it, and who did what, when and why.
 fn history(table: Table) -> Table {
     let proofs = Operator(Read);
+    let seen = Object(
+        "some topic of the event stream; what by its own right",
+        audit::readable,
+    );
     table
         .route("/v1/log/checkpoint", [get(proofs, Now, log::checkpoint)])
         .route("/v1/log/keys", [get(proofs, Now, log::keys)])
@@ -235,89 +241,137 @@ fn history(table: Table) -> Table {
         .route(
             "/v1/audit",
             [
-                get(Management, Nothing, audit::list),
-                query(Put, Management, Nothing, audit::list),
+                get(seen, Nothing, audit::list),
+                query(Put, seen, Nothing, audit::list),
             ],
         )
         .route("/v1/audit/requests", [get(Management, Now, requests::list)])
-        .route("/v1/audit/trace", [get(Management, Nothing, audit::trace)])
-        .route("/v1/state/diff", [get(Management, Nothing, audit::between)])
+        .route("/v1/audit/trace", [get(seen, Nothing, audit::trace)])
+        .route("/v1/state/diff", [get(seen, Nothing, audit::between)])
 }
 
 /// What has to be done at the plugins of volumes.
 fn at_plugins(table: Table) -> Table {
     let write = (
         "csi-write-volume and plugin:read",
-        Somewhere::Namespace(provision::WRITE),
+        Somewhere::Namespace(volumes::csi::WRITE),
     );
     let mount = (
         "csi-mount-volume and plugin:read",
-        Somewhere::Namespace(provision::MOUNT),
+        Somewhere::Namespace(volumes::provision::MOUNT),
     );
     let list = (
         "csi-list-volume and plugin:read",
-        Somewhere::Namespace(provision::LIST),
+        Somewhere::Namespace(volumes::csi::LIST),
     );
     table
         .route(
             "/v1/volume/csi/{id}/create",
-            [late(OnlyPut, write, provision::create)],
+            [late(OnlyPut, write, volumes::provision::create)],
         )
         .route(
             "/v1/volume/csi/{id}/delete",
-            [late(Delete, write, provision::delete)],
+            [late(Delete, write, volumes::provision::delete)],
         )
         .route(
             "/v1/volume/csi/{id}/detach",
-            [late(Delete, mount, provision::detach)],
+            [late(Delete, mount, volumes::provision::detach)],
         )
         .route(
             "/v1/volumes/external",
-            [late(Get, list, provision::external)],
+            [late(Get, list, volumes::provision::external)],
         )
         .route(
             "/v1/volumes/snapshot",
             [
-                late(Get, list, provision::snapshots),
-                late(Put, write, provision::create_snapshots),
-                late(Delete, write, provision::delete_snapshot),
+                late(Get, list, volumes::provision::snapshots),
+                late(Put, write, volumes::provision::create_snapshots),
+                late(Delete, write, volumes::provision::delete_snapshot),
             ],
+        )
+}
+
+/// Volumes and plugins.
+fn volumes(table: Table) -> Table {
+    let within = Somewhere::Namespace(volumes::csi::WRITE);
+    let register = ("csi-write-volume and plugin:read", within);
+    let release = (
+        "host-volume-delete",
+        Somewhere::Namespace(volumes::host::DELETE),
+    );
+    table
+        .route(
+            "/v1/volumes",
+            [
+                get(Anyone, Tables(volumes::VOLUMES), volumes::list),
+                late(Put, register, volumes::csi::register),
+            ],
+        )
+        .route(
+            "/v1/volume/csi/{id}",
+            [
+                get(
+                    Object(
+                        "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
+                        volumes::csi::readable,
+                    ),
+                    Rows(volumes::csi::watched_row),
+                    volumes::csi::get,
+                ),
+                late(OnlyPut, register, volumes::csi::register),
+                body(
+                    Delete,
+                    Namespace(volumes::csi::WRITE),
+                    volumes::csi::deregister,
+                ),
+            ],
+        )
+        .route(
+            "/v1/volume/host/{id}",
+            [
+                get(
+                    Namespace(volumes::host::READ),
+                    Rows(volumes::host::watched_row),
+                    volumes::host::get,
+                ),
+                later(Writes, absent::NO_VOLUMES),
+            ],
+        )
+        .route(
+            "/v1/volumes/claims",
+            [get(Anyone, Tables(volumes::CLAIMS), volumes::host::claims)],
+        )
+        .route(
+            "/v1/volumes/claim/{id}",
+            [late(Delete, release, volumes::host::release)],
+        )
+        .route(
+            "/v1/plugins",
+            [get(
+                Anyone,
+                Tables(volumes::PLUGINS),
+                volumes::plugins::list,
+            )],
+        )
+        .route(
+            "/v1/plugin/csi/{id}",
+            [get(
+                Plugins,
+                Tables(volumes::PLUGINS),
+                volumes::plugins::get,
+            )],
         )
 }
 
 /// What this version has none of, or not yet: said in words.
 fn elsewhere(table: Table) -> Table {
-    let mut table = table
-        .route(
-            "/v1/volumes",
-            [
-                get(Anyone, Tables(absent::VOLUMES), absent::volumes),
-                later(Put, absent::NO_VOLUMES),
-            ],
-        )
-        .route(
-            "/v1/volumes/claims",
-            [get(Anyone, Tables(absent::CLAIMS), absent::claims)],
-        )
-        .route(
-            "/v1/plugins",
-            [get(Anyone, Tables(absent::PLUGINS), absent::plugins)],
-        )
-        .route(
-            "/v1/plugin/csi/{id}",
-            [get(Plugins, Tables(absent::PLUGINS), absent::plugin)],
-        )
-        .route(
-            "/v1/operator/license",
-            [
-                get(Public, Now, absent::license),
-                body(Put, Absent, absent::enterprise),
-            ],
-        );
-    for path in ["/v1/volume/csi/{id}", "/v1/volume/host/{id}"] {
-        let read = get(Anyone, Tables(absent::VOLUMES), absent::volume);
-        table = table.route(path, [read, later(Writes, absent::NO_VOLUMES)]);
-    }
+    let mut table = table.route(
+        "/v1/operator/license",
+        [
+            get(Public, Now, absent::license),
+            body(Put, Absent, absent::enterprise),
+        ],
+    );
     for path in ENTERPRISE {
         table = table.route(path, [body(Any, Absent, absent::enterprise)]);
     }

@@ -5,8 +5,11 @@ pub(in crate::http) mod fuzzy;
 use drover_events::gojson::{List, Map};
 use drover_events::model::ScalingPolicy;
 use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::csi_plugins::CsiPlugins;
+use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::Evals;
+use drover_projections::tables::host_volumes::HostVolumes;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_pools::NodePools;
@@ -24,6 +27,7 @@ use crate::http::gate::{READ_JOB, in_namespace};
 use crate::http::list::storage;
 use crate::http::query::Options;
 use crate::http::rows;
+use crate::http::volumes::{csi, host};
 
 /// Matches shown per context at most.
 pub(in crate::http) const MOST: usize = 20;
@@ -125,6 +129,9 @@ impl<'a> Scope<'a> {
         let acl = self.acl();
         match context {
             "nodes" => acl.node_read(),
+            "plugins" => acl.plugin_list(),
+            "volumes" => in_namespace(acl, self.namespace, csi::LIST),
+            "host_volumes" => in_namespace(acl, self.namespace, host::READ),
             "vars" if self.namespace == "*" => acl.variable_anywhere(),
             "vars" => acl.variable_any(self.namespace),
             "namespaces" | "node_pools" => true,
@@ -144,6 +151,11 @@ impl<'a> Scope<'a> {
     pub(super) fn shows(&self, namespace: &str) -> bool {
         (self.namespace == "*" || self.namespace == namespace)
             && self.read.sees(namespace, READ_JOB)
+    }
+
+    /// Whether a volume of a namespace is shown, to whoever has one of these rights there.
+    fn shows_volume(&self, namespace: &str, any_of: &[Ns]) -> bool {
+        (self.namespace == "*" || self.namespace == namespace) && self.read.sees(namespace, any_of)
     }
 
     /// Whether a variable is shown.
@@ -219,6 +231,18 @@ pub(super) fn ids_of(
         }),
         "node_pools" => texts::<NodePools>(view, named, prefix, |row| {
             scope.shows_pool(&row.name).then_some(row.name)
+        }),
+        "plugins" => texts::<CsiPlugins>(view, named, prefix, |row| Some(row.plugin.id)),
+        "volumes" => texts::<CsiVolumes>(view, scope.spaced(prefix), prefix, |row| {
+            let volume = row.volume;
+            scope
+                .shows_volume(&volume.namespace, csi::LIST)
+                .then_some(volume.id)
+        }),
+        "host_volumes" => texts::<HostVolumes>(view, scope.spaced(""), prefix, |row| {
+            scope
+                .shows_volume(&row.namespace, host::READ)
+                .then_some(row.id)
         }),
         "scaling_policy" => ids::<ScalingPolicies>(view, prefix, |row| {
             scope.shows_policy(&row).then_some(row.id)

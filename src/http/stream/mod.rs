@@ -49,7 +49,7 @@ use super::gate::Late;
 use super::query::Query;
 use crate::error::ApiError;
 use form::Form;
-use permit::Permit;
+pub(in crate::http) use permit::Permit;
 use reader::{BACKLOG, Reader};
 use selection::Selection;
 use tell::{Past, Wish};

@@ -1,8 +1,10 @@
-//! Which events a subscriber may see: the one place, asked for every event.
+//! Which events somebody may see: the one place, asked for every event of the stream, and for every
+//! change that the audit trail, a cause chain or a comparison of states would tell.
 
 use std::sync::Arc;
 
 use drover_events::Topic;
+use drover_projections::changes::Change;
 
 use super::selection::{Headline, Selection};
 use crate::acl::{Acl, NamespaceCapability as Ns, VariableCapability};
@@ -11,11 +13,11 @@ use crate::http::gate::{READ_JOB, demand, in_namespace};
 
 /// What a caller may see of the stream.
 #[derive(Clone, Debug)]
-pub(super) struct Permit(Arc<Acl>);
+pub(in crate::http) struct Permit(Arc<Acl>);
 
 impl Permit {
     /// What this caller may see.
-    pub(super) const fn of(acl: Arc<Acl>) -> Self {
+    pub(in crate::http) const fn of(acl: Arc<Acl>) -> Self {
         Self(acl)
     }
 
@@ -35,13 +37,25 @@ impl Permit {
     }
 
     /// Whether no event needs to be asked about.
-    pub(super) fn sees_all(&self) -> bool {
+    pub(in crate::http) fn sees_all(&self) -> bool {
         self.0.is_management()
     }
 
     /// Whether the caller may see this event.
     pub(super) fn sees(&self, event: &Headline<'_>) -> bool {
         self.sees_all() || self.may_see(event.topic, event.namespace, Some(event.keys))
+    }
+
+    /// Whether the caller may see a change; of what is published under no topic only managers hear.
+    pub(in crate::http) fn sees_change(&self, change: &Change) -> bool {
+        let may = |topic| self.may_see(topic, &change.namespace, Some(&change.stream_keys));
+        self.sees_all() || change.topic.is_some_and(may)
+    }
+
+    /// Whether the caller may see anything at all, somewhere.
+    pub(in crate::http) fn sees_something(&self) -> bool {
+        let may = |topic: &Topic| self.may_see(*topic, "*", None) && *topic != Topic::Namespace;
+        self.sees_all() || Topic::ALL.iter().any(may)
     }
 
     /// Whether what has these keys of a topic may be seen; without keys, whether anything may.

@@ -34,7 +34,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     Ok(answer.at(read.view.table_index::<Variables>()))
 }
 
-fn scan(options: &Options) -> Scan {
+/// The keys of a namespace, or of all, that begin with a prefix; from where a page begins.
+pub(in crate::http) fn scan(options: &Options) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name).open(options.prefix())),

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
 
+use super::volumes::{Ask, Usable, Volumes};
+
 type JobKey = (String, String);
 
 /// What the tracker holds, in numbers.
@@ -29,6 +31,7 @@ pub struct Blocked {
     /// System evaluations, by node and job.
     system: BTreeMap<(String, JobKey), Evaluation>,
     duplicates: Vec<Evaluation>,
+    volumes: Volumes,
     /// The index of the last change of each class.
     changed: BTreeMap<String, u64>,
     last_change: u64,
@@ -54,16 +57,20 @@ impl Blocked {
         *self = Self::default();
     }
 
-    /// Takes a blocked evaluation; gives it back if what it waits for has happened since it was
-    /// decided.
-    pub fn block(&mut self, eval: Evaluation) -> Option<Evaluation> {
+    /// Takes a blocked evaluation, whose job asks for these volumes; gives it back if what it waits
+    /// for has happened since it was decided.
+    pub fn block(&mut self, eval: Evaluation, asks: Vec<Ask>) -> Option<Evaluation> {
         if !self.enabled {
             return None;
         }
-        if self.missed(&eval) {
+        let missed = self
+            .volumes
+            .missed(&eval.namespace, &asks, eval.snapshot_index);
+        if missed || self.missed(&eval) {
             return Some(eval);
         }
         let job = job_of(&eval);
+        self.volumes.wait(job.clone(), asks);
         if !eval.node_id.is_empty() {
             self.system.insert((eval.node_id.clone(), job), eval);
             return None;
@@ -117,6 +124,35 @@ impl Blocked {
             }
             !goes
         });
+        freed
+    }
+
+    /// A volume became usable (CSI-43): answers what may go on, whatever it waits for besides.
+    pub fn unblock_volume(&mut self, usable: &Usable, index: u64) -> Vec<Evaluation> {
+        if !self.enabled {
+            return Vec::new();
+        }
+        self.volumes.note(usable, index);
+        let mut freed = Vec::new();
+        let volumes = &self.volumes;
+        self.jobs.retain(|job, eval| {
+            let goes = volumes.awaited(job, usable);
+            if goes {
+                freed.push(eval.clone());
+            }
+            !goes
+        });
+        self.system.retain(|(_, job), eval| {
+            let goes = volumes.awaited(job, usable);
+            if goes {
+                freed.push(eval.clone());
+            }
+            !goes
+        });
+        let of_nodes: BTreeSet<&JobKey> = self.system.keys().map(|(_, job)| job).collect();
+        let jobs = &self.jobs;
+        self.volumes
+            .keep(|job| jobs.contains_key(job) || of_nodes.contains(job));
         freed
     }
 
@@ -229,12 +265,12 @@ mod tests {
     #[test]
     fn a_class_frees_those_it_can_run_and_those_that_do_not_know_it() {
         let mut tracker = tracker();
-        tracker.block(blocked("a", "1", &[("big", true)], 5));
-        tracker.block(blocked("b", "2", &[("big", false)], 5));
-        tracker.block(blocked("c", "3", &[], 5));
+        tracker.block(blocked("a", "1", &[("big", true)], 5), Vec::new());
+        tracker.block(blocked("b", "2", &[("big", false)], 5), Vec::new());
+        tracker.block(blocked("c", "3", &[], 5), Vec::new());
         let mut escaped = blocked("d", "4", &[("big", false)], 5);
         escaped.escaped_computed_class = true;
-        tracker.block(escaped);
+        tracker.block(escaped, Vec::new());
         assert_eq!(
             tracker.stats(),
             BlockedStats {
@@ -250,19 +286,45 @@ mod tests {
     }
 
     #[test]
+    fn csi_43_a_volume_frees_those_that_ask_for_it_whatever_class_they_wait_for() {
+        let mut tracker = tracker();
+        let data = |id: &str| Usable::Csi(String::new(), id.to_owned());
+        tracker.block(
+            blocked("a", "1", &[("big", false)], 5),
+            vec![Ask::csi("data")],
+        );
+        tracker.block(
+            blocked("b", "2", &[("big", false)], 5),
+            vec![Ask::csi("other")],
+        );
+        tracker.block(blocked("c", "3", &[("big", false)], 5), Vec::new());
+        let mut of_node = blocked("d", "4", &[], 5);
+        of_node.node_id = "n".into();
+        tracker.block(of_node, vec![Ask::csi("data")]);
+        assert_eq!(ids(&tracker.unblock_volume(&data("data"), 6)), ["a", "d"]);
+        assert_eq!(tracker.stats().total, 2);
+        // One that was decided before that comes too late to wait.
+        let late = tracker.block(blocked("e", "5", &[], 5), vec![Ask::csi("data")]);
+        assert_eq!(late.unwrap().id, "e");
+        let later = tracker.block(blocked("f", "6", &[], 6), vec![Ask::csi("data")]);
+        assert!(later.is_none());
+        assert_eq!(ids(&tracker.unblock_volume(&Usable::Plugin, 7)), ["b", "f"]);
+    }
+
+    #[test]
     fn what_happened_after_the_snapshot_is_not_missed() {
         let mut tracker = tracker();
         tracker.unblock("big", &nodes("n"), 10);
-        let back = tracker.block(blocked("a", "1", &[("big", true)], 9));
+        let back = tracker.block(blocked("a", "1", &[("big", true)], 9), Vec::new());
         assert_eq!(back.unwrap().id, "a");
         assert!(
             tracker
-                .block(blocked("b", "1", &[("big", true)], 10))
+                .block(blocked("b", "1", &[("big", true)], 10), Vec::new())
                 .is_none()
         );
         assert!(
             tracker
-                .block(blocked("c", "2", &[("big", false)], 9))
+                .block(blocked("c", "2", &[("big", false)], 9), Vec::new())
                 .is_none()
         );
     }
@@ -280,7 +342,7 @@ mod tests {
             };
             metric.resources_exhausted.insert("t", wanted);
             eval.failed_tg_allocs.insert("g", metric);
-            tracker.block(eval);
+            tracker.block(eval, Vec::new());
         }
         assert_eq!(tracker.wanted(), (1_000, 512));
     }
@@ -288,9 +350,9 @@ mod tests {
     #[test]
     fn the_newer_of_two_of_a_job_stays() {
         let mut tracker = tracker();
-        tracker.block(blocked("a", "job", &[], 5));
-        tracker.block(blocked("b", "job", &[], 7));
-        tracker.block(blocked("c", "job", &[], 6));
+        tracker.block(blocked("a", "job", &[], 5), Vec::new());
+        tracker.block(blocked("b", "job", &[], 7), Vec::new());
+        tracker.block(blocked("c", "job", &[], 6), Vec::new());
         assert_eq!(ids(&tracker.take_duplicates()), ["a", "c"]);
         tracker.untrack("", "job");
         assert_eq!(tracker.stats().total, 0);
@@ -301,8 +363,8 @@ mod tests {
         let mut tracker = tracker();
         let mut refused = blocked("a", "1", &[("big", false)], 5);
         refused.triggered_by = "max-plan-attempts".into();
-        tracker.block(refused);
-        tracker.block(blocked("b", "2", &[("big", false)], 5));
+        tracker.block(refused, Vec::new());
+        tracker.block(blocked("b", "2", &[("big", false)], 5), Vec::new());
         assert_eq!(ids(&tracker.unblock_failed()), ["a"]);
         assert!(tracker.unblock_failed().is_empty(), "once");
         assert_eq!(tracker.stats().total, 1, "the other one waits for room");
@@ -313,7 +375,7 @@ mod tests {
         let mut tracker = tracker();
         let mut eval = blocked("a", "job", &[("big", true)], 5);
         eval.node_id = "n1".into();
-        tracker.block(eval);
+        tracker.block(eval, Vec::new());
         assert!(tracker.unblock("big", &nodes("n2"), 6).is_empty());
         assert_eq!(ids(&tracker.unblock("big", &nodes("n1"), 7)), ["a"]);
     }

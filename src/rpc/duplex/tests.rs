@@ -235,3 +235,49 @@ async fn bytes_end_at_once_when_the_other_end_is_gone_whoever_reads_them_or_not(
         .unwrap()
         .unwrap();
 }
+
+/// Agents of two releases speak with each other: these bytes stay as they are.
+#[tokio::test]
+async fn mod_30_frames_are_the_bytes_they_always_were() {
+    let (half, body) = Half::new(QUICK);
+    let (_other, theirs) = Half::new(QUICK);
+    let mut near = half.join(theirs);
+    near.outflow.message(&("head", 7)).unwrap();
+    near.outflow
+        .send(Bytes::from_static(b"body"))
+        .await
+        .unwrap();
+    near.outflow.end();
+    let mut body = std::pin::pin!(body);
+    let mut sent = Vec::new();
+    let expected = concat!(
+        // A message: kind, length, MessagePack.
+        "02",
+        "00000007",
+        "92a46865616407",
+        // Data.
+        "01",
+        "00000004",
+        "626f6479",
+        // The end.
+        "04",
+        "00000000",
+    );
+    while sent.len() < expected.len() / 2 {
+        let piece = timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap();
+        sent.extend_from_slice(&piece.into_data().unwrap());
+    }
+    assert_eq!(drover_projections::hex(&sent), expected);
+    // What is read of each kind, and of one that a later release may send.
+    let came = concat!(
+        "00", "00000000", "03", "00000004", "00000000", "63", "00000002", "ffff", "02", "00000001",
+        "07", "01", "00000002", "6869", "04", "00000000",
+    );
+    let came = drover_projections::unhex(came).unwrap();
+    let body = http_body_util::Full::new(Bytes::from(came));
+    let (half, _sent) = Half::new(QUICK);
+    let mut near = half.join(body);
+    assert_eq!(near.inflow.message::<u8>().await.unwrap(), 7);
+    assert_eq!(near.inflow.data().await.unwrap().unwrap(), "hi");
+    assert_eq!(near.inflow.data().await.unwrap(), None);
+}

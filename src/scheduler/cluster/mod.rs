@@ -13,6 +13,7 @@ mod ports;
 mod usage;
 #[cfg(test)]
 mod use_test;
+mod volumes;
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +24,10 @@ use imbl::OrdMap;
 pub use node::{Address, NodeInfo, is_ready};
 pub use ports::{PortKey, PortSet, parse_ranges};
 pub use usage::{Demand, Phase, Special, Usage, demand, demand_of, device_key, phase, takes_room};
+pub use volumes::{
+    CsiFacts, Denied, Holder, HostFacts, JobKey, PluginFacts, VolumeKey, VolumeUse, Volumes,
+    reaches, uses_of, uses_of_alloc,
+};
 
 const CHUNK: usize = 64;
 
@@ -84,6 +89,7 @@ pub struct Cluster {
     by_id: OrdMap<String, u32>,
     free: Vec<u32>,
     names: Interner,
+    volumes: Volumes,
     order: OnceLock<Arc<Vec<u32>>>,
     index: u64,
 }
@@ -117,6 +123,16 @@ impl Cluster {
     /// The names of classes, datacenters and pools.
     pub fn names(&self) -> &Interner {
         &self.names
+    }
+
+    /// The volumes.
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    /// The volumes, to be changed.
+    pub fn volumes_mut(&mut self) -> &mut Volumes {
+        &mut self.volumes
     }
 
     /// The slot of a node.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drover_events::model::{AllocatedResources, Allocation, TaskLifecycleConfig};
 
 use super::ports::{PortKey, PortSet, hash};
+use super::volumes::{VolumeUse, uses_of_alloc};
 
 /// What one allocation takes from a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Demand {
     pub cores: Vec<u16>,
     /// Device instances, as hashes of vendor, type, name and id.
     pub devices: Vec<u64>,
+    /// Volumes that it does not share as it likes. They are counted in the cluster, not of a node.
+    pub volumes: Vec<VolumeUse>,
 }
 
 /// What is used of a node in all.
@@ -190,11 +193,11 @@ pub fn takes_room(alloc: &Allocation) -> bool {
         && !matches!(alloc.client_status.as_str(), "complete" | "failed" | "lost")
 }
 
-/// What an allocation takes; nothing without resources.
+/// What an allocation takes; nothing without resources, and no volumes without its job.
 pub fn demand_of(alloc: &Allocation) -> Demand {
-    alloc
-        .allocated_resources
-        .as_ref()
-        .map(demand)
-        .unwrap_or_default()
+    let resources = alloc.allocated_resources.as_ref();
+    Demand {
+        volumes: uses_of_alloc(alloc),
+        ..resources.map(demand).unwrap_or_default()
+    }
 }

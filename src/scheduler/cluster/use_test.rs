@@ -142,6 +142,7 @@ fn what_is_used_is_the_sum_and_what_ends_gives_back_what_it_took() {
         ports: vec![PortKey::new("10.0.0.1", 90)],
         cores: vec![9],
         devices: vec![u64::MAX],
+        volumes: Vec::new(),
     };
     let mut used = Usage::default();
     used.add(&second);
@@ -244,6 +245,7 @@ fn what_is_used_reserved_or_not_there_does_not_fit() {
         ports: port(90),
         cores: vec![0],
         devices: vec![5],
+        volumes: Vec::new(),
     });
     let nothing = Demand::default;
     let of_cores = |cores: &[u16]| Demand {

@@ -24,7 +24,7 @@ pub use devices::{DeviceAsk, device_offer};
 pub use glob::matches as glob_matches;
 pub use operand::OperandCache;
 pub use target::{escapes_class, resolve};
-pub use volumes::{VolumeAsks, source_of};
+pub use volumes::{Missing, PlanVolumes, VolumeAsks, WaitsFor, waits_for};
 
 /// What the class cache knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

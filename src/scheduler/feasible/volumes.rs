@@ -3,17 +3,72 @@
 //! Invariant: no answer of this module is kept for a class of nodes. A volume is a node's own, and
 //! where every allocation has one of its own, it is another one for each index (HV-04).
 
-use drover_events::model::{Node, TaskGroup, VolumeRequest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::reconcile::names::index_text;
+use drover_events::model::{ClientHostVolumeConfig, Node, TaskGroup, VolumeRequest};
+
+use crate::cluster::{
+    CsiFacts, Denied, HostFacts, JobKey, VolumeKey, VolumeUse, Volumes, reaches, uses_of,
+};
 
 /// What is said of a node without a volume that would do.
 const MISSING_HOST: &str = "missing compatible host volumes";
+/// What is said of a node from which a volume cannot be reached.
+const TOPOLOGY: &str = "did not meet topology requirement";
+
+/// What the plan changes so far of what volumes are used.
+#[derive(Clone, Debug, Default)]
+pub struct PlanVolumes {
+    /// By how many writers more, or fewer.
+    writers: BTreeMap<VolumeKey, i64>,
+    /// What comes to nodes.
+    added: BTreeSet<(String, VolumeKey)>,
+}
+
+impl PlanVolumes {
+    /// The plan adds an allocation with these on a node, or takes one away.
+    pub fn change(&mut self, node_id: &str, uses: &[VolumeUse], adds: bool) {
+        for one in uses {
+            if one.writes {
+                let writers = self.writers.entry(one.key.clone()).or_default();
+                *writers += if adds { 1 } else { -1 };
+            }
+            let place = (node_id.to_owned(), one.key.clone());
+            match adds {
+                true => drop(self.added.insert(place)),
+                false => drop(self.added.remove(&place)),
+            }
+        }
+    }
+}
+
+/// Why a node cannot give what is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// In words.
+    pub reason: String,
+    /// Where the words name the node: the same without it, for nodes beyond the first few.
+    pub of_others: Option<String>,
+}
+
+impl From<String> for Missing {
+    fn from(reason: String) -> Self {
+        Self {
+            reason,
+            of_others: None,
+        }
+    }
+}
 
 /// What a group asks for.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeAsks {
+    job: JobKey,
     host: Vec<Ask>,
+    csi: Vec<Ask>,
+    group: TaskGroup,
+    name: String,
 }
 
 /// One volume that is asked for.
@@ -23,131 +78,241 @@ struct Ask {
     /// What it is for the allocation that is looked for: the source, with the index of the
     /// allocation where each has its own (HV-01).
     source: String,
+    /// The CSI volume.
+    facts: Option<Arc<CsiFacts>>,
+    /// Why it cannot be claimed, wherever.
+    denied: Option<String>,
 }
 
 impl VolumeAsks {
-    /// What a group asks for.
-    pub fn new(group: &TaskGroup) -> Self {
+    /// What a group of a job asks for.
+    pub fn new(job: JobKey, group: &TaskGroup) -> Self {
         let of = |kind: &str| {
             let requests = group.volumes.values();
             let requests = requests.filter(|request| request.r#type == kind);
             let ask = |request: &VolumeRequest| Ask {
                 source: request.source.clone(),
                 request: request.clone(),
+                facts: None,
+                denied: None,
             };
             requests.map(ask).collect()
         };
-        Self { host: of("host") }
+        let (host, csi): (Vec<Ask>, Vec<Ask>) = (of("host"), of("csi"));
+        let any = !(host.is_empty() && csi.is_empty());
+        Self {
+            job,
+            host,
+            csi,
+            group: TaskGroup {
+                volumes: if any {
+                    group.volumes.clone()
+                } else {
+                    Default::default()
+                },
+                ..TaskGroup::default()
+            },
+            name: String::new(),
+        }
     }
 
     /// Whether it asks for nothing.
     pub fn is_empty(&self) -> bool {
-        self.host.is_empty()
+        self.host.is_empty() && self.csi.is_empty()
     }
 
     /// From here on it is about the allocation with this name.
-    pub fn seek(&mut self, name: &str) {
-        for ask in self.host.iter_mut().filter(|ask| ask.request.per_alloc) {
-            ask.source = source_of(&ask.request, name);
+    pub fn seek(&mut self, name: &str, volumes: &Volumes) {
+        if self.is_empty() {
+            return;
+        }
+        self.name = name.to_owned();
+        for ask in self.host.iter_mut().chain(&mut self.csi) {
+            ask.source = ask.request.source_for(name).into_owned();
+        }
+        let uses = self.uses("");
+        for ask in &mut self.csi {
+            let key = VolumeKey::Csi(self.job.0.clone(), ask.source.clone());
+            ask.facts = volumes.csi(&key).cloned();
+            let wanted = uses.iter().find(|one| one.key == key);
+            let denied = wanted.and_then(|one| volumes.claimable(one, std::iter::empty()).err());
+            ask.denied = denied.map(|why| denial(&ask.source, &why, ask.request.read_only));
         }
     }
 
+    /// What an allocation takes of volumes on a node.
+    pub fn uses(&self, node_id: &str) -> Vec<VolumeUse> {
+        let job = (self.job.0.as_str(), self.job.1.as_str());
+        uses_of(&self.group, job, (&self.name, node_id))
+    }
+
     /// Why a node cannot give what is asked for.
-    pub fn reason(&self, node: &Node) -> Option<String> {
-        let suits = self.host.iter().all(|ask| ask.is_on(node));
-        (!suits).then(|| MISSING_HOST.to_owned())
+    pub fn missing(&self, node: &Node, volumes: &Volumes, plan: &PlanVolumes) -> Option<Missing> {
+        let is_on = |ask: &Ask| self.host_is_on(ask, node, volumes, plan);
+        if !self.host.iter().all(is_on) {
+            return Some(MISSING_HOST.to_owned().into());
+        }
+        let mut asks = self.csi.iter();
+        asks.find_map(|ask| self.csi_missing(ask, node, volumes, plan))
+    }
+
+    fn host_is_on(&self, ask: &Ask, node: &Node, volumes: &Volumes, plan: &PlanVolumes) -> bool {
+        let Some(offered) = node.host_volumes.get(&ask.source) else {
+            return false;
+        };
+        if offered.id.is_empty() {
+            return ask.request.read_only || !offered.read_only;
+        }
+        let facts = volumes.host(&offered.id);
+        let Some(facts) = facts.filter(|facts| facts.namespace == self.job.0) else {
+            return false;
+        };
+        ask.suits(facts, offered) && self.is_free(ask, node, volumes, plan)
+    }
+
+    /// Where only one may write, nobody else does.
+    fn is_free(&self, ask: &Ask, node: &Node, volumes: &Volumes, plan: &PlanVolumes) -> bool {
+        if ask.request.access_mode != "single-node-single-writer" || ask.request.read_only {
+            return true;
+        }
+        let key = VolumeKey::Host(node.id.clone(), ask.source.clone());
+        let committed = i64::try_from(volumes.writers(&key)).unwrap_or(i64::MAX);
+        let planned = plan.writers.get(&key).copied().unwrap_or(0);
+        committed.saturating_add(planned) <= 0
+    }
+
+    fn csi_missing(
+        &self,
+        ask: &Ask,
+        node: &Node,
+        volumes: &Volumes,
+        plan: &PlanVolumes,
+    ) -> Option<Missing> {
+        let id = &ask.source;
+        let Some(facts) = &ask.facts else {
+            return Some(format!("missing CSI Volume {id}").into());
+        };
+        let plugin_id = &facts.plugin_id;
+        let of_node = |what: &str| {
+            let client = &node.id;
+            Some(Missing {
+                reason: format!("CSI plugin {plugin_id} {what} client {client}"),
+                of_others: Some(format!("CSI plugin {plugin_id} {what} other clients")),
+            })
+        };
+        let Some(plugin) = node.csi_node_plugins.get(plugin_id) else {
+            return of_node("is missing from");
+        };
+        if !plugin.healthy {
+            return of_node("is unhealthy on");
+        }
+        let told = plugin.node_info.as_ref();
+        if let Some(most) = told.map(|told| told.max_volumes).filter(|most| *most > 0) {
+            let key = VolumeKey::Csi(self.job.0.clone(), id.clone());
+            let mut here: BTreeSet<&VolumeKey> = volumes
+                .of_plugin_on(&node.id, plugin_id)
+                .into_iter()
+                .collect();
+            let added = plan.added.iter().filter(|(other, _)| *other == node.id);
+            here.extend(added.map(|(_, key)| key).filter(|key| {
+                volumes
+                    .csi(key)
+                    .is_some_and(|other| other.plugin_id == *plugin_id)
+            }));
+            here.remove(&key);
+            if i64::try_from(here.len()).unwrap_or(i64::MAX) >= most {
+                return of_node("has the maximum number of volumes on");
+            }
+        }
+        if !reaches(
+            &facts.topologies,
+            told.and_then(|told| told.accessible_topology.as_ref()),
+        ) {
+            return Some(TOPOLOGY.to_owned().into());
+        }
+        ask.denied.clone().map(Missing::from)
     }
 }
 
 impl Ask {
-    fn is_on(&self, node: &Node) -> bool {
-        let offered = node.host_volumes.get(&self.source);
-        offered.is_some_and(|offered| self.request.read_only || !offered.read_only)
+    /// Whether a volume that the cluster manages can be used as it is asked for.
+    fn suits(&self, facts: &HostFacts, offered: &ClientHostVolumeConfig) -> bool {
+        let or = |said: &str, otherwise: &'static str| match said {
+            "" => otherwise.to_owned(),
+            said => said.to_owned(),
+        };
+        // Whether a volume is one of these is known here only, so is what it means to say nothing.
+        let mode = match self.request.read_only {
+            true => or(&self.request.access_mode, "single-node-reader-only"),
+            false => or(&self.request.access_mode, "single-node-writer"),
+        };
+        let attachment = or(&self.request.attachment_mode, "file-system");
+        let mut capabilities = facts.capabilities.iter();
+        let capable =
+            capabilities.any(|one| one.access_mode == mode && one.attachment_mode == attachment);
+        let reads = self.request.read_only;
+        let writes = !reads && !offered.read_only && mode != "single-node-reader-only";
+        facts.ready && capable && (reads || writes)
     }
 }
 
-/// The source of a volume for the allocation with this name.
-pub fn source_of(request: &VolumeRequest, name: &str) -> String {
-    match request.per_alloc {
-        true => format!("{}{}", request.source, index_text(name)),
-        false => request.source.clone(),
+/// Why a volume cannot be claimed, in the words users know (CSI-29).
+fn denial(id: &str, why: &Denied, read_only: bool) -> String {
+    let taken = format!("CSI volume {id} has exhausted its available writer claims");
+    match (why, read_only) {
+        (Denied::Left(alloc), false) => format!(
+            "{taken} and is claimed by a garbage collected allocation {alloc}; waiting for claim \
+             to be released"
+        ),
+        (Denied::InUse, false) => taken,
+        (Denied::Unusable, false) => {
+            format!("CSI volume {id} is unschedulable or is read-only")
+        }
+        (_, true) => {
+            format!("CSI volume {id} is unschedulable or has exhausted its available reader claims")
+        }
     }
+}
+
+/// What must change before a node that was refused can be tried again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitsFor {
+    /// The CSI volume with this id, in the namespace of the job.
+    Volume(String),
+    /// The volumes of this plugin.
+    Plugin(String),
+    /// Any CSI volume.
+    Topology,
+    /// A volume of a host.
+    Host,
+}
+
+/// What a reason that was given for a node waits for, if it is about volumes.
+pub fn waits_for(reason: &str) -> Option<WaitsFor> {
+    let before = |text: &str, ends: &[&str]| {
+        let ends = ends.iter().filter_map(|end| text.rfind(end));
+        ends.max().map(|at| text[..at].to_owned())
+    };
+    match reason {
+        MISSING_HOST => return Some(WaitsFor::Host),
+        TOPOLOGY => return Some(WaitsFor::Topology),
+        _ => {}
+    }
+    if let Some(id) = reason.strip_prefix("missing CSI Volume ") {
+        return Some(WaitsFor::Volume(id.to_owned()));
+    }
+    if let Some(rest) = reason.strip_prefix("CSI volume ") {
+        return before(rest, &[" is unschedulable or ", " has exhausted "]).map(WaitsFor::Volume);
+    }
+    let rest = reason.strip_prefix("CSI plugin ")?;
+    let ends = [
+        " is missing from ",
+        " is unhealthy on ",
+        " has the maximum number ",
+    ];
+    before(rest, &ends).map(WaitsFor::Plugin)
 }
 
 #[cfg(test)]
-mod tests {
-    use drover_events::model::ClientHostVolumeConfig;
-
-    use super::*;
-
-    fn node(volumes: &[(&str, bool)]) -> Node {
-        let offered = |(name, read_only): &(&str, bool)| {
-            let volume = ClientHostVolumeConfig {
-                name: (*name).to_owned(),
-                path: "/data".to_owned(),
-                read_only: *read_only,
-                ..ClientHostVolumeConfig::default()
-            };
-            ((*name).to_owned(), volume)
-        };
-        Node {
-            host_volumes: volumes.iter().map(offered).collect(),
-            ..Node::default()
-        }
-    }
-
-    fn asks(requests: &[(&str, &str, bool, bool)]) -> VolumeAsks {
-        let request = |(kind, source, read_only, per_alloc): &(&str, &str, bool, bool)| {
-            let request = VolumeRequest {
-                r#type: (*kind).to_owned(),
-                source: (*source).to_owned(),
-                read_only: *read_only,
-                per_alloc: *per_alloc,
-                ..VolumeRequest::default()
-            };
-            (format!("{kind}-{source}"), request)
-        };
-        VolumeAsks::new(&TaskGroup {
-            volumes: requests.iter().map(request).collect(),
-            ..TaskGroup::default()
-        })
-    }
-
-    #[test]
-    fn a_node_must_have_every_volume_and_let_it_be_written_where_that_is_wanted() {
-        let one = node(&[("data", false), ("certs", true)]);
-        let missing = Some(MISSING_HOST.to_owned());
-        for (wanted, suits) in [
-            (vec![], true),
-            (vec![("host", "data", false, false)], true),
-            (vec![("host", "data", true, false)], true),
-            (vec![("host", "certs", true, false)], true),
-            (vec![("host", "certs", false, false)], false),
-            (vec![("host", "other", true, false)], false),
-            (
-                vec![
-                    ("host", "data", false, false),
-                    ("host", "other", true, false),
-                ],
-                false,
-            ),
-        ] {
-            let reason = asks(&wanted).reason(&one);
-            assert_eq!(reason.is_none(), suits, "{wanted:?}");
-            assert!(suits || reason == missing);
-        }
-    }
-
-    #[test]
-    fn hv_01_each_allocation_asks_for_the_volume_of_its_index() {
-        let one = node(&[("data[1]", false)]);
-        let mut wanted = asks(&[("host", "data", false, true)]);
-        for (name, suits) in [("j.g[0]", false), ("j.g[1]", true), ("j.g[10]", false)] {
-            wanted.seek(name);
-            assert_eq!(wanted.reason(&one).is_none(), suits, "{name}");
-        }
-        let mut shared = asks(&[("host", "data[1]", false, false)]);
-        shared.seek("j.g[0]");
-        assert_eq!(shared.reason(&one), None);
-    }
-}
+#[path = "volumes_test.rs"]
+mod tests;

@@ -47,6 +47,7 @@ impl Stack<'_> {
         let info = cluster.slot(slot).info.as_deref().ok_or("node is gone")?;
         let mut resources = group.ask.given.clone();
         let mut demand = group.ask.demand(info);
+        demand.volumes = group.volumes.uses(&info.node.id);
         if group.ask.network.is_some() || group.ask.wants_ports() {
             self.give_ports(group, slot, info, &mut resources, &mut demand)?;
         }
@@ -129,7 +130,7 @@ impl Stack<'_> {
     ) -> Option<Demand> {
         self.prepare();
         let mut group = self.groups.remove(wanted.group)?;
-        group.volumes.seek(wanted.name);
+        group.volumes.seek(wanted.name, self.cluster.volumes());
         let answer = self.check_in_place(&mut group, slot, freed);
         self.groups.insert(wanted.group.to_owned(), group);
         answer

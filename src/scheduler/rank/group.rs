@@ -59,7 +59,7 @@ impl GroupState {
             group: group.clone(),
             ask: GroupAsk::new(group, oversubscription),
             level: Level::of_group(group),
-            volumes: VolumeAsks::new(group),
+            volumes: VolumeAsks::new((job.namespace.clone(), job.id.clone()), group),
             here: vec![0; slots],
             distinct_hosts: of_group.clone().any(is_distinct_hosts),
             distinct,

@@ -11,7 +11,7 @@ use super::ports;
 use super::score::{Best, Part, Score, fit_score};
 use super::tally::Tally;
 use crate::cluster::{Cluster, Demand, NodeInfo, Usage};
-use crate::feasible::{Known, Level, OperandCache, Verdict, glob_matches};
+use crate::feasible::{Known, Level, OperandCache, PlanVolumes, Verdict, glob_matches};
 use crate::fit;
 use crate::rng::Rng;
 
@@ -88,6 +88,8 @@ pub struct Stack<'a> {
     pub(super) changed: BTreeMap<u32, Usage>,
     pub(super) is_changed: Vec<bool>,
     pub(super) of_job: Vec<u16>,
+    /// What the plan changes of what volumes are used.
+    pub(super) volumes: PlanVolumes,
     pub(super) distinct_hosts: bool,
     pub(super) job_level: Level,
     pub(super) groups: BTreeMap<String, GroupState>,
@@ -111,6 +113,7 @@ impl<'a> Stack<'a> {
             changed: BTreeMap::new(),
             is_changed: Vec::new(),
             of_job: Vec::new(),
+            volumes: PlanVolumes::default(),
             distinct_hosts: job.constraints.iter().any(is_distinct_hosts),
             job_level: Level::of_job(&job),
             groups: BTreeMap::new(),
@@ -255,6 +258,7 @@ impl<'a> Stack<'a> {
         self.prepare();
         if let Some(slot) = self.cluster.find(node_id) {
             self.change(slot).sub(demand);
+            self.volumes.change(node_id, &demand.volumes, false);
             self.count(node_id, group, -1);
         }
     }
@@ -264,6 +268,7 @@ impl<'a> Stack<'a> {
         self.prepare();
         if let Some(slot) = self.cluster.find(node_id) {
             self.change(slot).add(demand);
+            self.volumes.change(node_id, &demand.volumes, true);
             self.count(node_id, group, 1);
         }
     }
@@ -304,7 +309,7 @@ impl<'a> Stack<'a> {
                 metric: AllocMetric::default(),
             };
         };
-        group.volumes.seek(wanted.name);
+        group.volumes.seek(wanted.name, self.cluster.volumes());
         let mut tally = Tally::default();
         let mut best = Best::default();
         let from = self.offset;
@@ -420,16 +425,12 @@ impl<'a> Stack<'a> {
     }
 
     /// Whether a node has the volumes that are asked for.
-    pub(super) fn mounts(
-        &mut self,
-        group: &GroupState,
-        info: &NodeInfo,
-        tally: &mut Tally,
-    ) -> bool {
-        let Some(reason) = group.volumes.reason(&info.node) else {
-            return true;
-        };
-        tally.filter(info, &reason);
+    pub(super) fn mounts(&self, group: &GroupState, info: &NodeInfo, tally: &mut Tally) -> bool {
+        let volumes = self.cluster.volumes();
+        match group.volumes.missing(&info.node, volumes, &self.volumes) {
+            Some(missing) => tally.filter_for(info, &missing),
+            None => return true,
+        }
         false
     }
 

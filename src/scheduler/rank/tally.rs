@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use drover_events::model::{AllocMetric, Resources, TaskGroup};
 
 use crate::cluster::NodeInfo;
+use crate::feasible::Missing;
+
+/// How many nodes are named in reasons that name theirs: one decision looks at thousands.
+const NAMED: usize = 10;
 
 /// Counts for one search.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +16,7 @@ pub(super) struct Tally {
     evaluated: i64,
     filtered: i64,
     exhausted: i64,
+    named: usize,
     class_filtered: BTreeMap<String, i64>,
     constraint_filtered: BTreeMap<String, i64>,
     class_exhausted: BTreeMap<String, i64>,
@@ -29,6 +34,19 @@ impl Tally {
         self.filtered += 1;
         bump(&mut self.class_filtered, &info.node.node_class);
         bump(&mut self.constraint_filtered, reason);
+    }
+
+    /// A node has not the volumes.
+    pub(super) fn filter_for(&mut self, info: &NodeInfo, missing: &Missing) {
+        let reason = match &missing.of_others {
+            Some(others) if self.named >= NAMED => others,
+            Some(_) => {
+                self.named += 1;
+                &missing.reason
+            }
+            None => &missing.reason,
+        };
+        self.filter(info, reason);
     }
 
     /// A node has too little of something.

@@ -9,14 +9,9 @@ pub fn alloc_name(job: &str, group: &str, index: usize) -> String {
 
 /// The index in an allocation's name, if it has one.
 pub fn name_index(name: &str) -> Option<usize> {
-    let rest = index_text(name).strip_suffix(']')?;
-    rest.strip_prefix('[')?.parse().ok()
-}
-
-/// The index in an allocation's name as it is written, `[3]`; empty if there is none.
-pub fn index_text(name: &str) -> &str {
-    let open = name.rfind('[').filter(|_| name.ends_with(']'));
-    open.map_or("", |open| &name[open..])
+    let rest = name.strip_suffix(']')?;
+    let open = rest.rfind('[')?;
+    rest[open + 1..].parse().ok()
 }
 
 /// Which indexes of a group's names are taken.

@@ -58,7 +58,8 @@ struct Group {
 
 impl Server {
     pub(super) fn observe_jobs(&self) {
-        let telemetry = &self.config.telemetry;
+        let config = self.configured();
+        let telemetry = &config.telemetry;
         let kept = telemetry.in_memory_retention_period;
         let again = kept.max(telemetry.in_memory_collection_interval) / 2;
         let mut jobs = self.job_gauges.lock();

@@ -20,7 +20,8 @@ impl Server {
             return;
         };
         let labels = labels(&node);
-        let settings = &self.config.telemetry;
+        let config = self.configured();
+        let settings = &config.telemetry;
         observe_allocs(client, &node, &labels, settings);
         if settings.publish_node_metrics {
             machine(client, &labels);

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use drover_testkit::{Http, LONG, wait_for};
 use serde_json::{Value, json};
 
@@ -247,4 +247,47 @@ fn mod_23_a_command_runs_beside_a_task_of_a_remote_client() {
             .count();
         assert_eq!(times, 2, "{program}: {written}");
     }
+}
+
+#[test]
+fn mod_23_a_client_agent_takes_other_metadata_headers_and_limits_while_it_runs() {
+    let world = World::with("", "client {\n  meta {\n    rack = \"r1\"\n  }\n}\n");
+    let mut here = world.client.http();
+    let node = wait_for("its node", LONG, || -> Result<String> {
+        let nodes = here.get("/v1/nodes")?.json()?;
+        let id = nodes[0]["ID"].as_str().context("no node yet")?;
+        Ok(id.to_owned())
+    })
+    .expect("it registers");
+    let set = json!({"Meta": {"owner": "me"}});
+    let set = here
+        .send("POST", "/v1/client/metadata", set.to_string().as_bytes())
+        .expect("an answer");
+    assert_eq!(set.status, 200, "{}", set.text());
+    let file = world.setup.data_dir.with_extension("hcl");
+    let text = std::fs::read_to_string(&file).expect("read");
+    let changed = text.replace("\"r1\"", "\"r2\"")
+        + "http_api_response_headers {\n  X-New = \"yes\"\n}\n\
+           limits {\n  http_max_requests_per_address = 1000\n}\n";
+    std::fs::write(&file, changed).expect("written");
+    let told = here
+        .send("PUT", "/v1/agent/reload", b"")
+        .expect("an answer");
+    assert_eq!(told.status, 200, "{}", told.text());
+    assert_eq!(told.header("x-drover-needs-restart"), None);
+    let own = here.get("/v1/agent/self").expect("an answer");
+    assert_eq!(own.header("x-new").as_deref(), Some("yes"));
+    let limits = &own.json().expect("JSON")["config"]["Limits"];
+    assert_eq!(limits["HTTPMaxRequestsPerAddress"], 1000);
+    // The servers hear of it, and what was set while it ran stays.
+    wait_for("the servers to know", LONG, || -> Result<()> {
+        let node = world.http().get(&format!("/v1/node/{node}"))?.json()?;
+        let meta = &node["Meta"];
+        ensure!(meta["rack"] == "r2" && meta["owner"] == "me", "{meta}");
+        Ok(())
+    })
+    .expect("they do");
+    let said = json_of(&mut here, "/v1/client/metadata");
+    assert_eq!(said["Static"]["rack"], "r2");
+    assert_eq!(said["Dynamic"], json!({"owner": "me"}));
 }

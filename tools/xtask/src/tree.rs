@@ -45,7 +45,8 @@ fn walk(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
         let path = entry.path();
         if path.is_dir() {
             let hidden = name.starts_with('.') && !matches!(name.as_str(), ".ci" | ".github");
-            if !hidden && name != "target" {
+            // What a program wrote, from what others wrote, follows their rules.
+            if !hidden && name != "target" && name != "generated" {
                 walk(root, &path, files)?;
             }
         } else if name == ".git" {

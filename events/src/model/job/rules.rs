@@ -1,6 +1,8 @@
 //! What follows from a job by itself.
 
-use super::{Job, Task, TaskGroup};
+use std::borrow::Cow;
+
+use super::{Job, Task, TaskGroup, VolumeRequest};
 use crate::model::status::{self, job_type};
 
 impl Job {
@@ -158,5 +160,18 @@ impl Task {
     #[must_use]
     pub fn is_main(&self) -> bool {
         self.hook().is_none()
+    }
+}
+
+impl VolumeRequest {
+    /// The id or name of the volume that an allocation of the group gets: the source, with the
+    /// index in the allocation's name where each has its own (HV-01).
+    #[must_use]
+    pub fn source_for(&self, alloc_name: &str) -> Cow<'_, str> {
+        let index = alloc_name.rfind('[').filter(|_| alloc_name.ends_with(']'));
+        match index {
+            Some(at) if self.per_alloc => format!("{}{}", self.source, &alloc_name[at..]).into(),
+            _ => self.source.as_str().into(),
+        }
     }
 }

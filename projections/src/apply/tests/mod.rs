@@ -7,6 +7,7 @@ mod csi;
 mod csi_histories;
 mod deployments;
 mod evals;
+mod host;
 mod job_rows;
 mod jobs;
 mod keys;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use drover_events::model::Allocation;
 
+use super::services::GroupServices;
 use super::{AllocHook, dirs};
 use crate::client::alloc::runner::RunnerFactory;
 
@@ -26,6 +27,7 @@ impl Default for AllocHookList {
             always(|| dirs::AllocDirs),
             always(|| dirs::AwaitPrevious),
             always(|| dirs::MigrateDisk),
+            Arc::new(|factory, alloc| Some(Box::new(GroupServices::of(factory, alloc)))),
         ])
     }
 }

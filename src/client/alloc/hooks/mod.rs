@@ -25,6 +25,9 @@
 pub mod chain;
 mod dirs;
 pub mod list;
+mod services;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::sync::Arc;
 

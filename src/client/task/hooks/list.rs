@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_events::model::{Allocation, Task};
 
-use super::{TaskHook, prepare};
+use super::{TaskHook, prepare, volumes};
 use crate::client::alloc::runner::RunnerFactory;
 
 /// The hooks of one task.
@@ -26,6 +26,7 @@ impl Default for TaskHookList {
             always(|| prepare::Validate),
             always(|| prepare::TaskDir),
             always(|| prepare::DispatchPayload),
+            always(|| volumes::Volumes),
         ])
     }
 }

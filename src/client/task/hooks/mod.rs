@@ -23,6 +23,7 @@
 pub mod chain;
 pub mod list;
 mod prepare;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use serde_json::Value;
 use crate::client::alloc::dir::AllocDir;
 use crate::client::clock::Clock;
 use crate::client::config::Settings;
-use crate::client::drivers::{Device, ExitResult, Mount, Registry, RunningTask};
+use crate::client::drivers::{Device, ExitResult, Mount, Registry, RunningTask, paths_seen};
 use crate::client::env::{TaskEnv, TaskEnvInput};
 use crate::client::resources::Resources;
 
@@ -96,7 +97,7 @@ impl TaskGiven {
             job,
             group: self.alloc.group().ok_or_else(gone)?,
             task,
-            paths: &self.dir.paths(&self.name),
+            paths: &paths_seen(&task.driver, &self.dir.paths(&self.name)),
             host: &self.settings.host_env,
             hooks: &self.hook_env,
         }))

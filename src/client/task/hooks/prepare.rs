@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
+use crate::client::drivers::runs_as;
 use crate::client::task::events;
 
 /// The task can be run here at all.
@@ -44,7 +45,8 @@ impl TaskHook for TaskDir {
         async move {
             (given.emit)(events::setup(given.clock.now()));
             let (dir, name) = (given.dir.clone(), given.name.clone());
-            let user = given.task()?.1.user.clone();
+            let task = given.task()?.1;
+            let user = runs_as(&task.driver, &task.user).to_owned();
             aside(move || dir.build_task(&name, &user)).await?;
             Ok(TaskAnswer::done())
         }
@@ -80,7 +82,8 @@ impl TaskHook for DispatchPayload {
                 return Err(text.into());
             }
             let (dir, alloc) = (given.dir.clone(), given.alloc.clone());
-            let (name, user) = (given.name.clone(), task.user.clone());
+            let user = runs_as(&task.driver, &task.user).to_owned();
+            let name = given.name.clone();
             aside(move || {
                 let payload = alloc.job.as_ref().map(|job| &job.payload[..]);
                 dir.write_local(&name, &user, Path::new(&file), payload.unwrap_or_default())
@@ -107,7 +110,6 @@ fn unsupported(task: &Task) -> Vec<&'static str> {
         (task.vault.is_some(), "vault"),
         (!task.secrets.is_empty(), "secret"),
         (task.csi_plugin_config.is_some(), "csi_plugin"),
-        (!task.volume_mounts.is_empty(), "volume_mount"),
     ]
     .into_iter()
     .filter_map(|(used, name)| used.then_some(name))

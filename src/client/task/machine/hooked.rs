@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Phase, TaskAction, TaskMachine};
+use super::{HookError, Phase, Prepared, TaskAction, TaskMachine, TaskSpec};
 use crate::client::drivers::{Device, Mount};
-use crate::client::task::hooks::TaskNote;
+use crate::client::task::events;
+use crate::client::task::hooks::{TaskNote, VALIDATE};
+use crate::client::task::restart::Cause;
 
 impl TaskMachine {
     /// What its hooks answered, in their order.
@@ -36,6 +38,40 @@ impl TaskMachine {
         all.cloned().collect()
     }
 
+    pub(super) fn prepared(
+        &mut self,
+        spec: &TaskSpec,
+        result: Result<Prepared, HookError>,
+        now: i64,
+        out: &mut Vec<TaskAction>,
+    ) {
+        if self.phase != Phase::Preparing {
+            return;
+        }
+        match result {
+            Ok(prepared) => {
+                self.answered(prepared.notes);
+                self.run += 1;
+                self.phase = Phase::Starting;
+                out.push(TaskAction::Start { run: self.run });
+            }
+            Err(e) => {
+                self.emit(match e.hook.as_str() {
+                    VALIDATE => events::failed_validation(now, &e.message),
+                    _ => events::hook_failed(now, &e.hook, &e.message),
+                });
+                self.decide(
+                    spec,
+                    Cause::StartError {
+                        recoverable: e.recoverable,
+                    },
+                    now,
+                    now,
+                );
+            }
+        }
+    }
+
     /// A hook that is called again answers for itself alone: what it said before is replaced.
     pub(super) fn answered(&mut self, notes: Vec<TaskNote>) {
         for note in notes {
@@ -48,6 +84,12 @@ impl TaskMachine {
                 None => {}
             }
         }
+    }
+
+    /// The end whose hooks are not through.
+    pub(super) fn exited_hooks(&self) -> Option<TaskAction> {
+        let exit = self.exit.clone();
+        exit.map(|exit| TaskAction::Exited { exit })
     }
 
     /// It can never run again, and its hooks are through.

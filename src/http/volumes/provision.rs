@@ -6,26 +6,18 @@
 use drover_events::gojson::{List, Map};
 use drover_events::model::{CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
 
-use super::answer::Answer;
-use super::gate::{Late, Write, in_namespace};
-use super::request::Request;
+use super::csi::{LIST, WRITE};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::gate::{Late, Write, in_namespace};
+use crate::http::request::Request;
 use crate::net::going_on;
 use crate::rpc::csi::Secrets;
 use crate::volumes::{Page, StepError, Volumes};
 
-/// Changing volumes.
-pub(super) const WRITE: &[Ns] = &[Ns::CsiWriteVolume];
 /// Using them.
-pub(super) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
-/// Seeing them in lists.
-pub(super) const LIST: &[Ns] = &[
-    Ns::CsiListVolume,
-    Ns::CsiReadVolume,
-    Ns::CsiMountVolume,
-    Ns::ListJobs,
-];
+pub(in crate::http) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
 
 /// Where secrets of a request stand: `name=value`, separated by commas.
 const SECRETS: &str = "X-Nomad-CSI-Secrets";
@@ -60,7 +52,7 @@ drover_events::wire! {
 }
 
 /// A refusal, as clients know it: what went wrong at the plugin is a failure of the request.
-pub(super) fn refused(error: StepError) -> ApiError {
+fn refused(error: StepError) -> ApiError {
     match error.step {
         "" => error.into(),
         _ => ApiError::refused(error.to_string()),
@@ -68,7 +60,7 @@ pub(super) fn refused(error: StepError) -> ApiError {
 }
 
 /// Works on volumes aside of what serves, to the end, whoever waits for it.
-async fn done<T: Send + 'static>(
+pub(super) async fn done<T: Send + 'static>(
     work: impl Future<Output = Result<T, StepError>> + Send + 'static,
 ) -> Result<T, ApiError> {
     going_on(work).await?.map_err(refused)
@@ -116,7 +108,7 @@ fn plugin(request: &Request) -> Result<String, ApiError> {
 }
 
 /// `PUT /v1/volume/csi/:id/create`.
-pub(super) async fn create(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
     let asked: CreateRequest = late.json().await?;
     let mut volumes = asked.volumes.into_vec();
     for volume in volumes
@@ -147,7 +139,7 @@ pub(super) async fn create(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volume/csi/:id/delete`.
-pub(super) async fn delete(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, WRITE)?;
     let key = (
         write.request.namespace().to_owned(),
@@ -159,7 +151,7 @@ pub(super) async fn delete(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volume/csi/:id/detach`.
-pub(super) async fn detach(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn detach(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, MOUNT)?;
     let node = write.request.query.text("node").to_owned();
     if node.is_empty() {
@@ -174,7 +166,7 @@ pub(super) async fn detach(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/volumes/external`.
-pub(super) async fn external(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn external(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, LIST)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let listed = async move { at_work(&write).external(&plugin, page).await };
@@ -186,7 +178,7 @@ pub(super) async fn external(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/volumes/snapshot`.
-pub(super) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, LIST)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let secrets = secrets(&write.request)?;
@@ -204,7 +196,7 @@ pub(super) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/volumes/snapshot`.
-pub(super) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
     let asked: SnapshotsRequest = late.json().await?;
     let write = admitted(late, WRITE)?;
     let asked = asked.snapshots.into_vec();
@@ -217,7 +209,7 @@ pub(super) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volumes/snapshot`.
-pub(super) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, WRITE)?;
     let plugin = plugin(&write.request)?;
     let id = write.request.query.text("snapshot_id").to_owned();

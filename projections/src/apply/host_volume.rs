@@ -1,0 +1,228 @@
+//! Host volumes that the cluster manages: their rows, whether their nodes have them, and which
+//! groups hold the sticky ones.
+
+use drover_events::csi::CSI_LEVEL;
+use drover_events::host_volume::*;
+use drover_events::model::status::host_volume as status;
+use drover_events::model::{Allocation, HostVolume, Job, Node, TaskGroupHostVolumeClaim};
+use sha2::{Digest as _, Sha256};
+
+use super::{Answer, namespace};
+use crate::outcome::{Refused, Reply};
+use crate::query::{csi, host};
+use crate::scan::Scan;
+use crate::tables::cluster_meta::ClusterMetas;
+use crate::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
+use crate::tables::host_volumes::{HostVolumes, HostVolumesByNode};
+use crate::tables::nodes::Nodes;
+use crate::txn::{Ctx, Txn};
+
+/// A host volume is created, registered or changed.
+pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &HostVolumeRegistered) -> Answer {
+    let mut row = ev.volume.clone();
+    if !namespace::exists(txn, &row.namespace)? {
+        return Err(Refused::because(format!(
+            "volume \"{}\" is in nonexistent namespace \"{}\"",
+            row.id, row.namespace
+        )));
+    }
+    let node = txn.get::<Nodes>(row.node_id.as_str())?;
+    let Some(node) = node else {
+        return Err(Refused::because(format!("node {} not found", row.node_id)));
+    };
+    let key = (row.namespace.as_str(), row.name.as_str());
+    if let Some(other) = host::on_node(txn, key, &row.node_id)?
+        && other.id != row.id
+    {
+        return Err(Refused::because(format!(
+            "volume \"{}\" of namespace \"{}\" is on node {} already",
+            row.name, row.namespace, row.node_id
+        )));
+    }
+    let known = txn.get::<HostVolumes>((row.namespace.as_str(), row.id.as_str()))?;
+    if let Some(known) = &known {
+        unchanged(known, &row).map_err(Refused::because)?;
+    }
+    row.create_index = known.as_ref().map_or(ctx.index, |known| known.create_index);
+    row.create_time = known.as_ref().map_or(ctx.time, |known| known.create_time);
+    row.modify_index = ctx.index;
+    row.modify_time = ctx.time;
+    row.node_pool.clone_from(&node.node_pool);
+    row.allocations = drover_events::gojson::List::nil();
+    row.state = match has(&node, &row) {
+        true => status::READY,
+        false => status::PENDING,
+    }
+    .to_owned();
+    txn.put::<HostVolumes>(row)?;
+    Ok(Reply::None)
+}
+
+/// What a volume is cannot change, only what it should be.
+///
+/// # Errors
+/// The refusal, which names the field.
+pub fn unchanged(known: &HostVolume, new: &HostVolume) -> Result<(), String> {
+    for (field, known, new) in [
+        ("name", &known.name, &new.name),
+        ("node ID", &known.node_id, &new.node_id),
+        ("plugin ID", &known.plugin_id, &new.plugin_id),
+    ] {
+        if known != new {
+            return Err(format!("volume {field} cannot be updated"));
+        }
+    }
+    let most = new.requested_capacity_max_bytes;
+    if most != 0 && most < known.capacity_bytes {
+        return Err(format!(
+            "capacity_max ({most}) cannot be less than existing provisioned capacity ({})",
+            known.capacity_bytes
+        ));
+    }
+    Ok(())
+}
+
+/// A host volume is removed, with what groups hold of it; one that is used stays.
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &HostVolumeDeleted) -> Answer {
+    let key = (ev.namespace.as_str(), ev.volume_id.as_str());
+    let Some(known) = txn.get::<HostVolumes>(key)? else {
+        return Err(Refused::because(format!(
+            "no such volume: {}",
+            ev.volume_id
+        )));
+    };
+    let users = host::users(txn, &known)?;
+    if !users.is_empty() {
+        return Err(Refused::because(in_use(&ev.volume_id, &users)));
+    }
+    for claim in host::claims_on(txn, key)? {
+        remove_claim(txn, &claim)?;
+    }
+    txn.delete::<HostVolumes>(key)?;
+    Ok(Reply::None)
+}
+
+/// The refusal to remove a volume that these allocations use.
+pub fn in_use(id: &str, users: &[String]) -> String {
+    format!("volume {id} in use by allocations: [{}]", users.join(" "))
+}
+
+/// A group gives back what it holds.
+pub(super) fn claim_released(
+    txn: &mut Txn<'_>,
+    _ctx: &Ctx,
+    ev: &HostVolumeClaimReleased,
+) -> Answer {
+    let scan = Scan::group::<crate::Id>(ev.claim_id.as_str());
+    let claim = txn
+        .by_index_scan::<HostVolumeClaimsById>(scan)
+        .next()
+        .transpose()?;
+    let Some(claim) = claim else {
+        return Err(Refused::because("claim not found"));
+    };
+    remove_claim(txn, &claim)?;
+    Ok(Reply::None)
+}
+
+fn remove_claim(txn: &mut Txn<'_>, claim: &TaskGroupHostVolumeClaim) -> Result<(), Refused> {
+    txn.delete::<HostVolumeClaims>((
+        claim.namespace.as_str(),
+        claim.job_id.as_str(),
+        claim.task_group_name.as_str(),
+        claim.volume_id.as_str(),
+    ))?;
+    Ok(())
+}
+
+/// Whether the node says that it has the volume.
+fn has(node: &Node, volume: &HostVolume) -> bool {
+    let offered = node.host_volumes.get(&volume.name);
+    offered.is_some_and(|offered| offered.id == volume.id)
+}
+
+/// A node describes itself: the volumes that it has are ready.
+pub(super) fn node_described(txn: &mut Txn<'_>, ctx: &Ctx, node: &Node) -> Result<(), Refused> {
+    if node
+        .host_volumes
+        .values()
+        .all(|offered| offered.id.is_empty())
+    {
+        return Ok(());
+    }
+    let rows = txn.by_index::<HostVolumesByNode>(node.id.as_str());
+    let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
+    for row in rows {
+        if row.state != status::READY && has(node, &row) {
+            let mut row = HostVolume::clone(&row);
+            row.state = status::READY.to_owned();
+            row.modify_index = ctx.index;
+            row.modify_time = ctx.time;
+            txn.put::<HostVolumes>(row)?;
+        }
+    }
+    Ok(())
+}
+
+/// An allocation is placed: its group holds the sticky volumes of its node from then on. Of a
+/// replacement the claim of the former one goes on.
+pub(super) fn placed(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    alloc: &Allocation,
+    job: &Job,
+) -> Result<(), Refused> {
+    let group = csi::group_of(job, &alloc.task_group);
+    let asked = group.map_or_else(Vec::new, |group| host::asked_for(group, &alloc.name));
+    for (name, _) in asked.iter().filter(|(_, asked)| asked.sticky) {
+        let known = txn.get::<ClusterMetas>(())?;
+        if known.is_none_or(|known| known.feature_level < CSI_LEVEL) {
+            return Ok(());
+        }
+        let key = (alloc.namespace.as_str(), name.as_str());
+        let Some(volume) = host::on_node(txn, key, &alloc.node_id)? else {
+            continue;
+        };
+        let key = (
+            alloc.namespace.as_str(),
+            alloc.job_id.as_str(),
+            alloc.task_group.as_str(),
+            volume.id.as_str(),
+        );
+        let known = txn.get::<HostVolumeClaims>(key)?;
+        let claim = TaskGroupHostVolumeClaim {
+            id: known
+                .as_ref()
+                .map_or_else(|| claim_id(ctx, alloc, &volume), |one| one.id.clone()),
+            namespace: alloc.namespace.clone(),
+            job_id: alloc.job_id.clone(),
+            task_group_name: alloc.task_group.clone(),
+            alloc_id: alloc.id.clone(),
+            volume_id: volume.id.clone(),
+            volume_name: volume.name.clone(),
+            create_index: known.map_or(ctx.index, |known| known.create_index),
+            modify_index: ctx.index,
+        };
+        txn.put::<HostVolumeClaims>(claim)?;
+    }
+    Ok(())
+}
+
+/// A UUID that follows from the event and from what is claimed.
+fn claim_id(ctx: &Ctx, alloc: &Allocation, volume: &HostVolume) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"drover host volume claim\0");
+    hash.update(ctx.id.0);
+    hash.update(alloc.id.as_bytes());
+    hash.update(volume.id.as_bytes());
+    let hash = crate::hex(&hash.finalize()[..16]);
+    let (variant, rest) = hash[16..].split_at(1);
+    let variant = match variant {
+        "0" | "4" | "8" | "c" => "8",
+        "1" | "5" | "9" | "d" => "9",
+        "2" | "6" | "a" | "e" => "a",
+        _ => "b",
+    };
+    let [a, b, c] = [&hash[..8], &hash[8..12], &hash[13..16]];
+    format!("{a}-{b}-4{c}-{variant}{}-{}", &rest[..3], &rest[3..])
+}

@@ -1,0 +1,78 @@
+//! Host volumes: who uses them, and which groups hold the sticky ones.
+
+use drover_events::model::status::volume_type;
+use drover_events::model::{HostVolume, TaskGroup, TaskGroupHostVolumeClaim, VolumeRequest};
+
+use super::csi::group_of;
+use super::{Found, live_allocs_of_node};
+use crate::scan::{Prefix, Scan};
+use crate::tables::alloc_jobs::AllocJobs;
+use crate::tables::host_volume_claims::HostVolumeClaims;
+use crate::tables::host_volumes::{HostVolumes, HostVolumesByName};
+use crate::txn::Read;
+
+/// The host volumes that a group asks for, by the name that each allocation of its own gets.
+pub fn asked_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
+    super::csi::asked_of_type(group, alloc_name, volume_type::HOST)
+}
+
+/// The ids of the allocations that live on the volume's node and use it.
+pub fn users(from: &impl Read, volume: &HostVolume) -> Found<Vec<String>> {
+    let mut users = Vec::new();
+    if volume.node_id.is_empty() {
+        return Ok(users);
+    }
+    for row in live_allocs_of_node(from, &volume.node_id)? {
+        if row.alloc.namespace != volume.namespace {
+            continue;
+        }
+        let Some(job) = from.row::<AllocJobs>(&row.job_key())? else {
+            continue;
+        };
+        let asked = group_of(&job, &row.alloc.task_group)
+            .map_or_else(Vec::new, |group| asked_for(group, &row.alloc.name));
+        if asked.iter().any(|(name, _)| *name == volume.name) {
+            users.push(row.alloc.id.clone());
+        }
+    }
+    Ok(users)
+}
+
+/// The volume of a name on a node.
+pub fn on_node(
+    from: &impl Read,
+    (namespace, name): (&str, &str),
+    node: &str,
+) -> Found<Option<HostVolume>> {
+    let scan = Scan::group::<(String, String)>((namespace, name));
+    for row in from.rows_by::<HostVolumesByName>(scan) {
+        let row = row?;
+        if row.node_id == node {
+            return Ok(Some(HostVolume::clone(&row)));
+        }
+    }
+    Ok(None)
+}
+
+/// The claims on a volume.
+pub fn claims_on(
+    from: &impl Read,
+    (namespace, volume): (&str, &str),
+) -> Found<Vec<TaskGroupHostVolumeClaim>> {
+    let scan = Scan::prefix(Prefix::new().str(namespace));
+    let mut claims = Vec::new();
+    for claim in from.rows::<HostVolumeClaims>(scan) {
+        let claim = claim?;
+        if claim.volume_id == volume {
+            claims.push(TaskGroupHostVolumeClaim::clone(&claim));
+        }
+    }
+    Ok(claims)
+}
+
+/// The id of a host volume of the namespace (NS-07).
+pub fn volume_of_namespace(from: &impl Read, namespace: &str) -> Found<Option<String>> {
+    let scan = Scan::prefix(Prefix::new().str(namespace));
+    let found = from.rows::<HostVolumes>(scan).next().transpose()?;
+    Ok(found.map(|row| row.id.clone()))
+}

@@ -1,0 +1,154 @@
+//! What of a configuration each part is told, in its own words.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use hyper::header::{HeaderName, HeaderValue};
+
+use super::Failure;
+use crate::commands::acl::TtlBounds;
+use crate::config::{AclConfig, Config, LimitsConfig};
+use crate::gate::Ttls;
+use crate::http;
+use crate::net::{PerSecond, Rates};
+use crate::telemetry;
+
+/// The shortest interval of the metrics.
+pub(super) const SHORTEST_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What the API is configured with.
+pub(super) fn settings(config: &Config) -> Result<http::Settings, Failure> {
+    let gzip = http::gzip::Gzip::parse(&config.http_compression).ok_or_else(|| {
+        let value = &config.http_compression;
+        format!("http_compression: {value:?} is none of always, remote and never")
+    })?;
+    Ok(http::Settings {
+        gzip,
+        live: Arc::new(ArcSwap::from_pointee(live(config)?)),
+        rates: Rates::new(rates(&config.limits).0),
+        region: config.region.clone(),
+        job_priority: config.server.job_default_priority,
+        job_max_priority: config.server.job_max_priority,
+        job_max_count: config.server.job_max_count,
+        job_max_source_size: config.server.job_max_source_size,
+        job_tracked_versions: config.server.job_tracked_versions,
+        search: config.server.search.clone(),
+        variables_quota: config.server.variables_quota,
+        enable_debug: config.enable_debug,
+        ..http::Settings::default()
+    })
+}
+
+/// What of it may change while the agent runs.
+///
+/// # Errors
+/// The header that is none.
+pub(super) fn live(config: &Config) -> Result<http::Live, String> {
+    let mut headers = Vec::new();
+    for (name, value) in &config.http_api_response_headers {
+        let name = HeaderName::try_from(name)
+            .map_err(|_| format!("http_api_response_headers: {name:?} is no header name"))?;
+        let value = HeaderValue::try_from(value)
+            .map_err(|_| format!("http_api_response_headers: bad value for {name}"))?;
+        headers.push((name, value));
+    }
+    Ok(http::Live {
+        headers,
+        prometheus: config.telemetry.prometheus_metrics,
+        metrics_require_acl: config.telemetry.metrics_require_acl,
+        label_identities: !config.telemetry.disable_rpc_rate_metrics_labels,
+        token_ttl: TtlBounds {
+            min: config.acl.token_min_expiration_ttl,
+            max: config.acl.token_max_expiration_ttl,
+        },
+    })
+}
+
+/// How many requests of the API, and how many calls, are taken in a second.
+pub(super) fn rates(limits: &LimitsConfig) -> (PerSecond, PerSecond) {
+    let burst = limits.request_burst;
+    let requests = PerSecond {
+        identity: limits.http_max_requests_per_identity,
+        address: limits.http_max_requests_per_address,
+        namespace: limits.http_max_requests_per_namespace,
+        burst,
+    };
+    let calls = PerSecond {
+        identity: limits.rpc_max_requests_per_identity,
+        address: limits.rpc_max_requests_per_address,
+        namespace: 0,
+        burst,
+    };
+    (requests, calls)
+}
+
+/// How long what servers say of tokens is kept.
+pub(super) fn ttls(acl: &AclConfig) -> Ttls {
+    Ttls {
+        token: acl.token_ttl,
+        policy: acl.policy_ttl,
+        role: acl.role_ttl,
+    }
+}
+
+/// How metrics are kept, as the configuration says.
+pub(super) fn measured(config: &Config) -> telemetry::Options {
+    let settings = &config.telemetry;
+    let host = || match settings.use_node_name {
+        true => config.node_name(),
+        false => hostname(),
+    };
+    telemetry::Options {
+        interval: settings
+            .in_memory_collection_interval
+            .max(SHORTEST_INTERVAL),
+        retention: settings.in_memory_retention_period,
+        host: (!settings.disable_hostname).then(host),
+        prefix_filter: settings.prefix_filter.clone(),
+        filter_default: settings.filter_default,
+        sinks: sinks(config),
+    }
+}
+
+/// Where metrics are sent.
+pub(super) fn sinks(config: &Config) -> Vec<telemetry::Sink> {
+    let sinks = config.telemetry.sinks.iter();
+    let sinks = sinks.filter(|(_, address)| !address.is_empty());
+    sinks
+        .filter_map(|(name, address)| match name.as_str() {
+            "statsd_address" => Some(telemetry::Sink::Statsd(address.clone())),
+            "statsite_address" => Some(telemetry::Sink::Statsite(address.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The machine's own name, whatever the node is called.
+fn hostname() -> String {
+    Config::default().node_name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_kept_and_named_as_the_configuration_says() {
+        let mut config = Config {
+            name: "one-node".to_owned(),
+            ..Config::default()
+        };
+        let usual = measured(&config);
+        assert_eq!(usual.host, Some(hostname()));
+        assert_ne!(usual.host.as_deref(), Some("one-node"));
+        config.telemetry.use_node_name = true;
+        config.telemetry.in_memory_retention_period = std::time::Duration::from_secs(77);
+        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(7);
+        let options = measured(&config);
+        assert_eq!(options.host.as_deref(), Some("one-node"));
+        assert_eq!(options.retention.as_secs(), 77);
+        assert_eq!(options.interval.as_secs(), 7);
+        config.telemetry.disable_hostname = true;
+        assert_eq!(measured(&config).host, None);
+    }
+}

@@ -1,0 +1,318 @@
+//! `exec`: a process that sees a root, processes and queues of its own, with the rights and the
+//! part of the machine that it is given, under an executor.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use drover_events::model::DriverInfo;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use super::capabilities::{self, Set};
+use super::config::Reader;
+use super::raw_exec::Runs;
+use super::{Driver, Handle, Mount, Namespaces, Recovered, RunningTask, StartError, TaskConfig};
+use crate::client::executor::cgroup::Parents;
+use crate::client::executor::files::{Capabilities, ExecSpec};
+use crate::client::executor::mounts;
+use crate::config::{ClientConfig, PluginConfig};
+
+/// The driver's name.
+pub const NAME: &str = "exec";
+/// Who tasks run as that name nobody.
+pub const USER: &str = "nobody";
+/// What tasks see of the host where the configuration does not say.
+const CHROOT: [&str; 8] = [
+    "/bin",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/run/resolvconf",
+    "/sbin",
+    "/usr",
+];
+/// Where a task finds what it shares with the others of its allocation.
+const SHARED: &str = "/alloc";
+/// What a mode of sharing is called.
+const PRIVATE: &str = "private";
+const HOST: &str = "host";
+/// The kernel's number of the right to change what a process sees.
+const SYS_ADMIN: u64 = 1 << 21;
+
+/// Runs commands apart from the host.
+pub struct Exec {
+    runs: Runs,
+    plugin: Plugin,
+    /// Why it cannot; `None` where it can.
+    missing: Option<String>,
+}
+
+/// What an operator says about all tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plugin {
+    /// What they see of the host, and where.
+    chroot: Vec<Mount>,
+    pid: String,
+    ipc: String,
+    allowed: Set,
+}
+
+impl Plugin {
+    fn of(client: &ClientConfig, config: &PluginConfig) -> Result<Self, String> {
+        let allowed = match &config.allow_caps {
+            None => Set::usual(),
+            Some(names) => Set::named(names)
+                .map_err(|unknown| format!("allow_caps: unknown capabilities: {unknown}"))?,
+        };
+        let mode = |name: &str, mode: &Option<String>| {
+            let mode = mode.as_deref().unwrap_or(PRIVATE);
+            checked(name, mode)?;
+            Ok::<_, String>(mode.to_owned())
+        };
+        let mount = |host: &str, task: &str| Mount {
+            host_path: host.into(),
+            task_path: task.into(),
+            read_only: true,
+            ..Mount::default()
+        };
+        let chroot = match client.chroot_env.is_empty() {
+            true => CHROOT.iter().map(|path| mount(path, path)).collect(),
+            false => {
+                let env = client.chroot_env.iter();
+                env.map(|(host, task)| mount(host, task)).collect()
+            }
+        };
+        Ok(Self {
+            chroot,
+            pid: mode("default_pid_mode", &config.default_pid_mode)?,
+            ipc: mode("default_ipc_mode", &config.default_ipc_mode)?,
+            allowed,
+        })
+    }
+}
+
+fn checked(name: &str, mode: &str) -> Result<(), String> {
+    match mode {
+        PRIVATE | HOST => Ok(()),
+        other => Err(format!(
+            "{name} must be {PRIVATE:?} or {HOST:?}, got {other:?}"
+        )),
+    }
+}
+
+/// The configuration of a task.
+#[derive(Debug, PartialEq, Eq)]
+struct Config {
+    command: String,
+    args: Vec<String>,
+    work_dir: String,
+    pid: String,
+    ipc: String,
+    capabilities: Capabilities,
+}
+
+impl Config {
+    fn read(config: &BTreeMap<String, Value>, plugin: &Plugin) -> Result<Self, String> {
+        let mut r = Reader::new(config);
+        let mode = |r: &mut Reader<'_>, name, usual: &String| {
+            let text = r.text(name).filter(|mode| !mode.is_empty());
+            let text = text.unwrap_or_else(|| usual.clone());
+            if let Err(why) = checked(name, &text) {
+                r.problem(why);
+            }
+            text
+        };
+        let out = Self {
+            command: r.text("command").unwrap_or_default(),
+            args: r.texts("args"),
+            work_dir: r.text("work_dir").unwrap_or_default(),
+            pid: mode(&mut r, "pid_mode", &plugin.pid),
+            ipc: mode(&mut r, "ipc_mode", &plugin.ipc),
+            capabilities: read_rights(&mut r, plugin.allowed),
+        };
+        if out.command.is_empty() {
+            r.problem("missing command for exec driver");
+        }
+        if !out.work_dir.is_empty() && !Path::new(&out.work_dir).is_absolute() {
+            r.problem("work_dir must be an absolute path");
+        }
+        r.finish(out)
+    }
+}
+
+fn read_rights(r: &mut Reader<'_>, allowed: Set) -> Capabilities {
+    let mut named = |key| {
+        let names = r.texts(key);
+        Set::named(&names).unwrap_or_else(|unknown| {
+            r.problem(format!(
+                "{key} configured with capabilities not supported by system: {unknown}"
+            ));
+            Set(0)
+        })
+    };
+    let (asked, dropped) = (named("cap_add"), named("cap_drop"));
+    match capabilities::given(allowed, asked, dropped) {
+        Ok(given) => Capabilities {
+            bounding: given.0,
+            // Without being root a task has what it names only.
+            ambient: given.0 & asked.0,
+        },
+        Err(why) => {
+            r.problem(why);
+            Capabilities::default()
+        }
+    }
+}
+
+impl Exec {
+    /// Keeps its run directories as `runs` says.
+    ///
+    /// # Errors
+    /// The configuration makes no sense.
+    pub fn new(client: &ClientConfig, config: &PluginConfig, runs: Runs) -> Result<Self, String> {
+        let plugin = Plugin::of(client, config).map_err(|e| format!("plugin {NAME:?}: {e}"))?;
+        let missing = missing(&runs.cgroups);
+        Ok(Self {
+            runs,
+            plugin,
+            missing,
+        })
+    }
+
+    fn spec(task: &TaskConfig, plugin: &Plugin, cgroups: &Parents) -> Result<ExecSpec, StartError> {
+        let config = Config::read(&task.config, plugin).map_err(StartError::fatal)?;
+        let mut spec = ExecSpec {
+            command: find_command(&config.command, task),
+            args: config.args,
+            env: task.env.clone().into_iter().collect(),
+            cwd: match config.work_dir.is_empty() {
+                true => "/".into(),
+                false => config.work_dir.into(),
+            },
+            user: user(&task.user).to_owned(),
+            cores: task.cores.clone(),
+            mounts: task.mounts.clone(),
+            devices: task.devices.clone(),
+            limits: task.limits,
+            namespaces: Namespaces {
+                mount: true,
+                pid: config.pid == PRIVATE,
+                ipc: config.ipc == PRIVATE,
+                network: task.namespaces.network.clone(),
+            },
+            root: task.paths.root.clone(),
+            chroot: Some(chroot(task, plugin)),
+            capabilities: Some(config.capabilities),
+            log_dir: task.log_dir.clone(),
+            log_name: task.task.clone(),
+            log_max_files: task.log_max_files,
+            log_max_bytes: task.log_max_bytes,
+            log_disabled: task.log_disabled,
+            ..ExecSpec::default()
+        };
+        let name = format!("{}.{}", task.alloc_id, uuid::Uuid::new_v4().simple());
+        cgroups.run(&name, &mut spec);
+        Ok(spec)
+    }
+}
+
+/// Who a task runs as.
+#[must_use]
+pub fn user(named: &str) -> &str {
+    match named {
+        "" => USER,
+        name => name,
+    }
+}
+
+/// What is below a task's root besides its own files.
+fn chroot(task: &TaskConfig, plugin: &Plugin) -> Vec<Mount> {
+    let mut all = plugin.chroot.clone();
+    if !task.paths.alloc.as_os_str().is_empty() {
+        all.push(Mount {
+            host_path: task.paths.alloc.clone(),
+            task_path: SHARED.into(),
+            ..Mount::default()
+        });
+    }
+    all
+}
+
+/// A command named without a directory is looked for in the task's own directories first; the
+/// answer is where the task sees it.
+fn find_command(command: &str, task: &TaskConfig) -> String {
+    if !Path::new(command).is_absolute() {
+        let local = (&task.paths.local, Path::new("/local"));
+        let root = (&task.paths.root, Path::new("/"));
+        for (outside, inside) in [local, root] {
+            if outside.join(command).is_file() {
+                return inside.join(command).display().to_string();
+            }
+        }
+    }
+    command.to_owned()
+}
+
+/// Why tasks cannot be kept apart here.
+fn missing(cgroups: &Parents) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("Driver must run as root".to_owned());
+    }
+    let spaces = ["mnt", "pid", "ipc"].map(|name| PathBuf::from("/proc/self/ns").join(name));
+    if spaces.iter().any(|path| !path.exists()) {
+        return Some("the kernel has no namespaces".to_owned());
+    }
+    let rights = rustix::thread::capabilities(None);
+    if rights.map_or(0, |sets| sets.effective.bits()) & SYS_ADMIN == 0 {
+        return Some("the agent has no right to make namespaces (CAP_SYS_ADMIN)".to_owned());
+    }
+    let missing = mounts::missing().or_else(|| cgroups.missing());
+    missing.map(str::to_owned)
+}
+
+impl Driver for Exec {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn fingerprint(&self, now: i64) -> DriverInfo {
+        let why = self.missing.as_deref();
+        super::registry::info(NAME, why.is_none(), now, why.unwrap_or("Healthy"))
+    }
+
+    fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String> {
+        Config::read(config, &self.plugin).map(|_| ())
+    }
+
+    fn start(
+        &self,
+        config: TaskConfig,
+    ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>> {
+        if let Some(why) = &self.missing {
+            let error = StartError::fatal(format!("{NAME} driver: {why}"));
+            return std::future::ready(Err(error)).boxed();
+        }
+        let (plugin, cgroups) = (self.plugin.clone(), self.runs.cgroups.clone());
+        let spec = move |task: &TaskConfig| Self::spec(task, &plugin, &cgroups);
+        self.runs.start(config, spec)
+    }
+
+    fn recover(
+        &self,
+        config: TaskConfig,
+        _handle: Option<Handle>,
+    ) -> BoxFuture<'static, Result<Recovered, StartError>> {
+        self.runs.recover(&config)
+    }
+
+    fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
+        self.runs.destroy(alloc_id, task, run);
+    }
+}
+
+#[cfg(test)]
+#[path = "isolated_test.rs"]
+mod tests;

@@ -1,0 +1,309 @@
+//! The `exec` driver: its configuration, and real tasks; `raw_exec` with what hooks mount.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::client::drivers::exec::{ExecCommand, ExecOut, Wires};
+use crate::client::drivers::raw_exec::RawExec;
+use crate::client::drivers::{Limits, isolates_files, runs_as};
+use crate::client::executor::cgroup;
+use crate::client::executor::executor_test::launcher;
+
+fn block(value: Value) -> BTreeMap<String, Value> {
+    let Value::Object(block) = value else {
+        panic!("a block")
+    };
+    block.into_iter().collect()
+}
+
+fn plugin(caps: Option<&[&str]>, pid: Option<&str>) -> Result<Plugin, String> {
+    let config = PluginConfig {
+        allow_caps: caps.map(|caps| caps.iter().map(|c| (*c).to_owned()).collect()),
+        default_pid_mode: pid.map(str::to_owned),
+        ..PluginConfig::default()
+    };
+    Plugin::of(&ClientConfig::default(), &config)
+}
+
+#[test]
+fn drv_06_a_configuration_of_exec_names_all_its_problems() {
+    let usual = plugin(None, None).unwrap();
+    let read = |config| Config::read(&block(config), &usual);
+    let text = read(
+        json!({"pid_mode": "own", "ipc_mode": "x", "cap_add": ["net_admin", "what"],
+        "work_dir": "a", "no_such": 1}),
+    )
+    .unwrap_err();
+    for part in [
+        "missing command for exec driver",
+        "pid_mode must be \"private\" or \"host\", got \"own\"",
+        "ipc_mode must be \"private\" or \"host\", got \"x\"",
+        "cap_add configured with capabilities not supported by system: what",
+        "work_dir must be an absolute path",
+        "no_such: unknown key",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let more = read(json!({"command": "x", "cap_add": ["net_admin"]})).unwrap_err();
+    assert_eq!(
+        more,
+        "driver does not allow the following capabilities: net_admin"
+    );
+    let given = read(json!({"command": "x", "args": ["-v"]})).unwrap();
+    assert_eq!((given.pid.as_str(), given.ipc.as_str()), (PRIVATE, PRIVATE));
+    assert_eq!(given.capabilities.bounding, Set::usual().0);
+    assert_eq!(given.capabilities.ambient, 0);
+    let given = read(json!({"command": "x", "cap_add": ["CAP_CHOWN"], "cap_drop": ["all"]}));
+    assert_eq!(given.unwrap().capabilities, Capabilities::default());
+}
+
+#[test]
+fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
+    let given = plugin(Some(&["NET_ADMIN", "chown"]), Some("host")).unwrap();
+    let config = block(json!({"command": "x", "cap_add": ["net_admin"]}));
+    let read = Config::read(&config, &given).unwrap();
+    assert_eq!(read.pid, HOST);
+    let named = Set::named(&["net_admin", "chown"]).unwrap();
+    assert_eq!(read.capabilities.bounding, named.0);
+    assert_eq!(read.capabilities.ambient, 1 << 12);
+    let refused = plugin(Some(&["chown", "x"]), None).unwrap_err();
+    assert_eq!(refused, "allow_caps: unknown capabilities: x");
+    let refused = plugin(None, Some("shared")).unwrap_err();
+    assert!(refused.contains("default_pid_mode must be"), "{refused}");
+
+    let mut client = ClientConfig::default();
+    let usual = Plugin::of(&client, &PluginConfig::default()).unwrap();
+    let paths = |plugin: &Plugin| {
+        let mounts = plugin.chroot.iter();
+        let path = |mount: &Mount| (mount.host_path.clone(), mount.task_path.clone());
+        assert!(plugin.chroot.iter().all(|mount| mount.read_only));
+        mounts.map(path).collect::<Vec<_>>()
+    };
+    assert_eq!(paths(&usual).len(), 8);
+    client.chroot_env = [("/opt/tools".to_owned(), "/bin".to_owned())].into();
+    let own = Plugin::of(&client, &PluginConfig::default()).unwrap();
+    assert_eq!(paths(&own), [("/opt/tools".into(), "/bin".into())]);
+    assert!(isolates_files(NAME));
+    assert_eq!((runs_as(NAME, ""), runs_as(NAME, "bin")), (USER, "bin"));
+    assert_eq!(runs_as("raw_exec", ""), "");
+}
+
+#[test]
+fn drv_06_exec_says_why_it_cannot_run_here() {
+    let root = tempfile::tempdir().unwrap();
+    let runs = Runs {
+        launcher: launcher(),
+        dir: root.path().to_owned(),
+        cgroups: Parents::default(),
+    };
+    let config = PluginConfig::default();
+    let exec = Exec::new(&ClientConfig::default(), &config, runs).unwrap();
+    let info = exec.fingerprint(7);
+    let why = match nix::unistd::geteuid().is_root() {
+        true => "Failed to discover cgroup mount point",
+        false => "Driver must run as root",
+    };
+    assert_eq!(info.health_description, why);
+    assert!(!info.healthy && !info.detected && info.attributes.is_empty());
+    let able = Exec {
+        missing: None,
+        ..exec
+    };
+    let info = able.fingerprint(7);
+    assert!(info.healthy && info.detected);
+    assert_eq!(
+        info.attributes.get("driver.exec").map(String::as_str),
+        Some("true")
+    );
+}
+
+/// The directories of a task as an agent makes them, and what it is started with.
+struct Given {
+    tmp: tempfile::TempDir,
+    config: TaskConfig,
+    cgroups: Parents,
+}
+
+impl Given {
+    /// `None`, and told, where this machine cannot.
+    fn new(config: Value) -> Option<Self> {
+        let name = format!("drover-isolated-{}", std::process::id());
+        let cgroups = Parents::of_host(&name);
+        if let Some(why) = missing(&cgroups) {
+            drover_testkit::skip("the exec driver", &why);
+            return None;
+        }
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = crate::client::alloc::dir::AllocDir::new(tmp.path(), "a1");
+        dir.build().unwrap();
+        dir.build_task("web", USER).unwrap();
+        let config = TaskConfig {
+            alloc_id: "a1".into(),
+            task: "web".into(),
+            run: 1,
+            config: block(config),
+            env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
+            paths: dir.paths("web"),
+            log_dir: dir.logs(),
+            log_max_files: 2,
+            log_max_bytes: 1 << 20,
+            limits: Limits {
+                cpu_shares: 100,
+                memory: 64 << 20,
+                memory_max: 0,
+            },
+            ..TaskConfig::default()
+        };
+        Some(Self {
+            tmp,
+            config,
+            cgroups,
+        })
+    }
+
+    fn runs(&self) -> Runs {
+        Runs {
+            launcher: launcher(),
+            dir: self.tmp.path().join("runs"),
+            cgroups: self.cgroups.clone(),
+        }
+    }
+
+    fn exec(&self) -> Exec {
+        let config = PluginConfig::default();
+        Exec::new(&ClientConfig::default(), &config, self.runs()).unwrap()
+    }
+
+    fn out(&self) -> String {
+        let path = self.config.log_dir.join("web.stdout.0");
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
+    async fn until(&self, text: &str) {
+        let ask = || drover_testkit::so(self.out().contains(text));
+        let told = drover_testkit::eventually("its output", drover_testkit::LONG, ask);
+        told.await.unwrap();
+    }
+}
+
+async fn beside(task: &Arc<dyn RunningTask>, script: &str) -> String {
+    let (_to, input) = mpsc::channel(4);
+    let (output, mut from) = mpsc::channel(4);
+    let command = ["/bin/sh", "-c", script].map(str::to_owned).into();
+    let command = ExecCommand {
+        command,
+        tty: false,
+    };
+    task.exec(command, Wires { input, output }).await.unwrap();
+    let mut out = Vec::new();
+    while let Some(one) = from.recv().await {
+        match one {
+            ExecOut::Stdout(data) | ExecOut::Stderr(data) => out.extend(data),
+            ExecOut::Exited { .. } => break,
+            _ => {}
+        }
+    }
+    String::from_utf8(out).unwrap()
+}
+
+#[tokio::test]
+async fn drv_06_drv_08_a_task_of_exec_is_found_again_and_commands_run_in_its_world() {
+    let script = "trap 'echo bye; exit 3' INT; echo mine > /local/mine; echo x > /alloc/data/x; \
+                  echo up $(pwd) $(id -un); while :; do sleep 0.02; done";
+    let config = json!({"command": "sh", "args": ["-c", script]});
+    let Some(given) = Given::new(config) else {
+        return;
+    };
+    let driver = given.exec();
+    let first = driver.start(given.config.clone()).await.unwrap();
+    given.until("up").await;
+    assert_eq!(given.out(), "up / nobody\n");
+    // As an agent that began again does.
+    let found = given
+        .exec()
+        .recover(given.config.clone(), Some(first.handle()));
+    let Recovered::Live(task) = found.await.unwrap() else {
+        panic!("it lives")
+    };
+    drop(first);
+    let script = "cat /local/mine /alloc/data/x /proc/1/comm; id -un; pwd; ls -d /*; \
+                  grep CapBnd /proc/self/status; grep -c memory:.*a1 /proc/self/cgroup; \
+                  touch /usr/x 2>&1 | grep -c Read-only; kill -0 2 && echo sees it";
+    let text = beside(&task, script).await;
+    let usual = format!("{:016x}", Set::usual().0);
+    let begins = "mine\nx\ndrover-init\nnobody\n/\n/alloc\n/bin\n/dev\n";
+    assert!(text.starts_with(begins), "{text}");
+    let groups = u8::from(given.cgroups.v1.contains_key("memory"));
+    let ends = format!("CapBnd:\t{usual}\n{groups}\n1\nsees it\n");
+    assert!(text.ends_with(&ends) && !text.contains("/root"), "{text}");
+
+    task.stop("SIGINT", Duration::from_secs(60)).unwrap();
+    let exit = task.wait().await;
+    assert_eq!((exit.exit_code, exit.signal), (3, 0), "{exit:?}");
+    assert_eq!(given.out(), "up / nobody\nbye\n");
+    driver.destroy("a1", "web", 1);
+    let left = fs::read_dir(given.tmp.path().join("runs"));
+    assert!(left.is_err() || left.unwrap().next().is_none());
+    let all = given
+        .cgroups
+        .unified
+        .iter()
+        .chain(given.cgroups.v1.values());
+    for parent in all {
+        let left = fs::read_dir(parent).unwrap().flatten();
+        let ours = left.filter(|e| e.file_name().to_string_lossy().starts_with("a1."));
+        assert_eq!(ours.count(), 0, "{}", parent.display());
+        cgroup::remove(parent);
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&given.tmp.path().display().to_string()));
+}
+
+#[tokio::test]
+async fn drv_06_a_raw_task_finds_what_is_mounted_for_it_in_its_directory_alone() {
+    let script = "cat data/file deep/in/file; echo x > deep/in/new || echo read only; \
+                  echo x > data/new; ls -d /root /proc/1 | tr '\\n' ' '; id -u";
+    let config = json!({"command": "/bin/sh", "args": ["-c", script]});
+    let Some(mut given) = Given::new(config) else {
+        return;
+    };
+    let host = given.tmp.path().join("host");
+    fs::create_dir(&host).unwrap();
+    fs::write(host.join("file"), "of the host\n").unwrap();
+    let mount = |task_path: &str, read_only| Mount {
+        host_path: host.clone(),
+        task_path: task_path.into(),
+        read_only,
+        ..Mount::default()
+    };
+    given.config.mounts = vec![mount("/data", false), mount("deep/in", true)];
+    let runs = given.tmp.path().join("raw");
+    let driver = RawExec::new(true, launcher(), runs).in_cgroups(&given.cgroups);
+    let task = driver.start(given.config.clone()).await.unwrap();
+    assert_eq!(task.wait().await.exit_code, 0);
+    let twice = "of the host\n".repeat(2);
+    assert_eq!(given.out(), format!("{twice}read only\n/proc/1 /root 0\n"));
+    assert!(host.join("new").exists());
+    let inside = given.config.paths.root.join("data");
+    assert_eq!(
+        fs::read_dir(inside).unwrap().count(),
+        0,
+        "the host sees none of it"
+    );
+    for target in ["../../x", "/"] {
+        given.config.mounts = vec![mount(target, false)];
+        given.config.run += 1;
+        let refused = driver.start(given.config.clone()).await.err().unwrap();
+        assert!(refused.message.contains("cannot mount"), "{refused}");
+    }
+    let all = given
+        .cgroups
+        .unified
+        .iter()
+        .chain(given.cgroups.v1.values());
+    all.for_each(|parent| cgroup::remove(parent));
+}

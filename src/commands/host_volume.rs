@@ -1,0 +1,167 @@
+//! Commands about host volumes that the cluster manages.
+
+use drover_events::csi::CSI_LEVEL;
+use drover_events::host_volume::*;
+use drover_events::model::HostVolume;
+use drover_events::model::status::{access_mode, attachment_mode};
+use drover_projections::query::host;
+use drover_projections::tables::host_volume_claims::HostVolumeClaimsById;
+use drover_projections::tables::host_volumes::HostVolumes;
+use drover_projections::tables::nodes::Nodes;
+use drover_projections::{Id, Scan, View};
+
+use super::support::{is_name, speaks};
+use super::{Command, Decision, Stamp};
+use drover_error::{ApiError, Code};
+
+/// Ways in which a host volume may be used: those of CSI volumes on one node, and two of its own.
+const ACCESS: [&str; 4] = [
+    access_mode::SINGLE_NODE_READER,
+    access_mode::SINGLE_NODE_WRITER,
+    "single-node-single-writer",
+    "single-node-multi-writer",
+];
+
+/// Refuses while a server may not apply these events.
+fn every_server_applies(view: &View) -> Result<(), ApiError> {
+    match speaks(view, CSI_LEVEL)? {
+        true => Ok(()),
+        false => Err(ApiError::new(
+            Code::Unavailable,
+            "volumes cannot be changed until every server runs a version that knows them; \
+             try again",
+        )),
+    }
+}
+
+/// A host volume is created, registered or changed: its node has made it, or has it.
+#[derive(Clone, Debug)]
+pub struct RegisterHostVolume {
+    /// The volume; without an id it is a new one.
+    pub volume: HostVolume,
+}
+
+impl Command for RegisterHostVolume {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        every_server_applies(view)?;
+        let mut volume = self.volume.clone();
+        validate(&volume)?;
+        if volume.id.is_empty() {
+            volume.id = stamp.uuid(0);
+        }
+        if view.get::<Nodes>(volume.node_id.as_str())?.is_none() {
+            return Err(ApiError::refused(format!(
+                "node {} not found",
+                volume.node_id
+            )));
+        }
+        let key = (volume.namespace.as_str(), volume.id.as_str());
+        if let Some(known) = view.get::<HostVolumes>(key)? {
+            let kept = drover_projections::apply::host_volume_unchanged(&known, &volume);
+            kept.map_err(ApiError::refused)?;
+        }
+        Ok(Decision::free(HostVolumeRegistered { volume }))
+    }
+}
+
+/// Refuses a volume that lacks what every volume has.
+///
+/// # Errors
+/// All that is wrong, in one text.
+pub fn validate(volume: &HostVolume) -> Result<(), ApiError> {
+    let mut wrong = Vec::new();
+    if !is_name(&volume.name, &['_', '.', '[', ']']) {
+        wrong.push(format!("invalid volume name \"{}\"", volume.name));
+    }
+    for (missing, text) in [
+        (volume.namespace.is_empty(), "missing namespace"),
+        (volume.node_id.is_empty(), "missing node ID"),
+        (
+            volume.requested_capabilities.is_empty(),
+            "must include at least one capability block",
+        ),
+    ] {
+        if missing {
+            wrong.push(text.to_owned());
+        }
+    }
+    for capability in volume.requested_capabilities.iter() {
+        let (access, attachment) = (&capability.access_mode, &capability.attachment_mode);
+        if !ACCESS.contains(&access.as_str()) {
+            wrong.push(format!("invalid access mode: \"{access}\""));
+        }
+        if !attachment_mode::ALL.contains(&attachment.as_str()) {
+            wrong.push(format!("invalid attachment mode: \"{attachment}\""));
+        }
+    }
+    let (min, max) = (
+        volume.requested_capacity_min_bytes,
+        volume.requested_capacity_max_bytes,
+    );
+    if min < 0 || max < 0 || (max != 0 && max < min) {
+        wrong.push(format!(
+            "capacity_max ({max}) must be larger than capacity_min ({min})"
+        ));
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::bad_request(format!(
+            "volume validation failed: {}",
+            wrong.join(", ")
+        ))),
+    }
+}
+
+/// A host volume is removed.
+#[derive(Clone, Debug)]
+pub struct DeleteHostVolume {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its id.
+    pub id: String,
+    /// Also when its node is gone.
+    pub force: bool,
+}
+
+impl Command for DeleteHostVolume {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        every_server_applies(view)?;
+        if self.id.is_empty() {
+            return Err(ApiError::bad_request("missing volume ID"));
+        }
+        let key = (self.namespace.as_str(), self.id.as_str());
+        let Some(known) = view.get::<HostVolumes>(key)? else {
+            return Err(ApiError::refused(format!("no such volume: {}", self.id)));
+        };
+        let users = host::users(view, &known)?;
+        if !users.is_empty() {
+            let text = drover_projections::apply::host_volume_in_use(&self.id, &users);
+            return Err(ApiError::refused(text));
+        }
+        Ok(Decision::free(HostVolumeDeleted {
+            namespace: self.namespace.clone(),
+            volume_id: self.id.clone(),
+            force: self.force,
+        }))
+    }
+}
+
+/// A group's claim on a sticky volume is given back.
+#[derive(Clone, Debug)]
+pub struct ReleaseHostVolumeClaim {
+    /// The claim's id.
+    pub id: String,
+}
+
+impl Command for ReleaseHostVolumeClaim {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+        every_server_applies(view)?;
+        let scan = Scan::group::<Id>(self.id.as_str());
+        let known = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
+        if known.transpose()?.is_none() {
+            return Err(ApiError::refused("claim not found"));
+        }
+        let claim_id = self.id.clone();
+        Ok(Decision::free(HostVolumeClaimReleased { claim_id }))
+    }
+}

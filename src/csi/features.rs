@@ -1,0 +1,126 @@
+//! What a plugin says it can.
+
+use crate::proto;
+use crate::proto::controller_service_capability::rpc::Type as Controller;
+use crate::proto::node_service_capability::rpc::Type as Node;
+use crate::proto::plugin_capability::service::Type as Service;
+use crate::proto::{VolumeCapability, volume_capability};
+use crate::proto::{controller_service_capability, node_service_capability, plugin_capability};
+
+/// All of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Features {
+    /// What it is made of.
+    pub plugin: PluginFeatures,
+    /// What its controller can, if it has one and was asked.
+    pub controller: Option<ControllerFeatures>,
+    /// What its node part can, if it was asked.
+    pub node: Option<NodeFeatures>,
+}
+
+/// What a plugin is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PluginFeatures {
+    /// It has a controller: its volumes need one.
+    pub controller: bool,
+    /// Its volumes are not everywhere.
+    pub topologies: bool,
+}
+
+/// What a controller can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ControllerFeatures {
+    pub create_delete: bool,
+    pub attach_detach: bool,
+    pub list_volumes: bool,
+    pub get_capacity: bool,
+    pub create_delete_snapshot: bool,
+    pub list_snapshots: bool,
+    pub clone: bool,
+    pub read_only_attach: bool,
+    pub expand: bool,
+    pub list_volumes_attached_nodes: bool,
+    pub condition: bool,
+    pub get: bool,
+}
+
+/// What a node part can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct NodeFeatures {
+    pub stage: bool,
+    pub stats: bool,
+    pub expand: bool,
+    pub condition: bool,
+}
+
+pub(crate) fn plugin(answer: &proto::GetPluginCapabilitiesResponse) -> PluginFeatures {
+    let mut features = PluginFeatures::default();
+    for capability in &answer.capabilities {
+        if let Some(plugin_capability::Type::Service(service)) = &capability.r#type {
+            match service.r#type() {
+                Service::ControllerService => features.controller = true,
+                Service::VolumeAccessibilityConstraints => features.topologies = true,
+                _ => {}
+            }
+        }
+    }
+    features
+}
+
+pub(crate) fn controller(answer: &proto::ControllerGetCapabilitiesResponse) -> ControllerFeatures {
+    let mut can = ControllerFeatures::default();
+    for capability in &answer.capabilities {
+        let Some(controller_service_capability::Type::Rpc(rpc)) = &capability.r#type else {
+            continue;
+        };
+        match rpc.r#type() {
+            Controller::CreateDeleteVolume => can.create_delete = true,
+            Controller::PublishUnpublishVolume => can.attach_detach = true,
+            Controller::ListVolumes => can.list_volumes = true,
+            Controller::GetCapacity => can.get_capacity = true,
+            Controller::CreateDeleteSnapshot => can.create_delete_snapshot = true,
+            Controller::ListSnapshots => can.list_snapshots = true,
+            Controller::CloneVolume => can.clone = true,
+            Controller::PublishReadonly => can.read_only_attach = true,
+            Controller::ExpandVolume => can.expand = true,
+            Controller::ListVolumesPublishedNodes => can.list_volumes_attached_nodes = true,
+            Controller::VolumeCondition => can.condition = true,
+            Controller::GetVolume => can.get = true,
+            // Of later versions of the specification, or of no use here.
+            _ => {}
+        }
+    }
+    can
+}
+
+pub(crate) fn node(answer: &proto::NodeGetCapabilitiesResponse) -> NodeFeatures {
+    let mut can = NodeFeatures::default();
+    for capability in &answer.capabilities {
+        let Some(node_service_capability::Type::Rpc(rpc)) = &capability.r#type else {
+            continue;
+        };
+        match rpc.r#type() {
+            Node::StageUnstageVolume => can.stage = true,
+            Node::GetVolumeStats => can.stats = true,
+            Node::ExpandVolume => can.expand = true,
+            Node::VolumeCondition => can.condition = true,
+            _ => {}
+        }
+    }
+    can
+}
+
+/// Whether a way to use a volume is among those that a plugin confirmed. Options that the plugin
+/// adds or leaves out are its own matter; who may use the volume, and as what, are not.
+pub(crate) fn has(confirmed: &[VolumeCapability], wanted: &VolumeCapability) -> bool {
+    let kind = |capability: &VolumeCapability| match capability.access_type {
+        Some(volume_capability::AccessType::Block(_)) => 1,
+        Some(volume_capability::AccessType::Mount(_)) => 2,
+        None => 0,
+    };
+    confirmed
+        .iter()
+        .any(|one| one.access_mode == wanted.access_mode && kind(one) == kind(wanted))
+}

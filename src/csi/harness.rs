@@ -1,0 +1,260 @@
+//! A plugin in the process of the test, which answers as it is told.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::proto::controller_server::{Controller, ControllerServer};
+use crate::proto::identity_server::{Identity, IdentityServer};
+use crate::proto::node_server::{Node, NodeServer};
+use crate::proto::{self, controller_service_capability, plugin_capability};
+
+/// What the fake says instead of what is right.
+#[derive(Default)]
+pub(crate) struct Says {
+    /// Every call fails with this.
+    pub(crate) refuses: Mutex<Option<Status>>,
+    /// No call answers.
+    pub(crate) hangs: Mutex<bool>,
+    /// The name it has.
+    pub(crate) name: Mutex<String>,
+    /// The ids it gives.
+    pub(crate) id: Mutex<String>,
+    /// It says that it did what it did not.
+    pub(crate) lies: Mutex<bool>,
+    /// What came, as `Debug` shows it, with the deadline that came along.
+    pub(crate) seen: Mutex<Vec<(String, Option<String>)>>,
+}
+
+impl Says {
+    async fn of<R: std::fmt::Debug, A>(
+        &self,
+        asked: Request<R>,
+        answer: A,
+    ) -> Result<Response<A>, Status> {
+        let deadline = asked.metadata().get("grpc-timeout");
+        let deadline = deadline.and_then(|given| given.to_str().ok().map(str::to_owned));
+        let shown = format!("{:?}", asked.get_ref());
+        self.seen.lock().unwrap().push((shown, deadline));
+        if *self.hangs.lock().unwrap() {
+            std::future::pending::<()>().await;
+        }
+        match self.refuses.lock().unwrap().clone() {
+            Some(status) => Err(status),
+            None => Ok(Response::new(answer)),
+        }
+    }
+}
+
+/// A fake that listens; it stops when this is dropped.
+pub(crate) struct Fake {
+    pub(crate) says: Arc<Says>,
+    pub(crate) socket: PathBuf,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+}
+
+impl Fake {
+    pub(crate) fn at(socket: &Path) -> Fake {
+        let says = Arc::new(Says::default());
+        *says.name.lock().unwrap() = "fake.example.com".to_owned();
+        *says.id.lock().unwrap() = "one".to_owned();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let listener = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
+        let serving = Server::builder()
+            .add_service(IdentityServer::from_arc(Arc::clone(&says)))
+            .add_service(ControllerServer::from_arc(Arc::clone(&says)))
+            .add_service(NodeServer::from_arc(Arc::clone(&says)))
+            .serve_with_incoming_shutdown(listener, async {
+                let _ = stopped.await;
+            });
+        let server = tokio::spawn(async move { serving.await.unwrap() });
+        Fake {
+            says,
+            socket: socket.to_owned(),
+            stop: Some(stop),
+            server,
+        }
+    }
+
+    /// Stops it and takes its socket away, as a plugin that is restarted.
+    pub(crate) async fn stop(mut self) {
+        drop(self.stop.take());
+        self.server.abort();
+        let _ = (&mut self.server).await;
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for Says {
+    async fn get_plugin_info(
+        &self,
+        asked: Request<proto::GetPluginInfoRequest>,
+    ) -> Result<Response<proto::GetPluginInfoResponse>, Status> {
+        let answer = proto::GetPluginInfoResponse {
+            name: self.name.lock().unwrap().clone(),
+            vendor_version: "1.2.3".to_owned(),
+            ..Default::default()
+        };
+        self.of(asked, answer).await
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        asked: Request<proto::GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<proto::GetPluginCapabilitiesResponse>, Status> {
+        let kinds = [
+            plugin_capability::service::Type::ControllerService,
+            plugin_capability::service::Type::VolumeAccessibilityConstraints,
+        ];
+        let capabilities = kinds
+            .map(|kind| proto::PluginCapability {
+                r#type: Some(plugin_capability::Type::Service(
+                    plugin_capability::Service {
+                        r#type: i32::from(kind),
+                    },
+                )),
+            })
+            .to_vec();
+        self.of(asked, proto::GetPluginCapabilitiesResponse { capabilities })
+            .await
+    }
+
+    async fn probe(
+        &self,
+        asked: Request<proto::ProbeRequest>,
+    ) -> Result<Response<proto::ProbeResponse>, Status> {
+        self.of(asked, proto::ProbeResponse { ready: None }).await
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Says {
+    async fn controller_get_capabilities(
+        &self,
+        asked: Request<proto::ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<proto::ControllerGetCapabilitiesResponse>, Status> {
+        // The third is of a version that nobody has written yet.
+        let capabilities = [1, 2, 4_711]
+            .map(|kind| proto::ControllerServiceCapability {
+                r#type: Some(controller_service_capability::Type::Rpc(
+                    controller_service_capability::Rpc { r#type: kind },
+                )),
+            })
+            .to_vec();
+        let answer = proto::ControllerGetCapabilitiesResponse { capabilities };
+        self.of(asked, answer).await
+    }
+
+    async fn create_volume(
+        &self,
+        asked: Request<proto::CreateVolumeRequest>,
+    ) -> Result<Response<proto::CreateVolumeResponse>, Status> {
+        let volume_id = self.id.lock().unwrap().clone();
+        let volume = Some(proto::Volume {
+            volume_id,
+            ..Default::default()
+        });
+        self.of(asked, proto::CreateVolumeResponse { volume }).await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        asked: Request<proto::ControllerPublishVolumeRequest>,
+    ) -> Result<Response<proto::ControllerPublishVolumeResponse>, Status> {
+        self.of(asked, proto::ControllerPublishVolumeResponse::default())
+            .await
+    }
+
+    async fn create_snapshot(
+        &self,
+        asked: Request<proto::CreateSnapshotRequest>,
+    ) -> Result<Response<proto::CreateSnapshotResponse>, Status> {
+        let snapshot = Some(proto::Snapshot {
+            snapshot_id: "of-another".to_owned(),
+            source_volume_id: "another".to_owned(),
+            ..Default::default()
+        });
+        self.of(asked, proto::CreateSnapshotResponse { snapshot })
+            .await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        asked: Request<proto::ValidateVolumeCapabilitiesRequest>,
+    ) -> Result<Response<proto::ValidateVolumeCapabilitiesResponse>, Status> {
+        let confirmed = proto::validate_volume_capabilities_response::Confirmed {
+            volume_capabilities: asked.get_ref().volume_capabilities[..1].to_vec(),
+            ..Default::default()
+        };
+        let answer = proto::ValidateVolumeCapabilitiesResponse {
+            confirmed: Some(confirmed),
+            message: String::new(),
+        };
+        self.of(asked, answer).await
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Says {
+    async fn node_get_info(
+        &self,
+        asked: Request<proto::NodeGetInfoRequest>,
+    ) -> Result<Response<proto::NodeGetInfoResponse>, Status> {
+        let node_id = self.id.lock().unwrap().clone();
+        let answer = proto::NodeGetInfoResponse {
+            node_id,
+            max_volumes_per_node: -1,
+            accessible_topology: None,
+        };
+        self.of(asked, answer).await
+    }
+
+    async fn node_stage_volume(
+        &self,
+        asked: Request<proto::NodeStageVolumeRequest>,
+    ) -> Result<Response<proto::NodeStageVolumeResponse>, Status> {
+        self.of(asked, proto::NodeStageVolumeResponse {}).await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        asked: Request<proto::NodePublishVolumeRequest>,
+    ) -> Result<Response<proto::NodePublishVolumeResponse>, Status> {
+        let target = asked.get_ref().target_path.clone();
+        let answer = self.of(asked, proto::NodePublishVolumeResponse {}).await?;
+        if !*self.lies.lock().unwrap() {
+            std::fs::create_dir(target).ok();
+        }
+        Ok(answer)
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        asked: Request<proto::NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<proto::NodeUnpublishVolumeResponse>, Status> {
+        let target = asked.get_ref().target_path.clone();
+        let answer = self
+            .of(asked, proto::NodeUnpublishVolumeResponse {})
+            .await?;
+        if !*self.lies.lock().unwrap() && !target.is_empty() {
+            std::fs::remove_dir(target).ok();
+        }
+        Ok(answer)
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        asked: Request<proto::NodeUnstageVolumeRequest>,
+    ) -> Result<Response<proto::NodeUnstageVolumeResponse>, Status> {
+        self.of(asked, proto::NodeUnstageVolumeResponse {}).await
+    }
+}

@@ -1,0 +1,241 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tonic::Status;
+
+use crate::capability::{Attachment, capability};
+use crate::harness::Fake;
+use crate::proto::volume_capability::access_mode::Mode;
+use crate::proto::{
+    ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
+    NodeUnpublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
+};
+use crate::{Cause, Code, Limits, Plugin, Standing};
+
+const SECRET: &str = "correct-horse";
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn publish() -> ControllerPublishVolumeRequest {
+    ControllerPublishVolumeRequest {
+        volume_id: "vol".to_owned(),
+        node_id: "n".to_owned(),
+        secrets: BTreeMap::from([("key".to_owned(), SECRET.to_owned())]),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn what_a_plugin_is_and_can() {
+    let folder = folder();
+    let fake = Fake::at(&folder.path().join("csi.sock"));
+    let plugin = Plugin::at(&fake.socket);
+    assert!(
+        plugin.is_ready().await.unwrap(),
+        "one that does not say is ready"
+    );
+    let identity = plugin.identity().await.unwrap();
+    assert_eq!(identity.name, "fake.example.com");
+    assert_eq!(identity.version, "1.2.3");
+    let features = plugin.features(true, false).await.unwrap();
+    assert!(features.plugin.controller && features.plugin.topologies);
+    let controller = features.controller.unwrap();
+    assert!(controller.create_delete && controller.attach_detach);
+    assert!(!controller.expand, "what it does not say it cannot");
+    let node = plugin.node_info().await.unwrap();
+    assert_eq!(node.max_volumes, 0, "less than none means no limit");
+
+    // What the fake does not implement at all.
+    let error = plugin.features(true, true).await.unwrap_err();
+    assert_eq!(error.cause(), Cause::Answered(Code::Unimplemented));
+    assert_eq!(error.call(), "NodeGetCapabilities");
+    assert_eq!(error.standing(), Standing::Refused);
+}
+
+#[tokio::test]
+async fn every_code_says_whether_to_try_again() {
+    let folder = folder();
+    let fake = Fake::at(&folder.path().join("csi.sock"));
+    let plugin = Plugin::at(&fake.socket);
+    use Code::*;
+    let again = [
+        Cancelled,
+        Unknown,
+        DeadlineExceeded,
+        ResourceExhausted,
+        FailedPrecondition,
+        Aborted,
+        Internal,
+        Unavailable,
+        DataLoss,
+    ];
+    let refused = [
+        InvalidArgument,
+        AlreadyExists,
+        PermissionDenied,
+        OutOfRange,
+        Unimplemented,
+        Unauthenticated,
+        NotFound,
+    ];
+    let cases = again.map(|code| (code, Standing::Again)).into_iter();
+    for (code, wanted) in cases.chain(refused.map(|code| (code, Standing::Refused))) {
+        *fake.says.refuses.lock().unwrap() = Some(Status::new(code, "it says why"));
+        let error = plugin
+            .controller_publish_volume(publish())
+            .await
+            .unwrap_err();
+        assert_eq!(error.cause(), Cause::Answered(code));
+        assert_eq!(error.standing(), wanted, "{code:?}");
+        assert_eq!(
+            error.to_string(),
+            format!("ControllerPublishVolume: {code:?}: it says why")
+        );
+    }
+    // What is to be undone and is not there is undone.
+    *fake.says.refuses.lock().unwrap() = Some(Status::new(NotFound, "no such volume"));
+    let undone = plugin.node_unpublish_volume(NodeUnpublishVolumeRequest::default());
+    assert_eq!(undone.await.unwrap_err().standing(), Standing::Done);
+}
+
+#[tokio::test]
+async fn a_call_ends_in_time_and_says_so_to_the_plugin() {
+    let folder = folder();
+    let fake = Fake::at(&folder.path().join("csi.sock"));
+    let limits = Limits {
+        quick: Duration::from_secs(60),
+        work: Duration::from_millis(50),
+    };
+    let plugin = Plugin::with_limits(&fake.socket, limits);
+    plugin.controller_publish_volume(publish()).await.ok();
+    *fake.says.hangs.lock().unwrap() = true;
+    let error = plugin
+        .controller_publish_volume(publish())
+        .await
+        .unwrap_err();
+    // Whoever is first, our clock or the plugin's, says the same.
+    assert!(
+        matches!(
+            error.cause(),
+            Cause::Late(_)
+                | Cause::Unreachable
+                | Cause::Answered(Code::DeadlineExceeded | Code::Cancelled)
+        ),
+        "{error:?}"
+    );
+    assert_eq!(error.standing(), Standing::Again);
+    // The connection is whole.
+    *fake.says.hangs.lock().unwrap() = false;
+    plugin.identity().await.unwrap();
+    let seen = fake.says.seen.lock().unwrap();
+    assert_eq!(seen[0].1.as_deref(), Some("50000000n"));
+}
+
+#[tokio::test]
+async fn no_socket_and_a_plugin_that_comes_back() {
+    let folder = folder();
+    let socket = folder.path().join("csi.sock");
+    let plugin = Plugin::at(&socket);
+    let error = plugin.identity().await.unwrap_err();
+    assert_eq!(error.cause(), Cause::Unreachable);
+    assert_eq!(error.standing(), Standing::Again);
+    assert!(error.text().contains("No such file"), "{error}");
+    for _ in 0..3 {
+        let fake = Fake::at(&socket);
+        plugin.identity().await.unwrap();
+        fake.stop().await;
+        assert_eq!(
+            plugin.identity().await.unwrap_err().standing(),
+            Standing::Again
+        );
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_answer_are_an_error() {
+    let folder = folder();
+    let socket = folder.path().join("csi.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 200 OK\r\n").await;
+        }
+    });
+    let error = Plugin::at(&socket).identity().await.unwrap_err();
+    assert_eq!(error.standing(), Standing::Again, "{error:?}");
+}
+
+#[tokio::test]
+async fn secrets_reach_the_plugin_and_nothing_else() {
+    let folder = folder();
+    let fake = Fake::at(&folder.path().join("csi.sock"));
+    let plugin = Plugin::at(&fake.socket);
+    let text = format!("login with {SECRET} failed, {}", "x".repeat(10_000));
+    *fake.says.refuses.lock().unwrap() = Some(Status::internal(text));
+    let error = plugin
+        .controller_publish_volume(publish())
+        .await
+        .unwrap_err();
+    for shown in [
+        error.to_string(),
+        format!("{error:?}"),
+        error.text().to_owned(),
+    ] {
+        assert!(!shown.contains(SECRET), "{shown}");
+        assert!(shown.len() < 3_000, "a plugin's text has an end");
+        assert!(shown.contains("login with [REDACTED] failed"), "{shown}");
+    }
+    assert_eq!(publish().secrets["key"], SECRET);
+    let asked = format!("{:?} {:#?}", publish(), publish());
+    assert!(
+        !asked.contains(SECRET) && asked.contains("\"vol\""),
+        "{asked}"
+    );
+    // The fake shows what it was given in the same way.
+    let seen = fake.says.seen.lock().unwrap();
+    assert!(seen[0].0.contains("REDACTED"));
+}
+
+#[tokio::test]
+async fn answers_that_break_the_specification_are_refused() {
+    let folder = folder();
+    let fake = Fake::at(&folder.path().join("csi.sock"));
+    let plugin = Plugin::at(&fake.socket);
+    *fake.says.name.lock().unwrap() = "x".repeat(64);
+    *fake.says.id.lock().unwrap() = String::new();
+    let nameless = plugin.identity().await.unwrap_err();
+    let placeless = plugin.node_info().await.unwrap_err();
+    let made = plugin
+        .created(CreateVolumeRequest::default())
+        .await
+        .unwrap_err();
+    let snapshot = CreateSnapshotRequest {
+        source_volume_id: "mine".to_owned(),
+        ..Default::default()
+    };
+    let taken = plugin.snapshot(snapshot).await.unwrap_err();
+    for error in [nameless, placeless, made, taken] {
+        assert_eq!(error.cause(), Cause::Broken, "{error}");
+        assert_eq!(error.standing(), Standing::Refused);
+    }
+}
+
+#[tokio::test]
+async fn a_use_counts_as_confirmed_only_when_the_plugin_repeats_it() {
+    let folder = folder();
+    let fake = Fake::at(&folder.path().join("csi.sock"));
+    let plugin = Plugin::at(&fake.socket);
+    let one = capability(Mode::SingleNodeWriter, Attachment::FileSystem, "ext4", &[]);
+    let other = capability(Mode::SingleNodeWriter, Attachment::BlockDevice, "", &[]);
+    let mut asked = ValidateVolumeCapabilitiesRequest {
+        volume_id: "vol".to_owned(),
+        volume_capabilities: vec![one],
+        ..Default::default()
+    };
+    assert_eq!(plugin.can_be_used(asked.clone()).await.unwrap(), Ok(()));
+    asked.volume_capabilities.push(other);
+    assert!(plugin.can_be_used(asked).await.unwrap().is_err());
+}

@@ -1,0 +1,282 @@
+//! Requests that one server hands to another over mutual TLS, and what a client's certificate is
+//! worth there. Two ends in one process, a real port between them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use drover_events::Actor;
+use drover_testkit::LONG;
+use drover_testkit::certs::{Authority, Pair};
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::forward;
+use super::front::Incoming;
+use super::harness::{Harness, counted, job};
+use super::request::Remote;
+use super::{Api, Forwarded, Settings, Shape, router};
+use crate::commands::node::RegisterNode;
+use crate::endpoints;
+use crate::error::Code;
+use crate::gate::Gate;
+use crate::net::Visitors;
+use crate::net::tls::{Loader, Role, Settings as Tls};
+use crate::rpc::RpcError;
+use crate::rpc::caller::{Caller, Servers};
+use crate::rpc::client::{Dialing, Pool};
+use crate::rpc::forward::{ForwardRequest, ServerForward};
+use crate::rpc::server::{Limits, RpcServer, serve};
+
+const SECRET: &str = "66666666-2222-4333-8444-555555555555";
+/// Where people ask from, as the server says that they asked.
+const FIRST: &str = "203.0.113.9:4711";
+
+/// A server with ACLs and mutual TLS, its HTTP API open to what is forwarded.
+struct World {
+    server: Harness,
+    rpc: RpcServer,
+    authority: Authority,
+    dir: tempfile::TempDir,
+    node: String,
+    /// The secret of a manager.
+    root: String,
+}
+
+fn tls(authority: &Path, pair: &Pair, role: Role) -> Arc<Loader> {
+    let settings = Tls {
+        rpc: true,
+        ca_file: Some(authority.to_owned()),
+        cert_file: Some(pair.cert.clone()),
+        key_file: Some(pair.key.clone()),
+        verify_names: true,
+        region: "global".to_owned(),
+        roles: vec![role],
+        ..Tls::default()
+    };
+    Loader::open(&settings).expect("they fit")
+}
+
+impl World {
+    async fn start() -> Self {
+        let server = Harness::start().await;
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::make(dir.path()).unwrap();
+        let gate = Gate::guarded(Arc::clone(&server.server.projections));
+        let api = Api {
+            gate: Arc::new(gate),
+            ..Api::of(&server.server, Settings::default(), Shape::default())
+        };
+        let visitors = Visitors::new(None, 1_000);
+        let routes = router(Arc::new(api));
+        let forwarded = Forwarded::new(routes, visitors, CancellationToken::new());
+        let _ = server.server.web.set(Arc::new(forwarded));
+        let beat = Box::new(|_: &str| Duration::from_secs(60));
+        let service = endpoints::service(Arc::clone(&server.server.0), beat);
+        let names = ["server.global.nomad", "localhost", "127.0.0.1"];
+        let pair = authority.issue("one", &names).unwrap();
+        let limits = Limits {
+            tls: tls(&authority.file(), &pair, Role::Server),
+            ..Limits::default()
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rpc = serve(listener, Arc::new(service), limits).unwrap();
+        let mut node = drover_testkit::fixtures::node(1);
+        node.secret_id = endpoints::secret_hash(SECRET);
+        let id = node.id.clone();
+        let create_node_pool = false;
+        server
+            .submit(RegisterNode {
+                node,
+                create_node_pool,
+            })
+            .await;
+        let mut world = Self {
+            server,
+            rpc,
+            authority,
+            dir,
+            node: id,
+            root: String::new(),
+        };
+        let two = world.caller("two", Role::Server, ("", ""));
+        let made = world
+            .ask(&two, "", Method::PUT, "/v1/acl/bootstrap", Value::Null)
+            .await;
+        assert_eq!(made.0, 200, "{}", made.1);
+        let made: Value = serde_json::from_str(&made.1).unwrap();
+        world.root = made["SecretID"].as_str().unwrap().to_owned();
+        world
+    }
+
+    /// An agent with a certificate of this role, which calls as this node.
+    fn caller(&self, name: &str, role: Role, (node, secret): (&str, &str)) -> Caller {
+        let names = [&*role.in_region("global"), "localhost"].map(str::to_owned);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let pair = self.authority.issue(name, &names).unwrap();
+        let dialing = Dialing {
+            tls: tls(&self.authority.file(), &pair, role),
+            ..Dialing::default()
+        };
+        let servers = Servers::new(vec![self.rpc.addr().to_string()]);
+        Caller::network(Pool::dialing(1, dialing), servers, secret).of_node(node)
+    }
+
+    /// Forwards a request, as from [`FIRST`]; status and body of the answer.
+    async fn ask(
+        &self,
+        by: &Caller,
+        token: &str,
+        method: Method,
+        target: &str,
+        body: Value,
+    ) -> (u16, String) {
+        let first: SocketAddr = FIRST.parse().unwrap();
+        let mut request = hyper::Request::builder()
+            .method(method)
+            .uri(target)
+            .header("x-request-id", "first-asked")
+            .extension(Remote(first));
+        if !token.is_empty() {
+            request = request.header("x-nomad-token", token);
+        }
+        let body = match body {
+            Value::Null => Body::empty(),
+            body => Body::from(body.to_string()),
+        };
+        let incoming: Incoming = request.body(body).unwrap();
+        let answer = forward::send(by, incoming, LONG).await.unwrap();
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20)
+            .await
+            .unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// Who registered a job, and by which request.
+    async fn registered(&self, id: &str) -> (Actor, String) {
+        let target = format!("/v1/audit?type=job&id={id}&kind=JobRegistered");
+        let told = self.server.get(&target).await.json();
+        let actor = serde_json::from_value(told[0]["Actor"].clone()).unwrap();
+        (actor, told[0]["RequestID"].as_str().unwrap().to_owned())
+    }
+
+    async fn stop(self) {
+        drop(self.rpc);
+        self.server.stop().await;
+        drop(self.dir);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_01_auth_04_auth_08_what_a_server_forwards_is_who_asked_first_and_is_decided_here() {
+    let world = World::start().await;
+    let two = world.caller("two", Role::Server, ("", ""));
+    let put = |id: &str| (Method::PUT, "/v1/jobs", job(id));
+    let (method, target, body) = put("web");
+    let (status, text) = world.ask(&two, &world.root, method, target, body).await;
+    assert_eq!(status, 200, "{text}");
+    let (actor, request) = world.registered("web").await;
+    assert_eq!(request, "first-asked");
+    assert_eq!(actor.addr, "203.0.113.9", "{actor:?}");
+    assert!(!actor.id.is_empty(), "the token, not the server: {actor:?}");
+    // Neither a wrong token nor none is more because a server hands it on; and it is counted, here
+    // and once.
+    for token in ["", SECRET, "11111111-1111-1111-1111-111111111111"] {
+        let (method, target, body) = put("other");
+        let (status, text) = world.ask(&two, token, method, target, body).await;
+        assert_eq!((status, text.as_str()), (403, "Permission denied"));
+    }
+    let narrow = json!({"Name": "narrow", "Type": "client", "Policies": ["nothing"]});
+    let target = "/v1/acl/token";
+    let (status, text) = world
+        .ask(&two, &world.root, Method::PUT, target, narrow)
+        .await;
+    assert_eq!(status, 200, "{text}");
+    let narrow: Value = serde_json::from_str(&text).unwrap();
+    let secret = narrow["SecretID"].as_str().unwrap();
+    let accessor = narrow["AccessorID"].as_str().unwrap();
+    for _ in 0..3 {
+        let target = "/v1/scaling/policies";
+        let answer = world.ask(&two, secret, Method::GET, target, Value::Null);
+        assert_eq!(answer.await.0, 403);
+    }
+    let counts = counted(&world.server, "nomad_nomad_rpc_scaling_list").await;
+    let own = counts.iter().find(|(series, _)| series.contains(accessor));
+    assert_eq!(own.map(|(_, count)| *count), Some(3), "{counts:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ns_01_auth_04_a_namespace_is_written_by_a_manager_wherever_he_asked() {
+    let world = World::start().await;
+    let two = world.caller("two", Role::Server, ("", ""));
+    let target = "/v1/namespace/red";
+    let body = json!({"Name": "red"});
+    let denied = world.ask(&two, "", Method::PUT, target, body.clone()).await;
+    assert_eq!(denied, (403, "Permission denied".to_owned()));
+    let (status, _) = world
+        .ask(&two, &world.root, Method::GET, target, Value::Null)
+        .await;
+    assert_eq!(status, 404, "nothing was written");
+    let (status, text) = world
+        .ask(&two, &world.root, Method::PUT, target, body)
+        .await;
+    assert_eq!(status, 200, "{text}");
+    let (status, text) = world
+        .ask(&two, &world.root, Method::GET, target, Value::Null)
+        .await;
+    assert_eq!(status, 200, "{text}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_02_auth_05_what_a_client_forwards_comes_from_the_client_and_from_no_server() {
+    let world = World::start().await;
+    let asked = ForwardRequest {
+        address: FIRST.to_owned(),
+    };
+    // A certificate of a client is none of a server: without a node's secret it opens nothing.
+    for (name, node, secret) in [
+        ("nobody", "", ""),
+        ("secretless", world.node.as_str(), ""),
+        ("liar", world.node.as_str(), world.root.as_str()),
+    ] {
+        let client = world.caller(name, Role::Client, (node, secret));
+        let refused = client.open::<ServerForward>(&asked, LONG).await;
+        let Err(RpcError::Api(refused)) = refused else {
+            panic!("{name}: {refused:?}");
+        };
+        assert_eq!(refused.code, Code::PermissionDenied, "{name}");
+    }
+    // With it the request is taken; its address is the client's own, whatever it says, and the
+    // node's identity gives the request nothing.
+    let client = world.caller("client", Role::Client, (&world.node, SECRET));
+    let target = "/v1/jobs";
+    for token in ["", SECRET] {
+        let (status, _) = world
+            .ask(&client, token, Method::PUT, target, job("x"))
+            .await;
+        assert_eq!(status, 403);
+    }
+    let (status, text) = world
+        .ask(&client, &world.root, Method::PUT, target, job("web"))
+        .await;
+    assert_eq!(status, 200, "{text}");
+    let (actor, _) = world.registered("web").await;
+    assert_eq!(actor.addr, "127.0.0.1", "{actor:?}");
+    // An address that is none is refused, even from a server.
+    let two = world.caller("two", Role::Server, ("", ""));
+    let nonsense = ForwardRequest {
+        address: "nowhere".to_owned(),
+    };
+    let refused = two.open::<ServerForward>(&nonsense, LONG).await;
+    let Err(RpcError::Api(refused)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(refused.code, Code::BadRequest);
+    world.stop().await;
+}

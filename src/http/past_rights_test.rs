@@ -1,0 +1,232 @@
+//! Who is told what of the past: the audit trail, cause chains, states compared, decisions made
+//! again. Whoever may read one namespace finds nothing of another in any of them, not even that
+//! there is something.
+
+use drover_events::model::Evaluation;
+use serde_json::Value;
+
+use super::gate_test::two_namespaces;
+use super::harness::Harness;
+use crate::commands::eval::UpsertEvals;
+
+/// The id of the first evaluation of a namespace, as a manager is told.
+async fn eval_of(server: &Harness, namespace: &str) -> String {
+    let target = format!("/v1/evaluations?namespace={namespace}");
+    let evals = server.seen("root", &target).await.json();
+    evals[0]["ID"].as_str().expect("an evaluation").to_owned()
+}
+
+/// What is told without a word of the other namespace.
+fn of_red_alone(text: &str) {
+    for word in ["blue", "BLUE", "Ymx1ZQ"] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+}
+
+/// Refused as what never was: the same status, and the same words about another name.
+async fn as_if_it_never_was(server: &Harness, target: &str, name: &str, never: &str) {
+    let hidden = server.seen("red", &target.replace("NAME", name)).await;
+    let none = server.seen("red", &target.replace("NAME", never)).await;
+    assert_eq!(hidden.status, none.status, "{target}: {}", hidden.text());
+    assert!(
+        matches!(hidden.status, 403 | 404),
+        "{target}: {}",
+        hidden.text()
+    );
+    assert_eq!(hidden.text().replace(name, never), none.text(), "{target}");
+}
+
+const NEVER: &str = "ffffffff-0000-4000-8000-000000000000";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_audit_trail_tells_what_concerns_its_reader_and_no_more() {
+    let server = two_namespaces().await;
+    let target = "/v1/audit?per_page=1000&payload=true&all_changes=true";
+    assert_eq!(server.seen("", target).await.status, 403);
+    let all = server.seen("root", target).await;
+    assert!(all.text().contains("job-blue") && all.text().contains("job-red"));
+    let told = server.seen("red", target).await;
+    assert_eq!(told.status, 200, "{}", told.text());
+    of_red_alone(&told.text());
+    let told = told.json();
+    let told = told.as_array().expect("a list");
+    let kinds = |list: &[Value]| -> Vec<String> {
+        let kind = |entry: &Value| entry["Kind"].as_str().unwrap_or_default().to_owned();
+        list.iter().map(kind).collect()
+    };
+    assert!(
+        kinds(told).iter().any(|kind| kind == "JobRegistered"),
+        "{told:?}"
+    );
+    for entry in told {
+        assert!(
+            entry["Changes"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty()),
+            "no event is told blank: {entry}"
+        );
+    }
+    // One event changed something of both: of it one is told, and nothing that stands in it.
+    let mut evals = Vec::new();
+    for namespace in ["red", "blue"] {
+        let id = eval_of(&server, namespace).await;
+        let target = format!("/v1/evaluation/{id}");
+        let eval = server.seen("root", &target).await.json();
+        let mut eval: Evaluation = serde_json::from_value(eval).expect("an evaluation");
+        eval.status_description = format!("mended in {namespace}");
+        evals.push(eval);
+    }
+    let decision = None;
+    let index = server.submit(UpsertEvals { evals, decision }).await;
+    let both = format!("{target}&since={index}&until={index}");
+    let whole = server.seen("root", &both).await.json();
+    assert_eq!(whole[0]["Changes"].as_array().map(Vec::len), Some(2));
+    assert!(whole[0].get("Payload").is_some(), "{whole}");
+    let both = server.seen("red", &both).await;
+    of_red_alone(&both.text());
+    let both = &both.json()[0];
+    assert_eq!(both["Changes"].as_array().map(Vec::len), Some(1), "{both}");
+    assert!(both.get("MoreChanges").is_none() && both.get("Payload").is_none());
+    // Who may do nothing here finds nothing, by whatever he asks.
+    let nothing = server.seen("nothing", target).await;
+    assert_eq!((nothing.status, nothing.text().as_str()), (200, "[]"));
+    let by = format!("{target}&namespace=blue");
+    assert_eq!(server.seen("red", &by).await.text(), "[]");
+    for query in [
+        "type=job&id=NAME&namespace=blue",
+        "type=variable&id=NAME&namespace=blue",
+    ] {
+        let name = if query.contains("variable") {
+            "secret-blue"
+        } else {
+            "job-blue"
+        };
+        as_if_it_never_was(&server, &format!("/v1/audit?{query}"), name, "never").await;
+    }
+    let eval = eval_of(&server, "blue").await;
+    for name in [eval.as_str(), &eval[..8]] {
+        as_if_it_never_was(&server, "/v1/audit?type=eval&id=NAME", name, NEVER).await;
+    }
+    let own = eval_of(&server, "red").await;
+    for name in [own.as_str(), &own[..8]] {
+        let told = server
+            .seen("red", &format!("/v1/audit?type=eval&id={name}"))
+            .await;
+        assert_eq!(told.status, 200, "{}", told.text());
+        assert!(told.text().contains(&own));
+    }
+    // A value could be found out by asking for it.
+    let asked = server.seen("red", "/v1/audit?value=store").await;
+    assert_eq!(asked.status, 403, "{}", asked.text());
+    let asked = server
+        .by("red", "PUT", "/v1/audit", r#"{"Value":"store"}"#)
+        .await;
+    assert_eq!(asked.status, 403, "{}", asked.text());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cause_chain_is_told_as_far_as_its_reader_may_see() {
+    let server = two_namespaces().await;
+    let (red, blue) = (
+        eval_of(&server, "red").await,
+        eval_of(&server, "blue").await,
+    );
+    let told = server
+        .seen("red", &format!("/v1/audit/trace?id={red}"))
+        .await;
+    assert_eq!(told.status, 200, "{}", told.text());
+    of_red_alone(&told.text());
+    let tree = told.json();
+    assert_eq!(tree["Roots"][0]["Kind"], "JobRegistered", "{tree:#}");
+    let job = server
+        .seen("red", "/v1/audit/trace?id=job:job-red&namespace=red")
+        .await;
+    assert_eq!(job.status, 200, "{}", job.text());
+    for (target, name) in [
+        ("/v1/audit/trace?id=NAME", blue.as_str()),
+        ("/v1/audit/trace?id=eval:NAME", &blue[..8]),
+        ("/v1/audit/trace?id=job:NAME&namespace=blue", "job-blue"),
+    ] {
+        as_if_it_never_was(&server, target, name, NEVER).await;
+    }
+    // Neither by what was asked, nor by when it happened.
+    let registered = server
+        .seen("root", "/v1/job/job-blue?namespace=blue")
+        .await
+        .json();
+    let index = registered["JobModifyIndex"].as_u64().expect("an index");
+    let hidden = server
+        .seen("red", &format!("/v1/audit/trace?id=event:{index}"))
+        .await;
+    assert_eq!(hidden.status, 404, "{}", hidden.text());
+    of_red_alone(&hidden.text());
+    let target = format!("/v1/audit?since={index}&until={index}");
+    let entry = server.seen("root", &target).await.json();
+    let request = entry[0]["RequestID"]
+        .as_str()
+        .expect("a request")
+        .to_owned();
+    as_if_it_never_was(&server, "/v1/audit/trace?id=request:NAME", &request, NEVER).await;
+    assert_eq!(server.seen("", "/v1/audit/trace?id=1").await.status, 403);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_states_differ_for_their_reader_in_what_he_may_see() {
+    let server = two_namespaces().await;
+    let target = "/v1/state/diff?from=0&per_page=1000";
+    assert_eq!(server.seen("", target).await.status, 403);
+    let all = server.seen("root", target).await;
+    assert!(all.text().contains("job-blue"), "{}", all.text());
+    let told = server.seen("red", target).await;
+    assert_eq!(told.status, 200, "{}", told.text());
+    of_red_alone(&told.text());
+    let rows = told.json();
+    let tables = rows.as_array().expect("a list").iter();
+    let tables: Vec<&str> = tables.filter_map(|row| row["Table"].as_str()).collect();
+    for table in ["jobs", "evals", "variables"] {
+        assert!(tables.contains(&table), "{table}: {tables:?}");
+    }
+    for table in ["nodes", "namespaces", "root_keys"] {
+        assert!(!tables.contains(&table), "{table}: {tables:?}");
+    }
+    // What is gone by now is hidden as what is there.
+    let gone = server.by(
+        "root",
+        "DELETE",
+        "/v1/job/job-blue?namespace=blue&purge=true",
+        "",
+    );
+    assert_eq!(gone.await.status, 200);
+    of_red_alone(&server.seen("red", target).await.text());
+    let nothing = server.seen("nothing", target).await;
+    assert_eq!((nothing.status, nothing.text().as_str()), (200, "[]"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decision_is_explained_to_who_may_read_its_job() {
+    let server = two_namespaces().await;
+    let (red, blue) = (
+        eval_of(&server, "red").await,
+        eval_of(&server, "blue").await,
+    );
+    let target = |id: &str| format!("/v1/evaluation/{id}/explain");
+    let told = server.seen("red", &target(&red)).await;
+    // It may not be decided yet, which is said to who may know.
+    assert!(matches!(told.status, 200 | 409), "{}", told.text());
+    of_red_alone(&told.text());
+    as_if_it_never_was(&server, "/v1/evaluation/NAME/explain", &blue, NEVER).await;
+    for target in [
+        "/v1/log/entries?from=1",
+        "/v1/log/segments",
+        "/v1/log/checkpoint",
+        "/v1/audit/requests",
+        "/v1/operator/projections",
+    ] {
+        let told = server.seen("red", target).await;
+        assert_eq!(told.status, 403, "{target}: {}", told.text());
+    }
+    server.stop().await;
+}

@@ -1,0 +1,182 @@
+//! How much somebody may ask for: counted where it is served, before it is refused.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use drover_events::model::AclToken;
+use tower::ServiceExt;
+
+use super::gate_test::two_namespaces;
+use super::harness::{Harness, counted};
+use super::request::Remote;
+use super::{Api, Settings, Shape, router};
+use crate::acl::{self, Acl, Strictness};
+use crate::gate::Gate;
+use crate::identity::{Identity, Refusal};
+use crate::net::{PerSecond, Rates};
+
+/// Requests after which one of those is refused that may be made once a second, however slow the
+/// machine is.
+const ENOUGH: usize = 2_000;
+
+static RED: LazyLock<Arc<Acl>> = LazyLock::new(|| {
+    let rules = "namespace \"red\" { policy = \"read\" }";
+    Arc::new(Acl::compile(&[
+        &acl::parse(rules, Strictness::Strict).unwrap()
+    ]))
+});
+
+/// Whoever gives a token that begins so has that name; `root` may do everything.
+fn who(token: Option<&str>, addr: &str) -> Identity {
+    let acl = match token {
+        Some("root") => Arc::new(Acl::management()),
+        Some(token) if token.starts_with("rate-") => Arc::clone(&RED),
+        Some(_) => return Identity::refused(addr, Refusal::Unknown),
+        None => return Identity::anonymous(addr, Arc::new(Acl::denied())),
+    };
+    let token = AclToken {
+        accessor_id: token.unwrap_or_default().to_owned(),
+        ..AclToken::default()
+    };
+    Identity::bearer(Arc::new(token), addr, acl)
+}
+
+/// The routes of a server under these limits, which may change.
+fn limited(server: &Harness, allowed: PerSecond) -> (Router, Arc<Rates>) {
+    let settings = Settings {
+        rates: Rates::new(allowed),
+        ..Settings::default()
+    };
+    let rates = Arc::clone(&settings.rates);
+    let api = Api {
+        gate: Arc::new(Gate::fixed(who)),
+        ..Api::of(&server.server, settings, Shape::default())
+    };
+    (router(Arc::new(api)), rates)
+}
+
+struct Told {
+    status: u16,
+    retry: String,
+    text: String,
+}
+
+async fn ask(router: &Router, token: &str, from: &str, target: &str) -> Told {
+    let from: SocketAddr = format!("{from}:4").parse().unwrap();
+    let mut request = hyper::Request::get(target).extension(Remote(from));
+    if !token.is_empty() {
+        request = request.header("x-nomad-token", token);
+    }
+    let request = request.body(Body::empty()).unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    let retry = response.headers().get("retry-after").cloned();
+    let status = response.status().as_u16();
+    let body = axum::body::to_bytes(response.into_body(), 1 << 20)
+        .await
+        .unwrap();
+    Told {
+        status,
+        retry: retry.map_or(String::new(), |v| v.to_str().unwrap().to_owned()),
+        text: String::from_utf8(body.to_vec()).unwrap(),
+    }
+}
+
+/// Asks until it is too much; what was told then, and how many requests that took.
+async fn exhaust(
+    router: &Router,
+    token: &str,
+    from: &str,
+    target: &str,
+    first: u16,
+) -> (Told, u64) {
+    for count in 1..=ENOUGH {
+        let told = ask(router, token, from, target).await;
+        if told.status == 429 {
+            return (told, count as u64);
+        }
+        assert_eq!(told.status, first, "{}", told.text);
+    }
+    panic!("{ENOUGH} requests were not too much");
+}
+
+fn one(identity: u32, address: u32, namespace: u32) -> PerSecond {
+    PerSecond {
+        identity,
+        address,
+        namespace,
+        burst: Duration::from_secs(1),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_08_auth_09_what_is_too_much_is_counted_and_refused_before_anything_is_said_of_rights()
+{
+    let server = Harness::start().await;
+    let (routes, rates) = limited(&server, one(1, 0, 0));
+    let (told, _) = exhaust(&routes, "forged", "10.0.0.1", "/v1/scaling/policies", 403).await;
+    assert_eq!(told.retry, "1");
+    assert!(
+        told.text.starts_with("rate limit exceeded"),
+        "{}",
+        told.text
+    );
+    // Nobody else is: not from elsewhere, and not who is somebody.
+    for (token, from, status) in [
+        ("forged", "10.0.0.2", 403),
+        ("", "10.0.0.3", 403),
+        ("root", "10.0.0.1", 200),
+    ] {
+        let told = ask(&routes, token, from, "/v1/agent/self").await;
+        assert_eq!(told.status, status, "{token}: {}", told.text);
+    }
+    // One token is one, wherever it comes from; what is refused is counted.
+    let (told, asked) = exhaust(&routes, "rate-08", "10.0.0.4", "/v1/nodes", 403).await;
+    assert_eq!(told.retry, "1");
+    let counts = counted(&server, "nomad_nomad_rpc_node_list").await;
+    let own = counts
+        .iter()
+        .find(|(series, _)| series.contains("token:rate-08"));
+    assert_eq!(own.map(|(_, count)| *count), Some(asked), "{counts:?}");
+    let refused = counted(&server, "drover_requests_limited_total").await;
+    assert!(
+        refused
+            .iter()
+            .any(|(series, count)| *count >= 2 && series.contains("identity")),
+        "{refused:?}"
+    );
+    rates.limit(PerSecond::default());
+    for _ in 0..10 {
+        let told = ask(&routes, "rate-08", "10.0.0.4", "/v1/nodes").await;
+        assert_eq!(told.status, 403, "{}", told.text);
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_09_an_address_and_a_namespace_have_their_share() {
+    let server = two_namespaces().await;
+    let (routes, _) = limited(&server, one(0, 1, 0));
+    let (_, _) = exhaust(&routes, "root", "10.0.0.1", "/v1/nodes", 200).await;
+    assert_eq!(
+        ask(&routes, "root", "10.0.0.2", "/v1/nodes").await.status,
+        200
+    );
+
+    let (routes, _) = limited(&server, one(0, 0, 1));
+    let red = "/v1/jobs?namespace=red";
+    // Who may do nothing there takes nothing of it, and is not told how it stands.
+    for _ in 0..50 {
+        assert_eq!(ask(&routes, "", "10.0.0.1", red).await.status, 403);
+    }
+    let (told, _) = exhaust(&routes, "rate-a", "10.0.0.1", red, 200).await;
+    assert!(told.text.contains("this namespace"), "{}", told.text);
+    let (told, _) = exhaust(&routes, "rate-b", "10.0.0.2", red, 200).await;
+    assert!(told.text.contains("this namespace"), "{}", told.text);
+    assert_eq!(ask(&routes, "", "10.0.0.1", red).await.status, 403);
+    let blue = ask(&routes, "root", "10.0.0.1", "/v1/jobs?namespace=blue").await;
+    assert_eq!(blue.status, 200, "{}", blue.text);
+    server.stop().await;
+}

@@ -1,0 +1,149 @@
+//! Host volumes, and which group holds a sticky one.
+
+use drover_events::gojson::List;
+use drover_events::model::{HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim};
+use drover_projections::page::{PageToken, TokenKind};
+use drover_projections::query::host;
+use drover_projections::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
+use drover_projections::tables::host_volumes::{HostVolumes, HostVolumesByNode};
+use drover_projections::watch::Interest;
+use drover_projections::{Id, Prefix, Scan};
+use smallvec::SmallVec;
+
+use crate::acl::NamespaceCapability as Ns;
+use crate::commands::host_volume::ReleaseHostVolumeClaim;
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Read;
+use crate::http::gate::Late;
+use crate::http::list::{self, storage};
+use crate::http::request::Request;
+
+/// Seeing host volumes.
+pub(in crate::http) const READ: &[Ns] = &[Ns::HostVolumeRead];
+/// Removing them, and claims on them.
+pub(in crate::http) const DELETE: &[Ns] = &[Ns::HostVolumeDelete];
+
+/// `GET /v1/volumes?type=host`.
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let query = &read.request.query;
+    let (node, pool) = (query.text("node_id"), query.text("node_pool"));
+    let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
+    let scan = match namespace {
+        "*" => Scan::all(),
+        name => Scan::prefix(Prefix::new().str(name)),
+    };
+    let scan = match read.options.reverse() {
+        true => scan.reverse(),
+        false => scan,
+    };
+    let rows: Box<dyn Iterator<Item = _>> = match node {
+        "" => Box::new(read.view.scan::<HostVolumes>(scan)),
+        node => read.view.by_index::<HostVolumesByNode>(node),
+    };
+    let shown = |row: &HostVolume| {
+        (namespace == "*" || row.namespace == namespace)
+            && row.id.starts_with(prefix)
+            && (pool.is_empty() || row.node_pool == pool)
+            && read.sees(&row.namespace, READ)
+    };
+    let stubs = rows.filter_map(|row| match row {
+        Ok(row) if !shown(&row) => None,
+        Ok(row) => Some(Ok(stub(row))),
+        Err(error) => Some(Err(error)),
+    });
+    let token =
+        |row: &HostVolumeStub| PageToken::NamespaceId(row.namespace.clone(), row.id.clone());
+    let answer = list::render(read.options, TokenKind::NamespaceId, stubs, token, Ok)?;
+    Ok(answer.at(read.view.table_index::<HostVolumes>()))
+}
+
+fn stub(row: HostVolume) -> HostVolumeStub {
+    HostVolumeStub {
+        namespace: row.namespace,
+        id: row.id,
+        name: row.name,
+        plugin_id: row.plugin_id,
+        node_pool: row.node_pool,
+        node_id: row.node_id,
+        capacity_bytes: row.capacity_bytes,
+        state: row.state,
+        create_index: row.create_index,
+        create_time: row.create_time,
+        modify_index: row.modify_index,
+        modify_time: row.modify_time,
+    }
+}
+
+/// The row of the volume in the path.
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+    let id = request.segment(3)?;
+    let row = Interest::row::<HostVolumes>((request.namespace(), id.as_str()));
+    Ok([row].into_iter().collect())
+}
+
+/// `GET /v1/volume/host/:id`.
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(3)?;
+    let key = (read.options.namespace.as_str(), id.as_str());
+    let volume = read.view.get::<HostVolumes>(key).map_err(storage)?;
+    let mut volume = volume.ok_or_else(|| ApiError::not_found("volume not found"))?;
+    let mut stubs = List::empty();
+    for alloc in host::users(&read.view, &volume).map_err(storage)? {
+        stubs
+            .to_mut()
+            .extend(super::stub_of(read, &alloc).map_err(storage)?);
+    }
+    volume.allocations = stubs;
+    Ok(Answer::json(&volume)?.at(volume.modify_index))
+}
+
+/// `GET /v1/volumes/claims`.
+pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let query = &read.request.query;
+    let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
+    let scan = match namespace {
+        "*" => Scan::all(),
+        name => Scan::prefix(Prefix::new().str(name)),
+    };
+    let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
+    let shown = |row: &TaskGroupHostVolumeClaim| {
+        row.id.starts_with(prefix)
+            && is(query.text("job_id"), &row.job_id)
+            && is(query.text("task_group"), &row.task_group_name)
+            && is(query.text("volume_name"), &row.volume_name)
+            && read.sees(&row.namespace, READ)
+    };
+    let rows = read.view.scan::<HostVolumeClaims>(scan);
+    let rows = rows.filter(|row| row.as_ref().map_or(true, shown));
+    // The table is in the order of jobs, the list in that of ids.
+    let mut rows: Vec<_> = rows.collect::<Result<_, _>>().map_err(storage)?;
+    rows.sort_by(|a, b| (&a.namespace, &a.id).cmp(&(&b.namespace, &b.id)));
+    if read.options.reverse() {
+        rows.reverse();
+    }
+    let rows = rows.into_iter().map(Ok);
+    let token = |row: &TaskGroupHostVolumeClaim| {
+        PageToken::NamespaceId(row.namespace.clone(), row.id.clone())
+    };
+    let answer = list::render(read.options, TokenKind::NamespaceId, rows, token, Ok)?;
+    Ok(answer.at(read.view.table_index::<HostVolumeClaims>()))
+}
+
+/// `DELETE /v1/volumes/claim/:id`.
+pub(in crate::http) async fn release(late: Late) -> Result<Answer, ApiError> {
+    let id = late.request.segment(3)?;
+    let view = late.api.server.projections.view();
+    let (named, missing) = (id.clone(), || ApiError::refused("claim not found"));
+    let found = crate::net::deciding(move || {
+        let scan = Scan::group::<Id>(named.as_str());
+        let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
+        claim
+            .transpose()
+            .map(|claim| claim.map(|claim| claim.namespace))
+    });
+    let namespace = found.await?.map_err(storage)?;
+    let write = late.in_namespace_of(DELETE, |_| Ok(namespace), missing)?;
+    let done = write.submit(ReleaseHostVolumeClaim { id }).await?;
+    Ok(Answer::nothing().written(done.index))
+}

@@ -1,0 +1,359 @@
+//! Volumes and plugins over HTTP: what is answered, to whom, and in which shape.
+
+use drover_events::gojson::Map;
+use drover_events::model::{CsiInfo, VolumeRequest};
+use drover_projections::tables::csi_volumes::CsiVolumes;
+use drover_projections::tables::jobs::Jobs;
+use drover_testkit::fixtures;
+use serde_json::{Value, json};
+
+use super::gate_test::two_namespaces;
+use super::harness::Harness;
+use super::reads_test::LONG;
+use crate::commands::csi::ClaimVolume;
+use crate::commands::job::RegisterJob;
+use crate::commands::node::RegisterNode;
+
+fn described(id: &str) -> Value {
+    json!({
+        "ID": id, "Name": id, "PluginID": "hostpath", "ExternalID": format!("ext-{id}"),
+        "RequestedCapabilities": [
+            {"AccessMode": "single-node-writer", "AttachmentMode": "file-system"},
+        ],
+        "MountOptions": {"FSType": "ext4", "MountFlags": ["password=canary"]},
+        "Secrets": {"key": "canary"},
+    })
+}
+
+/// A server, and a node that runs the plugin; its id.
+async fn with_plugin() -> (Harness, String) {
+    let h = Harness::start().await;
+    let mut node = fixtures::node(1);
+    node.secret_id = "hash".into();
+    let info = CsiInfo {
+        plugin_id: "hostpath".into(),
+        healthy: true,
+        provider: "csi.example".into(),
+        provider_version: "1.0".into(),
+        ..CsiInfo::default()
+    };
+    node.csi_node_plugins = Map::from([("hostpath", info)]);
+    let id = node.id.clone();
+    let create_node_pool = false;
+    h.submit(RegisterNode {
+        node,
+        create_node_pool,
+    })
+    .await;
+    (h, id)
+}
+
+async fn register(h: &Harness, id: &str) {
+    let reply = h
+        .put(
+            &format!("/v1/volume/csi/{id}"),
+            &json!({"Volumes": [described(id)]}),
+        )
+        .await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_48_a_volume_is_registered_shown_listed_and_removed() {
+    let (h, node) = with_plugin().await;
+    let body = json!({"Volumes": [described("data")]});
+    let reply = h.put("/v1/volume/csi/data", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let answer = reply.json();
+    assert_eq!(answer["Warnings"], "");
+    assert_eq!(answer["Volumes"][0]["ID"], "data");
+    assert_eq!(answer["Volumes"][0]["NodesHealthy"], 1);
+    let written = reply.index();
+    let reply = h.get("/v1/volume/csi/data").await;
+    assert_eq!(reply.index(), written);
+    let shown = reply.json();
+    for (field, value) in [
+        ("Secrets", Value::Null),
+        ("Allocations", json!([])),
+        ("ReadAllocs", json!({})),
+        ("Schedulable", json!(true)),
+        ("Provider", json!("csi.example")),
+        ("AccessMode", json!("")),
+        ("ControllerRequired", json!(false)),
+    ] {
+        assert_eq!(shown[field], value, "{field}");
+    }
+    assert_eq!(shown["MountOptions"]["MountFlags"], json!(["[REDACTED]"]));
+    assert!(shown["CreateTime"].as_i64().unwrap() > 0);
+    let keys: Vec<_> = shown.as_object().unwrap().keys().cloned().collect();
+    assert!(keys.is_sorted(), "{keys:?}");
+    assert!(!reply.text().contains("canary"));
+    let listed = h.get("/v1/volumes?type=csi").await;
+    assert_eq!(listed.json()[0]["CurrentReaders"], 0);
+    assert_eq!(listed.json()[0]["PluginID"], "hostpath");
+    let of_node = format!("&node_id={node}");
+    for (query, count) in [
+        ("&plugin_id=hostpath", 1),
+        ("&plugin_id=other", 0),
+        ("&prefix=da", 1),
+        ("&prefix=x", 0),
+        ("&namespace=other", 0),
+        ("&namespace=*", 1),
+        (of_node.as_str(), 0),
+    ] {
+        let found = h.get(&format!("/v1/volumes?type=csi{query}")).await.json();
+        assert_eq!(found.as_array().map_or(0, Vec::len), count, "{query}");
+    }
+    assert_eq!(h.get("/v1/volumes").await.text(), "[]", "of no type");
+    let bad = h.ask("DELETE", "/v1/volume/csi/data?force=maybe", "").await;
+    assert_eq!(
+        (bad.status, bad.text().as_str()),
+        (400, "invalid force value")
+    );
+    let gone = h.ask("DELETE", "/v1/volume/csi/data", "").await;
+    assert_eq!((gone.status, gone.text().as_str()), (200, ""));
+    let missing = h.get("/v1/volume/csi/data").await;
+    assert_eq!(
+        (missing.status, missing.text().as_str()),
+        (404, "volume not found")
+    );
+    let missing = h.ask("DELETE", "/v1/volume/csi/data", "").await;
+    assert_eq!(
+        (missing.status, missing.text().as_str()),
+        (500, "volume not found: data")
+    );
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_01_csi_02_what_is_wrong_with_a_registration_is_said() {
+    let (h, _) = with_plugin().await;
+    let index = h.server.projections.applied_index();
+    for (body, status, text) in [
+        (json!({}), 400, "missing volume definition"),
+        (json!({"Volumes": [{}]}), 400, "missing plugin id"),
+        (
+            json!({"Volumes": [{"ID": "x", "PluginID": "typo", "RequestedCapabilities": [
+                {"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}]}]}),
+            500,
+            "no CSI plugin named: typo could be found",
+        ),
+        (
+            json!({"Volumes": [{"ID": "y"}]}),
+            400,
+            "Volume ID does not match request path",
+        ),
+    ] {
+        let reply = h.put("/v1/volume/csi/x", &body).await;
+        assert!(reply.text().contains(text), "{}", reply.text());
+        assert_eq!(reply.status, status, "{text}");
+    }
+    assert_eq!(
+        h.server.projections.applied_index(),
+        index,
+        "nothing reached the log"
+    );
+    let post = h.ask("POST", "/v1/volume/csi/x", "{}").await;
+    assert_eq!(post.status, 405);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_09_secrets_of_a_volume_are_ciphertext_in_the_log_and_nowhere_shown() {
+    let (h, _) = with_plugin().await;
+    register(&h, "data").await;
+    let view = h.server.projections.view();
+    let row = view
+        .get::<CsiVolumes>(("default", "data"))
+        .unwrap()
+        .unwrap();
+    let opened = h
+        .api
+        .keyring
+        .open_volume_secrets(("default", "data"), &row.volume.secrets)
+        .unwrap();
+    assert_eq!(*opened["key"], "canary");
+    assert!(!format!("{:?}", row.volume.secrets).contains("canary"));
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_47_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_its_allocations() {
+    let (h, node) = with_plugin().await;
+    register(&h, "data").await;
+    register(&h, "other").await;
+    let alloc = place(&h).await;
+    let key = ("default", "data");
+    let mut claim = ClaimVolume::default();
+    claim.claim.namespace = key.0.into();
+    claim.claim.volume_id = key.1.into();
+    claim.claim.allocation_id.clone_from(&alloc);
+    claim.claim.claim = drover_events::csi::mode::WRITE;
+    h.submit(claim).await;
+    let shown = h.get("/v1/volume/csi/data").await.json();
+    assert_eq!(shown["WriteAllocs"], json!({alloc.clone(): null}));
+    assert_eq!(shown["Allocations"][0]["ID"], json!(alloc));
+    assert!(shown["Allocations"][0].get("Job").is_none(), "a stub");
+    assert_eq!(shown["AccessMode"], "single-node-writer");
+    let listed = h
+        .get(&format!("/v1/volumes?type=csi&node_id={node}"))
+        .await
+        .json();
+    let ids: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["ID"])
+        .collect();
+    assert_eq!(ids, ["data"]);
+    assert_eq!(listed[0]["CurrentWriters"], 1);
+    for force in ["", "?force=true"] {
+        let used = h
+            .ask("DELETE", &format!("/v1/volume/csi/data{force}"), "")
+            .await;
+        assert_eq!(
+            (used.status, used.text().as_str()),
+            (500, "volume in use: data")
+        );
+    }
+    h.stop().await;
+}
+
+/// Registers a job that asks for the volume `data`, and waits for its allocation; its id.
+async fn place(h: &Harness) -> String {
+    h.register("web").await;
+    let view = h.server.projections.view();
+    let mut job = view.get::<Jobs>(("default", "web")).unwrap().unwrap();
+    drop(view);
+    let request = VolumeRequest {
+        name: "v".into(),
+        r#type: "csi".into(),
+        source: "data".into(),
+        access_mode: "single-node-writer".into(),
+        attachment_mode: "file-system".into(),
+        ..VolumeRequest::default()
+    };
+    job.id = "db".into();
+    job.task_groups.to_mut()[0].volumes = Map::from([("v", request)]);
+    h.submit(RegisterJob {
+        job,
+        eval_id: "00000000-0000-4000-8000-000000000777".into(),
+        ..RegisterJob::default()
+    })
+    .await;
+    let list = "/v1/job/db/allocations";
+    let mut allocs = h.get(list).await;
+    while allocs.json().as_array().is_none_or(Vec::is_empty) {
+        let next = format!("{list}?index={}&wait={LONG}", allocs.index().max(1));
+        allocs = h.get(&next).await;
+    }
+    allocs.json()[0]["ID"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plugins_are_listed_shown_and_found() {
+    let (h, node) = with_plugin().await;
+    register(&h, "data").await;
+    let listed = h.get("/v1/plugins?type=csi").await.json();
+    assert_eq!(listed[0]["ID"], "hostpath");
+    assert_eq!(listed[0]["NodesHealthy"], 1);
+    assert_eq!(
+        h.get("/v1/plugins?type=csi&prefix=x").await.json(),
+        json!([])
+    );
+    let shown = h.get("/v1/plugin/csi/hostpath").await.json();
+    assert_eq!(shown["Nodes"][node.as_str()]["Healthy"], true);
+    assert_eq!(shown["Allocations"], json!([]));
+    for _ in 0..20 {
+        assert_eq!(
+            h.get("/v1/plugin/csi/hostpath").await.json(),
+            shown,
+            "EV-07"
+        );
+    }
+    let missing = h.get("/v1/plugin/csi/x").await;
+    assert_eq!(
+        (missing.status, missing.text().as_str()),
+        (404, "plugin not found")
+    );
+    for (context, prefix, found) in [("volumes", "da", "data"), ("plugins", "host", "hostpath")] {
+        let asked = json!({"Context": context, "Prefix": prefix});
+        let matches = h.put("/v1/search", &asked).await.json()["Matches"][context].clone();
+        assert_eq!(matches, json!([found]), "{context}");
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_17_csi_18_ns_03_each_route_asks_for_its_own_right() {
+    let h = two_namespaces().await;
+    let body = json!({"Volumes": [described("data")]}).to_string();
+    for (token, method, target, status) in [
+        (
+            "only:csi-list-volume",
+            "GET",
+            "/v1/volume/csi/x?namespace=red",
+            403,
+        ),
+        (
+            "only:csi-write-volume",
+            "GET",
+            "/v1/volume/csi/x?namespace=red",
+            403,
+        ),
+        (
+            "only:csi-read-volume",
+            "PUT",
+            "/v1/volume/csi/data?namespace=red",
+            403,
+        ),
+        (
+            "only:csi-read-volume",
+            "DELETE",
+            "/v1/volume/csi/x?namespace=red",
+            403,
+        ),
+        (
+            "only:csi-write-volume",
+            "DELETE",
+            "/v1/volume/csi/x?namespace=red",
+            500,
+        ),
+        (
+            "only:csi-write-volume",
+            "DELETE",
+            "/v1/volume/csi/x?namespace=blue",
+            403,
+        ),
+        // Without the right to read plugins.
+        (
+            "only:csi-write-volume",
+            "PUT",
+            "/v1/volume/csi/data?namespace=red",
+            403,
+        ),
+        (
+            "only:csi-read-volume",
+            "GET",
+            "/v1/volume/csi/x?namespace=red",
+            403,
+        ),
+        ("only:csi-read-volume", "GET", "/v1/plugin/csi/x", 403),
+        (
+            "only:csi-read-volume",
+            "DELETE",
+            "/v1/volumes/claim/x?namespace=red",
+            403,
+        ),
+        ("root", "GET", "/v1/volume/csi/x?namespace=red", 404),
+    ] {
+        let reply = h.by(token, method, target, &body).await;
+        assert_eq!(
+            reply.status,
+            status,
+            "{token} {method} {target}: {}",
+            reply.text()
+        );
+    }
+    h.stop().await;
+}

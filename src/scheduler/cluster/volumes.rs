@@ -1,0 +1,416 @@
+//! Volumes as the scheduler sees them: what there is, who holds it, and which allocations will.
+//!
+//! A client claims a volume only when it starts an allocation. Until then the allocation itself
+//! counts: so that of several jobs that want to write one volume, one is placed at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use drover_events::model::{
+    Allocation, CsiTopology, HostVolumeCapability, TaskGroup, VolumeRequest,
+};
+use imbl::OrdMap;
+
+/// Ways in which several may use a volume at once.
+mod access {
+    pub(super) const ONE_READER: &str = "single-node-reader-only";
+    pub(super) const ONE_WRITER: &str = "single-node-writer";
+    pub(super) const READERS: &str = "multi-node-reader-only";
+    pub(super) const WRITER_AND_READERS: &str = "multi-node-single-writer";
+    pub(super) const WRITERS: &str = "multi-node-multi-writer";
+    pub(super) const ONE_WRITER_OF_NODE: &str = "single-node-single-writer";
+}
+
+/// A job: its namespace and its id.
+pub type JobKey = (String, String);
+
+/// Which volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VolumeKey {
+    /// A CSI volume: namespace and id.
+    Csi(String, String),
+    /// A volume of a node: the node and its name there.
+    Host(String, String),
+}
+
+/// What an allocation does with a volume that cannot be shared as one likes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeUse {
+    /// The volume.
+    pub key: VolumeKey,
+    /// Whose allocation it is.
+    pub job: JobKey,
+    /// It writes.
+    pub writes: bool,
+    /// As what it is claimed.
+    pub access_mode: String,
+}
+
+/// What of a group's volumes is counted, for an allocation on a node.
+pub fn uses_of(
+    group: &TaskGroup,
+    (namespace, job): (&str, &str),
+    (alloc_name, node_id): (&str, &str),
+) -> Vec<VolumeUse> {
+    let counted = |request: &&VolumeRequest| match request.r#type.as_str() {
+        "csi" => true,
+        // Others may be used by as many as are on the node.
+        "host" => request.access_mode == access::ONE_WRITER_OF_NODE,
+        _ => false,
+    };
+    let use_of = |request: &VolumeRequest| {
+        let source = request.source_for(alloc_name).into_owned();
+        VolumeUse {
+            key: match request.r#type.as_str() {
+                "csi" => VolumeKey::Csi(namespace.to_owned(), source),
+                _ => VolumeKey::Host(node_id.to_owned(), source),
+            },
+            job: (namespace.to_owned(), job.to_owned()),
+            writes: !request.read_only,
+            access_mode: request.access_mode.clone(),
+        }
+    };
+    group.volumes.values().filter(counted).map(use_of).collect()
+}
+
+/// The same for an allocation with its job.
+pub fn uses_of_alloc(alloc: &Allocation) -> Vec<VolumeUse> {
+    let job = (alloc.namespace.as_str(), alloc.job_id.as_str());
+    let place = (alloc.name.as_str(), alloc.node_id.as_str());
+    alloc
+        .group()
+        .map(|group| uses_of(group, job, place))
+        .unwrap_or_default()
+}
+
+/// A claim on a volume: it counts until it is released, whatever became of its allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The allocation.
+    pub alloc_id: String,
+    /// Its job; none when the allocation is gone.
+    pub job: Option<JobKey>,
+    /// The node.
+    pub node_id: String,
+    /// It writes.
+    pub writes: bool,
+}
+
+/// A CSI volume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CsiFacts {
+    /// Its plugin.
+    pub plugin_id: String,
+    /// Claims need a controller.
+    pub controller_required: bool,
+    /// As what it is claimed now; empty while nobody does.
+    pub access_mode: String,
+    /// As what it may be claimed.
+    pub access_modes: BTreeSet<String>,
+    /// Where it can be reached; empty: everywhere.
+    pub topologies: Vec<CsiTopology>,
+    /// The plugin cannot take more for now.
+    pub exhausted: bool,
+    /// Claims, those that are being released among them.
+    pub holders: Vec<Holder>,
+}
+
+/// The health of a plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PluginFacts {
+    /// Healthy controllers.
+    pub controllers: i64,
+    /// Nodes where it can mount.
+    pub nodes: i64,
+}
+
+/// A volume of a host that the cluster manages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// It can be used.
+    pub ready: bool,
+    /// As what it may be used.
+    pub capabilities: Vec<HostVolumeCapability>,
+}
+
+/// An allocation that takes room and uses a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct User {
+    job: JobKey,
+    writes: bool,
+    access_mode: String,
+}
+
+/// Why a volume cannot be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// It or its plugin is not usable now, or not so.
+    Unusable,
+    /// Others hold it.
+    InUse,
+    /// Only what is gone holds it: this allocation's claim is about to be released.
+    Left(String),
+}
+
+/// All volumes at one index.
+#[derive(Clone, Debug, Default)]
+pub struct Volumes {
+    csi: OrdMap<VolumeKey, Arc<CsiFacts>>,
+    host: OrdMap<String, Arc<HostFacts>>,
+    plugins: OrdMap<String, PluginFacts>,
+    users: OrdMap<VolumeKey, Arc<BTreeMap<String, User>>>,
+    /// CSI volumes by the node they are held or used on, with how many times.
+    on_node: OrdMap<(String, VolumeKey), u32>,
+}
+
+impl Volumes {
+    /// Whether the cluster manages no volumes.
+    pub fn is_empty(&self) -> bool {
+        self.csi.is_empty() && self.host.is_empty()
+    }
+
+    /// A CSI volume.
+    pub fn csi(&self, key: &VolumeKey) -> Option<&Arc<CsiFacts>> {
+        self.csi.get(key)
+    }
+
+    /// A volume of a host, by its id.
+    pub fn host(&self, id: &str) -> Option<&Arc<HostFacts>> {
+        self.host.get(id)
+    }
+
+    /// A CSI volume is there, is another one now, or is gone.
+    pub fn set_csi(&mut self, key: VolumeKey, facts: Option<CsiFacts>) {
+        if let Some(before) = self.csi.remove(&key) {
+            for holder in &before.holders {
+                self.count(&holder.node_id, &key, false);
+            }
+        }
+        if let Some(facts) = facts {
+            for holder in &facts.holders {
+                self.count(&holder.node_id, &key, true);
+            }
+            self.csi.insert(key, Arc::new(facts));
+        }
+    }
+
+    /// The same of a volume of a host.
+    pub fn set_host(&mut self, id: String, facts: Option<HostFacts>) {
+        match facts {
+            Some(facts) => drop(self.host.insert(id, Arc::new(facts))),
+            None => drop(self.host.remove(&id)),
+        }
+    }
+
+    /// The same of a plugin.
+    pub fn set_plugin(&mut self, id: String, facts: Option<PluginFacts>) {
+        match facts {
+            Some(facts) => drop(self.plugins.insert(id, facts)),
+            None => drop(self.plugins.remove(&id)),
+        }
+    }
+
+    /// An allocation that takes room uses these on a node.
+    pub fn add_user(&mut self, alloc_id: &str, node_id: &str, uses: &[VolumeUse]) {
+        for one in uses {
+            let users = self.users.entry(one.key.clone()).or_default();
+            let user = User {
+                job: one.job.clone(),
+                writes: one.writes,
+                access_mode: one.access_mode.clone(),
+            };
+            if Arc::make_mut(users)
+                .insert(alloc_id.to_owned(), user)
+                .is_none()
+            {
+                self.count(node_id, &one.key, true);
+            }
+        }
+    }
+
+    /// It takes no room any more.
+    pub fn remove_user(&mut self, alloc_id: &str, node_id: &str, uses: &[VolumeUse]) {
+        for one in uses {
+            let Some(users) = self.users.get_mut(&one.key) else {
+                continue;
+            };
+            let known = Arc::make_mut(users).remove(alloc_id).is_some();
+            if users.is_empty() {
+                self.users.remove(&one.key);
+            }
+            if known {
+                self.count(node_id, &one.key, false);
+            }
+        }
+    }
+
+    fn count(&mut self, node_id: &str, key: &VolumeKey, adds: bool) {
+        if node_id.is_empty() || matches!(key, VolumeKey::Host(..)) {
+            return;
+        }
+        let place = (node_id.to_owned(), key.clone());
+        let count = self.on_node.get(&place).copied().unwrap_or(0);
+        match if adds {
+            count + 1
+        } else {
+            count.saturating_sub(1)
+        } {
+            0 => drop(self.on_node.remove(&place)),
+            count => drop(self.on_node.insert(place, count)),
+        }
+    }
+
+    /// The CSI volumes of a plugin that are on a node, or will be.
+    pub fn of_plugin_on(&self, node_id: &str, plugin_id: &str) -> Vec<&VolumeKey> {
+        let first = VolumeKey::Csi(String::new(), String::new());
+        let from = (node_id.to_owned(), first);
+        let here = self.on_node.range(from..);
+        let here = here.take_while(|((node, _), _)| node == node_id);
+        let of_plugin = |key: &&VolumeKey| {
+            let facts = self.csi.get(*key);
+            facts.is_some_and(|facts| facts.plugin_id == plugin_id)
+        };
+        here.map(|((_, key), _)| key).filter(of_plugin).collect()
+    }
+
+    /// Whether claims on a volume can be served now.
+    pub fn is_usable(&self, facts: &CsiFacts) -> bool {
+        let plugin = self.plugins.get(&facts.plugin_id);
+        let healthy = plugin.is_some_and(|plugin| {
+            plugin.nodes > 0 && (!facts.controller_required || plugin.controllers > 0)
+        });
+        healthy && !facts.exhausted
+    }
+
+    /// Whether an allocation of a job may claim a volume so beside all others, those of plans in
+    /// flight among them. What the same job holds never stands in its way: it lets go of it for
+    /// the new version (CSI-30).
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn claimable<'a>(
+        &self,
+        wanted: &VolumeUse,
+        in_flight: impl Iterator<Item = &'a VolumeUse>,
+    ) -> Result<(), Denied> {
+        let VolumeKey::Csi(..) = &wanted.key else {
+            return self.writable(wanted, in_flight);
+        };
+        let facts = self.csi.get(&wanted.key).ok_or(Denied::Unusable)?;
+        let mode = wanted.access_mode.as_str();
+        let offered = facts.access_modes.is_empty() || facts.access_modes.contains(mode);
+        if !self.is_usable(facts) || !(mode.is_empty() || offered) {
+            return Err(Denied::Unusable);
+        }
+        let mut others = Others::default();
+        let users = self.users.get(&wanted.key);
+        let user = |alloc: &str| users.and_then(|users| users.get(alloc));
+        for holder in &facts.holders {
+            let live = user(&holder.alloc_id);
+            let job = live.map(|user| &user.job).or(holder.job.as_ref());
+            if job != Some(&wanted.job) {
+                others.add(holder.writes, &facts.access_mode);
+                match job {
+                    Some(_) => others.known = true,
+                    None => others.gone.push(&holder.alloc_id),
+                }
+            }
+        }
+        let held = |alloc: &String| facts.holders.iter().any(|one| one.alloc_id == *alloc);
+        for (alloc, user) in users.into_iter().flat_map(|users| users.iter()) {
+            if user.job != wanted.job && !held(alloc) {
+                others.add(user.writes, &user.access_mode);
+                others.known = true;
+            }
+        }
+        for one in in_flight.filter(|one| one.key == wanted.key && one.job != wanted.job) {
+            others.add(one.writes, &one.access_mode);
+            others.known = true;
+        }
+        others.allow(wanted)
+    }
+
+    /// Whether a volume of a node may be written by one more, where only one may.
+    fn writable<'a>(
+        &self,
+        wanted: &VolumeUse,
+        in_flight: impl Iterator<Item = &'a VolumeUse>,
+    ) -> Result<(), Denied> {
+        let users = self.users.get(&wanted.key);
+        let users = users.into_iter().flat_map(|users| users.values());
+        let mut writers = users.map(|user| user.writes);
+        let mut flying = in_flight.filter(|one| one.key == wanted.key);
+        let taken = writers.any(|writes| writes) || flying.any(|one| one.writes);
+        match wanted.writes && taken {
+            true => Err(Denied::InUse),
+            false => Ok(()),
+        }
+    }
+
+    /// How many allocations write a volume.
+    pub fn writers(&self, key: &VolumeKey) -> usize {
+        let users = self.users.get(key);
+        let users = users.into_iter().flat_map(|users| users.values());
+        users.filter(|user| user.writes).count()
+    }
+}
+
+/// What others than a job do with a volume.
+#[derive(Default)]
+struct Others<'a> {
+    readers: usize,
+    writers: usize,
+    modes: BTreeSet<&'a str>,
+    /// Allocations that are gone and still hold it.
+    gone: Vec<&'a str>,
+    /// There are some that are not gone.
+    known: bool,
+}
+
+impl<'a> Others<'a> {
+    fn add(&mut self, writes: bool, mode: &'a str) {
+        match writes {
+            true => self.writers += 1,
+            false => self.readers += 1,
+        }
+        self.modes.insert(mode);
+    }
+
+    fn allow(&self, wanted: &VolumeUse) -> Result<(), Denied> {
+        let allows = |mode: &&str| match (*mode, wanted.writes) {
+            ("", _) => true,
+            (access::ONE_READER, false) | (access::ONE_WRITER, _) => {
+                self.readers + self.writers == 0
+            }
+            (access::READERS, false) => self.writers == 0,
+            (access::WRITER_AND_READERS, writes) => !writes || self.writers == 0,
+            (access::WRITERS, _) => true,
+            _ => false,
+        };
+        if self.modes.iter().all(allows) && allows(&wanted.access_mode.as_str()) {
+            return Ok(());
+        }
+        match self.gone.first() {
+            Some(gone) if !self.known => Err(Denied::Left((*gone).to_owned())),
+            _ if self.readers + self.writers == 0 => Err(Denied::Unusable),
+            _ => Err(Denied::InUse),
+        }
+    }
+}
+
+/// Whether a place that a plugin says a node has is one of those a volume can be reached at.
+pub fn reaches(topologies: &[CsiTopology], accessible: Option<&CsiTopology>) -> bool {
+    let within = |wanted: &CsiTopology| {
+        let has = |(key, value): (&String, &String)| {
+            accessible.and_then(|a| a.segments.get(key)) == Some(value)
+        };
+        wanted.segments.iter().all(has)
+    };
+    topologies.is_empty() || topologies.iter().any(within)
+}
+
+#[cfg(test)]
+#[path = "volumes_test.rs"]
+mod tests;

@@ -1,0 +1,160 @@
+//! One call: recorded, done alone, and done wrong when that is asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tonic::{Code, Request, Response, Status};
+
+use crate::Options;
+use crate::asked::{Asked, Told};
+use crate::faults::{self, Fault, When};
+use crate::lies::Lie;
+use crate::record::Record;
+use crate::state::{Node, State, Store};
+
+/// The plugin.
+pub(crate) struct HostPath {
+    pub(crate) options: Options,
+    pub(crate) store: Store,
+    record: Record,
+}
+
+/// An error on the way to an answer.
+pub(crate) struct Failed(pub(crate) Status);
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Failed {
+        Failed(Status::internal(format!("{error:#}")))
+    }
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Failed {
+        Failed(status)
+    }
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Failed {
+        Failed(Status::internal(error.to_string()))
+    }
+}
+
+/// What a field has to have.
+pub(crate) fn given<'a>(value: &'a str, what: &str) -> Result<&'a str, Status> {
+    match value.is_empty() {
+        true => Err(Status::invalid_argument(format!("no {what}"))),
+        false => Ok(value),
+    }
+}
+
+/// The parameter of a volume that says what secret its calls have to bring along.
+const WANTS: &str = "secret";
+
+/// Refuses where a volume wants a secret that did not come.
+pub(crate) fn let_in(
+    parameters: &std::collections::BTreeMap<String, String>,
+    secrets: &std::collections::BTreeMap<String, String>,
+) -> Result<(), Status> {
+    match parameters.get(WANTS) {
+        Some(wanted) if secrets.get(WANTS) != Some(wanted) => Err(Status::unauthenticated(
+            "the secret of the volume is another",
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl HostPath {
+    /// Opens the folder, and says there that the node is known.
+    pub(crate) fn open(mut options: Options) -> Result<Arc<HostPath>> {
+        options.links |= !nix::unistd::geteuid().is_root();
+        let store = Store::open(&options.state_dir)?;
+        let record = Record::new(options.record.clone());
+        if !options.no_node {
+            let node = Node {
+                place: options.topology.iter().cloned().collect(),
+                max_volumes: options.max_volumes,
+            };
+            store.change(|state| {
+                state.nodes.insert(options.node_id.clone(), node);
+                anyhow::Ok(())
+            })?;
+        }
+        Ok(Arc::new(HostPath {
+            options,
+            store,
+            record,
+        }))
+    }
+
+    /// Answers a call: `work` is done alone among all plugins that share the folder.
+    pub(crate) async fn answer<R, A>(
+        &self,
+        call: &'static str,
+        request: Request<R>,
+        work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed>,
+    ) -> Result<Response<A>, Status>
+    where
+        R: Told,
+        A: Lie,
+    {
+        let request = request.into_inner();
+        let asked = request.told();
+        let node = &self.options.node_id;
+        let seq = self.record.begin(node, call, &asked);
+        let answer = self.done(call, &asked, request, work).await;
+        let (code, text) = match &answer {
+            Ok(_) => (Code::Ok, ""),
+            Err(status) => (status.code(), status.message()),
+        };
+        self.record.end(node, call, seq, &format!("{code:?}"), text);
+        answer.map(Response::new)
+    }
+
+    async fn done<R, A: Lie>(
+        &self,
+        call: &'static str,
+        asked: &Asked,
+        request: R,
+        work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed>,
+    ) -> Result<A, Status> {
+        let mut lies = self.wrong(call, asked, When::Before).await?;
+        let done = self.store.change(|state| work(self, state, request));
+        let mut answer = done.map_err(|failed| failed.0)?;
+        lies.extend(self.wrong(call, asked, When::After).await?);
+        for id in lies {
+            answer.lie(&id);
+        }
+        Ok(answer)
+    }
+
+    /// Does wrong what is asked for; the ids to lie about.
+    async fn wrong(&self, call: &str, asked: &Asked, when: When) -> Result<Vec<String>, Status> {
+        let Some(path) = &self.options.faults else {
+            return Ok(Vec::new());
+        };
+        let faults = self.store.change(|state| {
+            let faults = faults::take(path, call, &asked.volume, when)?;
+            for fault in &faults {
+                if let Fault::Forget(what) = fault {
+                    faults::forget(state, &asked.volume, *what);
+                }
+            }
+            anyhow::Ok(faults)
+        });
+        let mut lies = Vec::new();
+        for fault in faults.map_err(|error| Status::internal(format!("{error:#}")))? {
+            match fault {
+                Fault::Fail { code, text } => return Err(Status::new(Code::from_i32(code), text)),
+                Fault::Slow { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
+                Fault::Hang => std::future::pending().await,
+                Fault::Lie { id } => lies.push(id),
+                // As a crash: nothing is cleaned up.
+                Fault::Die => std::process::exit(70),
+                Fault::Forget(_) => {}
+            }
+        }
+        Ok(lies)
+    }
+}
