@@ -162,6 +162,11 @@ pub mod figures {}
 #[doc = include_str!("docs/routes.md")]
 pub mod routes {}
 
+/// What runs tasks, and what jobs and operators say to it.
+#[cfg(doc)]
+#[doc = include_str!("docs/drivers.md")]
+pub mod drivers {}
+
 /// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.
 #[cfg(doc)]
@@ -183,6 +188,8 @@ pub mod decisions {
     pub mod keys_outside {}
     #[doc = include_str!("docs/decisions/0006-bases-are-raft-snapshots.md")]
     pub mod bases {}
+    #[doc = include_str!("docs/decisions/0007-a-chroot-of-mounts.md")]
+    pub mod a_chroot_of_mounts {}
 }
 
 #[cfg(test)]
