@@ -119,7 +119,7 @@ fn drv_06_what_goes_wrong_in_a_task_of_exec_is_told_in_its_events() {
         ),
         (
             "host",
-            json!({"command": "/root/.profile"}),
+            json!({"command": "/var/lib/dpkg/status"}),
             "",
             "No such file",
         ),
