@@ -141,9 +141,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "server.client_introduction",
         "nodes are recognised by their secret",
     ),
-    not("server.csi_plugin_gc_threshold", CSI),
-    not("server.csi_volume_claim_gc_interval", CSI),
-    not("server.csi_volume_claim_gc_threshold", CSI),
     not(
         "server.default_scheduler_config.preemption_config",
         "nothing is preempted",

@@ -308,11 +308,6 @@ impl Executor {
         Ok(pidfd_send_signal(&pidfd, signal)?)
     }
 
-    /// What the task's processes use, among all.
-    pub fn usage(&self, all: &proc::Processes) -> proc::TreeUsage {
-        all.usage(self.inner.state.executor_pid)
-    }
-
     /// Where the run's files are.
     pub fn dir(&self) -> &RunDir {
         &self.inner.dir

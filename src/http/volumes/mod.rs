@@ -1,9 +1,10 @@
 //! Volumes and plugins: CSI volumes in `csi.rs`, host volumes in `host.rs`, plugins in
-//! `plugins.rs`.
+//! `plugins.rs`, and what is done at plugins in `provision.rs`.
 
 pub(in crate::http) mod csi;
 pub(in crate::http) mod host;
 pub(in crate::http) mod plugins;
+pub(in crate::http) mod provision;
 
 use drover_events::model::AllocListStub;
 use drover_projections::tables::allocs::Allocs;
