@@ -1,5 +1,6 @@
 //! Volumes and plugins over HTTP: what is answered, to whom, and in which shape.
 
+use drover_events::csi::{mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::{CsiInfo, VolumeRequest};
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -59,7 +60,7 @@ async fn register(h: &Harness, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_48_a_volume_is_registered_shown_listed_and_removed() {
+async fn csi_48_job_13_a_volume_is_registered_shown_listed_and_removed() {
     let (h, node) = with_plugin().await;
     let body = json!({"Volumes": [described("data")]});
     let reply = h.put("/v1/volume/csi/data", &body).await;
@@ -178,7 +179,8 @@ async fn csi_09_secrets_of_a_volume_are_ciphertext_in_the_log_and_nowhere_shown(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_47_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_its_allocations() {
+async fn csi_47_ev_19_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_its_allocations()
+ {
     let (h, node) = with_plugin().await;
     register(&h, "data").await;
     register(&h, "other").await;
@@ -188,7 +190,7 @@ async fn csi_47_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_i
     claim.claim.namespace = key.0.into();
     claim.claim.volume_id = key.1.into();
     claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.claim = drover_events::csi::mode::WRITE;
+    claim.claim.claim = mode::WRITE;
     h.submit(claim).await;
     let shown = h.get("/v1/volume/csi/data").await.json();
     assert_eq!(shown["WriteAllocs"], json!({alloc.clone(): null}));
@@ -216,6 +218,69 @@ async fn csi_47_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_i
             (500, "volume in use: data")
         );
     }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() {
+    let (h, node) = with_plugin().await;
+    register(&h, "data").await;
+    let explained = async || h.get("/v1/volume/csi/data/explain").await.json();
+    assert_eq!(explained().await["Says"], "nobody holds it");
+    let alloc = place(&h).await;
+    let claim = |to: u8| {
+        let mut claim = ClaimVolume::default();
+        claim.claim.namespace = "default".into();
+        claim.claim.volume_id = "data".into();
+        claim.claim.allocation_id.clone_from(&alloc);
+        claim.claim.claim = mode::WRITE;
+        claim.claim.state = to;
+        claim
+    };
+    for (to, name, waits, says) in [
+        (
+            state::TAKEN,
+            "held",
+            "",
+            "it is held as long as its allocations run",
+        ),
+        (
+            state::UNPUBLISHING,
+            "unpublishing",
+            "its node to unmount it",
+            "it is being released",
+        ),
+        (
+            state::NODE_DETACHED,
+            "node-detached",
+            "a server to free it",
+            "it is being released",
+        ),
+    ] {
+        h.submit(claim(to)).await;
+        let told = explained().await;
+        let held = &told["Claims"][0];
+        assert_eq!(held["AllocationID"], json!(alloc));
+        assert_eq!(held["NodeID"], json!(node));
+        assert_eq!(
+            (&held["State"], &held["Mode"]),
+            (&json!(name), &json!("write"))
+        );
+        assert_eq!(
+            (&held["WaitsFor"], &told["Says"]),
+            (&json!(waits), &json!(says)),
+            "{name}"
+        );
+        assert_eq!(held["HinderedBy"], "");
+        assert!(held["Since"].as_i64().unwrap() > 0);
+    }
+    h.submit(claim(state::READY_TO_FREE)).await;
+    assert_eq!(explained().await["Claims"], json!([]));
+    let missing = h.get("/v1/volume/csi/none/explain").await;
+    assert_eq!(
+        (missing.status, missing.text().as_str()),
+        (404, "volume not found")
+    );
     h.stop().await;
 }
 
@@ -251,7 +316,7 @@ async fn place(h: &Harness) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plugins_are_listed_shown_and_found() {
+async fn csi_12_ev_07_plugins_are_listed_shown_and_found() {
     let (h, node) = with_plugin().await;
     register(&h, "data").await;
     let listed = h.get("/v1/plugins?type=csi").await.json();

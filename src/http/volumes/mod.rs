@@ -1,7 +1,8 @@
-//! Volumes and plugins: CSI volumes in `csi.rs`, host volumes in `host.rs`, plugins in
-//! `plugins.rs`.
+//! Volumes and plugins: CSI volumes in `csi.rs` and, what becomes of claims on them, in
+//! `explain.rs`; host volumes in `host.rs`, plugins in `plugins.rs`.
 
 pub(in crate::http) mod csi;
+pub(in crate::http) mod explain;
 pub(in crate::http) mod host;
 pub(in crate::http) mod plugins;
 
