@@ -62,7 +62,11 @@ mount_options {
 # Where it has to be, and where it should be.
 # topology_request {
 #   required {
-#     topology { segments { rack = "R1" } }
+#     topology {
+#       segments {
+#         rack = "R1"
+#       }
+#     }
 #   }
 # }
 

@@ -260,8 +260,16 @@ capability {
 }
 topology_request {
   required {
-    topology { segments { rack = "R1" } }
-    topology { segments { rack = "R2" } }
+    topology {
+      segments {
+        rack = "R1"
+      }
+    }
+    topology {
+      segments {
+        rack = "R2"
+      }
+    }
   }
 }
 "#;
