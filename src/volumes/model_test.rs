@@ -58,7 +58,6 @@ async fn within<T>(waits: usize, work: impl Future<Output = T>) -> Option<T> {
         if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
             return Some(done);
         }
-        tokio::task::yield_now().await;
     }
     None
 }
