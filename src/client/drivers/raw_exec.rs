@@ -15,8 +15,8 @@ use tokio::time::MissedTickBehavior;
 use super::config::Reader;
 use super::exec::{ExecCommand, Wires, attend};
 use super::{
-    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, Samples, StartError, StatsError,
-    TaskConfig, TaskError, signals,
+    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, Samples, StartError,
+    StatsError, TaskConfig, TaskError, signals,
 };
 use crate::client::env::matches;
 use crate::client::executor::cgroup::Parents;
