@@ -8,15 +8,15 @@ use std::time::Duration;
 use drover::client::drivers::config::Reader;
 use drover::client::drivers::exec::{ExecCommand, Wires};
 use drover::client::drivers::{
-    Driver, ExitResult, Handle, Recovered, Registry, RunningTask, StartError, TaskConfig,
-    TaskError, signals,
+    Driver, ExitResult, Handle, Recovered, Registry, RunningTask, Samples, StartError, StatsError,
+    TaskConfig, TaskError, signals,
 };
 use drover::client::executor::files::{ExecSpec, ExitRecord, RunDir};
 use drover::client::executor::launch::{Executor, Found, Launcher};
 use drover_events::gojson::Map;
-use drover_events::model::{DriverInfo, TaskResourceUsage};
-use futures_util::FutureExt;
+use drover_events::model::DriverInfo;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
 /// Says something, as often as it is told.
@@ -164,11 +164,9 @@ impl RunningTask for Speaking {
         std::future::ready(Err(no)).boxed()
     }
 
-    fn stats(&self, now: i64) -> TaskResourceUsage {
-        TaskResourceUsage {
-            timestamp: now,
-            ..TaskResourceUsage::default()
-        }
+    fn stats(&self, _interval: Duration) -> Samples {
+        let none = std::future::ready(Err(StatsError::Unsupported));
+        futures_util::stream::once(none).boxed()
     }
 }
 
