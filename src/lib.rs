@@ -64,6 +64,7 @@
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who asks |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
+//! | [`volumes`] | CSI volumes taken, given back, made and deleted at their plugins | HTTP, sessions |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`gate`] | who asks, and what he may, by the tables of now | what is asked for |
 //! | [`endpoints`] | what each call means: a view is read, a command submitted | how calls travel |
@@ -168,6 +169,11 @@ pub mod routes {}
 #[doc = include_str!("docs/attacks.md")]
 pub mod attacks {}
 
+/// What runs tasks, and what jobs and operators say to it.
+#[cfg(doc)]
+#[doc = include_str!("docs/drivers.md")]
+pub mod drivers {}
+
 /// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.
 #[cfg(doc)]
@@ -189,6 +195,8 @@ pub mod decisions {
     pub mod keys_outside {}
     #[doc = include_str!("docs/decisions/0006-bases-are-raft-snapshots.md")]
     pub mod bases {}
+    #[doc = include_str!("docs/decisions/0007-a-chroot-of-mounts.md")]
+    pub mod a_chroot_of_mounts {}
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
-//! Measures what the machine and the tasks use, at an interval of its own (MOD-17): figures are
-//! those of the interval, whoever asks and however often. Tasks that nobody asks about are looked
-//! at now and then only.
+//! Measures what the machine uses, at an interval of its own (MOD-17): figures are those of the
+//! interval, whoever asks and however often. Tasks are followed by a hook of theirs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::Core;
-use super::proc::Processes;
 
 /// The shortest interval: what is measured costs a little.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -25,14 +23,4 @@ pub(super) async fn keep(core: Arc<Core>) {
 /// Measures once.
 pub(super) fn measure(core: &Core) {
     core.meter.measure(&core.settings.get().alloc_dir);
-    let runners: Vec<_> = core.allocs.lock().values().cloned().collect();
-    if runners.is_empty() {
-        return;
-    }
-    let all = Processes::default();
-    for runner in runners {
-        if let Some(control) = runner.control() {
-            control.measure(&all);
-        }
-    }
 }

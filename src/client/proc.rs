@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// One process as `/proc/<pid>/stat` shows it.
@@ -104,15 +106,43 @@ pub fn boot_id() -> String {
 
 /// One look at who is whose child, for asking about many trees: all there are, by their parents.
 /// Asking the kernel for the children of each costs a file for every thread instead.
-#[derive(Debug, Default)]
-pub struct Processes(OnceLock<BTreeMap<i32, Vec<ProcStat>>>);
+#[derive(Debug)]
+pub struct Processes {
+    all: BTreeMap<i32, Vec<ProcStat>>,
+    at: i64,
+}
 
 impl Processes {
-    /// All processes below `root`, without `root`, parents first. The look is taken when somebody
-    /// asks for the first time.
+    /// Looks.
+    pub fn now() -> Self {
+        let at = crate::clock::unix_nanos();
+        Self {
+            all: by_parent(),
+            at,
+        }
+    }
+
+    /// What somebody saw who looked later than then (unix nanoseconds) and not longer ago than
+    /// this; what is seen now where nobody did.
+    pub fn lately(age: Duration, since: i64) -> Arc<Self> {
+        static LAST: Mutex<Option<Arc<Processes>>> = Mutex::new(None);
+        let mut last = LAST.lock();
+        let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+        let oldest = crate::clock::unix_nanos().saturating_sub(age);
+        match &*last {
+            Some(seen) if seen.at > since && seen.at >= oldest => Arc::clone(seen),
+            _ => Arc::clone(last.insert(Arc::new(Self::now()))),
+        }
+    }
+
+    /// When it was looked, unix nanoseconds.
+    pub fn at(&self) -> i64 {
+        self.at
+    }
+
+    /// All processes below `root`, without `root`, parents first.
     pub fn below(&self, root: i32) -> Vec<ProcStat> {
-        let all = self.0.get_or_init(by_parent);
-        below(root, |pid| all.get(&pid).cloned().unwrap_or_default())
+        below(root, |pid| self.all.get(&pid).cloned().unwrap_or_default())
     }
 
     /// CPU and memory of everything below `root` (not of `root` itself).
@@ -138,7 +168,7 @@ pub fn descendants(root: i32) -> Vec<ProcStat> {
             children(pid).into_iter().filter_map(stat).collect()
         })
     } else {
-        Processes::default().below(root)
+        Processes::now().below(root)
     }
 }
 
@@ -206,13 +236,20 @@ mod tests {
             .spawn()
             .unwrap();
         let id = i32::try_from(child.id()).unwrap();
-        let all = Processes::default();
-        assert_eq!(LOOKS.take(), 0, "nobody has asked");
+        let all = Processes::now();
         for _ in 0..3 {
             assert!(all.usage(me).pids.contains_key(&id));
             assert!(all.below(id).is_empty());
         }
         assert_eq!((LOOKS.take(), LISTS.take()), (1, 0));
+        // Who looks soon after another sees what that one saw, unless it is too old for his task.
+        let hour = Duration::from_secs(3600);
+        let first = Processes::lately(hour, 0);
+        LOOKS.take();
+        let same = Processes::lately(hour, first.at() - 1);
+        assert!(same.at() >= first.at());
+        assert_eq!(LOOKS.take(), 0, "somebody else's look will do");
+        assert!(Processes::lately(hour, same.at()).at() > same.at());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -115,11 +115,11 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "keyring",
         "key material is wrapped by a file of the server; there is no external one",
     ),
+    not("plugin.args", "plugins are not processes of their own"),
     not(
         "plugin.config.no_pivot_root",
         "a task's root is always its own",
     ),
-    not("plugin.args", "plugins are not processes of their own"),
     not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
     not("rpc.accept_backlog", "the system's default is used"),
@@ -141,9 +141,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "server.client_introduction",
         "nodes are recognised by their secret",
     ),
-    not("server.csi_plugin_gc_threshold", CSI),
-    not("server.csi_volume_claim_gc_interval", CSI),
-    not("server.csi_volume_claim_gc_threshold", CSI),
     not(
         "server.default_scheduler_config.preemption_config",
         "nothing is preempted",

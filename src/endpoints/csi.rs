@@ -10,7 +10,7 @@ use drover_projections::tables::allocs::Allocs;
 
 use super::Clients;
 use crate::error::ApiError;
-use crate::net::deciding;
+use crate::net::{deciding, going_on};
 use crate::proposer::Origin;
 use crate::rpc::csi::{
     CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublishRequest, NamedClaim,
@@ -54,8 +54,7 @@ pub(super) async fn claim(
     deciding(move || own.0.runs_on(&own.1, &own.2)).await??;
     let volumes = Arc::clone(&clients.server.volumes);
     // It goes on where the caller is gone: he asks again, and finds it done.
-    let taking = tokio::spawn(async move { volumes.claim(claim, origin).await });
-    let taken = taking.await.map_err(ended)??;
+    let taken = going_on(async move { volumes.claim(claim, origin).await }).await??;
     Ok(CsiVolumeClaimResponse {
         publish_context: taken.publish_context,
         volume: Some(taken.volume),
@@ -90,11 +89,11 @@ pub(super) async fn unpublish(
         deciding(move || own.0.holds((&own.1, &own.2), &own.3)).await??;
     }
     let volumes = Arc::clone(&clients.server.volumes);
-    let giving = tokio::spawn(async move {
+    let giving = async move {
         let alloc = claim.allocation_id.as_str();
         volumes.unpublish((&namespace, &id), alloc, &origin).await
-    });
-    let index = giving.await.map_err(ended)??;
+    };
+    let index = going_on(giving).await??;
     Ok(WriteResponse { index })
 }
 
@@ -116,10 +115,6 @@ fn namespace(named: String) -> String {
         true => DEFAULT_NAMESPACE.to_owned(),
         false => named,
     }
-}
-
-fn ended(error: tokio::task::JoinError) -> ApiError {
-    ApiError::internal(format!("the work on the volume ended: {error}"))
 }
 
 impl Clients {

@@ -11,7 +11,7 @@ pub(super) const HEADER: &str = "x-drover-ignored";
 pub(super) const EVERYWHERE: [&str; 4] = ["namespace", "pretty", "region", "stale"];
 
 /// Headers of others' clients that say something, and that nothing here acts on.
-const HEADERS: [&str; 3] = ["X-Consul-Token", "X-Nomad-CSI-Secrets", "X-Vault-Token"];
+const HEADERS: [&str; 2] = ["X-Consul-Token", "X-Vault-Token"];
 
 /// The headers of a request that nothing acts on.
 pub(super) fn headers(headers: &HeaderMap) -> impl Iterator<Item = String> + '_ {

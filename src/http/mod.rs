@@ -50,7 +50,8 @@ mod past;
 mod pieces;
 mod pretty;
 mod projections;
-mod provision;
+#[cfg(test)]
+mod provision_test;
 mod query;
 mod ready;
 mod rendered;

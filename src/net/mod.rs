@@ -33,7 +33,9 @@ pub use files::{
 };
 pub use peer::Peer;
 pub use rate::{Asking, By, PerSecond, Rates};
-pub use reading::{admitting, aside, deciding, deciding_long, glance, glancing, in_turn, reading};
+pub use reading::{
+    admitting, aside, deciding, deciding_long, glance, glancing, going_on, in_turn, reading,
+};
 pub use stream::{Begun, Stream};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 

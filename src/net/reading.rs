@@ -158,6 +158,22 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Works on something that both waits and reads, aside of what serves; it goes on to its end where
+/// nobody waits for it any more.
+///
+/// # Errors
+/// It panicked, or the runtime ends.
+pub async fn going_on<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let task = tokio::spawn(async move {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|turn| aside(|| work.as_mut().poll(turn))).await
+    });
+    task.await
+        .map_err(|error| ApiError::internal(format!("the work ended: {error}")))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

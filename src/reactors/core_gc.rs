@@ -92,6 +92,8 @@ impl GcSettings {
     }
 }
 
+/// The shortest pause between two looks for claims, whatever is configured.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// The namespace of evaluations that are no job's.
 const CORE_NAMESPACE: &str = "-";
 /// Wishes that come within this time are dealt with together.
@@ -411,7 +413,8 @@ impl CoreGc {
 
     /// When it is looked for those again, Unix nanoseconds.
     fn claims_due(&self, now: i64) -> i64 {
-        let interval = i64::try_from(self.settings.claims_interval.as_nanos()).unwrap_or(i64::MAX);
+        let interval = self.settings.claims_interval.max(SHORTEST);
+        let interval = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX);
         let last = *self.last_claims.lock();
         last.map_or(now, |last| last.saturating_add(interval))
     }

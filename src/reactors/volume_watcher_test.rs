@@ -11,7 +11,8 @@ use super::*;
 use crate::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
-use crate::volumes::testing::{Fault, World, node_id};
+use crate::volumes::harness::{World, node_id};
+use crate::volumes::testing::Fault;
 
 /// A watcher that runs.
 struct Watched {

@@ -159,6 +159,7 @@ pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
         "acl_",
         "alloc_",
         "client_",
+        "csivolume_",
         "server_forward",
         "service_registration_",
         "status_",

@@ -19,6 +19,8 @@
 //! 4. A server that does not lead calls no plugin (VW-02).
 
 mod claim;
+#[cfg(test)]
+pub(crate) mod harness;
 mod keyed;
 #[cfg(test)]
 mod model_test;

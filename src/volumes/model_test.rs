@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng};
 use std::sync::atomic::Ordering;
 
+use super::harness::*;
 use super::testing::*;
 use super::*;
 

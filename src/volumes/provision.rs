@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_events::csi::CsiVolumeClaimed;
 use drover_events::gojson::{List, Map};
@@ -12,6 +13,8 @@ use drover_events::model::{
 };
 use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
+
+use tokio::time::timeout;
 
 use super::{Key, StepError, Volumes, claims, filled};
 use crate::commands::csi::{DeregisterVolumes, RegisterVolumes, removable, validate};
@@ -25,6 +28,9 @@ use crate::rpc::csi::{
     ControllerListVolumes, ControllerListVolumesRequest, ControllerValidateVolume,
     ControllerValidateVolumeRequest, NodeExpandVolume, NodeExpandVolumeRequest, Secrets,
 };
+
+/// How long a write waits for the cluster's first key.
+const FIRST_KEY: Duration = Duration::from_secs(5);
 
 /// Which part of a list is wanted.
 #[derive(Clone, Debug, Default)]
@@ -452,6 +458,10 @@ impl Volumes {
         volumes: Vec<CsiVolume>,
         origin: &Origin,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
+        if volumes.iter().any(|volume| !volume.secrets.is_empty()) {
+            // A new cluster has a key a moment after it has a leader (KR-03).
+            let _ = timeout(FIRST_KEY, self.keyring.wait_active()).await;
+        }
         let mut sealed = Vec::new();
         for mut volume in volumes {
             let place = (volume.namespace.as_str(), volume.id.as_str());

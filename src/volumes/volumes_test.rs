@@ -5,6 +5,7 @@ use drover_events::model::status::access_mode::{
 use drover_testkit::LONG;
 use tokio::time::timeout;
 
+use super::harness::*;
 use super::testing::*;
 use super::*;
 

@@ -6,6 +6,8 @@ mod asked;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod csi;
+#[cfg(test)]
 mod kept;
 #[cfg(test)]
 mod places;

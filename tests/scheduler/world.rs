@@ -169,14 +169,20 @@ impl World {
 
     /// An evaluation that waits to be worked on.
     pub(crate) fn eval(&mut self, trigger: &str) -> Evaluation {
+        self.eval_of(JOB.1, trigger)
+    }
+
+    /// The same of another job.
+    pub(crate) fn eval_of(&mut self, job: &str, trigger: &str) -> Evaluation {
         self.evals += 1;
+        let known = self.view().get::<Jobs>((JOB.0, job)).unwrap().unwrap();
         let eval = Evaluation {
             id: Rng::new(self.evals).uuid(),
             namespace: JOB.0.into(),
-            r#type: self.job().r#type,
+            r#type: known.r#type,
             priority: 50,
             triggered_by: trigger.into(),
-            job_id: JOB.1.into(),
+            job_id: job.into(),
             status: "pending".into(),
             ..Evaluation::default()
         };
@@ -221,17 +227,8 @@ impl World {
             });
             return outcome;
         }
-        let view = self.view();
-        let mut core = Core::load(&view, BrokerSettings::default(), self.now).unwrap();
-        let request = PlanRequest {
-            eval: eval.clone(),
-            token: 0,
-            guard: view.guard::<Evals>(eval.id.as_str()).unwrap(),
-            outcome: outcome.clone(),
-            inputs,
-            signing_key: String::new(),
-        };
-        drop(view);
+        let mut core = self.core();
+        let request = self.request(eval, outcome.clone());
         let prepared = prepare(&mut core, request, self.now);
         assert!(prepared.refused.is_empty(), "{:?}", prepared.refused);
         assert!(!prepared.cut_short);
@@ -240,6 +237,23 @@ impl World {
             assert!(matches!(applied, Applied::Applied(_)), "{applied:?}");
         }
         outcome
+    }
+
+    /// The scheduling state of a server that begins to lead.
+    pub(crate) fn core(&self) -> Core {
+        Core::load(&self.view(), BrokerSettings::default(), self.now).unwrap()
+    }
+
+    /// What was decided of an evaluation, to be checked and committed.
+    pub(crate) fn request(&self, eval: &Evaluation, outcome: Outcome) -> PlanRequest {
+        PlanRequest {
+            eval: eval.clone(),
+            token: 0,
+            guard: self.view().guard::<Evals>(eval.id.as_str()).unwrap(),
+            outcome,
+            inputs: self.inputs(eval),
+            signing_key: String::new(),
+        }
     }
 
     /// Somebody says something of an allocation: its client what a client may say, the servers what

@@ -382,7 +382,7 @@ pub(crate) fn group_of<'j>(job: &'j Job, name: &str) -> Option<&'j TaskGroup> {
 
 /// Whether volumes of the plugin must be attached by its controller: it has one that can (CSI-13).
 /// None while no controller has said what it can: then what was known stays.
-pub(crate) fn controller_required(row: &CsiPluginRow) -> Option<bool> {
+pub fn controller_required(row: &CsiPluginRow) -> Option<bool> {
     let required = row.plugin.controller_required;
     match (row.nodes > 0 && !required, row.told) {
         (true, _) => Some(false),

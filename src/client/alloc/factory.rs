@@ -11,7 +11,6 @@ use tokio::sync::watch;
 
 use super::dir::AllocDir;
 use crate::client::drivers::exec::{ExecCommand, Wires};
-use crate::client::proc::Processes;
 
 /// Takes what the servers are to be told of an allocation: id, node, states of tasks, client
 /// status, health and network; nothing else of it is filled in.
@@ -100,10 +99,11 @@ pub trait AllocControl: Send + Sync {
         wires: Wires,
     ) -> BoxFuture<'static, Result<(), ControlError>>;
 
-    /// Measures what its tasks use, for [`AllocControl::stats`] to tell.
-    fn measure(&self, all: &Processes);
+    /// Waits for samples of what its tasks use that are not old, as long as that makes sense.
+    fn sampled(&self) -> BoxFuture<'static, ()>;
 
-    /// What it uses; of one task, if named.
+    /// What it used when it was last looked at; of one task, if named. It is looked often where
+    /// somebody asks.
     ///
     /// # Errors
     /// An unknown task.

@@ -21,16 +21,16 @@ use super::hooks::list::AllocHookList;
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
-use crate::client::clock::{Clock, Jitter};
+use crate::client::clock::{Clock, Jitter, SECOND};
 use crate::client::config::Shared;
 use crate::client::drivers::exec::{ExecCommand, Wires};
 use crate::client::drivers::{Registry, RunningTask, TaskError};
 use crate::client::journal::Journal;
-use crate::client::proc::Processes;
 use crate::client::resources::Resources;
 use crate::client::service::book::Book;
-use crate::client::stats::alloc_usage;
+use crate::client::stats::{alloc_usage, no_usage};
 use crate::client::task::events;
+use crate::client::task::hooks::Usage;
 use crate::client::task::hooks::list::TaskHookList;
 use crate::client::task::machine::TaskInput;
 
@@ -54,6 +54,11 @@ pub struct RunnerFactory {
     /// The hooks of tasks.
     pub task_hooks: TaskHookList,
 }
+
+/// A sample that is older is not told where there may be a newer one, nanoseconds.
+const STALE: i64 = 30 * SECOND;
+/// How long a sample is waited for.
+const SAMPLE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Key of an allocation's machine in the journal.
 pub fn state_key(id: &str) -> String {
@@ -191,6 +196,11 @@ struct Runner {
 }
 
 impl Runner {
+    fn usage(&self) -> Usage {
+        let resources = &self.shared.resources;
+        resources.change(|usage: &mut Usage| usage.clone())
+    }
+
     fn ask(&self, msg: impl FnOnce(oneshot::Sender<()>) -> Msg) -> BoxFuture<'static, ()> {
         let (tx, rx) = oneshot::channel();
         let sent = self.tx.send(msg(tx));
@@ -343,11 +353,17 @@ impl AllocControl for Runner {
         .boxed()
     }
 
-    fn measure(&self, all: &Processes) {
-        let running = self.shared.tasks.lock().clone();
-        for task in running.values() {
-            task.measure(all, self.clock.now());
+    fn sampled(&self) -> BoxFuture<'static, ()> {
+        let now = self.clock.now();
+        let usage = self.usage();
+        usage.ask(now);
+        let running: Vec<String> = self.shared.tasks.lock().keys().cloned().collect();
+        async move {
+            // A driver that has nothing to say is not waited for any longer.
+            let fresh = usage.since(&running, now.saturating_sub(STALE));
+            let _ = tokio::time::timeout(SAMPLE_LIMIT, fresh).await;
         }
+        .boxed()
     }
 
     fn stats(&self, task: Option<&str>) -> Result<AllocResourceUsage, ControlError> {
@@ -358,16 +374,14 @@ impl AllocControl for Runner {
             return Err(ControlError::UnknownTask(name.to_owned()));
         }
         let now = self.clock.now();
-        let running = self.shared.tasks.lock().clone();
+        let usage = self.usage();
+        usage.ask(now);
         let usage = names
             .into_iter()
             .filter(|n| task.is_none_or(|t| t == n))
             .map(|name| {
-                let usage = running.get(&name).map(|t| t.stats(now));
-                (
-                    name,
-                    usage.unwrap_or_else(|| crate::client::stats::no_usage(now)),
-                )
+                let sample = usage.of(&name);
+                (name, sample.unwrap_or_else(|| no_usage(now)))
             })
             .collect();
         Ok(alloc_usage(usage))

@@ -285,6 +285,7 @@ async fn mod_03_a_service_runs_is_signalled_and_stops() {
     control.signal(Some("web"), "SIGUSR1").unwrap();
     until("the signal arrives", || text().contains("usr")).await;
     assert!(control.signal(Some("nope"), "SIGUSR1").is_err());
+    control.sampled().await;
     let usage = control.stats(None).unwrap();
     assert!(usage.resource_usage.unwrap().memory_stats.unwrap().rss > 0);
 

@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::model::{DriverInfo, TaskResourceUsage};
-use futures_util::FutureExt;
+use drover_events::model::DriverInfo;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::config::Reader;
 use super::exec::{ExecCommand, ExecOut, Wires};
 use super::{
-    Driver, ExitResult, Handle, Recovered, RunningTask, StartError, TaskConfig, TaskError, signals,
+    Driver, ExitResult, Handle, Recovered, RunningTask, Samples, StartError, TaskConfig, TaskError,
+    signals,
 };
 use crate::client::clock::nanos;
 use crate::client::executor::rotate::Rotator;
@@ -333,8 +334,18 @@ impl RunningTask for Pretence {
         std::future::ready(Ok(())).boxed()
     }
 
-    fn stats(&self, now: i64) -> TaskResourceUsage {
-        no_usage(now)
+    fn stats(&self, interval: Duration) -> Samples {
+        let ticks = tokio::time::interval(interval);
+        let state = (ticks, self.end.subscribe());
+        stream::unfold(state, |(mut ticks, mut end)| async move {
+            tokio::select! {
+                biased;
+                _ = end.wait_for(Option::is_some) => return None,
+                _ = ticks.tick() => {}
+            }
+            Some((Ok(no_usage(unix_nanos())), (ticks, end)))
+        })
+        .boxed()
     }
 }
 

@@ -25,11 +25,11 @@ use std::time::Duration;
 
 use drover_events::model::{DriverInfo, TaskResourceUsage};
 use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::client::env::TaskPaths;
-use crate::client::proc::Processes;
 
 use exec::{ExecCommand, Wires};
 pub use registry::Registry;
@@ -96,7 +96,7 @@ impl Propagation {
 pub struct Mount {
     /// Where it is on the host.
     pub host_path: PathBuf,
-    /// Where the task sees it; a relative path is below the task's own directory.
+    /// Where the task sees it: below its root, or below its own directory where it has no root.
     pub task_path: PathBuf,
     /// The task may not write.
     #[serde(default)]
@@ -223,6 +223,20 @@ pub enum TaskError {
     Driver(String),
 }
 
+/// Why there are no samples of what a task uses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatsError {
+    /// There never will be any.
+    #[error("the driver measures nothing")]
+    Unsupported,
+    /// Another stream may have some.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Samples of what a task uses.
+pub type Samples = BoxStream<'static, Result<TaskResourceUsage, StatsError>>;
+
 /// What became of a task while the agent was away.
 pub enum Recovered {
     /// It lives.
@@ -317,9 +331,8 @@ pub trait RunningTask: Send + Sync {
     fn exec(&self, command: ExecCommand, wires: Wires)
     -> BoxFuture<'static, Result<(), TaskError>>;
 
-    /// Measures what it uses: since the last time, and for [`RunningTask::stats`] to tell.
-    fn measure(&self, _all: &Processes, _now: i64) {}
-
-    /// What it used when it was last measured; measured now if that is long ago.
-    fn stats(&self, now: i64) -> TaskResourceUsage;
+    /// What it uses: a sample at once, and one after every interval, which is not zero. The stream
+    /// closes when the task has ended, and measures nothing any more once it is dropped; after an
+    /// error nothing follows (DRV-01, DRV-02).
+    fn stats(&self, interval: Duration) -> Samples;
 }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::{DriverInfo, TaskResourceUsage};
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::MissedTickBehavior;
 
 use super::config::Reader;
 use super::exec::{ExecCommand, Wires, attend};
 use super::{
-    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
-    TaskError, signals,
+    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, Samples, StartError, StatsError,
+    TaskConfig, TaskError, signals,
 };
-use crate::client::clock::SECOND;
 use crate::client::env::matches;
 use crate::client::executor::cgroup::Parents;
 use crate::client::executor::exec::ExecError;
@@ -25,14 +25,9 @@ use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir};
 use crate::client::executor::launch::{Executor, Found, LaunchError, Launcher};
 use crate::client::proc::{Processes, TreeUsage};
 use crate::client::stats::task_usage;
-use crate::clock::unix_nanos;
 
 /// The driver's name.
 pub const NAME: &str = "raw_exec";
-/// What was measured longer ago is told no more, nanoseconds.
-const STALE: i64 = 30 * SECOND;
-/// After so long nobody wants to know any more, and it is looked so seldom, nanoseconds.
-const UNASKED: i64 = 60 * SECOND;
 /// How long after the grace an executor may take before its task is ended without it: it may have
 /// been stopped, or hang.
 const STUCK: Duration = Duration::from_secs(5);
@@ -296,52 +291,66 @@ fn result(exit: ExitRecord) -> ExitResult {
 struct Process {
     executor: Executor,
     run: u64,
-    meter: Mutex<Meter>,
+    /// Where its streams of samples go on.
+    meter: Arc<Mutex<Meter>>,
 }
 
-/// What a task used when it was last looked at, and from then to the look before.
-#[derive(Default)]
+/// What a task used when it was last looked at.
 struct Meter {
+    /// When, unix nanoseconds; its start before the first look.
     at: i64,
-    /// When somebody asked last.
-    asked: i64,
     usage: TreeUsage,
-    told: Option<TaskResourceUsage>,
 }
 
 impl Meter {
-    /// An interval is over: looks, unless nobody wants to know.
-    fn tick(&mut self, now: i64, look: impl FnOnce() -> TreeUsage) {
-        let is_wanted = now.saturating_sub(self.asked) < UNASKED;
-        if is_wanted || now.saturating_sub(self.at) >= UNASKED {
-            self.look(now, look());
-        }
+    /// What was used since the last look.
+    fn look(&mut self, all: &Processes, executor: &Executor) -> TaskResourceUsage {
+        let usage = executor.usage(all);
+        let told = task_usage(&self.usage, self.at, &usage, all.at());
+        (self.at, self.usage) = (all.at(), usage);
+        told
     }
+}
 
-    /// What was measured last, or is now where that was long ago.
-    fn told(&mut self, now: i64, look: impl FnOnce() -> TreeUsage) -> TaskResourceUsage {
-        self.asked = now;
-        if self.told.is_none() || now.saturating_sub(self.at) >= STALE {
-            self.look(now, look());
+/// A stream of samples.
+struct Sampled {
+    executor: Executor,
+    meter: Arc<Mutex<Meter>>,
+    ticks: tokio::time::Interval,
+    /// As old as a look at all processes may be that somebody else took.
+    age: Duration,
+}
+
+impl Sampled {
+    async fn next(mut self) -> Option<(Result<TaskResourceUsage, StatsError>, Self)> {
+        tokio::select! {
+            biased;
+            () = self.executor.ended() => return None,
+            _ = self.ticks.tick() => {}
         }
-        self.told.clone().unwrap_or_default()
-    }
-
-    fn look(&mut self, now: i64, usage: TreeUsage) {
-        self.told = Some(task_usage(&self.usage, self.at, &usage, now));
-        (self.at, self.usage) = (now, usage);
+        let (meter, age) = (Arc::clone(&self.meter), self.age);
+        let executor = self.executor.clone();
+        // It reads as many files as there are processes.
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut meter = meter.lock();
+            let all = Processes::lately(age, meter.at);
+            meter.look(&all, &executor)
+        });
+        let sample = looked.await.map_err(|e| StatsError::Failed(e.to_string()));
+        Some((sample, self))
     }
 }
 
 impl Process {
     fn new(executor: Executor, run: u64) -> Self {
+        let meter = Meter {
+            at: executor.state().started_at,
+            usage: TreeUsage::default(),
+        };
         Self {
             executor,
             run,
-            meter: Mutex::new(Meter {
-                at: unix_nanos(),
-                ..Meter::default()
-            }),
+            meter: Arc::new(Mutex::new(meter)),
         }
     }
 }
@@ -413,51 +422,22 @@ impl RunningTask for Process {
         .boxed()
     }
 
-    fn measure(&self, all: &Processes, now: i64) {
-        self.meter.lock().tick(now, || self.executor.usage(all));
-    }
-
-    fn stats(&self, now: i64) -> TaskResourceUsage {
-        let look = || self.executor.usage(&Processes::default());
-        self.meter.lock().told(now, look)
+    fn stats(&self, interval: Duration) -> Samples {
+        let mut ticks = tokio::time::interval(interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let sampled = Sampled {
+            executor: self.executor.clone(),
+            meter: Arc::clone(&self.meter),
+            ticks,
+            age: interval / 2,
+        };
+        stream::unfold(sampled, Sampled::next).boxed()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_nobody_asks_about_is_hardly_looked_at() {
-        let start = 1_800_000_000 * SECOND;
-        let mut meter = Meter {
-            at: start,
-            ..Meter::default()
-        };
-        let mut looks = 0;
-        let mut tick = |meter: &mut Meter, second: i64| {
-            let before = looks;
-            meter.tick(start + second * SECOND, || {
-                looks += 1;
-                TreeUsage::default()
-            });
-            looks > before
-        };
-        let unasked = (1..=120).filter(|second| tick(&mut meter, *second)).count();
-        assert_eq!(unasked, 2, "once a minute");
-        let told = meter.told(start + 121 * SECOND, || panic!("it was just looked"));
-        assert_eq!(told.timestamp, start + 120 * SECOND);
-        let asked = (122..=300)
-            .filter(|second| tick(&mut meter, *second))
-            .count();
-        assert_eq!(asked, 59 + 2, "each second for a minute");
-        let mut late = false;
-        let told = meter.told(start + 340 * SECOND, || {
-            late = true;
-            TreeUsage::default()
-        });
-        assert!(late && told.timestamp == start + 340 * SECOND);
-    }
 
     #[test]
     fn drv_06_a_configuration_names_all_its_problems() {

@@ -43,15 +43,9 @@ pub async fn stats(
     task: &str,
 ) -> Result<AllocResourceUsage, ApiError> {
     let runner = runner(client, alloc)?;
-    let task = task.to_owned();
-    // All processes of the machine may have to be looked at.
-    let looking = tokio::task::spawn_blocking(move || {
-        let usage = control(&runner)?.stats(named(&task))?;
-        Ok::<_, ApiError>(usage)
-    });
-    looking
-        .await
-        .map_err(|e| ApiError::internal(e.to_string()))?
+    let control = control(&runner)?;
+    control.sampled().await;
+    Ok(control.stats(named(task))?)
 }
 
 /// The last results of the checks of its services, by their ids (CHK-06).

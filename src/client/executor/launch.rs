@@ -310,7 +310,10 @@ impl Executor {
 
     /// What the task's processes use, among all.
     pub fn usage(&self, all: &proc::Processes) -> proc::TreeUsage {
-        all.usage(self.inner.state.executor_pid)
+        let state = &self.inner.state;
+        let mut usage = all.usage(state.executor_pid);
+        usage.pids.remove(&state.init_pid);
+        usage
     }
 
     /// Where the run's files are.

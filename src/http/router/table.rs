@@ -15,8 +15,8 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, exec, log, operator, projections, provision, requests,
-    schema, snapshot, system, volumes,
+    absent, agent, audit, autopilot, client, exec, log, operator, projections, requests, schema,
+    snapshot, system, volumes,
 };
 
 /// Every route.
@@ -254,39 +254,39 @@ fn history(table: Table) -> Table {
 fn at_plugins(table: Table) -> Table {
     let write = (
         "csi-write-volume and plugin:read",
-        Somewhere::Namespace(provision::WRITE),
+        Somewhere::Namespace(volumes::csi::WRITE),
     );
     let mount = (
         "csi-mount-volume and plugin:read",
-        Somewhere::Namespace(provision::MOUNT),
+        Somewhere::Namespace(volumes::provision::MOUNT),
     );
     let list = (
         "csi-list-volume and plugin:read",
-        Somewhere::Namespace(provision::LIST),
+        Somewhere::Namespace(volumes::csi::LIST),
     );
     table
         .route(
             "/v1/volume/csi/{id}/create",
-            [late(OnlyPut, write, provision::create)],
+            [late(OnlyPut, write, volumes::provision::create)],
         )
         .route(
             "/v1/volume/csi/{id}/delete",
-            [late(Delete, write, provision::delete)],
+            [late(Delete, write, volumes::provision::delete)],
         )
         .route(
             "/v1/volume/csi/{id}/detach",
-            [late(Delete, mount, provision::detach)],
+            [late(Delete, mount, volumes::provision::detach)],
         )
         .route(
             "/v1/volumes/external",
-            [late(Get, list, provision::external)],
+            [late(Get, list, volumes::provision::external)],
         )
         .route(
             "/v1/volumes/snapshot",
             [
-                late(Get, list, provision::snapshots),
-                late(Put, write, provision::create_snapshots),
-                late(Delete, write, provision::delete_snapshot),
+                late(Get, list, volumes::provision::snapshots),
+                late(Put, write, volumes::provision::create_snapshots),
+                late(Delete, write, volumes::provision::delete_snapshot),
             ],
         )
 }

@@ -1,7 +1,6 @@
 //! CSI volumes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use drover_events::gojson::List;
 use drover_events::model::{CsiVolListStub, CsiVolume};
@@ -13,8 +12,9 @@ use drover_projections::{Scan, StorageError};
 use serde_json::Value;
 use smallvec::SmallVec;
 
+use super::provision;
 use crate::acl::{Acl, NamespaceCapability as Ns};
-use crate::commands::csi::{DeregisterVolumes, RegisterVolumes};
+use crate::commands::csi::DeregisterVolumes;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
@@ -34,8 +34,6 @@ pub(in crate::http) const LIST: &[Ns] = &[
 const READ: &[Ns] = &[Ns::CsiReadVolume, Ns::CsiMountVolume, Ns::ReadJob];
 /// Changing volumes.
 pub(in crate::http) const WRITE: &[Ns] = &[Ns::CsiWriteVolume];
-/// How long a write waits for the cluster's first key.
-const FIRST_KEY: Duration = Duration::from_secs(5);
 
 drover_events::wire! {
     /// Volumes to be registered.
@@ -137,8 +135,8 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::json(&shown)?.at(volume.row.volume.modify_index))
 }
 
-/// `PUT /v1/volumes` and `PUT /v1/volume/csi/:id`. Secrets are sealed here, before anything is
-/// decided (CSI-09).
+/// `PUT /v1/volumes` and `PUT /v1/volume/csi/:id`: what the plugin confirms (CSI-02). Secrets are
+/// sealed before anything is decided (CSI-09).
 pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
     let asked: RegisterRequest = late.json().await?;
     let mut volumes = asked.volumes.into_vec();
@@ -162,51 +160,16 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
-    seal(&write, &mut volumes).await?;
-    let keys: Vec<_> = volumes
-        .iter()
-        .map(|volume| (volume.namespace.clone(), volume.id.clone()))
-        .collect();
-    let done = write.submit(RegisterVolumes { volumes }).await?;
-    let view = write.api.server.projections.view();
-    let read_back = crate::net::deciding(move || registered(&view, &keys));
-    let volumes = read_back.await?.map_err(storage)?;
+    let registered = async move {
+        let at_work = &write.api.server.volumes;
+        at_work.register(volumes, &write.origin()).await
+    };
+    let (volumes, index) = provision::done(registered).await?;
     let answer = RegisterResponse {
         volumes: volumes.into(),
         warnings: String::new(),
     };
-    Ok(Answer::json(&answer)?.written(done.index))
-}
-
-fn registered(
-    view: &drover_projections::View,
-    keys: &[(String, String)],
-) -> Result<Vec<CsiVolume>, StorageError> {
-    let mut volumes = Vec::new();
-    for (namespace, id) in keys {
-        let found = stored::volume(view, (namespace, id))?;
-        volumes.extend(found.map(|volume| volume.shown()));
-    }
-    Ok(volumes)
-}
-
-/// Turns the secrets of volumes into ciphertext.
-pub(in crate::http) async fn seal(
-    write: &Write,
-    volumes: &mut [CsiVolume],
-) -> Result<(), ApiError> {
-    let ring = &write.api.keyring;
-    for volume in volumes
-        .iter_mut()
-        .filter(|volume| !volume.secrets.is_empty())
-    {
-        // A new cluster has a key a moment after it has a leader (KR-03).
-        let _ = tokio::time::timeout(FIRST_KEY, ring.wait_active()).await;
-        let key = (volume.namespace.as_str(), volume.id.as_str());
-        let sealed = ring.seal_volume_secrets(key, &volume.secrets);
-        volume.secrets = sealed.map_err(|error| ApiError::internal(error.to_string()))?;
-    }
-    Ok(())
+    Ok(Answer::json(&answer)?.written(index))
 }
 
 /// `DELETE /v1/volume/csi/:id`: nothing is unmounted or detached (CSI-42).

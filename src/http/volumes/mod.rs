@@ -1,10 +1,12 @@
-//! Volumes and plugins: CSI volumes in `csi.rs` and, what becomes of claims on them, in
-//! `explain.rs`; host volumes in `host.rs`, plugins in `plugins.rs`.
+//! Volumes and plugins: CSI volumes in `csi.rs`, what becomes of claims on them in `explain.rs`,
+//! and what is done at plugins in `provision.rs`; host volumes in `host.rs`, plugins in
+//! `plugins.rs`.
 
 pub(in crate::http) mod csi;
 pub(in crate::http) mod explain;
 pub(in crate::http) mod host;
 pub(in crate::http) mod plugins;
+pub(in crate::http) mod provision;
 
 use drover_events::model::AllocListStub;
 use drover_projections::tables::allocs::Allocs;

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
 
-use super::volumes::{Ask, Usable, Volumes};
+use super::volume_cache::VolumeChange;
+use crate::scheduler::feasible::{WaitsFor, waits_for};
 
 type JobKey = (String, String);
 
@@ -31,11 +32,19 @@ pub struct Blocked {
     /// System evaluations, by node and job.
     system: BTreeMap<(String, JobKey), Evaluation>,
     duplicates: Vec<Evaluation>,
-    volumes: Volumes,
     /// The index of the last change of each class.
     changed: BTreeMap<String, u64>,
     last_change: u64,
+    /// The jobs that wait for a volume; some may wait no longer.
+    for_volumes: BTreeMap<VolumeChange, BTreeSet<JobKey>>,
+    /// The index of the last change of each volume.
+    changed_volumes: BTreeMap<VolumeChange, u64>,
+    /// Of volumes that changed before this, it is not known any more.
+    forgotten_volumes: u64,
 }
+
+/// Of how many volumes it is known when they changed last.
+const VOLUMES: usize = 100_000;
 
 fn job_of(eval: &Evaluation) -> JobKey {
     (eval.namespace.clone(), eval.job_id.clone())
@@ -57,20 +66,16 @@ impl Blocked {
         *self = Self::default();
     }
 
-    /// Takes a blocked evaluation, whose job asks for these volumes; gives it back if what it waits
-    /// for has happened since it was decided.
-    pub fn block(&mut self, eval: Evaluation, asks: Vec<Ask>) -> Option<Evaluation> {
+    /// Takes a blocked evaluation; gives it back if what it waits for has happened since it was
+    /// decided.
+    pub fn block(&mut self, eval: Evaluation) -> Option<Evaluation> {
         if !self.enabled {
             return None;
         }
-        let missed = self
-            .volumes
-            .missed(&eval.namespace, &asks, eval.snapshot_index);
-        if missed || self.missed(&eval) {
+        if self.missed(&eval) {
             return Some(eval);
         }
         let job = job_of(&eval);
-        self.volumes.wait(job.clone(), asks);
         if !eval.node_id.is_empty() {
             self.system.insert((eval.node_id.clone(), job), eval);
             return None;
@@ -81,6 +86,10 @@ impl Blocked {
             }
             Some(known) if known.id == eval.id && known.modify_index > eval.modify_index => {}
             _ => {
+                for change in waited_for(&eval) {
+                    let waiting = self.for_volumes.entry(change).or_default();
+                    waiting.insert(job.clone());
+                }
                 let replaced = self.jobs.insert(job, eval.clone());
                 self.duplicates.extend(replaced.filter(|r| r.id != eval.id));
             }
@@ -89,6 +98,17 @@ impl Blocked {
     }
 
     fn missed(&self, eval: &Evaluation) -> bool {
+        let waited = waited_for(eval);
+        let after = |index: &u64| *index > eval.snapshot_index;
+        let volumes = || {
+            let known = waited
+                .iter()
+                .filter_map(|one| self.changed_volumes.get(one));
+            known.chain(Some(&self.forgotten_volumes)).any(after)
+        };
+        if !waited.is_empty() && volumes() {
+            return true;
+        }
         if eval.escaped_computed_class {
             return self.last_change > eval.snapshot_index;
         }
@@ -127,32 +147,25 @@ impl Blocked {
         freed
     }
 
-    /// A volume became usable (CSI-43): answers what may go on, whatever it waits for besides.
-    pub fn unblock_volume(&mut self, usable: &Usable, index: u64) -> Vec<Evaluation> {
+    /// More of a volume can be had: answers what may go on.
+    pub fn unblock_volume(&mut self, change: &VolumeChange, index: u64) -> Vec<Evaluation> {
         if !self.enabled {
             return Vec::new();
         }
-        self.volumes.note(usable, index);
+        if self.changed_volumes.len() >= VOLUMES {
+            let last = self.changed_volumes.values().max().copied();
+            self.forgotten_volumes = last.unwrap_or_default();
+            self.changed_volumes.clear();
+        }
+        self.changed_volumes.insert(change.clone(), index);
+        let waiting = self.for_volumes.remove(change).unwrap_or_default();
         let mut freed = Vec::new();
-        let volumes = &self.volumes;
-        self.jobs.retain(|job, eval| {
-            let goes = volumes.awaited(job, usable);
-            if goes {
-                freed.push(eval.clone());
+        for job in waiting {
+            let waits = |eval: &Evaluation| waited_for(eval).contains(change);
+            if self.jobs.get(&job).is_some_and(waits) {
+                freed.extend(self.jobs.remove(&job));
             }
-            !goes
-        });
-        self.system.retain(|(_, job), eval| {
-            let goes = volumes.awaited(job, usable);
-            if goes {
-                freed.push(eval.clone());
-            }
-            !goes
-        });
-        let of_nodes: BTreeSet<&JobKey> = self.system.keys().map(|(_, job)| job).collect();
-        let jobs = &self.jobs;
-        self.volumes
-            .keep(|job| jobs.contains_key(job) || of_nodes.contains(job));
+        }
         freed
     }
 
@@ -227,6 +240,20 @@ impl Blocked {
     }
 }
 
+/// The changes of volumes after which an evaluation is to be tried again.
+fn waited_for(eval: &Evaluation) -> BTreeSet<VolumeChange> {
+    let metrics = eval.failed_tg_allocs.values();
+    let reasons = metrics.flat_map(|metric| metric.constraint_filtered.keys());
+    let change = |waits| match waits {
+        WaitsFor::Volume(id) => VolumeChange::Volume((eval.namespace.clone(), id)),
+        WaitsFor::Plugin(id) => VolumeChange::Plugin(id),
+        WaitsFor::Topology => VolumeChange::Reach,
+        WaitsFor::Host => VolumeChange::Host,
+    };
+    let waits = reasons.filter_map(|reason| waits_for(reason));
+    waits.map(change).collect()
+}
+
 /// A class nobody has looked at may be the right one.
 fn could_run(eval: &Evaluation, class: &str) -> bool {
     eval.class_eligibility.get(class).copied().unwrap_or(true)
@@ -265,12 +292,12 @@ mod tests {
     #[test]
     fn a_class_frees_those_it_can_run_and_those_that_do_not_know_it() {
         let mut tracker = tracker();
-        tracker.block(blocked("a", "1", &[("big", true)], 5), Vec::new());
-        tracker.block(blocked("b", "2", &[("big", false)], 5), Vec::new());
-        tracker.block(blocked("c", "3", &[], 5), Vec::new());
+        tracker.block(blocked("a", "1", &[("big", true)], 5));
+        tracker.block(blocked("b", "2", &[("big", false)], 5));
+        tracker.block(blocked("c", "3", &[], 5));
         let mut escaped = blocked("d", "4", &[("big", false)], 5);
         escaped.escaped_computed_class = true;
-        tracker.block(escaped, Vec::new());
+        tracker.block(escaped);
         assert_eq!(
             tracker.stats(),
             BlockedStats {
@@ -286,45 +313,19 @@ mod tests {
     }
 
     #[test]
-    fn csi_43_a_volume_frees_those_that_ask_for_it_whatever_class_they_wait_for() {
-        let mut tracker = tracker();
-        let data = |id: &str| Usable::Csi(String::new(), id.to_owned());
-        tracker.block(
-            blocked("a", "1", &[("big", false)], 5),
-            vec![Ask::csi("data")],
-        );
-        tracker.block(
-            blocked("b", "2", &[("big", false)], 5),
-            vec![Ask::csi("other")],
-        );
-        tracker.block(blocked("c", "3", &[("big", false)], 5), Vec::new());
-        let mut of_node = blocked("d", "4", &[], 5);
-        of_node.node_id = "n".into();
-        tracker.block(of_node, vec![Ask::csi("data")]);
-        assert_eq!(ids(&tracker.unblock_volume(&data("data"), 6)), ["a", "d"]);
-        assert_eq!(tracker.stats().total, 2);
-        // One that was decided before that comes too late to wait.
-        let late = tracker.block(blocked("e", "5", &[], 5), vec![Ask::csi("data")]);
-        assert_eq!(late.unwrap().id, "e");
-        let later = tracker.block(blocked("f", "6", &[], 6), vec![Ask::csi("data")]);
-        assert!(later.is_none());
-        assert_eq!(ids(&tracker.unblock_volume(&Usable::Plugin, 7)), ["b", "f"]);
-    }
-
-    #[test]
     fn what_happened_after_the_snapshot_is_not_missed() {
         let mut tracker = tracker();
         tracker.unblock("big", &nodes("n"), 10);
-        let back = tracker.block(blocked("a", "1", &[("big", true)], 9), Vec::new());
+        let back = tracker.block(blocked("a", "1", &[("big", true)], 9));
         assert_eq!(back.unwrap().id, "a");
         assert!(
             tracker
-                .block(blocked("b", "1", &[("big", true)], 10), Vec::new())
+                .block(blocked("b", "1", &[("big", true)], 10))
                 .is_none()
         );
         assert!(
             tracker
-                .block(blocked("c", "2", &[("big", false)], 9), Vec::new())
+                .block(blocked("c", "2", &[("big", false)], 9))
                 .is_none()
         );
     }
@@ -342,7 +343,7 @@ mod tests {
             };
             metric.resources_exhausted.insert("t", wanted);
             eval.failed_tg_allocs.insert("g", metric);
-            tracker.block(eval, Vec::new());
+            tracker.block(eval);
         }
         assert_eq!(tracker.wanted(), (1_000, 512));
     }
@@ -350,12 +351,44 @@ mod tests {
     #[test]
     fn the_newer_of_two_of_a_job_stays() {
         let mut tracker = tracker();
-        tracker.block(blocked("a", "job", &[], 5), Vec::new());
-        tracker.block(blocked("b", "job", &[], 7), Vec::new());
-        tracker.block(blocked("c", "job", &[], 6), Vec::new());
+        tracker.block(blocked("a", "job", &[], 5));
+        tracker.block(blocked("b", "job", &[], 7));
+        tracker.block(blocked("c", "job", &[], 6));
         assert_eq!(ids(&tracker.take_duplicates()), ["a", "c"]);
         tracker.untrack("", "job");
         assert_eq!(tracker.stats().total, 0);
+    }
+
+    #[test]
+    fn csi_43_what_waits_for_a_volume_goes_on_when_more_of_it_can_be_had_and_nothing_else() {
+        let mut tracker = tracker();
+        let waits = |id: &str, job: &str, reason: &str, snapshot| {
+            let mut eval = blocked(id, job, &[("big", false)], snapshot);
+            eval.namespace = "default".to_owned();
+            let mut metric = drover_events::model::AllocMetric::default();
+            metric.constraint_filtered.insert(reason, 1);
+            eval.failed_tg_allocs.insert("g", metric);
+            eval
+        };
+        let taken = "CSI volume data has exhausted its available writer claims";
+        let of = |id: &str| VolumeChange::Volume(("default".to_owned(), id.to_owned()));
+        tracker.block(waits("a", "1", taken, 5));
+        tracker.block(waits("b", "2", "missing CSI Volume other", 5));
+        tracker.block(waits("c", "3", "CSI plugin p is missing from client n", 5));
+        tracker.block(waits("d", "4", "missing compatible host volumes", 5));
+        assert_eq!(ids(&tracker.unblock_volume(&of("data"), 6)), ["a"]);
+        assert!(tracker.unblock_volume(&of("data"), 7).is_empty(), "once");
+        let plugin = VolumeChange::Plugin("p".to_owned());
+        assert_eq!(ids(&tracker.unblock_volume(&plugin, 8)), ["c"]);
+        assert_eq!(ids(&tracker.unblock_volume(&VolumeChange::Host, 9)), ["d"]);
+        assert_eq!(tracker.stats().total, 1);
+        // What happened between the decision and its arrival is not missed.
+        assert!(tracker.block(waits("e", "5", taken, 6)).is_some());
+        assert!(tracker.block(waits("f", "6", taken, 7)).is_none());
+        // Another reason since: it waits for that one.
+        tracker.block(waits("f", "6", "missing CSI Volume third", 7));
+        assert!(tracker.unblock_volume(&of("data"), 10).is_empty());
+        assert_eq!(ids(&tracker.unblock_volume(&of("third"), 11)), ["f"]);
     }
 
     #[test]
@@ -363,8 +396,8 @@ mod tests {
         let mut tracker = tracker();
         let mut refused = blocked("a", "1", &[("big", false)], 5);
         refused.triggered_by = "max-plan-attempts".into();
-        tracker.block(refused, Vec::new());
-        tracker.block(blocked("b", "2", &[("big", false)], 5), Vec::new());
+        tracker.block(refused);
+        tracker.block(blocked("b", "2", &[("big", false)], 5));
         assert_eq!(ids(&tracker.unblock_failed()), ["a"]);
         assert!(tracker.unblock_failed().is_empty(), "once");
         assert_eq!(tracker.stats().total, 1, "the other one waits for room");
@@ -375,7 +408,7 @@ mod tests {
         let mut tracker = tracker();
         let mut eval = blocked("a", "job", &[("big", true)], 5);
         eval.node_id = "n1".into();
-        tracker.block(eval, Vec::new());
+        tracker.block(eval);
         assert!(tracker.unblock("big", &nodes("n2"), 6).is_empty());
         assert_eq!(ids(&tracker.unblock("big", &nodes("n1"), 7)), ["a"]);
     }

@@ -7,17 +7,17 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::model::Allocation;
 use drover_events::{EventId, EventKind};
 use drover_projections::key::{Id, Key};
-use drover_projections::tables::allocs::{Allocs, AllocsByNode};
+use drover_projections::tables::allocs::{AllocRow, Allocs, AllocsByNode};
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::node_use::NodeUses;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use hashbrown::HashMap;
 
-use crate::scheduler::cluster::{Cluster, Demand, demand_of, takes_room};
+use super::volume_cache::{self, Jobs, VolumeCache, VolumeChange};
+use crate::scheduler::cluster::{Cluster, Demand, VolumeUse, demand_of, takes_room};
 
 /// A live allocation: where it is and what it takes.
 #[derive(Clone, Debug)]
@@ -72,6 +72,7 @@ pub struct Cache {
     cluster: Cluster,
     live: HashMap<String, Live>,
     expected: HashMap<String, (EventId, Effect)>,
+    volumes: VolumeCache,
 }
 
 impl Cache {
@@ -87,8 +88,10 @@ impl Cache {
             let slot = cache.cluster.upsert_node(nodes::join(node, state));
             cache.read_mark(view, &id, slot)?;
         }
+        cache.volumes = VolumeCache::load(view, &mut cache.cluster)?;
+        let mut jobs = Jobs::default();
         for row in view.scan::<Allocs>(Scan::all()) {
-            cache.put_alloc(&row?.alloc);
+            cache.put_alloc(view, &row?, &mut jobs)?;
         }
         cache.cluster.set_index(view.index());
         Ok(cache)
@@ -108,14 +111,46 @@ impl Cache {
 
     /// Says what an event in flight will do to an allocation.
     pub fn expect(&mut self, alloc_id: String, event: EventId, effect: Effect) {
+        if let Effect::Takes { slot, demand, .. } = &effect
+            && let Some(info) = &self.cluster.slot(*slot).info
+        {
+            self.volumes
+                .expect(&alloc_id, &info.node.id, &demand.volumes);
+        }
         self.expected.insert(alloc_id, (event, effect));
+    }
+
+    /// Whether a plan may place an allocation that uses this volume on a node.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_volume(
+        &self,
+        node_id: &str,
+        one: &VolumeUse,
+        stopped: &[&str],
+    ) -> Result<(), &'static str> {
+        self.volumes.check(&self.cluster, node_id, one, stopped)
+    }
+
+    /// What has changed of volumes since this was asked last.
+    pub fn take_changed_volumes(&mut self) -> Vec<(VolumeChange, u64)> {
+        self.volumes.take_changed()
     }
 
     /// An event in flight has come to an end: what was expected of it is no longer.
     pub fn settle<'a>(&mut self, alloc_ids: impl Iterator<Item = &'a String>) {
         for id in alloc_ids {
-            self.expected.remove(id);
+            self.take_expected(id);
         }
+    }
+
+    fn take_expected(&mut self, id: &str) -> Option<(EventId, Effect)> {
+        let (event, effect) = self.expected.remove(id)?;
+        if let Effect::Takes { demand, .. } = &effect {
+            self.volumes.landed(id, &demand.volumes);
+        }
+        Some((event, effect))
     }
 
     fn read_mark(&mut self, view: &View, node_id: &str, slot: u32) -> Result<(), StorageError> {
@@ -136,7 +171,7 @@ impl Cache {
                     let slot = self.follow_alloc(view, change, &mut freed)?;
                     marks.extend(slot);
                 }
-                _ => {}
+                _ => self.volumes.follow(view, &mut self.cluster, change)?,
             }
         }
         for slot in marks {
@@ -177,8 +212,9 @@ impl Cache {
         self.read_mark(view, &id, slot)?;
         if !known {
             // One that was purged may come back while its allocations are still there.
+            let mut jobs = Jobs::default();
             for row in view.by_index::<AllocsByNode>(id.as_str()) {
-                self.put_alloc(&row?.alloc);
+                self.put_alloc(view, &row?, &mut jobs)?;
             }
         }
         self.note_freed(slot, change.index, true, freed);
@@ -188,8 +224,18 @@ impl Cache {
     /// A node goes, and with it what is noted of its allocations: its slot is another's soon.
     fn remove_node(&mut self, id: &str) {
         if let Some(slot) = self.cluster.find(id) {
-            self.live.retain(|_, live| live.slot != slot);
-            self.expected.retain(|_, (_, effect)| effect.slot() != slot);
+            let volumes = self.cluster.volumes_mut();
+            self.live.retain(|alloc_id, live| {
+                let stays = live.slot != slot;
+                if !stays {
+                    volumes.remove_user(alloc_id, id, &live.demand.volumes);
+                }
+                stays
+            });
+            let gone = self.expected.iter();
+            let gone = gone.filter(|(_, (_, effect))| effect.slot() == slot);
+            let gone: Vec<String> = gone.map(|(alloc_id, _)| alloc_id.clone()).collect();
+            self.settle(gone.iter());
             self.cluster.remove_node(id);
         }
     }
@@ -220,7 +266,7 @@ impl Cache {
             return Ok(None);
         };
         if change.kind == EventKind::PlanApplied
-            && let Some((event, effect)) = self.expected.remove(&id)
+            && let Some((event, effect)) = self.take_expected(&id)
         {
             self.take_effect(id, event, effect, change.index, freed);
             return Ok(None);
@@ -228,9 +274,11 @@ impl Cache {
         let row = view.get::<Allocs>(id.as_str())?;
         let before = self.live.get(&id).map(|live| (live.slot, live.unknown));
         let after = match &row {
-            Some(row) => self.put_alloc(&row.alloc),
+            Some(row) => self.put_alloc(view, row, &mut Jobs::default())?,
             None => {
-                self.remove_live(&id);
+                self.remove_live(&id, change.index);
+                let cluster = &mut self.cluster;
+                self.volumes.allocation_gone(view, cluster, &id)?;
                 None
             }
         };
@@ -253,7 +301,7 @@ impl Cache {
         index: u64,
         freed: &mut Vec<Freed>,
     ) {
-        let before = self.remove_live(&id);
+        let before = self.remove_live(&id, index);
         if !self.cluster.is_taken(effect.slot()) {
             return;
         }
@@ -266,6 +314,7 @@ impl Cache {
                 let place = self.cluster.slot_mut(slot);
                 place.used.add(&demand);
                 place.mark = event;
+                self.use_volumes(&id, slot, &demand);
                 self.live.insert(
                     id,
                     Live {
@@ -284,31 +333,65 @@ impl Cache {
         }
     }
 
-    fn remove_live(&mut self, id: &str) -> Option<u32> {
+    fn remove_live(&mut self, id: &str, index: u64) -> Option<u32> {
         let live = self.live.remove(id)?;
         self.cluster.slot_mut(live.slot).used.sub(&live.demand);
+        let uses = &live.demand.volumes;
+        if !uses.is_empty()
+            && let Some(info) = self.cluster.slot(live.slot).info.clone()
+        {
+            let volumes = self.cluster.volumes_mut();
+            volumes.remove_user(id, &info.node.id, uses);
+            self.volumes.released(uses, index);
+        }
         Some(live.slot)
     }
 
+    fn use_volumes(&mut self, id: &str, slot: u32, demand: &Demand) {
+        if !demand.volumes.is_empty()
+            && let Some(info) = self.cluster.slot(slot).info.clone()
+        {
+            let volumes = self.cluster.volumes_mut();
+            volumes.add_user(id, &info.node.id, &demand.volumes);
+        }
+    }
+
     /// Answers the slot if the allocation takes room.
-    fn put_alloc(&mut self, alloc: &Allocation) -> Option<u32> {
+    fn put_alloc(
+        &mut self,
+        view: &View,
+        row: &AllocRow,
+        jobs: &mut Jobs,
+    ) -> Result<Option<u32>, StorageError> {
+        let alloc = &row.alloc;
         let unknown = alloc.client_status == "unknown";
         let room = takes_room(alloc);
         if room && let Some(live) = self.live.get_mut(&alloc.id) {
             // What a live allocation takes is changed by plans alone; most reports change nothing.
-            let demand = demand_of(alloc);
+            // Its volumes are what it was placed for.
+            let demand = Demand {
+                volumes: live.demand.volumes.clone(),
+                ..demand_of(alloc)
+            };
             live.unknown = unknown;
             if live.demand == demand {
-                return Some(live.slot);
+                return Ok(Some(live.slot));
             }
         }
-        self.remove_live(&alloc.id);
+        self.remove_live(&alloc.id, row.alloc.modify_index);
         if !room {
-            return None;
+            return Ok(None);
         }
-        let slot = self.cluster.find(&alloc.node_id)?;
-        let demand = demand_of(alloc);
+        let Some(slot) = self.cluster.find(&alloc.node_id) else {
+            return Ok(None);
+        };
+        let mut demand = demand_of(alloc);
+        // Where the cluster manages no volumes, nothing is looked up.
+        if !self.cluster.volumes().is_empty() {
+            demand.volumes = volume_cache::uses(view, row, jobs)?;
+        }
         self.cluster.slot_mut(slot).used.add(&demand);
+        self.use_volumes(&alloc.id, slot, &demand);
         self.live.insert(
             alloc.id.clone(),
             Live {
@@ -317,7 +400,7 @@ impl Cache {
                 unknown,
             },
         );
-        Some(slot)
+        Ok(Some(slot))
     }
 }
 

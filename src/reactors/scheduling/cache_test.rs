@@ -2,6 +2,7 @@
 //! say, the marks of nodes above all.
 
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
+use drover_events::model::Allocation;
 use drover_events::node::NodesDeregistered;
 use drover_events::plan::{PlacedAlloc, PlanApplied, StoppedAlloc};
 use drover_projections::Outcome;

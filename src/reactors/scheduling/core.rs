@@ -12,7 +12,6 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
 use super::cache::{Cache, Freed, text_key};
-use super::volumes;
 use crate::commands::system_jobs::{self, EvaluateOverlooked};
 use crate::scheduler::cluster::Usage;
 
@@ -68,18 +67,17 @@ impl Core {
         self.broker.enable();
         self.blocked.enable();
         for eval in view.scan::<Evals>(Scan::all()) {
-            self.take(view, eval?, now)?;
+            self.take(eval?, now);
         }
         Ok(())
     }
 
     /// Takes an evaluation as it is now.
-    fn take(&mut self, view: &View, eval: Evaluation, now: i64) -> Result<(), StorageError> {
+    fn take(&mut self, eval: Evaluation, now: i64) {
         match eval.status.as_str() {
             "pending" => self.broker.enqueue(eval, now),
             "blocked" => {
-                let asks = volumes::asks_of(view, &eval)?;
-                if let Some(back) = self.blocked.block(eval, asks) {
+                if let Some(back) = self.blocked.block(eval) {
                     self.broker.enqueue(back, now);
                 }
             }
@@ -91,7 +89,6 @@ impl Core {
                 self.blocked.ended(&eval);
             }
         }
-        Ok(())
     }
 
     /// The index up to which changes were followed.
@@ -106,7 +103,6 @@ impl Core {
         }
         let mut reload = false;
         let mut freed = Vec::new();
-        let mut usable = BTreeMap::new();
         for changes in view.changes(self.followed + 1) {
             let changes = changes?;
             freed.extend(self.cache.follow(view, &changes)?);
@@ -114,15 +110,10 @@ impl Core {
             let found = system_jobs::overlooked_by(view, &changes);
             self.overlooked.extend(found.unwrap_or_else(later));
             reload |= self.follow_evals(view, &changes, now)?;
-            for change in &changes {
-                if let Some(volume) = volumes::usable(view, change)? {
-                    usable.insert(volume, change.index);
-                }
-            }
         }
         self.unblock(freed, now);
-        for (volume, index) in usable {
-            for eval in self.blocked.unblock_volume(&volume, index) {
+        for (change, index) in self.cache.take_changed_volumes() {
+            for eval in self.blocked.unblock_volume(&change, index) {
                 self.broker.enqueue(eval, now);
             }
         }
@@ -156,7 +147,7 @@ impl Core {
                 _ => None,
             };
             match eval {
-                Some(eval) => self.take(view, eval, now)?,
+                Some(eval) => self.take(eval, now),
                 None => {
                     self.broker.forget(&id);
                     self.blocked.forget(&id);

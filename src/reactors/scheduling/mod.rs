@@ -17,7 +17,7 @@ pub mod plan_check;
 pub mod plan_queue;
 mod reaper;
 pub mod snapshot;
-pub mod volumes;
+pub mod volume_cache;
 pub mod worker;
 
 use std::collections::{BTreeMap, VecDeque};

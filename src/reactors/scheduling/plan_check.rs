@@ -171,6 +171,12 @@ fn check_node(
         if !unchanged {
             fit::check(info, &used, &placement.demand)?;
         }
+        // What is there already has its volumes.
+        if placement.replaces.is_none() {
+            for one in &placement.demand.volumes {
+                core.cache.check_volume(node, one, &on_node.stops)?;
+            }
+        }
         used.add(&placement.demand);
     }
     Ok(Some((slot, used)))

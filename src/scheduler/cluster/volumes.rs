@@ -122,6 +122,9 @@ pub struct PluginFacts {
     pub controllers: i64,
     /// Nodes where it can mount.
     pub nodes: i64,
+    /// Claims need a controller, where it says so: then that counts, and not what was known of it
+    /// when a volume was claimed last.
+    pub controller_required: Option<bool>,
 }
 
 /// A volume of a host that the cluster manages.
@@ -279,12 +282,14 @@ impl Volumes {
     pub fn is_usable(&self, facts: &CsiFacts) -> bool {
         let plugin = self.plugins.get(&facts.plugin_id);
         let healthy = plugin.is_some_and(|plugin| {
-            plugin.nodes > 0 && (!facts.controller_required || plugin.controllers > 0)
+            let required = plugin.controller_required;
+            let required = required.unwrap_or(facts.controller_required);
+            plugin.nodes > 0 && (!required || plugin.controllers > 0)
         });
         healthy && !facts.exhausted
     }
 
-    /// Whether an allocation of a job may claim a volume so beside all others, those of plans in
+    /// Whether an allocation of a job may claim a CSI volume so beside all others, those of plans in
     /// flight among them. What the same job holds never stands in its way: it lets go of it for
     /// the new version (CSI-30).
     ///
@@ -295,9 +300,6 @@ impl Volumes {
         wanted: &VolumeUse,
         in_flight: impl Iterator<Item = &'a VolumeUse>,
     ) -> Result<(), Denied> {
-        let VolumeKey::Csi(..) = &wanted.key else {
-            return self.writable(wanted, in_flight);
-        };
         let facts = self.csi.get(&wanted.key).ok_or(Denied::Unusable)?;
         let mode = wanted.access_mode.as_str();
         let offered = facts.access_modes.is_empty() || facts.access_modes.contains(mode);
@@ -332,28 +334,13 @@ impl Volumes {
         others.allow(wanted)
     }
 
-    /// Whether a volume of a node may be written by one more, where only one may.
-    fn writable<'a>(
-        &self,
-        wanted: &VolumeUse,
-        in_flight: impl Iterator<Item = &'a VolumeUse>,
-    ) -> Result<(), Denied> {
-        let users = self.users.get(&wanted.key);
-        let users = users.into_iter().flat_map(|users| users.values());
-        let mut writers = users.map(|user| user.writes);
-        let mut flying = in_flight.filter(|one| one.key == wanted.key);
-        let taken = writers.any(|writes| writes) || flying.any(|one| one.writes);
-        match wanted.writes && taken {
-            true => Err(Denied::InUse),
-            false => Ok(()),
-        }
-    }
-
-    /// How many allocations write a volume.
-    pub fn writers(&self, key: &VolumeKey) -> usize {
+    /// The allocations that write a volume.
+    pub fn writers(&self, key: &VolumeKey) -> impl Iterator<Item = &str> {
         let users = self.users.get(key);
-        let users = users.into_iter().flat_map(|users| users.values());
-        users.filter(|user| user.writes).count()
+        let users = users.into_iter().flat_map(|users| users.iter());
+        users
+            .filter(|(_, user)| user.writes)
+            .map(|(alloc, _)| alloc.as_str())
     }
 }
 

@@ -31,8 +31,8 @@ fn volumes(held_as: &str, held: &[(&str, bool)]) -> Volumes {
     let mut volumes = Volumes::default();
     volumes.set_csi(key("data"), Some(facts));
     let plugin = PluginFacts {
-        controllers: 0,
         nodes: 1,
+        ..PluginFacts::default()
     };
     volumes.set_plugin("p".to_owned(), Some(plugin));
     volumes
@@ -93,7 +93,7 @@ fn plans_and_allocations_count_before_anything_is_claimed() {
     volumes.add_user("a1", "n1", std::slice::from_ref(&other));
     volumes.add_user("a1", "n1", std::slice::from_ref(&other));
     assert_eq!(in_flight(&volumes, &[]), Err(Denied::InUse));
-    assert_eq!(volumes.writers(&key("data")), 1);
+    assert_eq!(volumes.writers(&key("data")).count(), 1);
     assert_eq!(volumes.of_plugin_on("n1", "p"), [&key("data")]);
     volumes.remove_user("a1", "n1", std::slice::from_ref(&other));
     volumes.remove_user("a1", "n1", std::slice::from_ref(&other));

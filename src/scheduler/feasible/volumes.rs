@@ -176,7 +176,7 @@ impl VolumeAsks {
             return true;
         }
         let key = VolumeKey::Host(node.id.clone(), ask.source.clone());
-        let committed = i64::try_from(volumes.writers(&key)).unwrap_or(i64::MAX);
+        let committed = i64::try_from(volumes.writers(&key).count()).unwrap_or(i64::MAX);
         let planned = plan.writers.get(&key).copied().unwrap_or(0);
         committed.saturating_add(planned) <= 0
     }
@@ -290,8 +290,8 @@ pub enum WaitsFor {
 /// What a reason that was given for a node waits for, if it is about volumes.
 pub fn waits_for(reason: &str) -> Option<WaitsFor> {
     let before = |text: &str, ends: &[&str]| {
-        let ends = ends.iter().filter_map(|end| text.rfind(end));
-        ends.max().map(|at| text[..at].to_owned())
+        let ends = ends.iter().filter_map(|end| text.find(end));
+        ends.min().map(|at| text[..at].to_owned())
     };
     match reason {
         MISSING_HOST => return Some(WaitsFor::Host),

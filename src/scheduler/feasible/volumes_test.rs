@@ -183,8 +183,8 @@ fn csi(volumes: &mut Volumes, id: &str, change: impl FnOnce(&mut CsiFacts)) {
     };
     change(&mut facts);
     let plugin = PluginFacts {
-        controllers: 0,
         nodes: 1,
+        ..PluginFacts::default()
     };
     volumes.set_plugin("p".to_owned(), Some(plugin));
     volumes.set_csi(VolumeKey::Csi("default".into(), id.into()), Some(facts));

@@ -94,6 +94,11 @@ const GOALS: &[Goal] = &[
     goal("register, c=32", "p99_us", 10_000.0),
     goal("place", "per_second", 20_000.0),
     goal("place, spread", "per_second", 5_000.0),
+    goal(
+        "place with a volume, 5,000 nodes and 2,000 volumes",
+        "of_plain",
+        0.7,
+    ),
     goal("list allocations", "times_floor", 1.5),
     goal("list allocations", "p50_us", 45_000.0),
     goal("list allocations, gzip", "p50_us", 59_500.0),

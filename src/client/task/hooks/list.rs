@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_events::model::{Allocation, Task};
 
-use super::{TaskHook, prepare, volumes};
+use super::{TaskHook, prepare, stats, volumes};
 use crate::client::alloc::runner::RunnerFactory;
 
 /// The hooks of one task.
@@ -27,6 +27,7 @@ impl Default for TaskHookList {
             always(|| prepare::TaskDir),
             always(|| prepare::DispatchPayload),
             always(|| volumes::Volumes),
+            always(stats::Stats::default),
         ])
     }
 }

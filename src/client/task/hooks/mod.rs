@@ -23,6 +23,7 @@
 pub mod chain;
 pub mod list;
 mod prepare;
+mod stats;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ use crate::client::env::{TaskEnv, TaskEnvInput};
 use crate::client::resources::Resources;
 
 pub use prepare::VALIDATE;
+pub use stats::Usage;
 
 /// Takes events of the task.
 pub type Emit = Arc<dyn Fn(TaskEvent) + Send + Sync>;

@@ -1,6 +1,7 @@
 //! What a task mounts of the volumes of its group.
 //!
-//! A driver with files of its own mounts them where the task wants them; so does `raw_exec` as root.
+//! A driver with files of its own mounts them where the task wants them; `raw_exec` as root does so
+//! within the task's directory, for all else is the host's.
 //! Where nothing can be mounted, the task finds the directory of the host by its environment, and
 //! what must not be written is refused.
 
@@ -70,7 +71,12 @@ fn mounted(given: &TaskGiven, is_root: bool) -> Result<TaskAnswer, HookFailure> 
             }
             (false, _) => mount.host_path.clone(),
             (true, true) => Path::new("/").join(&mount.task_path),
-            (true, false) => root.join(&mount.task_path),
+            (true, false) => root.join(
+                mount
+                    .task_path
+                    .strip_prefix("/")
+                    .unwrap_or(&mount.task_path),
+            ),
         };
         let variable = format!("{VARIABLE}{}", clean(wanted.name));
         answer.env.insert(variable, seen.display().to_string());
@@ -205,7 +211,7 @@ mod tests {
         for (driver, is_root, destination, seen) in [
             ("exec", true, "/srv/data", Some("/srv/data")),
             ("exec", true, "local/data", Some("/local/data")),
-            ("raw_exec", true, "/srv/data", Some("/srv/data")),
+            ("raw_exec", true, "/srv/data", Some("/allocs/a1/t/srv/data")),
             (
                 "raw_exec",
                 true,

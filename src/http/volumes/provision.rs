@@ -6,25 +6,18 @@
 use drover_events::gojson::{List, Map};
 use drover_events::model::{CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
 
-use super::answer::Answer;
-use super::gate::{Late, Write, in_namespace};
-use super::request::Request;
+use super::csi::{LIST, WRITE};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::gate::{Late, Write, in_namespace};
+use crate::http::request::Request;
+use crate::net::going_on;
 use crate::rpc::csi::Secrets;
-use crate::volumes::{Page, StepError};
+use crate::volumes::{Page, StepError, Volumes};
 
-/// Changing volumes.
-pub(super) const WRITE: &[Ns] = &[Ns::CsiWriteVolume];
 /// Using them.
-pub(super) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
-/// Seeing them in lists.
-pub(super) const LIST: &[Ns] = &[
-    Ns::CsiListVolume,
-    Ns::CsiReadVolume,
-    Ns::CsiMountVolume,
-    Ns::ListJobs,
-];
+pub(in crate::http) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
 
 /// Where secrets of a request stand: `name=value`, separated by commas.
 const SECRETS: &str = "X-Nomad-CSI-Secrets";
@@ -59,11 +52,18 @@ drover_events::wire! {
 }
 
 /// A refusal, as clients know it: what went wrong at the plugin is a failure of the request.
-pub(super) fn refused(error: StepError) -> ApiError {
+fn refused(error: StepError) -> ApiError {
     match error.step {
         "" => error.into(),
         _ => ApiError::refused(error.to_string()),
     }
+}
+
+/// Works on volumes aside of what serves, to the end, whoever waits for it.
+pub(super) async fn done<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StepError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    going_on(work).await?.map_err(refused)
 }
 
 /// Whether somebody may do this in the namespace of the request, and see plugins (CSI-17).
@@ -74,6 +74,10 @@ fn may(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
 fn admitted(late: Late, any_of: &[Ns]) -> Result<Write, ApiError> {
     let allowed = may(late.acl(), late.request.namespace(), any_of);
     late.when(allowed)
+}
+
+fn at_work(write: &Write) -> &Volumes {
+    &write.api.server.volumes
 }
 
 /// The secrets in the head of a request.
@@ -104,7 +108,7 @@ fn plugin(request: &Request) -> Result<String, ApiError> {
 }
 
 /// `PUT /v1/volume/csi/:id/create`.
-pub(super) async fn create(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
     let asked: CreateRequest = late.json().await?;
     let mut volumes = asked.volumes.into_vec();
     for volume in volumes
@@ -125,13 +129,8 @@ pub(super) async fn create(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
-    let made = write
-        .api
-        .server
-        .volumes
-        .create(volumes, &write.origin())
-        .await;
-    let (volumes, index) = made.map_err(refused)?;
+    let made = async move { at_work(&write).create(volumes, &write.origin()).await };
+    let (volumes, index) = done(made).await?;
     let answer = CreateResponse {
         volumes: volumes.into(),
         warnings: String::new(),
@@ -140,24 +139,19 @@ pub(super) async fn create(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volume/csi/:id/delete`.
-pub(super) async fn delete(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, WRITE)?;
     let key = (
         write.request.namespace().to_owned(),
         write.request.segment(3)?,
     );
     let secrets = secrets(&write.request)?;
-    let deleted = write
-        .api
-        .server
-        .volumes
-        .delete(&key, secrets, &write.origin())
-        .await;
-    Ok(Answer::nothing().written(deleted.map_err(refused)?))
+    let deleted = async move { at_work(&write).delete(&key, secrets, &write.origin()).await };
+    Ok(Answer::nothing().written(done(deleted).await?))
 }
 
 /// `DELETE /v1/volume/csi/:id/detach`.
-pub(super) async fn detach(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn detach(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, MOUNT)?;
     let node = write.request.query.text("node").to_owned();
     if node.is_empty() {
@@ -167,21 +161,16 @@ pub(super) async fn detach(late: Late) -> Result<Answer, ApiError> {
         write.request.namespace().to_owned(),
         write.request.segment(3)?,
     );
-    let detached = write
-        .api
-        .server
-        .volumes
-        .detach(&key, &node, &write.origin())
-        .await;
-    Ok(Answer::nothing().written(detached.map_err(refused)?))
+    let detached = async move { at_work(&write).detach(&key, &node, &write.origin()).await };
+    Ok(Answer::nothing().written(done(detached).await?))
 }
 
 /// `GET /v1/volumes/external`.
-pub(super) async fn external(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn external(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, LIST)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
-    let listed = write.api.server.volumes.external(&plugin, page).await;
-    let (volumes, next_token) = listed.map_err(refused)?;
+    let listed = async move { at_work(&write).external(&plugin, page).await };
+    let (volumes, next_token) = done(listed).await?;
     Answer::json(&ExternalResponse {
         volumes,
         next_token,
@@ -189,17 +178,12 @@ pub(super) async fn external(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/volumes/snapshot`.
-pub(super) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, LIST)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let secrets = secrets(&write.request)?;
-    let listed = write
-        .api
-        .server
-        .volumes
-        .snapshots(&plugin, page, secrets)
-        .await;
-    let (snapshots, next_token) = listed.map_err(refused)?;
+    let listed = async move { at_work(&write).snapshots(&plugin, page, secrets).await };
+    let (snapshots, next_token) = done(listed).await?;
     let without = |mut snapshot: CsiSnapshot| {
         snapshot.secrets = Map::nil();
         snapshot
@@ -212,23 +196,20 @@ pub(super) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/volumes/snapshot`.
-pub(super) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
     let asked: SnapshotsRequest = late.json().await?;
     let write = admitted(late, WRITE)?;
-    let namespace = write.request.namespace();
     let asked = asked.snapshots.into_vec();
-    let made = write
-        .api
-        .server
-        .volumes
-        .create_snapshots(namespace, asked)
-        .await;
-    let snapshots = made.map_err(refused)?.into();
+    let made = async move {
+        let namespace = write.request.namespace();
+        at_work(&write).create_snapshots(namespace, asked).await
+    };
+    let snapshots = done(made).await?.into();
     Answer::json(&SnapshotsCreated { snapshots })
 }
 
 /// `DELETE /v1/volumes/snapshot`.
-pub(super) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
     let write = admitted(late, WRITE)?;
     let plugin = plugin(&write.request)?;
     let id = write.request.query.text("snapshot_id").to_owned();
@@ -236,12 +217,7 @@ pub(super) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
         return Err(ApiError::bad_request("missing snapshot ID"));
     }
     let secrets = secrets(&write.request)?;
-    let deleted = write
-        .api
-        .server
-        .volumes
-        .delete_snapshot(&plugin, &id, secrets)
-        .await;
-    deleted.map_err(refused)?;
+    let deleted = async move { at_work(&write).delete_snapshot(&plugin, &id, secrets).await };
+    done(deleted).await?;
     Ok(Answer::nothing())
 }

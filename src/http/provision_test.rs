@@ -1,0 +1,240 @@
+//! Volumes at their plugins over HTTP, with a client that answers as one does.
+
+use std::sync::Arc;
+
+use drover_events::model::{CsiControllerInfo, CsiInfo, CsiNodeInfo};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::commands::node::RegisterNode;
+use crate::error::ApiError;
+use crate::http::harness::{Harness, Reply};
+use crate::proposer::Origin;
+use crate::rpc::asked::{Head, answer};
+use crate::rpc::csi::*;
+use crate::rpc::duplex::{Duplex, Pace};
+use crate::rpc::service::{Access, Call, Dispatch, Service};
+use crate::rpc::sessions::{Dial, SessionRequest, Sessions};
+use drover_testkit::fixtures;
+
+/// What the plugin was asked.
+#[derive(Default)]
+struct Asked(Mutex<Vec<String>>);
+
+macro_rules! plugin {
+    ($asked:expr; $($method:ident($req:ty) => $answer:expr;)*) => {
+        Service::new($asked)$(.method::<$method, _, _>(
+            Access::Server,
+            async |asked: Arc<Asked>, _: Call, request: $req| {
+                let mut told: Value = serde_json::to_value(&request).unwrap();
+                told["Method"] = stringify!($method).into();
+                asked.0.lock().push(told.to_string());
+                let answer: fn($req) -> Result<_, ApiError> = $answer;
+                answer(request)
+            },
+        ))*
+    };
+}
+
+fn plugin(asked: Arc<Asked>) -> Arc<dyn Dispatch> {
+    Arc::new(plugin! { asked;
+        ControllerCreateVolume(ControllerCreateVolumeRequest) => |request| {
+            Ok(ControllerCreateVolumeResponse {
+                external_volume_id: format!("ext-{}", request.name),
+                capacity_bytes: request.capacity_min,
+                ..ControllerCreateVolumeResponse::default()
+            })
+        };
+        ControllerDeleteVolume(ControllerDeleteVolumeRequest) => |request| {
+            match request.secrets.0.contains_key("bad") {
+                true => Err(ApiError::refused("DeleteVolume: PermissionDenied: no")),
+                false => Ok(Done {}),
+            }
+        };
+        ControllerCreateSnapshot(ControllerCreateSnapshotRequest) => |request| {
+            Ok(ControllerCreateSnapshotResponse {
+                id: format!("snap-{}", request.name),
+                external_source_volume_id: request.volume_id,
+                is_ready: true,
+                ..ControllerCreateSnapshotResponse::default()
+            })
+        };
+        ControllerDeleteSnapshot(ControllerDeleteSnapshotRequest) => |_| Ok(Done {});
+        ControllerListVolumes(ControllerListVolumesRequest) => |request| {
+            Ok(ControllerListVolumesResponse {
+                next_token: format!("after-{}-{}", request.starting_token, request.max_entries),
+                ..ControllerListVolumesResponse::default()
+            })
+        };
+    })
+}
+
+/// A client whose control stream the server holds.
+fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn Dispatch>) {
+    let (near, far) = Duplex::pair(Pace::STANDING);
+    sessions.hold(&node, far);
+    let sessions = Arc::clone(sessions);
+    tokio::spawn(async move {
+        let Duplex {
+            mut inflow,
+            outflow: _open,
+        } = near;
+        while let Ok(dial) = inflow.message::<Dial>().await {
+            let (mut here, there) = Duplex::pair(Pace::SESSION);
+            let asked = SessionRequest {
+                node_id: node.clone(),
+                session: dial.session,
+            };
+            let _ = sessions.join(&asked, there);
+            let handlers = Some(Arc::clone(&handlers));
+            tokio::spawn(async move {
+                let head: Head = here.inflow.message().await.unwrap();
+                let _ = answer(handlers, &head.target, (here.inflow, here.outflow)).await;
+            });
+        }
+    });
+}
+
+/// A server, with a node that runs the plugin `p`.
+async fn world() -> (Harness, Arc<Asked>) {
+    let h = Harness::start().await;
+    let mut node = fixtures::node(1);
+    let info = CsiInfo {
+        plugin_id: "p".into(),
+        healthy: true,
+        requires_controller_plugin: true,
+        controller_info: Some(CsiControllerInfo {
+            supports_create_delete: true,
+            supports_create_delete_snapshot: true,
+            supports_list_volumes: true,
+            ..CsiControllerInfo::default()
+        }),
+        node_info: Some(CsiNodeInfo {
+            id: "n".into(),
+            ..CsiNodeInfo::default()
+        }),
+        ..CsiInfo::default()
+    };
+    node.csi_controller_plugins = [("p", info.clone())].into();
+    node.csi_node_plugins = [("p", info)].into();
+    let (id, asked) = (node.id.clone(), Arc::<Asked>::default());
+    let command = RegisterNode {
+        node,
+        create_node_pool: true,
+    };
+    h.server.submit(command, Origin::default()).await.unwrap();
+    let ready = crate::commands::node::UpdateNodeStatus {
+        node_id: id.clone(),
+        status: "ready".into(),
+        event: None,
+    };
+    h.server.submit(ready, Origin::default()).await.unwrap();
+    client(&h.server.sessions, id, plugin(Arc::clone(&asked)));
+    (h, asked)
+}
+
+fn volume(name: &str) -> Value {
+    json!({"Volumes": [{
+        "ID": name, "Name": name, "PluginID": "p", "RequestedCapacityMin": 7,
+        "RequestedCapabilities": [
+            {"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}],
+        "Secrets": {"password": "canary"},
+    }]})
+}
+
+fn said(reply: &Reply) -> (u16, String) {
+    (reply.status, reply.text())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_46_volumes_and_snapshots_are_made_and_deleted_at_their_plugin() {
+    let (h, asked) = world().await;
+    let made = h.put("/v1/volume/csi/new/create", &volume("new")).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    assert!(made.index() > 0);
+    let shown = &made.json()["Volumes"][0];
+    assert_eq!(
+        (&shown["ExternalID"], &shown["Capacity"]),
+        (&json!("ext-new"), &json!(7))
+    );
+    assert_eq!(shown["Secrets"], Value::Null);
+    assert!(
+        asked.0.lock()[0].contains("canary"),
+        "the plugin gets what it needs"
+    );
+    let other = h.put("/v1/volume/csi/other/create", &volume("new")).await;
+    assert_eq!(
+        said(&other),
+        (400, "Volume ID does not match request path".to_owned())
+    );
+    let snapshot = json!({"Snapshots": [{"SourceVolumeID": "new", "Name": "s"}]});
+    let made = h.put("/v1/volumes/snapshot", &snapshot).await;
+    assert_eq!(
+        made.json()["Snapshots"][0]["ID"],
+        "snap-s",
+        "{}",
+        made.text()
+    );
+    let gone = h
+        .ask(
+            "DELETE",
+            "/v1/volumes/snapshot?plugin_id=p&snapshot_id=snap-s",
+            "",
+        )
+        .await;
+    assert_eq!(said(&gone), (200, String::new()));
+    let listed = h
+        .get("/v1/volumes/external?plugin_id=p&per_page=3&next_token=x")
+        .await;
+    assert_eq!(listed.json()["NextToken"], "after-x-3");
+    let listed = h.get("/v1/volumes/snapshot?plugin_id=p").await;
+    let cannot = "plugin \"p\" does not list snapshots".to_owned();
+    assert_eq!(said(&listed), (500, cannot));
+    let deleted = h.ask("DELETE", "/v1/volume/csi/new/delete", "").await;
+    assert_eq!((deleted.status, deleted.text()), (200, String::new()));
+    assert_eq!(h.get("/v1/volume/csi/new").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_39_what_cannot_be_done_is_refused_in_words() {
+    let (h, asked) = world().await;
+    for (target, status, text) in [
+        ("/v1/volume/csi/x/detach", 400, "detach requires node ID"),
+        ("/v1/volume/csi/x/detach?node=n", 500, "volume not found: x"),
+        ("/v1/volume/csi/x/delete", 500, "volume not found: x"),
+        ("/v1/volumes/snapshot", 400, "missing plugin ID"),
+        (
+            "/v1/volumes/snapshot?plugin_id=p",
+            400,
+            "missing snapshot ID",
+        ),
+        (
+            "/v1/volumes/snapshot?plugin_id=q&snapshot_id=s",
+            500,
+            "no CSI plugin named: q could be found",
+        ),
+    ] {
+        let reply = h.ask("DELETE", target, "").await;
+        assert_eq!(said(&reply), (status, text.to_owned()), "{target}");
+    }
+    let none = h
+        .put("/v1/volume/csi/x/create", &json!({"Volumes": []}))
+        .await;
+    assert_eq!(said(&none), (400, "missing volume definition".to_owned()));
+    assert!(
+        asked.0.lock().is_empty(),
+        "nothing of it came to the plugin"
+    );
+    h.put("/v1/volume/csi/new/create", &volume("new")).await;
+    let free = h
+        .ask("DELETE", "/v1/volume/csi/new/detach?node=nowhere", "")
+        .await;
+    assert_eq!(said(&free), (500, "Unknown node \"nowhere\"".to_owned()));
+    let request = hyper::Request::delete("/v1/volume/csi/new/delete")
+        .header("X-Nomad-CSI-Secrets", "bad=yes,password=other")
+        .body(http_body_util::Full::default())
+        .unwrap();
+    let refused = h.send(request).await;
+    let text = "controller delete volume: DeleteVolume: PermissionDenied: no";
+    assert_eq!(said(&refused), (500, text.to_owned()));
+}
