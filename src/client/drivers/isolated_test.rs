@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -268,9 +269,9 @@ async fn drv_06_drv_08_a_task_of_exec_is_found_again_and_commands_run_in_its_wor
                   grep CapBnd /proc/self/status; grep -c memory:.*a1 /proc/self/cgroup; \
                   touch /usr/x 2>&1 | grep -c Read-only; kill -0 2 && echo sees it";
     let text = beside(&task, script).await;
-    let now = crate::clock::unix_nanos();
-    task.measure(&crate::client::proc::Processes::default(), now);
-    let used = task.stats(now);
+    let mut samples = task.stats(drover_testkit::LONG);
+    let used = samples.next().await.expect("one at once").unwrap();
+    drop(samples);
     assert!(!used.pids.is_empty(), "the task is measured");
     let is_init = |pid: &String| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm"));
