@@ -1,6 +1,6 @@
 //! Volumes and plugins: CSI volumes in `csi.rs`, what becomes of claims on them in `explain.rs`,
-//! host volumes in `host.rs`, plugins in `plugins.rs`, and what is done at plugins in
-//! `provision.rs`.
+//! and what is done at plugins in `provision.rs`; host volumes in `host.rs`, plugins in
+//! `plugins.rs`.
 
 pub(in crate::http) mod csi;
 pub(in crate::http) mod explain;
