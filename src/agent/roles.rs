@@ -87,6 +87,9 @@ impl Roles {
             reloader.parts(|parts| parts.client = Some(Arc::clone(client)));
             // Set once, here: nobody else starts a client.
             let _ = server.client.set(Arc::clone(client));
+            if let Some(handlers) = client.handlers() {
+                server.sessions.own(&client.node_id(), handlers);
+            }
         }
         Ok(Self {
             server: Some(server),

@@ -16,6 +16,7 @@ use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
 use super::config::Shared;
 use super::control::{self, Answers};
+use super::csi::Csi;
 use super::endpoints::host::Meter;
 use super::fingerprint::configured_meta;
 use super::journal::Journal;
@@ -49,6 +50,8 @@ pub struct Start {
     pub services: Arc<Book>,
     /// The time.
     pub clock: Clock,
+    /// Its plugins and volumes; none where nothing real is run.
+    pub csi: Option<Arc<Csi>>,
 }
 
 /// A running client.
@@ -79,6 +82,8 @@ pub(super) struct Core {
     pub(super) said: Said,
     /// What the machine does.
     pub(super) meter: Meter,
+    /// Its plugins and volumes.
+    pub(super) csi: Option<Arc<Csi>>,
 }
 
 /// How things stand with the servers.
@@ -125,6 +130,7 @@ impl Client {
             journal,
             services,
             clock,
+            csi,
         } = start;
         let said = Said::restore(&node, &*journal);
         let core = Arc::new(Core {
@@ -142,6 +148,7 @@ impl Client {
             described: Notify::new(),
             said,
             meter: Meter::default(),
+            csi,
         });
         core.restore();
         measure::measure(&core);
@@ -152,6 +159,7 @@ impl Client {
             tokio::spawn(book::keep(core.clone())),
             tokio::spawn(gc::keep(core.clone())),
             tokio::spawn(measure::keep(core.clone())),
+            tokio::spawn(told_of_plugins(core.clone())),
         ];
         Arc::new(Self {
             core,
@@ -267,6 +275,15 @@ impl Client {
     /// Removes what is left of all finished allocations.
     pub async fn collect_all(&self) {
         gc::collect_all(&self.core).await;
+    }
+}
+
+/// Has servers told of the node when its plugins change.
+async fn told_of_plugins(core: Arc<Core>) {
+    let Some(csi) = &core.csi else { return };
+    loop {
+        csi.described().await;
+        core.described.notify_one();
     }
 }
 

@@ -26,6 +26,7 @@ pub mod clock;
 pub mod config;
 mod contact;
 pub mod control;
+pub mod csi;
 pub mod drivers;
 pub mod endpoints;
 pub mod env;

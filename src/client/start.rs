@@ -12,6 +12,7 @@ use super::alloc::hooks::list::AllocHookList;
 use super::alloc::runner::RunnerFactory;
 use super::clock::Clock;
 use super::config::{Settings, Shared};
+use super::csi::{Csi, answer};
 use super::drivers::isolated::{self, Exec};
 use super::drivers::raw_exec::{RawExec, Runs};
 use super::drivers::{Driver, Registry, mock::Mock};
@@ -56,6 +57,11 @@ pub fn open(
     let settings = Shared::new(settings);
     let journal: Arc<dyn super::journal::Journal> = Arc::new(journal);
     let services = Arc::new(Book::default());
+    let caller = reach(&ids.secret).of_node(&ids.id);
+    let csi = {
+        let state_dir = settings.get().state_dir.clone();
+        Csi::restore(&state_dir, &node, &journal, (caller.clone(), clock.clone()))
+    };
     let factory = RunnerFactory {
         settings: settings.clone(),
         drivers,
@@ -63,18 +69,21 @@ pub fn open(
         services: services.clone(),
         clock: clock.clone(),
         node: node.clone(),
-        alloc_hooks: AllocHookList::default(),
-        task_hooks: TaskHookList::default(),
+        alloc_hooks: AllocHookList::default().and(csi.alloc_hook()),
+        task_hooks: TaskHookList::default().and(csi.task_hook()),
     };
-    Ok(Client::start(Start {
+    let client = Client::start(Start {
         settings,
         node,
-        caller: reach(&ids.secret).of_node(&ids.id),
+        caller,
         factory: Arc::new(factory),
         journal,
         services,
         clock,
-    }))
+        csi: Some(Arc::clone(&csi)),
+    });
+    client.handle_calls(Arc::new(answer::service(&csi)));
+    Ok(client)
 }
 
 fn drivers(settings: &Settings) -> io::Result<Registry> {

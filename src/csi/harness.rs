@@ -1,4 +1,6 @@
-//! A plugin in the process of the test, which answers as it is told.
+//! A plugin in the process of a test, which answers as it is told.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,23 +16,25 @@ use tonic::{Request, Response, Status};
 use crate::proto::controller_server::{Controller, ControllerServer};
 use crate::proto::identity_server::{Identity, IdentityServer};
 use crate::proto::node_server::{Node, NodeServer};
-use crate::proto::{self, controller_service_capability, plugin_capability};
+use crate::proto::{
+    self, controller_service_capability, node_service_capability, plugin_capability,
+};
 
 /// What the fake says instead of what is right.
 #[derive(Default)]
-pub(crate) struct Says {
+pub struct Says {
     /// Every call fails with this.
-    pub(crate) refuses: Mutex<Option<Status>>,
+    pub refuses: Mutex<Option<Status>>,
     /// No call answers.
-    pub(crate) hangs: Mutex<bool>,
+    pub hangs: Mutex<bool>,
     /// The name it has.
-    pub(crate) name: Mutex<String>,
+    pub name: Mutex<String>,
     /// The ids it gives.
-    pub(crate) id: Mutex<String>,
+    pub id: Mutex<String>,
     /// It says that it did what it did not.
-    pub(crate) lies: Mutex<bool>,
+    pub lies: Mutex<bool>,
     /// What came, as `Debug` shows it, with the deadline that came along.
-    pub(crate) seen: Mutex<Vec<(String, Option<String>)>>,
+    pub seen: Mutex<Vec<(String, Option<String>)>>,
 }
 
 impl Says {
@@ -54,15 +58,21 @@ impl Says {
 }
 
 /// A fake that listens; it stops when this is dropped.
-pub(crate) struct Fake {
-    pub(crate) says: Arc<Says>,
-    pub(crate) socket: PathBuf,
+pub struct Fake {
+    /// What it says.
+    pub says: Arc<Says>,
+    /// Where it listens.
+    pub socket: PathBuf,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<()>,
 }
 
 impl Fake {
-    pub(crate) fn at(socket: &Path) -> Fake {
+    /// Listens there.
+    ///
+    /// # Panics
+    /// Where it cannot.
+    pub fn at(socket: &Path) -> Fake {
         let says = Arc::new(Says::default());
         *says.name.lock().unwrap() = "fake.example.com".to_owned();
         *says.id.lock().unwrap() = "one".to_owned();
@@ -84,8 +94,13 @@ impl Fake {
         }
     }
 
+    /// An answer that is a refusal.
+    pub fn status(&self, code: tonic::Code, text: &str) -> Status {
+        Status::new(code, text)
+    }
+
     /// Stops it and takes its socket away, as a plugin that is restarted.
-    pub(crate) async fn stop(mut self) {
+    pub async fn stop(mut self) {
         drop(self.stop.take());
         self.server.abort();
         let _ = (&mut self.server).await;
@@ -205,6 +220,20 @@ impl Controller for Says {
 
 #[tonic::async_trait]
 impl Node for Says {
+    async fn node_get_capabilities(
+        &self,
+        asked: Request<proto::NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<proto::NodeGetCapabilitiesResponse>, Status> {
+        let rpc = node_service_capability::Rpc {
+            r#type: i32::from(node_service_capability::rpc::Type::StageUnstageVolume),
+        };
+        let capabilities = vec![proto::NodeServiceCapability {
+            r#type: Some(node_service_capability::Type::Rpc(rpc)),
+        }];
+        let answer = proto::NodeGetCapabilitiesResponse { capabilities };
+        self.of(asked, answer).await
+    }
+
     async fn node_get_info(
         &self,
         asked: Request<proto::NodeGetInfoRequest>,

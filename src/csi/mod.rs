@@ -8,10 +8,11 @@
 
 mod call;
 pub mod capability;
+mod disk;
 mod error;
 pub mod features;
-#[cfg(test)]
-mod harness;
+#[cfg(any(test, feature = "testing"))]
+pub mod harness;
 pub mod mounts;
 #[cfg(test)]
 mod mounts_test;

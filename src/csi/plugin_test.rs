@@ -8,7 +8,7 @@ use crate::capability::{Attachment, capability};
 use crate::harness::Fake;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::{
-    ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
+    ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest, ListVolumesRequest,
     NodeUnpublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
 };
 use crate::{Cause, Code, Limits, Plugin, Standing};
@@ -40,7 +40,8 @@ async fn what_a_plugin_is_and_can() {
     let identity = plugin.identity().await.unwrap();
     assert_eq!(identity.name, "fake.example.com");
     assert_eq!(identity.version, "1.2.3");
-    let features = plugin.features(true, false).await.unwrap();
+    let features = plugin.features(true, true).await.unwrap();
+    assert!(features.node.unwrap().stage);
     assert!(features.plugin.controller && features.plugin.topologies);
     let controller = features.controller.unwrap();
     assert!(controller.create_delete && controller.attach_detach);
@@ -49,9 +50,12 @@ async fn what_a_plugin_is_and_can() {
     assert_eq!(node.max_volumes, 0, "less than none means no limit");
 
     // What the fake does not implement at all.
-    let error = plugin.features(true, true).await.unwrap_err();
+    let error = plugin
+        .list_volumes(ListVolumesRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.cause(), Cause::Answered(Code::Unimplemented));
-    assert_eq!(error.call(), "NodeGetCapabilities");
+    assert_eq!(error.call(), "ListVolumes");
     assert_eq!(error.standing(), Standing::Refused);
 }
 

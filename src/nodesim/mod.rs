@@ -134,6 +134,7 @@ impl NodeSim {
                 journal: Arc::new(NoJournal),
                 services: Arc::default(),
                 clock: Clock::System,
+                csi: None,
             });
             // Reached as a real one is, which costs the servers what it costs.
             client.answer_servers(Arc::new(Simulated));

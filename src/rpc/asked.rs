@@ -108,7 +108,7 @@ pub async fn call<R: Rpc>(
 
 impl Reach for Arc<Sessions> {
     fn reaches(&self, node: &str) -> bool {
-        Sessions::reaches(self, node)
+        self.near(node).is_some() || Sessions::reaches(self, node)
     }
 
     fn ask(
@@ -120,18 +120,41 @@ impl Reach for Arc<Sessions> {
     ) -> BoxFuture<'static, Result<Bytes, Unanswered>> {
         let (sessions, node) = (Arc::clone(self), node.to_owned());
         async move {
+            if let Some(handlers) = sessions.near(&node) {
+                return within(&node, method, limit, handled(handlers, method, body)).await;
+            }
             let stream = sessions.dial(&node).await;
             let stream = stream.map_err(|error| Unanswered::Unreached(error.message))?;
-            let asked = timeout(limit, exchange(stream, method, body)).await;
-            let late = |_| {
-                Unanswered::Unsure(format!(
-                    "node {node:?} did not answer {method} within {limit:?}"
-                ))
-            };
-            asked.map_err(late)?
+            within(&node, method, limit, exchange(stream, method, body)).await
         }
         .boxed()
     }
+}
+
+async fn within(
+    node: &str,
+    method: &str,
+    limit: Duration,
+    asked: impl Future<Output = Result<Bytes, Unanswered>>,
+) -> Result<Bytes, Unanswered> {
+    let late = |_| {
+        Unanswered::Unsure(format!(
+            "node {node:?} did not answer {method} within {limit:?}"
+        ))
+    };
+    timeout(limit, asked).await.map_err(late)?
+}
+
+/// Asks the client of this process.
+async fn handled(
+    handlers: Arc<dyn Dispatch>,
+    method: &'static str,
+    body: Bytes,
+) -> Result<Bytes, Unanswered> {
+    // What was begun is ended, whoever waits for it.
+    let answer = tokio::spawn(handlers.dispatch(method, Call::default(), body)).await;
+    let ended = |_| Unanswered::Unsure("the call ended by a panic".to_owned());
+    answer.map_err(ended)?.map_err(Unanswered::Refused)
 }
 
 async fn exchange(stream: Duplex, method: &str, body: Bytes) -> Result<Bytes, Unanswered> {

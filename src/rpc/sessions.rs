@@ -9,8 +9,8 @@
 //! opened it; a name is good once; who gives up waiting leaves nothing behind.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::Streaming;
 use super::duplex::{Duplex, Outflow, Pace};
+use super::service::Dispatch;
 use crate::error::{ApiError, Code};
 
 /// How long a node that is dialled has to answer.
@@ -84,6 +85,19 @@ pub struct Sessions {
     nodes: Mutex<HashMap<String, Held>>,
     wanted: Mutex<HashMap<String, Wanted>>,
     turn: AtomicU64,
+    own: OnceLock<Own>,
+}
+
+/// The client of the same process: it is asked without a session.
+struct Own {
+    node: String,
+    handlers: Arc<dyn Dispatch>,
+}
+
+impl std::fmt::Debug for Own {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Own").field(&self.node).finish()
+    }
 }
 
 impl Default for Sessions {
@@ -93,6 +107,7 @@ impl Default for Sessions {
             nodes: Mutex::default(),
             wanted: Mutex::default(),
             turn: AtomicU64::default(),
+            own: OnceLock::new(),
         }
     }
 }
@@ -112,6 +127,19 @@ struct Wanted {
 }
 
 impl Sessions {
+    /// The client of the same process, from now on; it stays.
+    pub fn own(&self, node: &str, handlers: Arc<dyn Dispatch>) {
+        let node = node.to_owned();
+        // Set once: a server has one client.
+        let _ = self.own.set(Own { node, handlers });
+    }
+
+    /// What answers for a node in this process.
+    pub(super) fn near(&self, node: &str) -> Option<Arc<dyn Dispatch>> {
+        let own = self.own.get().filter(|own| own.node == node);
+        own.map(|own| Arc::clone(&own.handlers))
+    }
+
     /// Whether a node holds a stream here.
     #[must_use]
     pub fn reaches(&self, node: &str) -> bool {

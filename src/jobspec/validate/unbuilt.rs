@@ -32,10 +32,6 @@ fn there<const N: usize>(list: [(&'static str, bool); N]) -> impl Iterator<Item 
 fn of_group(group: &TaskGroup) -> impl Iterator<Item = &'static str> {
     there([
         (
-            "volume blocks of type csi",
-            group.volumes.values().any(|v| v.r#type == "csi"),
-        ),
-        (
             "sticky volume blocks",
             group.volumes.values().any(|v| v.sticky),
         ),
@@ -59,7 +55,6 @@ fn of_task(task: &Task) -> impl Iterator<Item = &'static str> {
         ("vault blocks", task.vault.is_some()),
         ("consul blocks", task.consul.is_some()),
         ("secret blocks", !task.secrets.is_empty()),
-        ("csi_plugin blocks", task.csi_plugin_config.is_some()),
         ("schedule blocks", task.schedule.is_some()),
         (
             "identities in the environment or a file",
@@ -106,13 +101,13 @@ mod tests {
         assert!(unbuilt(&job(none.clone(), none.clone())).is_empty());
         let plain = json!({"Resources": {"NUMA": {"Affinity": "none"}}, "Env": {"A": "b"},
             "Services": [{"Name": "web", "Provider": "nomad"}], "VolumeMounts": [{"Volume": "x"}]});
-        let host = json!({"Volumes": {"x": {"Type": "host", "Source": "x"}}});
-        assert!(unbuilt(&job(host, plain)).is_empty());
+        for kind in ["host", "csi"] {
+            let group = json!({"Volumes": {"x": {"Type": kind, "Source": "x"}}});
+            assert!(unbuilt(&job(group, plain.clone())).is_empty());
+        }
+        let plugin = json!({"CSIPluginConfig": {"ID": "x"}});
+        assert!(unbuilt(&job(none.clone(), plugin)).is_empty());
         for (group, text) in [
-            (
-                json!({"Volumes": {"data": {"Type": "csi"}}}),
-                "volume blocks of type csi",
-            ),
             (
                 json!({"Volumes": {"data": {"Type": "host", "Sticky": true}}}),
                 "sticky volume blocks",
@@ -138,7 +133,6 @@ mod tests {
             (json!({"Vault": {}}), "vault blocks"),
             (json!({"Consul": {}}), "consul blocks"),
             (json!({"Secrets": [{"Name": "x"}]}), "secret blocks"),
-            (json!({"CSIPluginConfig": {"ID": "x"}}), "csi_plugin blocks"),
             (json!({"Schedule": {}}), "schedule blocks"),
             (
                 json!({"Identity": {"Env": true}}),

@@ -33,6 +33,13 @@ impl Default for AllocHookList {
 }
 
 impl AllocHookList {
+    /// With one more, behind all others.
+    #[must_use]
+    pub fn and(mut self, hook: MakeAllocHook) -> Self {
+        self.0.push(hook);
+        self
+    }
+
     /// The hooks of an allocation.
     pub fn of(&self, factory: &RunnerFactory, alloc: &Allocation) -> AllocHooks {
         self.0

@@ -33,6 +33,13 @@ impl Default for TaskHookList {
 }
 
 impl TaskHookList {
+    /// With one more, behind all others.
+    #[must_use]
+    pub fn and(mut self, hook: MakeTaskHook) -> Self {
+        self.0.push(hook);
+        self
+    }
+
     /// The hooks of a task.
     pub fn of(&self, factory: &RunnerFactory, alloc: &Allocation, task: &Task) -> TaskHooks {
         self.0

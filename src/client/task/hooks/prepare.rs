@@ -109,7 +109,6 @@ fn unsupported(task: &Task) -> Vec<&'static str> {
         (!task.artifacts.is_empty(), "artifact"),
         (task.vault.is_some(), "vault"),
         (!task.secrets.is_empty(), "secret"),
-        (task.csi_plugin_config.is_some(), "csi_plugin"),
     ]
     .into_iter()
     .filter_map(|(used, name)| used.then_some(name))

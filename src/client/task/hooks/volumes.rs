@@ -7,18 +7,19 @@
 
 use std::path::{Path, PathBuf};
 
-use drover_events::model::{Node, Task, TaskGroup, VolumeMount, VolumeRequest};
+use drover_events::model::{Task, TaskGroup, VolumeMount, VolumeRequest};
 use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
-use crate::client::drivers::{Mount, Propagation, isolates_files};
+use crate::client::csi::claim::Volumes as Claimed;
+use crate::client::drivers::{Device, Mount, Propagation, isolates_files};
 use crate::client::env::{TaskEnv, clean};
 
 /// What the variable begins with that says where a volume is.
 const VARIABLE: &str = "NOMAD_VOLUME_";
 
-/// Mounts the volumes of hosts.
+/// Mounts the volumes of hosts, and those that the allocation claimed.
 pub(super) struct Volumes;
 
 impl TaskHook for Volumes {
@@ -59,8 +60,11 @@ fn mounted(given: &TaskGiven, is_root: bool) -> Result<TaskAnswer, HookFailure> 
     let env = given.env()?;
     let root = given.dir.paths(&given.name).root;
     for wanted in wanted(group, task)? {
-        let (node, name) = (&given.node, &given.alloc.name);
-        let mount = mount(node, &wanted, name, &env).map_err(HookFailure::fatal)?;
+        let (host_path, is_device) = match wanted.request.r#type.as_str() {
+            "csi" => claimed(given, &wanted)?,
+            _ => (offered(given, &wanted)?, false),
+        };
+        let mount = mount(host_path, &wanted, &env).map_err(HookFailure::fatal)?;
         let seen = match (mounts, isolates_files(&task.driver)) {
             (false, _) if mount.read_only => {
                 let text = format!(
@@ -80,14 +84,16 @@ fn mounted(given: &TaskGiven, is_root: bool) -> Result<TaskAnswer, HookFailure> 
         };
         let variable = format!("{VARIABLE}{}", clean(wanted.name));
         answer.env.insert(variable, seen.display().to_string());
-        if mounts {
-            answer.mounts.push(mount);
+        match (mounts, is_device && isolates_files(&task.driver)) {
+            (true, true) => answer.devices.push(device(mount)),
+            (true, false) => answer.mounts.push(mount),
+            (false, _) => {}
         }
     }
     Ok(answer)
 }
 
-/// What a task mounts of hosts' volumes, in its order.
+/// What a task mounts of volumes, in its order.
 fn wanted<'a>(group: &'a TaskGroup, task: &'a Task) -> Result<Vec<Wanted<'a>>, HookFailure> {
     let mut found = Vec::new();
     for mount in task.volume_mounts.iter() {
@@ -95,41 +101,61 @@ fn wanted<'a>(group: &'a TaskGroup, task: &'a Task) -> Result<Vec<Wanted<'a>>, H
         let request = group.volumes.get(name).ok_or_else(|| {
             HookFailure::fatal(format!("volume mount references undefined volume {name:?}"))
         })?;
-        if request.r#type == "host" {
-            found.push(Wanted {
-                name,
-                mount,
-                request,
-            });
-        }
+        found.push(Wanted {
+            name,
+            mount,
+            request,
+        });
     }
     Ok(found)
 }
 
-fn mount(
-    node: &Node,
-    wanted: &Wanted<'_>,
-    alloc_name: &str,
-    env: &TaskEnv,
-) -> Result<Mount, String> {
+/// Where a volume lies that the node offers.
+fn offered(given: &TaskGiven, wanted: &Wanted<'_>) -> Result<PathBuf, HookFailure> {
+    let request = wanted.request;
+    let source = request.source_for(&given.alloc.name);
+    let fatal = |text: String| Err(HookFailure::fatal(text));
+    let Some(offered) = given.node.host_volumes.get(&*source) else {
+        return fatal(format!("host volume {source:?} is not on this node"));
+    };
+    if offered.read_only && !request.read_only {
+        return fatal(format!("host volume {source:?} is read-only on this node"));
+    }
+    let host_path = PathBuf::from(&offered.path);
+    if let Err(error) = host_path.metadata() {
+        let path = &offered.path;
+        return fatal(format!(
+            "host volume {source:?} at {path} is not there: {error}"
+        ));
+    }
+    Ok(host_path)
+}
+
+/// Where a volume lies that the allocation claimed, and whether it is a device.
+fn claimed(given: &TaskGiven, wanted: &Wanted<'_>) -> Result<(PathBuf, bool), HookFailure> {
+    let held = given.resources.with(|volumes: &Claimed| {
+        let held = volumes.0.get(wanted.name);
+        held.map(|held| (held.path.clone(), held.is_device))
+    });
+    let missing = || HookFailure::from(format!("volume {:?} is not mounted", wanted.name));
+    held.flatten().ok_or_else(missing)
+}
+
+/// A device instead of a mount.
+fn device(mount: Mount) -> Device {
+    Device {
+        host_path: mount.host_path,
+        task_path: mount.task_path,
+        permissions: if mount.read_only { "r" } else { "rw" }.to_owned(),
+    }
+}
+
+fn mount(host_path: PathBuf, wanted: &Wanted<'_>, env: &TaskEnv) -> Result<Mount, String> {
     let Wanted {
         name,
         mount,
         request,
     } = wanted;
-    let source = request.source_for(alloc_name);
-    let offered = node.host_volumes.get(&*source);
-    let offered = offered.ok_or_else(|| format!("host volume {source:?} is not on this node"))?;
-    if offered.read_only && !request.read_only {
-        return Err(format!("host volume {source:?} is read-only on this node"));
-    }
-    let host_path = PathBuf::from(&offered.path);
-    if let Err(error) = host_path.metadata() {
-        let path = &offered.path;
-        return Err(format!(
-            "host volume {source:?} at {path} is not there: {error}"
-        ));
-    }
     let destination = env.replace(&mount.destination);
     if destination.is_empty() {
         return Err(format!("volume {name:?} has no destination"));
@@ -151,7 +177,7 @@ mod tests {
     use std::sync::Arc;
 
     use drover_events::gojson::from_value;
-    use drover_events::model::{Allocation, ClientHostVolumeConfig};
+    use drover_events::model::{Allocation, ClientHostVolumeConfig, Node};
     use serde_json::json;
 
     use super::*;
