@@ -35,10 +35,6 @@ fn of_group(group: &TaskGroup) -> impl Iterator<Item = &'static str> {
             "volume blocks of type csi",
             group.volumes.values().any(|v| v.r#type == "csi"),
         ),
-        (
-            "sticky volume blocks",
-            group.volumes.values().any(|v| v.sticky),
-        ),
         ("consul blocks", group.consul.is_some()),
         (
             "services with a connect block",
@@ -112,10 +108,6 @@ mod tests {
             (
                 json!({"Volumes": {"data": {"Type": "csi"}}}),
                 "volume blocks of type csi",
-            ),
-            (
-                json!({"Volumes": {"data": {"Type": "host", "Sticky": true}}}),
-                "sticky volume blocks",
             ),
             (json!({"Consul": {}}), "consul blocks"),
             (
