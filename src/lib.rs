@@ -169,6 +169,11 @@ pub mod routes {}
 #[doc = include_str!("docs/attacks.md")]
 pub mod attacks {}
 
+/// What runs tasks, and what jobs and operators say to it.
+#[cfg(doc)]
+#[doc = include_str!("docs/drivers.md")]
+pub mod drivers {}
+
 /// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.
 #[cfg(doc)]
@@ -190,6 +195,8 @@ pub mod decisions {
     pub mod keys_outside {}
     #[doc = include_str!("docs/decisions/0006-bases-are-raft-snapshots.md")]
     pub mod bases {}
+    #[doc = include_str!("docs/decisions/0007-a-chroot-of-mounts.md")]
+    pub mod a_chroot_of_mounts {}
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 49] = [
+const ABSENT: [(&str, &str); 47] = [
     (
         "acl auth-method",
         "sign-in by other services is not in this version",
@@ -82,7 +82,6 @@ const ABSENT: [(&str, &str); 49] = [
         "use drover state at INDEX -data-dir DIR -out DIR -ndjson",
     ),
     ("operator utilization", "use drover operator metrics"),
-    ("plugin", "there are no CSI plugins in this version"),
     ("quota", "quotas are a part of Nomad Enterprise"),
     (
         "recommendation",
@@ -103,7 +102,6 @@ const ABSENT: [(&str, &str); 49] = [
         "var lock",
         "drover var put -check-index INDEX refuses what somebody else changed",
     ),
-    ("volume", "volumes are not in this version"),
     ("windows", "drover runs on Linux"),
 ];
 
@@ -151,7 +149,10 @@ mod tests {
                 "operator raft remove-peer --peer-id x",
                 "there is one server",
             ),
-            ("volume status", "drover has no `volume`: volumes are not"),
+            (
+                "quota status",
+                "drover has no `quota`: quotas are a part of",
+            ),
         ] {
             let text = told(line).unwrap_or_else(|| panic!("nothing for {line}"));
             assert!(text.contains(part), "{text}");

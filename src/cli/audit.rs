@@ -91,6 +91,43 @@ enum Verb {
     Requests(Box<audit_requests::Args>),
 }
 
+/// The trail of one thing, as another command asks for it.
+pub(super) struct Of {
+    /// Where the agent is.
+    pub(super) conn: Past,
+    /// How it is printed.
+    pub(super) format: Format,
+    /// The type of the thing.
+    pub(super) kind: String,
+    /// Its name or id.
+    pub(super) id: String,
+    /// Which part is shown.
+    pub(super) span: Span,
+    /// Everything.
+    pub(super) verbose: bool,
+}
+
+/// Prints everything that happened to one thing.
+pub(super) async fn of(of: Of, out: &Out) -> Result<u8> {
+    let args = Args {
+        verb: None,
+        conn: of.conn,
+        format: of.format,
+        kind: Some(of.kind),
+        id: Some(of.id),
+        actor: String::new(),
+        kinds: String::new(),
+        request: String::new(),
+        value: String::new(),
+        outcome: String::new(),
+        span: of.span,
+        related: false,
+        brief: false,
+        verbose: of.verbose,
+    };
+    run(args, out).await
+}
+
 /// Prints the audit trail.
 pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     if let Some(Verb::Requests(args)) = args.verb.take() {

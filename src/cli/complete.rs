@@ -51,7 +51,7 @@ const ROLE_NAMES: Offer = Offer::Listed("/v1/acl/roles", "Name");
 const TOKENS: Offer = Offer::Listed("/v1/acl/tokens", "AccessorID");
 
 /// What the first argument of a command is.
-static ARGUMENTS: [(&str, Offer); 62] = [
+static ARGUMENTS: [(&str, Offer); 70] = [
     ("acl policy apply", POLICIES),
     ("acl policy delete", POLICIES),
     ("acl policy info", POLICIES),
@@ -108,12 +108,20 @@ static ARGUMENTS: [(&str, Offer); 62] = [
     ("node pool jobs", Offer::Ids("node_pools")),
     ("node pool nodes", Offer::Ids("node_pools")),
     ("node status", Offer::Ids("nodes")),
+    ("plugin status", Offer::Ids("plugins")),
     ("scaling policy info", Offer::Ids("scaling_policy")),
     ("service info", Offer::Services),
     ("status", Offer::Ids("all")),
     ("trace", Offer::Ids("all")),
     ("var get", Offer::Ids("vars")),
     ("var purge", Offer::Ids("vars")),
+    ("volume delete", Offer::Ids("volumes")),
+    ("volume deregister", Offer::Ids("volumes")),
+    ("volume detach", Offer::Ids("volumes")),
+    ("volume explain", Offer::Ids("volumes")),
+    ("volume history", Offer::Ids("volumes")),
+    ("volume snapshot create", Offer::Ids("volumes")),
+    ("volume status", Offer::Ids("volumes")),
 ];
 
 /// What the value of a flag is, whichever command it is of.
@@ -130,7 +138,7 @@ static FLAGS: [(&str, Offer); 9] = [
 ];
 
 /// The commands whose first argument is a file.
-const OF_FILES: [&str; 10] = [
+const OF_FILES: [&str; 12] = [
     "config validate",
     "job plan",
     "job run",
@@ -141,6 +149,8 @@ const OF_FILES: [&str; 10] = [
     "operator snapshot save",
     "plan",
     "validate",
+    "volume create",
+    "volume register",
 ];
 
 /// How values that are files are called in usages.

@@ -58,6 +58,7 @@ mod operator_autopilot;
 mod out;
 mod paged;
 mod placement;
+mod plugin;
 mod progress;
 mod projection;
 mod projection_live;
@@ -82,6 +83,7 @@ mod tls;
 mod trace;
 mod trail;
 mod var;
+mod volume;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use out::Out;
@@ -161,6 +163,9 @@ enum Noun {
     /// Tools for cluster operators
     #[command(subcommand)]
     Operator(operator::Verb),
+    /// Work with plugins of volumes
+    #[command(subcommand)]
+    Plugin(plugin::Verb),
     /// Show, verify and rebuild the tables that are built from the log
     #[command(subcommand)]
     Projection(projection::Verb),
@@ -189,6 +194,9 @@ enum Noun {
     /// Work with variables
     #[command(subcommand)]
     Var(var::Verb),
+    /// Work with volumes
+    #[command(subcommand)]
+    Volume(volume::Verb),
     /// Print the version
     Version,
     /// Plan a job (short for `job plan`)
@@ -336,6 +344,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Node(verb) => node::run(verb, out).await,
         Noun::Nodesim(args) => nodesim::run(args, out).await,
         Noun::Operator(verb) => operator::run(verb, out).await,
+        Noun::Plugin(verb) => plugin::run(verb, out).await,
         Noun::Projection(verb) => projection::run(verb, out).await,
         Noun::Scaling(verb) => scaling::run(verb, out).await,
         Noun::Server(verb) => server::run(verb, out).await,
@@ -347,6 +356,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Trace(args) => trace::run(args, out).await,
         Noun::Var(verb) => var::run(verb, out).await,
         Noun::Version => version(out),
+        Noun::Volume(verb) => volume::run(verb, out).await,
         Noun::Plan(args) => job::plan::run(args, out).await,
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,

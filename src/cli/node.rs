@@ -7,7 +7,7 @@ use super::out::Out;
 use super::paged::Paged;
 use super::query::{Thing, find};
 use super::show::{Format, boolean, list, number, short, stamp, text};
-use super::{alloc, node_pool, node_stats};
+use super::{alloc, node_pool, node_stats, volume};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value as Json;
@@ -130,7 +130,10 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         false => None,
     };
     let measured = host.as_ref().and_then(|host| host.as_ref().ok());
-    out.line(&basics(&node, measured));
+    // Who may not see volumes sees the rest all the same.
+    let volumes = volume::of_node(&client, &text(&node, "ID")).await;
+    let volumes = volumes.unwrap_or_default();
+    out.line(&basics(&node, (measured, &volumes)));
     if args.short {
         return Ok(0);
     }
@@ -148,6 +151,7 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
     out.head("Allocations");
     out.line(&alloc::table(&allocs, (args.verbose, client.now())));
     if args.verbose {
+        volume::show_of_node(&client, &volumes, out).await;
         attributes(&node, out);
     }
     match host {
@@ -283,7 +287,7 @@ pub(super) fn plain_table(nodes: &[Json], verbose: bool) -> Table {
 }
 
 /// A node's fields; `host`: the figures of its machine, where they are known.
-fn basics(node: &Json, host: Option<&Json>) -> String {
+fn basics(node: &Json, (host, volumes): (Option<&Json>, &[Json])) -> String {
     let names = |key: &str| {
         let map = node[key].as_object();
         map.into_iter()
@@ -302,6 +306,7 @@ fn basics(node: &Json, host: Option<&Json>) -> String {
                 format!("{name} (unhealthy)")
             }
         });
+    let used: Vec<_> = volumes.iter().map(|volume| text(volume, "ID")).collect();
     let mut rows = vec![
         ("ID", text(node, "ID")),
         ("Name", text(node, "Name")),
@@ -321,6 +326,7 @@ fn basics(node: &Json, host: Option<&Json>) -> String {
     rows.extend([
         ("Host Volumes", names("HostVolumes")),
         ("Host Networks", names("HostNetworks")),
+        ("CSI Volumes", used.join(",")),
         ("Driver Status", drivers.collect::<Vec<_>>().join(",")),
     ]);
     pairs(&rows)

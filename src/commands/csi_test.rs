@@ -133,7 +133,7 @@ fn csi_01_what_lacks_something_is_refused_by_name() {
 }
 
 #[test]
-fn csi_02_a_volume_is_registered_when_its_plugin_runs_and_csi_05_once() {
+fn csi_02_csi_05_a_volume_is_registered_when_its_plugin_runs_and_once() {
     let mut world = world();
     let mut lost = volume("data");
     lost.plugin_id = "typo".into();

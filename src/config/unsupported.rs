@@ -115,11 +115,11 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "keyring",
         "key material is wrapped by a file of the server; there is no external one",
     ),
+    not("plugin.args", "plugins are not processes of their own"),
     not(
         "plugin.config.no_pivot_root",
         "a task's root is always its own",
     ),
-    not("plugin.args", "plugins are not processes of their own"),
     not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
     not("rpc.accept_backlog", "the system's default is used"),

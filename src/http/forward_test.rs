@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use drover_events::Actor;
-use drover_testkit::LONG;
 use drover_testkit::certs::{Authority, Pair};
+use drover_testkit::{LONG, asked};
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,8 @@ use crate::rpc::duplex::Duplex;
 use crate::rpc::forward::{ForwardRequest, ServerForward};
 use crate::rpc::methods::{Empty, StatusLeader, StatusPing};
 use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::service::Access::Public;
+use crate::rpc::service::{Call as RpcCall, Service};
 use crate::rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
 
 const SECRET: &str = "66666666-2222-4333-8444-555555555555";
@@ -50,7 +52,11 @@ struct World {
 }
 
 fn tls(authority: &Path, pair: &Pair, role: Role) -> Arc<Loader> {
-    let settings = Tls {
+    Loader::open(&settings(authority, pair, role)).expect("they fit")
+}
+
+fn settings(authority: &Path, pair: &Pair, role: Role) -> Tls {
+    Tls {
         rpc: true,
         ca_file: Some(authority.to_owned()),
         cert_file: Some(pair.cert.clone()),
@@ -59,8 +65,7 @@ fn tls(authority: &Path, pair: &Pair, role: Role) -> Arc<Loader> {
         region: "global".to_owned(),
         roles: vec![role],
         ..Tls::default()
-    };
-    Loader::open(&settings).expect("they fit")
+    }
 }
 
 impl World {
@@ -349,4 +354,57 @@ async fn auth_02_mod_30_a_node_is_dialled_over_mutual_tls_and_only_its_secret_ta
     };
     assert_eq!(again.code, Code::NotFound, "a name is good once");
     world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn env_02_a_call_after_a_reload_shows_the_certificate_of_now() {
+    type Seen = parking_lot::Mutex<Vec<String>>;
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::make(dir.path()).unwrap();
+    let names = ["server.global.nomad", "localhost", "127.0.0.1"];
+    let seen = Arc::new(Seen::default());
+    let note = async |seen: Arc<Seen>, call: RpcCall, _: Empty| {
+        let shown = call.certificate.map(|shown| shown.common_name.clone());
+        seen.lock().push(shown.unwrap_or_default());
+        Ok(Empty {})
+    };
+    let service = Service::new(Arc::clone(&seen)).method::<StatusPing, _, _>(Public, note);
+    let pair = authority.issue("one", &names).unwrap();
+    let serving = tls(&authority.file(), &pair, Role::Server);
+    let limits = Limits {
+        tls: Arc::clone(&serving),
+        parting: Duration::ZERO,
+        ..Limits::default()
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rpc = serve(listener, Arc::new(service), limits).unwrap();
+    let first = authority.issue("first", &names).unwrap();
+    let second = authority.issue("second", &names).unwrap();
+    let loader = tls(&authority.file(), &first, Role::Server);
+    let dialing = Dialing {
+        tls: Arc::clone(&loader),
+        ..Dialing::default()
+    };
+    let servers = Servers::new(vec![rpc.addr().to_string()]);
+    let caller = Caller::network(Pool::dialing(1, dialing), servers, "");
+    let ask = async || caller.once::<StatusPing>(&Empty {}, LONG).await;
+    ask().await.unwrap();
+    ask().await.unwrap();
+    loader
+        .reload(&settings(&authority.file(), &second, Role::Server))
+        .unwrap();
+    ask().await.unwrap();
+    assert_eq!(*seen.lock(), ["first", "first", "second"]);
+    // The server trusts another authority now: who came by the one before may not stay.
+    let other = Authority::make(&dir.path().join("other")).unwrap();
+    let theirs = other.issue("theirs", &names).unwrap();
+    serving
+        .reload(&settings(&other.file(), &theirs, Role::Server))
+        .unwrap();
+    let refused = asked("the connection to go", LONG, async || match ask().await {
+        Err(error) => Ok(error),
+        Ok(_) => Err("it is answered"),
+    });
+    let refused = refused.await.unwrap();
+    assert!(matches!(refused, RpcError::Unreachable(_)), "{refused}");
 }

@@ -1,6 +1,8 @@
 //! What is counted of requests: how many, and of which endpoint and kind, by the names that Nomad
 //! has for the calls which its API makes of them.
 
+use std::time::Instant;
+
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
@@ -80,11 +82,24 @@ pub(super) fn served(method: &Method, path: &str, label: Option<String>) {
     }
 }
 
-/// Counts whether a request failed here.
+/// Measures how long a request takes until its answer begins, and counts whether it failed here.
+/// Of one that waits for a change the time says nothing.
 pub(super) async fn failed(request: Request, next: Next) -> Response {
     let found = endpoint(request.method(), request.uri().path());
+    let query = request.uri().query().unwrap_or_default();
+    let mut parts = query.split('&');
+    let waits = parts.any(|part| part.starts_with("index=") || part.starts_with("wait="));
+    let began = Instant::now();
     let response = next.run(request).await;
-    if found.is_some() && response.status().is_server_error() {
+    let Some((endpoint, kind)) = found else {
+        return response;
+    };
+    if !waits {
+        let took = began.elapsed().as_secs_f64();
+        let labels = [("endpoint", endpoint), ("kind", kind)];
+        metrics::histogram!("drover.http.request.seconds", &labels).record(took);
+    }
+    if response.status().is_server_error() {
         metrics::counter!("nomad.nomad.rpc.request_error").increment(1);
     }
     response
@@ -110,7 +125,34 @@ fn endpoint(method: &Method, path: &str) -> Option<(&'static str, &'static str)>
 
 #[cfg(test)]
 mod tests {
+    use tower::ServiceExt;
+
     use super::*;
+
+    #[test]
+    fn how_long_requests_take_is_measured_by_endpoint_but_for_those_that_wait() {
+        let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.build().unwrap();
+        metrics::with_local_recorder(&recorder, || {
+            for target in [
+                "/v1/jobs",
+                "/v1/jobs?prefix=a",
+                "/v1/jobs?index=7&wait=1s",
+                "/ui/",
+            ] {
+                let router = axum::Router::new()
+                    .fallback(async || "")
+                    .layer(axum::middleware::from_fn(failed));
+                let request = Request::get(target).body(axum::body::Body::empty());
+                runtime.block_on(router.oneshot(request.unwrap())).unwrap();
+            }
+        });
+        let text = telemetry.prometheus();
+        let labels = "drover_http_request_seconds_count{endpoint=\"job\",kind=\"list\"} 2";
+        assert!(text.contains(labels), "{text}");
+        assert_eq!(text.matches("drover_http_request_seconds_count").count(), 1);
+    }
 
     #[test]
     fn a_request_counts_as_the_call_that_nomad_makes_of_it() {

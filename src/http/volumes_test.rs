@@ -1,5 +1,6 @@
 //! Volumes and plugins over HTTP: what is answered, to whom, and in which shape.
 
+use drover_events::csi::{mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::{CsiInfo, VolumeRequest};
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -59,7 +60,7 @@ async fn register(h: &Harness, id: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_48_a_volume_is_registered_shown_listed_and_removed() {
+async fn csi_48_job_13_a_volume_is_registered_shown_listed_and_removed() {
     let (h, node) = with_plugin().await;
     let body = json!({"Volumes": [described("data")]});
     let reply = h.put("/v1/volume/csi/data", &body).await;
@@ -128,7 +129,7 @@ async fn csi_48_a_volume_is_registered_shown_listed_and_removed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_01_csi_02_what_is_wrong_with_a_registration_is_said() {
     let (h, _) = with_plugin().await;
-    let index = h.server.projections.applied_index();
+    let index = h.get("/v1/volumes?type=csi").await.index();
     for (body, status, text) in [
         (json!({}), 400, "missing volume definition"),
         (json!({"Volumes": [{}]}), 400, "missing plugin id"),
@@ -148,11 +149,8 @@ async fn csi_01_csi_02_what_is_wrong_with_a_registration_is_said() {
         assert!(reply.text().contains(text), "{}", reply.text());
         assert_eq!(reply.status, status, "{text}");
     }
-    assert_eq!(
-        h.server.projections.applied_index(),
-        index,
-        "nothing reached the log"
-    );
+    let after = h.get("/v1/volumes?type=csi").await.index();
+    assert_eq!(after, index, "nothing reached the log");
     let post = h.ask("POST", "/v1/volume/csi/x", "{}").await;
     assert_eq!(post.status, 405);
     h.stop().await;
@@ -178,7 +176,8 @@ async fn csi_09_secrets_of_a_volume_are_ciphertext_in_the_log_and_nowhere_shown(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_47_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_its_allocations() {
+async fn csi_47_ev_19_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_its_allocations()
+ {
     let (h, node) = with_plugin().await;
     register(&h, "data").await;
     register(&h, "other").await;
@@ -188,7 +187,7 @@ async fn csi_47_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_i
     claim.claim.namespace = key.0.into();
     claim.claim.volume_id = key.1.into();
     claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.claim = drover_events::csi::mode::WRITE;
+    claim.claim.claim = mode::WRITE;
     h.submit(claim).await;
     let shown = h.get("/v1/volume/csi/data").await.json();
     assert_eq!(shown["WriteAllocs"], json!({alloc.clone(): null}));
@@ -219,6 +218,69 @@ async fn csi_47_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_i
     h.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() {
+    let (h, node) = with_plugin().await;
+    register(&h, "data").await;
+    let explained = async || h.get("/v1/volume/csi/data/explain").await.json();
+    assert_eq!(explained().await["Says"], "nobody holds it");
+    let alloc = place(&h).await;
+    let claim = |to: u8| {
+        let mut claim = ClaimVolume::default();
+        claim.claim.namespace = "default".into();
+        claim.claim.volume_id = "data".into();
+        claim.claim.allocation_id.clone_from(&alloc);
+        claim.claim.claim = mode::WRITE;
+        claim.claim.state = to;
+        claim
+    };
+    for (to, name, waits, says) in [
+        (
+            state::TAKEN,
+            "held",
+            "",
+            "it is held as long as its allocations run",
+        ),
+        (
+            state::UNPUBLISHING,
+            "unpublishing",
+            "its node to unmount it",
+            "it is being released",
+        ),
+        (
+            state::NODE_DETACHED,
+            "node-detached",
+            "a server to free it",
+            "it is being released",
+        ),
+    ] {
+        h.submit(claim(to)).await;
+        let told = explained().await;
+        let held = &told["Claims"][0];
+        assert_eq!(held["AllocationID"], json!(alloc));
+        assert_eq!(held["NodeID"], json!(node));
+        assert_eq!(
+            (&held["State"], &held["Mode"]),
+            (&json!(name), &json!("write"))
+        );
+        assert_eq!(
+            (&held["WaitsFor"], &told["Says"]),
+            (&json!(waits), &json!(says)),
+            "{name}"
+        );
+        assert_eq!(held["HinderedBy"], "");
+        assert!(held["Since"].as_i64().unwrap() > 0);
+    }
+    h.submit(claim(state::READY_TO_FREE)).await;
+    assert_eq!(explained().await["Claims"], json!([]));
+    let missing = h.get("/v1/volume/csi/none/explain").await;
+    assert_eq!(
+        (missing.status, missing.text().as_str()),
+        (404, "volume not found")
+    );
+    h.stop().await;
+}
+
 /// Registers a job that asks for the volume `data`, and waits for its allocation; its id.
 async fn place(h: &Harness) -> String {
     h.register("web").await;
@@ -245,13 +307,19 @@ async fn place(h: &Harness) -> String {
     let mut allocs = h.get(list).await;
     while allocs.json().as_array().is_none_or(Vec::is_empty) {
         let next = format!("{list}?index={}&wait={LONG}", allocs.index().max(1));
-        allocs = h.get(&next).await;
+        let next = h.get(&next).await;
+        let evals = h.get("/v1/job/db/evaluations").await.text();
+        assert!(
+            next.index() > allocs.index() || evals.contains("pending"),
+            "{evals}"
+        );
+        allocs = next;
     }
     allocs.json()[0]["ID"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plugins_are_listed_shown_and_found() {
+async fn csi_12_ev_07_plugins_are_listed_shown_and_found() {
     let (h, node) = with_plugin().await;
     register(&h, "data").await;
     let listed = h.get("/v1/plugins?type=csi").await.json();

@@ -3,8 +3,8 @@
 //! HTTP and RPC share it: the one loop that lets connections in ([`accept()`]), over TCP, [`tls`]
 //! and sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
 //! connections by address, [`Rates`] requests by who asks, [`Budget`] the bytes of bodies that are
-//! held at once (or calls), [`body::gather`] takes a body in under a limit, a deadline and a budget,
-//! [`reading`] keeps reads of the tables off the threads that serve.
+//! held at once (or calls), [`body::gather`] takes a body in under a limit, a deadline and a
+//! budget, [`reading`] keeps reads of the tables off the threads that serve.
 //!
 //! **The bound.** Whatever callers do, bodies hold at most [`BODIES`] (bodies of strangers
 //! [`STRANGERS`]), twice that while they grow; long ones are decoded two at a time, and what a

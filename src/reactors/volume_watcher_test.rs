@@ -2,7 +2,7 @@ use drover_events::csi::{CsiVolumeClaimed, mode};
 use drover_events::model::status::access_mode::{
     MULTI_NODE_MULTI_WRITER as MANY, SINGLE_NODE_WRITER as ONE,
 };
-use drover_testkit::LONG;
+use drover_testkit::{LONG, eventually};
 
 use super::super::core_gc::{CoreGc, GcSettings};
 use super::super::driver::{Board, Running, start};
@@ -42,14 +42,11 @@ fn watched(world: &World) -> Watched {
 
 /// Waits for a condition that changes of the state, or the end of work, make true.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let waited = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+    let ask = || match holds() {
+        true => Ok(()),
+        false => Err("not yet"),
     };
-    tokio::time::timeout(LONG, waited)
-        .await
-        .unwrap_or_else(|_| panic!("{what}"));
+    eventually(what, LONG, ask).await.unwrap();
 }
 
 impl Watched {

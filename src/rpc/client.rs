@@ -14,6 +14,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex as SyncMutex;
+use rustls::ClientConfig;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
@@ -63,6 +64,8 @@ type Sender = SendRequest<Outgoing>;
 #[derive(Clone, Debug)]
 struct Line {
     sender: Sender,
+    /// What was encrypted with, if anything was.
+    tls: Option<Arc<ClientConfig>>,
     ended: watch::Receiver<Option<String>>,
 }
 
@@ -70,6 +73,17 @@ struct Line {
 const WHY: Duration = Duration::from_millis(200);
 
 impl Line {
+    /// Whether a call may go over it: it stands, and is made as one would be made now. What was
+    /// begun before certificates were loaded anew ends where it was begun.
+    fn serves(&self, how: &Dialing) -> bool {
+        let now = how.tls.dial().map(|(config, _)| config);
+        let same = match (&self.tls, &now) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same && !self.sender.is_closed()
+    }
+
     /// An error of a request in words: often the connection knows better why than the request.
     async fn lost(&mut self, addr: &str, error: &hyper::Error) -> RpcError {
         let mut text = in_words(error);
@@ -238,7 +252,7 @@ impl Connections {
     async fn line(&self, addr: &str, call: &Call) -> Result<Line, RpcError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let mut slot = self.slots[turn].lock().await;
-        if let Some(line) = slot.as_ref().filter(|line| !line.sender.is_closed()) {
+        if let Some(line) = slot.as_ref().filter(|line| line.serves(&self.dialing)) {
             return Ok(line.clone());
         }
         let mut line = dial(addr, &self.dialing).await?;
@@ -270,7 +284,7 @@ async fn introduce(
 
 async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
     let failed = |e: &dyn std::fmt::Display| RpcError::Unreachable(format!("{addr}: {e}"));
-    let stream = tokio::time::timeout(how.timeout, reach(addr, how))
+    let (stream, tls) = tokio::time::timeout(how.timeout, reach(addr, how))
         .await
         .map_err(|e| failed(&e))?
         .map_err(|e| failed(&e))?;
@@ -291,7 +305,7 @@ async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
             tell.send_replace(Some(why));
         }
     });
-    Ok(Line { sender, ended })
+    Ok(Line { sender, tls, ended })
 }
 
 async fn connect(addr: &str, unsent: Option<u32>) -> io::Result<TcpStream> {
@@ -314,14 +328,16 @@ async fn connect(addr: &str, unsent: Option<u32>) -> io::Result<TcpStream> {
 }
 
 /// A connection to a server, encrypted where this agent is told so.
-async fn reach(addr: &str, how: &Dialing) -> Result<Stream, String> {
+async fn reach(addr: &str, how: &Dialing) -> Result<(Stream, Option<Arc<ClientConfig>>), String> {
     let stream = connect(addr, how.unsent).await;
     let stream = stream.map_err(|e| e.to_string())?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
     let Some((config, name)) = how.tls.dial() else {
-        return Ok(Stream::Tcp(stream));
+        return Ok((Stream::Tcp(stream), None));
     };
-    let shaken = TlsConnector::from(config).connect(name, stream).await;
+    let shaken = TlsConnector::from(Arc::clone(&config))
+        .connect(name, stream)
+        .await;
     let stream = shaken.map_err(|error| {
         let (fault, why) = explain(&error);
         format!(
@@ -329,7 +345,7 @@ async fn reach(addr: &str, how: &Dialing) -> Result<Stream, String> {
             advice(fault)
         )
     })?;
-    Ok(Stream::Tls(Box::new(stream.into())))
+    Ok((Stream::Tls(Box::new(stream.into())), Some(config)))
 }
 
 /// What to do about a handshake that failed.

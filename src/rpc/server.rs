@@ -11,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Dialing;
@@ -42,6 +43,8 @@ const LOOKUPS: usize = 256;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take to be sent, whatever its length.
 const SENDING: Duration = Duration::from_secs(30);
+/// Over how long a time connections are told to go once certificates were loaded anew.
+const PARTING: Duration = Duration::from_secs(10);
 /// The longest headers of a call, bytes.
 const MAX_HEADERS: u32 = 8 << 10;
 /// What a connection begins with (RFC 9113 section 3.4).
@@ -98,6 +101,9 @@ pub struct Limits {
     pub lookups: Arc<Budget>,
     /// How long an answer may take to be sent.
     pub sending: Duration,
+    /// Over how long a time connections are told to go once certificates were loaded anew: not
+    /// all agents dial anew at once.
+    pub parting: Duration,
 }
 
 impl Limits {
@@ -114,6 +120,7 @@ impl Limits {
             turns: Budget::new(STRANGE_CALLS),
             lookups: Budget::new(LOOKUPS),
             sending: SENDING,
+            parting: PARTING,
         }
     }
 }
@@ -179,7 +186,8 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limi
         tracing::debug!(%peer, "rpc: no HTTP/2 in time");
         return;
     }
-    let keep_alive = limits.keep_alive;
+    let (keep_alive, parting) = (limits.keep_alive, limits.parting);
+    let mut reloads = limits.tls.reloads();
     let guest = Guest::new(limits.sending);
     let entered = Arc::clone(&guest);
     let from = Arc::new(peer.clone());
@@ -207,13 +215,34 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limi
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(keep_alive)
         .serve_connection(TokioIo::new(wire), answer);
-    tokio::select! {
-        served = served => if let Err(e) = served {
-            tracing::debug!(%peer, "rpc: connection ended: {e}");
-        },
-        () = guest.outstayed() => {
-            tracing::debug!(%peer, "rpc: connection ended: too much is open or not taken");
+    let mut served = std::pin::pin!(served);
+    let mut told = false;
+    loop {
+        tokio::select! {
+            served = served.as_mut() => {
+                if let Err(e) = served {
+                    tracing::debug!(%peer, "rpc: connection ended: {e}");
+                }
+                return;
+            }
+            () = guest.outstayed() => {
+                tracing::debug!(%peer, "rpc: connection ended: too much is open or not taken");
+                return;
+            }
+            // What is under way comes to its end; who calls next shows what he has now.
+            () = reloaded(&mut reloads, parting), if !told => {
+                told = true;
+                served.as_mut().graceful_shutdown();
+            }
         }
+    }
+}
+
+/// Waits until certificates were loaded anew, and then some part of the time that all have to go.
+async fn reloaded(reloads: &mut watch::Receiver<()>, parting: Duration) {
+    match reloads.changed().await {
+        Ok(()) => tokio::time::sleep(parting.mul_f64(rand::random::<f64>())).await,
+        Err(_) => std::future::pending().await,
     }
 }
 

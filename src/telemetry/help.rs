@@ -6,6 +6,7 @@ use std::borrow::Cow;
 /// dashboards expect them, whatever Prometheus' own conventions are.
 const MEANINGS: &str = "\
 drover_connections_refused_total Connections that were refused because there were too many.
+drover_http_request_seconds Seconds until the answer to a request began, but for those that wait.
 drover_log_bytes Bytes of the event log on this server's disk.
 drover_log_events_total Events and Raft entries that the log has held: the rate of changes.
 drover_log_first_index The horizon: the first index that the log still holds.

@@ -17,6 +17,7 @@ use drover_events::node::{NodeRegistered, NodeStatusUpdated, NodesDeregistered};
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_projections::Outcome;
 use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
+use drover_projections::tables::jobs::Jobs;
 use drover_testkit::fixtures;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -191,23 +192,7 @@ impl World {
     /// An allocation that asks for a volume starts on a node.
     pub(crate) fn alloc(&self, number: usize, node: usize, volume: &str, access: &str) -> String {
         let id = alloc_id(number);
-        let mut job = fixtures::job("service", 1);
-        job.id = format!("job-{number}");
-        job.name.clone_from(&job.id);
-        let asked = VolumeRequest {
-            name: "v".into(),
-            r#type: "csi".into(),
-            source: volume.into(),
-            access_mode: access.into(),
-            attachment_mode: "file-system".into(),
-            ..VolumeRequest::default()
-        };
-        job.task_groups.to_mut()[0].volumes = [("v", asked)].into();
-        let job_id = job.id.clone();
-        let (index, _) = self.direct.apply(JobRegistered {
-            job: Arc::new(job),
-            ..JobRegistered::default()
-        });
+        let (job_id, index) = self.job(volume, access);
         let alloc = Allocation {
             id: id.clone(),
             name: format!("{job_id}.g[0]"),
@@ -228,6 +213,36 @@ impl World {
         });
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
         id
+    }
+
+    /// The job whose group asks for a volume, and its modify index.
+    fn job(&self, volume: &str, access: &str) -> (String, u64) {
+        let id = format!("job-{volume}");
+        let known = self
+            .direct
+            .projections
+            .view()
+            .get::<Jobs>(("default", id.as_str()));
+        if let Some(known) = known.unwrap() {
+            return (id, known.job_modify_index);
+        }
+        let mut job = fixtures::job("service", 1);
+        job.id.clone_from(&id);
+        job.name.clone_from(&id);
+        let asked = VolumeRequest {
+            name: "v".into(),
+            r#type: "csi".into(),
+            source: volume.into(),
+            access_mode: access.into(),
+            attachment_mode: "file-system".into(),
+            ..VolumeRequest::default()
+        };
+        job.task_groups.to_mut()[0].volumes = [("v", asked)].into();
+        let (index, _) = self.direct.apply(JobRegistered {
+            job: Arc::new(job),
+            ..JobRegistered::default()
+        });
+        (id, index)
     }
 
     /// What its client tells of an allocation.

@@ -22,7 +22,7 @@ use super::*;
 const HISTORIES: u64 = 1_000;
 /// How many share a state: a new one costs more than a history.
 const SHARED: u64 = 100;
-const DEEDS: usize = 24;
+const DEEDS: usize = 16;
 const NODES: usize = 3;
 const METHODS: [&str; 3] = [
     "ControllerAttachVolume",
@@ -58,7 +58,6 @@ async fn within<T>(waits: usize, work: impl Future<Output = T>) -> Option<T> {
         if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
             return Some(done);
         }
-        tokio::task::yield_now().await;
     }
     None
 }
@@ -331,7 +330,7 @@ async fn no_history_lets_a_second_writer_in_or_keeps_a_volume_for_ever() {
     }
     // A model in which nothing happens shows nothing.
     calls += world.strict.calls().len();
-    assert!(first.is_some() || calls > 5_000, "{calls} calls");
+    assert!(first.is_some() || calls > 3_000, "{calls} calls");
 }
 
 /// What becomes of the first call, at every step, with every fault: the same again ends well.
@@ -374,6 +373,38 @@ async fn every_fault_of_every_call_is_made_good_by_asking_again() {
                 world.unpublish(&volume, &alloc).await.unwrap();
                 assert!(world.strict.is_idle() && !world.row(&volume).in_use());
             }
+        }
+    }
+    assert!(
+        world.strict.wrong().is_empty(),
+        "{:?}",
+        world.strict.wrong()
+    );
+}
+
+/// A leader falls at every point where it waits, at which nobody knows what was done: the next one
+/// goes on from what is recorded.
+#[tokio::test]
+async fn a_leader_that_falls_at_any_point_leaves_nothing_undone() {
+    let mut world = World::new(1);
+    for waits in 0.. {
+        let volume = format!("data-{waits}");
+        world.volume(&volume, ONE);
+        let alloc = world.alloc(waits, 0, &volume, ONE);
+        let taken = within(waits, world.claim(&volume, &alloc)).await;
+        world.elect();
+        world.claim(&volume, &alloc).await.unwrap();
+        world.strict.mount(&volume, &node_id(0), &alloc, true);
+        let given_back = within(waits, world.unpublish(&volume, &alloc)).await;
+        world.elect();
+        world.unpublish(&volume, &alloc).await.unwrap();
+        assert!(
+            world.strict.is_idle() && !world.row(&volume).in_use(),
+            "{waits}"
+        );
+        if taken.is_some() && given_back.is_some() {
+            assert!(waits > 4, "it must have fallen somewhere");
+            break;
         }
     }
     assert!(

@@ -49,8 +49,6 @@ pub(crate) struct Strict {
     faults: Mutex<BTreeMap<&'static str, Vec<Fault>>>,
     /// Volumes that more than one may write to.
     pub shared: AtomicBool,
-    /// How long each call takes.
-    pub slow: Mutex<Duration>,
     handlers: Mutex<Option<Arc<dyn Dispatch>>>,
 }
 
@@ -60,7 +58,6 @@ impl Strict {
             storage: Mutex::default(),
             faults: Mutex::default(),
             shared: AtomicBool::new(false),
-            slow: Mutex::new(Duration::ZERO),
             handlers: Mutex::new(None),
         });
         *strict.handlers.lock() = Some(strict.service());
@@ -291,10 +288,6 @@ impl Reach for Way {
         }
         let (strict, node) = (Arc::clone(&self.strict), node.to_owned());
         async move {
-            let slow = *strict.slow.lock();
-            if !slow.is_zero() {
-                tokio::time::sleep(slow).await;
-            }
             let name = method.trim_start_matches("CSI.");
             let fault = {
                 let mut faults = strict.faults.lock();

@@ -2,7 +2,7 @@
 //! (CSI-31). Each step is recorded once its call succeeded, and may be repeated.
 
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
-use drover_projections::query::csi::Volume;
+use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::nodes::Nodes;
 use futures_util::future::join_all;
 
@@ -70,7 +70,7 @@ impl Volumes {
     /// The state cannot be read.
     pub fn to_release(&self, (namespace, id): (&str, &str)) -> Result<Vec<Waiting>, StepError> {
         let view = self.projections.view();
-        let volume = drover_projections::query::csi::volume(&view, (namespace, id))?;
+        let volume = csi::volume(&view, (namespace, id))?;
         let past = volume
             .map(|volume| volume.row.past_claims)
             .unwrap_or_default();
@@ -162,10 +162,14 @@ impl Release<'_> {
         self.free(&claim).await
     }
 
-    /// The volume and the claim as they are now; none where nothing is left to do.
+    /// The volume and the claim as they are now; none where nothing is left to do: also where the
+    /// volume is no more.
     fn load(&self) -> Result<Option<(Volume, CsiVolumeClaimed)>, StepError> {
         let view = self.volumes.projections.view();
-        let volume = self.volumes.load(&view, (&self.key.0, &self.key.1))?;
+        let volume = csi::volume(&view, (self.key.0.as_str(), self.key.1.as_str()))?;
+        let Some(volume) = volume else {
+            return Ok(None);
+        };
         let claim = claims(&volume)
             .get(self.key.2.as_str())
             .map(|claim| (*claim).clone());

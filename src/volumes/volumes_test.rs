@@ -121,6 +121,8 @@ async fn csi_31_each_step_is_recorded_after_its_call_and_goes_on_where_it_stoppe
         Ok(0),
         "nothing is left to do"
     );
+    let gone = world.unpublish("gone", &alloc).await;
+    assert_eq!(gone, Ok(0), "nor of a volume that is no more");
     assert!(world.strict.wrong().is_empty());
 }
 

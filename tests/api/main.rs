@@ -20,6 +20,7 @@ mod periodic;
 mod redaction;
 mod remote;
 mod requests;
+mod sample_driver;
 mod stream;
 mod stream_forms;
 mod support;

@@ -20,3 +20,4 @@ mod past;
 mod recorder;
 mod settings;
 mod support;
+mod volumes;

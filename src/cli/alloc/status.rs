@@ -7,6 +7,7 @@ use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find};
 use super::super::show::{Format, ago, boolean, list, number, short, stamp, text, time};
+use super::super::volume;
 use anyhow::Result;
 use serde_json::Value as Json;
 
@@ -77,6 +78,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     addresses(&alloc, out);
+    volume::show_of_alloc(&client, &alloc, out).await;
     // What is used is known of now alone.
     let running = text(&alloc, "ClientStatus") == "running" && args.conn.at.is_empty();
     let stats = match running || args.stats {

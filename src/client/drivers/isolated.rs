@@ -34,6 +34,8 @@ const CHROOT: [&str; 8] = [
     "/sbin",
     "/usr",
 ];
+/// Says who is asked for names.
+const RESOLVER: &str = "/etc/resolv.conf";
 /// Where a task finds what it shares with the others of its allocation.
 const SHARED: &str = "/alloc";
 /// What a mode of sharing is called.
@@ -231,6 +233,7 @@ pub fn user(named: &str) -> &str {
 /// What is below a task's root besides its own files.
 fn chroot(task: &TaskConfig, plugin: &Plugin) -> Vec<Mount> {
     let mut all = plugin.chroot.clone();
+    all.extend(resolver(&all, Path::new(RESOLVER)));
     if !task.paths.alloc.as_os_str().is_empty() {
         all.push(Mount {
             host_path: task.paths.alloc.clone(),
@@ -239,6 +242,22 @@ fn chroot(task: &TaskConfig, plugin: &Plugin) -> Vec<Mount> {
         });
     }
     all
+}
+
+/// The file that says who is asked for names, where that is a link to what is not there otherwise.
+fn resolver(mounts: &[Mount], path: &Path) -> Option<Mount> {
+    let real = path.canonicalize().ok()?;
+    let shown = |path: &Path| {
+        let whole = |mount: &&Mount| mount.host_path == mount.task_path;
+        let mut whole = mounts.iter().filter(whole);
+        whole.any(|mount| path.starts_with(&mount.host_path))
+    };
+    (shown(path) && !shown(&real)).then(|| Mount {
+        host_path: real.clone(),
+        task_path: real,
+        read_only: true,
+        ..Mount::default()
+    })
 }
 
 /// A command named without a directory is looked for in the task's own directories first; the

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -93,6 +94,39 @@ fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
 }
 
 #[test]
+fn drv_06_names_are_found_where_the_file_that_says_how_is_a_link() {
+    let tmp = tempfile::tempdir().unwrap();
+    let at = |path: &str| tmp.path().canonicalize().unwrap().join(path);
+    let mounts = |paths: &[&str]| {
+        let mount = |path: &&str| Mount {
+            host_path: at(path),
+            task_path: at(path),
+            ..Mount::default()
+        };
+        paths.iter().map(mount).collect::<Vec<_>>()
+    };
+    for dir in ["etc", "run"] {
+        fs::create_dir(at(dir)).unwrap();
+    }
+    let path = at("etc/resolv.conf");
+    assert_eq!(resolver(&mounts(&["etc"]), &path), None, "there is none");
+    fs::write(at("run/stub"), "").unwrap();
+    std::os::unix::fs::symlink("../run/stub", &path).unwrap();
+    let found = resolver(&mounts(&["etc"]), &path).unwrap();
+    assert_eq!((&found.host_path, found.read_only), (&at("run/stub"), true));
+    assert_eq!(found.task_path, at("run/stub"));
+    assert_eq!(resolver(&mounts(&["etc", "run"]), &path), None);
+    assert_eq!(
+        resolver(&mounts(&["run"]), &path),
+        None,
+        "nobody sees the link"
+    );
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "").unwrap();
+    assert_eq!(resolver(&mounts(&["etc"]), &path), None, "it is no link");
+}
+
+#[test]
 fn drv_06_exec_says_why_it_cannot_run_here() {
     let root = tempfile::tempdir().unwrap();
     let runs = Runs {
@@ -131,13 +165,14 @@ struct Given {
 impl Given {
     /// `None`, and told, where this machine cannot.
     fn new(config: Value) -> Option<Self> {
-        let name = format!("drover-isolated-{}", std::process::id());
+        let tmp = tempfile::tempdir().unwrap();
+        let name = tmp.path().file_name().unwrap().to_string_lossy();
+        let name = format!("drover-isolated-{}", name.trim_start_matches('.'));
         let cgroups = Parents::of_host(&name);
         if let Some(why) = missing(&cgroups) {
             drover_testkit::skip("the exec driver", &why);
             return None;
         }
-        let tmp = tempfile::tempdir().unwrap();
         let dir = crate::client::alloc::dir::AllocDir::new(tmp.path(), "a1");
         dir.build().unwrap();
         dir.build_task("web", USER).unwrap();
@@ -234,6 +269,15 @@ async fn drv_06_drv_08_a_task_of_exec_is_found_again_and_commands_run_in_its_wor
                   grep CapBnd /proc/self/status; grep -c memory:.*a1 /proc/self/cgroup; \
                   touch /usr/x 2>&1 | grep -c Read-only; kill -0 2 && echo sees it";
     let text = beside(&task, script).await;
+    let mut samples = task.stats(drover_testkit::LONG);
+    let used = samples.next().await.expect("one at once").unwrap();
+    drop(samples);
+    assert!(!used.pids.is_empty(), "the task is measured");
+    let is_init = |pid: &String| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("drover-init"))
+    };
+    assert!(!used.pids.keys().any(is_init), "what holds it is not");
     let usual = format!("{:016x}", Set::usual().0);
     let begins = "mine\nx\ndrover-init\nnobody\n/\n/alloc\n/bin\n/dev\n";
     assert!(text.starts_with(begins), "{text}");

@@ -96,7 +96,7 @@ impl Propagation {
 pub struct Mount {
     /// Where it is on the host.
     pub host_path: PathBuf,
-    /// Where the task sees it; a relative path is below the task's own directory.
+    /// Where the task sees it: below its root, or below its own directory where it has no root.
     pub task_path: PathBuf,
     /// The task may not write.
     #[serde(default)]

@@ -15,8 +15,8 @@ use tokio::time::MissedTickBehavior;
 use super::config::Reader;
 use super::exec::{ExecCommand, Wires, attend};
 use super::{
-    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, Samples, StartError, StatsError,
-    TaskConfig, TaskError, signals,
+    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, Samples, StartError,
+    StatsError, TaskConfig, TaskError, signals,
 };
 use crate::client::env::matches;
 use crate::client::executor::cgroup::Parents;
@@ -304,8 +304,8 @@ struct Meter {
 
 impl Meter {
     /// What was used since the last look.
-    fn look(&mut self, all: &Processes, root: i32) -> TaskResourceUsage {
-        let usage = all.usage(root);
+    fn look(&mut self, all: &Processes, executor: &Executor) -> TaskResourceUsage {
+        let usage = executor.usage(all);
         let told = task_usage(&self.usage, self.at, &usage, all.at());
         (self.at, self.usage) = (all.at(), usage);
         told
@@ -329,12 +329,12 @@ impl Sampled {
             _ = self.ticks.tick() => {}
         }
         let (meter, age) = (Arc::clone(&self.meter), self.age);
-        let root = self.executor.state().executor_pid;
+        let executor = self.executor.clone();
         // It reads as many files as there are processes.
         let looked = tokio::task::spawn_blocking(move || {
             let mut meter = meter.lock();
             let all = Processes::lately(age, meter.at);
-            meter.look(&all, root)
+            meter.look(&all, &executor)
         });
         let sample = looked.await.map_err(|e| StatsError::Failed(e.to_string()));
         Some((sample, self))

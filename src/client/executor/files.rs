@@ -92,6 +92,9 @@ pub struct ExecState {
     pub task_pid: i32,
     /// Its start time, ticks since boot.
     pub task_start: u64,
+    /// The init of its namespaces, which is none of its processes; 0 for none.
+    #[serde(default)]
+    pub init_pid: i32,
     /// The boot the times belong to.
     pub boot_id: String,
     /// When the task was started, unix nanoseconds.

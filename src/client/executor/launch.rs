@@ -308,6 +308,14 @@ impl Executor {
         Ok(pidfd_send_signal(&pidfd, signal)?)
     }
 
+    /// What the task's processes use, among all.
+    pub fn usage(&self, all: &proc::Processes) -> proc::TreeUsage {
+        let state = &self.inner.state;
+        let mut usage = all.usage(state.executor_pid);
+        usage.pids.remove(&state.init_pid);
+        usage
+    }
+
     /// Where the run's files are.
     pub fn dir(&self) -> &RunDir {
         &self.inner.dir

@@ -91,19 +91,22 @@ fn execute(dir: &RunDir) -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let signals = catch_signals()?;
     let mut following = Following::start(dir, spec)?;
-    let exit = announce(dir, following.task).and_then(|()| following.follow(dir, &signals));
+    let exit = announce(dir, &following).and_then(|()| following.follow(dir, &signals));
     // Whatever went wrong, nobody else would end what is left.
     following.end_all();
     record(dir, &exit?)
 }
 
-fn announce(dir: &RunDir, task: Pid) -> io::Result<()> {
+fn announce(dir: &RunDir, following: &Following) -> io::Result<()> {
+    let task = following.task;
+    let init = following.world.as_ref().map(|world| world.init);
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let state = ExecState {
         executor_pid: own,
         executor_start: start_of(own),
         task_pid: task.as_raw(),
         task_start: start_of(task.as_raw()),
+        init_pid: init.map_or(0, Pid::as_raw),
         boot_id: proc::boot_id(),
         started_at: now(),
     };

@@ -25,6 +25,8 @@ const HIGHEST: u32 = 63;
 /// The namespaces of a task.
 #[derive(Debug)]
 pub(super) struct World {
+    /// Who holds them.
+    pub(super) init: Pid,
     spaces: Vec<(OwnedFd, CloneFlags)>,
 }
 
@@ -56,7 +58,7 @@ impl World {
             spaces.push((space(init, "ipc")?, CloneFlags::CLONE_NEWIPC));
         }
         spaces.extend(network.map(|file| (file, CloneFlags::CLONE_NEWNET)));
-        Ok(Self { spaces })
+        Ok(Self { init, spaces })
     }
 
     /// What is needed to enter it.

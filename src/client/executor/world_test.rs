@@ -162,7 +162,7 @@ async fn drv_06_root_apart_has_the_rights_it_is_given_and_cannot_reach_the_hosts
         return;
     }
     let apart = Apart::new();
-    let script = "grep CapEff /proc/self/status | cut -f2; grep CapBnd /proc/self/status | cut -f2; \
+    let script = "for set in Eff Bnd; do grep Cap$set /proc/self/status | cut -f2; done; \
                   mount -t tmpfs x /usr 2>/dev/null || echo no mounts; \
                   mknod /null c 1 3 && (echo > /null) 2>/dev/null || echo no device opens; \
                   mknod /dev/null2 c 1 3 2>/dev/null || echo none is made; \
@@ -285,7 +285,7 @@ async fn drv_06_mounts_lead_nowhere_else_whatever_a_job_or_a_task_makes_of_their
         ("/file", "file is not a directory"),
     ] {
         let apart = Apart::new();
-        symlink("/tmp", apart.root().join("link")).unwrap();
+        symlink("/var", apart.root().join("link")).unwrap();
         fs::write(apart.root().join("file"), "").unwrap();
         let mut spec = apart.spec("echo no");
         spec.mounts = vec![apart.mount(target)];
@@ -302,7 +302,7 @@ async fn drv_06_mounts_lead_nowhere_else_whatever_a_job_or_a_task_makes_of_their
         ("etc", "/root"),
         ("proc", "/"),
         ("dev", "../../dev"),
-        ("bin", "/tmp"),
+        ("bin", "/var"),
     ] {
         let apart = Apart::new();
         symlink(to, apart.root().join(name)).unwrap();

@@ -327,6 +327,17 @@ fn volumes(table: Table) -> Table {
             ],
         )
         .route(
+            "/v1/volume/csi/{id}/explain",
+            [get(
+                Object(
+                    "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
+                    volumes::csi::readable,
+                ),
+                Nothing,
+                volumes::explain::get,
+            )],
+        )
+        .route(
             "/v1/volume/host/{id}",
             [
                 get(

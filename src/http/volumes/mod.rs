@@ -1,7 +1,9 @@
-//! Volumes and plugins: CSI volumes in `csi.rs`, host volumes in `host.rs`, plugins in
-//! `plugins.rs`, and what is done at plugins in `provision.rs`.
+//! Volumes and plugins: CSI volumes in `csi.rs`, what becomes of claims on them in `explain.rs`,
+//! host volumes in `host.rs`, plugins in `plugins.rs`, and what is done at plugins in
+//! `provision.rs`.
 
 pub(in crate::http) mod csi;
+pub(in crate::http) mod explain;
 pub(in crate::http) mod host;
 pub(in crate::http) mod plugins;
 pub(in crate::http) mod provision;

@@ -10,6 +10,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ServerConfig};
+use tokio::sync::watch;
 
 use super::material::{self, Material};
 use super::verify::{Agents, Servers, known_callers};
@@ -87,6 +88,8 @@ struct Loaded {
 /// Holds the material; whoever shakes hands asks for it anew each time.
 pub struct Loader {
     current: ArcSwap<Loaded>,
+    /// Bumped where what agents show each other was loaded anew.
+    reloads: watch::Sender<()>,
 }
 
 impl std::fmt::Debug for Loader {
@@ -107,6 +110,7 @@ impl Loader {
     pub fn open(settings: &Settings) -> Result<Arc<Self>, TlsError> {
         Ok(Arc::new(Self {
             current: ArcSwap::from_pointee(load(settings)?),
+            reloads: watch::Sender::default(),
         }))
     }
 
@@ -115,6 +119,7 @@ impl Loader {
     pub fn clear() -> Arc<Self> {
         Arc::new(Self {
             current: ArcSwap::default(),
+            reloads: watch::Sender::default(),
         })
     }
 
@@ -123,8 +128,17 @@ impl Loader {
     /// # Errors
     /// Which file or setting is no good, and why; what was in use stays.
     pub fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
-        self.current.store(Arc::new(load(settings)?));
+        let before = self.current.swap(Arc::new(load(settings)?));
+        if before.rpc.is_some() || self.current.load().rpc.is_some() {
+            self.reloads.send_replace(());
+        }
         Ok(())
+    }
+
+    /// Hears whenever what agents show each other was loaded anew.
+    #[must_use]
+    pub fn reloads(&self) -> watch::Receiver<()> {
+        self.reloads.subscribe()
     }
 
     /// How a port is spoken to now.

@@ -1,6 +1,7 @@
 //! What users ask of a client, with tasks that try to get at what is not theirs or to hold it up.
 
 mod hostile;
+mod isolated;
 mod wishes;
 
 use std::fs;

@@ -32,6 +32,7 @@ const UPPER: &[&str] = &[
     "cut_over_ms",
     "kb_each",
     "slowed",
+    "workers",
 ];
 
 impl Goal {
@@ -136,6 +137,8 @@ const GOALS: &[Goal] = &[
     goal("kill -9 to ready", "seconds", 1.0),
     goal("agent -dev to running task", "seconds", 0.8),
     goal("agent -dev resident memory", "mb", 50.0),
+    goal("volume watcher at rest", "workers", 0.0),
+    goal("1000 volumes released at once", "seconds", 5.0),
 ];
 
 fn main() -> Result<()> {

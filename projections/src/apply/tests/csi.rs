@@ -162,7 +162,7 @@ fn shown(world: &World) -> read::Volume {
 }
 
 #[test]
-fn csi_24_one_of_two_writers_wins_and_csi_07_the_claim_sets_the_modes() {
+fn csi_24_csi_07_one_of_two_writers_wins_and_the_claim_sets_the_modes() {
     let mut world = with_volume();
     let mut described = volume("other");
     described.access_mode = "multi-node-multi-writer".into();
@@ -246,7 +246,7 @@ fn csi_21_ns_04_a_claim_is_for_a_live_allocation_of_the_namespace_on_its_own_nod
 }
 
 #[test]
-fn csi_27_ev_06_a_claim_of_an_ended_allocation_is_past_on_reads_and_the_row_stays() {
+fn csi_27_csi_25_ev_06_a_claim_of_an_ended_allocation_is_past_on_reads_and_the_row_stays() {
     let mut world = with_volume();
     world.given(claim(40, mode::READ, "multi-node-multi-writer"));
     world.given(claim(41, mode::WRITE, "multi-node-multi-writer"));
@@ -282,7 +282,7 @@ fn csi_27_ev_06_a_claim_of_an_ended_allocation_is_past_on_reads_and_the_row_stay
 }
 
 #[test]
-fn csi_31_32_37_a_claim_goes_step_by_step_and_keeps_what_it_was() {
+fn csi_31_csi_32_csi_37_a_claim_goes_step_by_step_and_keeps_what_it_was() {
     let mut world = with_volume();
     world.given(claim(40, mode::READ, "single-node-writer"));
     world.given(step(40, state::UNPUBLISHING));
@@ -543,7 +543,7 @@ fn csi_13_csi_14_plg_12_health_is_joined_and_a_volume_outlives_its_plugin() {
 }
 
 #[test]
-fn plg_01_a_plugin_goes_with_the_last_allocation_and_plg_03_only_an_unused_one_is_removed() {
+fn plg_01_plg_03_a_plugin_goes_with_the_last_allocation_and_one_in_use_is_not_removed() {
     let mut world = with_volume();
     let row = |world: &World| world.view().get::<CsiPlugins>("hostpath").unwrap();
     let deleted = CsiPluginDeleted {

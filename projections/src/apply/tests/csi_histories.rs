@@ -88,7 +88,7 @@ fn is_possible(world: &World, ever: &BTreeSet<String>) {
 }
 
 #[test]
-fn csi_28_no_history_leaves_a_volume_in_an_impossible_state() {
+fn csi_28_csi_33_no_history_leaves_a_volume_in_an_impossible_state() {
     let deeds = prop::collection::vec((0..9u8, 40..44u32, 0..12u8), 60);
     let mut runner = TestRunner::new(Config::with_cases(24));
     let run = runner.run(&deeds, |deeds| {

@@ -1,8 +1,8 @@
 //! Claims on volumes: `volumes [volumes] [directory]`.
 //!
 //! So many volumes are held at rest: how many have a worker, and what the watcher takes of memory.
-//! Then a thousand are released at once, with a plugin that takes 10 ms per call: how long until the
-//! last one is free. There is no log: what is measured is the work on volumes.
+//! Then a thousand are released at once, with a plugin that takes 10 ms per call: how long until
+//! the last one is free. There is no log: what is measured is the work on volumes.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,0 +1,107 @@
+//! `volume deregister`, `volume delete` and `volume detach`
+
+use super::super::client::encode;
+use super::super::conn::Conn;
+use super::super::out::Out;
+use super::super::query::{Thing, find};
+use super::super::show::text;
+use super::external;
+use anyhow::{Result, bail};
+use hyper::Method;
+
+/// Flags of `volume deregister`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover volume deregister database
+  drover volume deregister -force database   also with claims, if no live allocation holds one;
+                                             nothing is unmounted (see volume detach)")]
+pub(in crate::cli) struct DeregisterArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Its id
+    volume: String,
+    /// Also with claims of allocations that have ended
+    #[arg(long)]
+    force: bool,
+}
+
+/// Flags of `volume delete`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct DeleteArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Its id
+    volume: String,
+    /// A secret for the plugin, as key=value; may be repeated
+    #[arg(long = "secret", value_name = "KEY=VALUE")]
+    secrets: Vec<String>,
+    /// The type of volume: csi or host
+    #[arg(long = "type", value_name = "TYPE", default_value = "csi")]
+    kind: String,
+    /// Of a host volume: also when its node is gone
+    #[arg(long)]
+    force: bool,
+}
+
+/// Flags of `volume detach`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct DetachArgs {
+    #[command(flatten)]
+    conn: Conn,
+    /// Its id
+    volume: String,
+    /// The node's id or a prefix of it
+    node: String,
+}
+
+/// Forgets a volume.
+pub(super) async fn deregister(args: DeregisterArgs, out: &Out) -> Result<u8> {
+    let path = format!("/v1/volume/csi/{}", encode(&args.volume));
+    let force = if args.force { "true" } else { "false" };
+    let done = args
+        .conn
+        .client()?
+        .delete(&path, &[("force", force)], None)
+        .await;
+    done.map_err(|err| err.context("Error deregistering volume"))?;
+    out.line(&format!(
+        "Successfully deregistered volume {:?}!",
+        args.volume
+    ));
+    Ok(0)
+}
+
+/// Deletes a volume.
+pub(super) async fn delete(args: DeleteArgs, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let id = encode(&args.volume);
+    let done = match args.kind.as_str() {
+        "csi" => {
+            let path = format!("/v1/volume/csi/{id}/delete");
+            external::with_secrets(&client, (Method::DELETE, &path), &args.secrets).await
+        }
+        "host" => {
+            let force = if args.force { "true" } else { "false" };
+            let path = format!("/v1/volume/host/{id}");
+            client.delete(&path, &[("force", force)], None).await
+        }
+        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
+    };
+    done.map_err(|err| err.context("Error deleting volume"))?;
+    out.line(&format!("Successfully deleted volume {:?}!", args.volume));
+    Ok(0)
+}
+
+/// Detaches a volume from a node.
+pub(super) async fn detach(args: DetachArgs, _out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    // A node that is not there any more has only its full id left.
+    let node = match args.node.len() {
+        36 => args.node.clone(),
+        _ => text(&find(&client, Thing::Node, &args.node).await?, "ID"),
+    };
+    let path = format!("/v1/volume/csi/{}/detach", encode(&args.volume));
+    let done = client.delete(&path, &[("node", node.as_str())], None).await;
+    done.map_err(|err| err.context("Error detaching volume"))?;
+    Ok(0)
+}

@@ -1,0 +1,129 @@
+//! `volume explain` and `volume history`
+
+use super::super::audit;
+use super::super::client::encode;
+use super::super::columns::{Table, pairs};
+use super::super::conn::Past;
+use super::super::out::Out;
+use super::super::show::{Format, ago, boolean, list, number, short, text};
+use super::super::trail::Span;
+use anyhow::Result;
+
+/// Flags of `volume explain`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Past,
+    #[command(flatten)]
+    format: Format,
+    /// Its id
+    volume: String,
+    /// Show full ids
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Flags of `volume history`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover volume history database
+  drover volume history -oldest -limit 0 database   all of it, from its registration on")]
+pub(in crate::cli) struct HistoryArgs {
+    #[command(flatten)]
+    conn: Past,
+    #[command(flatten)]
+    format: Format,
+    /// Its id
+    volume: String,
+    /// The type of volume: csi or host
+    #[arg(long = "type", value_name = "TYPE", default_value = "csi")]
+    kind: String,
+    #[command(flatten)]
+    span: Span,
+    /// Everything: ids in full, long values, fields that always change
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Shows who holds a volume, and which step waits for what.
+pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let client = args.conn.client()?;
+    let path = format!("/v1/volume/csi/{}/explain", encode(&args.volume));
+    let failed = "Error querying volume";
+    let Some(found) = args.format.ask(&client, (&path, &[]), failed, out).await? else {
+        return Ok(0);
+    };
+    out.line(&pairs(&[
+        ("ID", text(&found, "ID")),
+        ("Namespace", text(&found, "Namespace")),
+        ("Plugin ID", text(&found, "PluginID")),
+        ("Schedulable", boolean(&found, "Schedulable").to_string()),
+        (
+            "Used As",
+            used_as(&text(&found, "AccessMode"), &text(&found, "AttachmentMode")),
+        ),
+        ("In Short", text(&found, "Says")),
+    ]));
+    let claims = list(&found, "Claims");
+    if claims.is_empty() {
+        return Ok(0);
+    }
+    out.head("Claims");
+    let head = [
+        "Alloc ID", "Job ID", "Node", "Access", "Alloc", "State", "Since",
+    ];
+    let mut table = Table::new(head);
+    for claim in claims {
+        let name = text(claim, "NodeName");
+        table.row([
+            short(&text(claim, "AllocationID"), args.verbose),
+            text(claim, "JobID"),
+            match name.is_empty() {
+                true => short(&text(claim, "NodeID"), args.verbose),
+                false => name,
+            },
+            text(claim, "Mode"),
+            text(claim, "ClientStatus"),
+            text(claim, "State"),
+            ago(number(claim, "Since"), client.now()),
+        ]);
+    }
+    out.line(&table.to_string());
+    for claim in claims {
+        let waits = text(claim, "WaitsFor");
+        if waits.is_empty() {
+            continue;
+        }
+        let alloc = short(&text(claim, "AllocationID"), args.verbose);
+        let against = text(claim, "HinderedBy");
+        out.line(&match against.is_empty() {
+            true => format!("{alloc} waits for {waits}"),
+            false => format!("{alloc} waits for {waits}: {against}"),
+        });
+    }
+    Ok(0)
+}
+
+fn used_as(access: &str, attachment: &str) -> String {
+    match access {
+        "" => String::new(),
+        access => format!("{attachment}, {access}"),
+    }
+}
+
+/// Shows everything that ever happened to a volume.
+pub(super) async fn history(args: HistoryArgs, out: &Out) -> Result<u8> {
+    let kind = match args.kind.as_str() {
+        "host" => "host-volume",
+        _ => "csi-volume",
+    };
+    let of = audit::Of {
+        conn: args.conn,
+        format: args.format,
+        kind: kind.to_owned(),
+        id: args.volume,
+        span: args.span,
+        verbose: args.verbose,
+    };
+    audit::of(of, out).await
+}

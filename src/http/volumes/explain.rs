@@ -1,0 +1,171 @@
+//! Who holds a volume, which step each claim waits for, and since when.
+
+use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::gojson::List;
+use drover_projections::StorageError;
+use drover_projections::query::csi::{self as stored, Plugin, Volume};
+use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::nodes;
+
+use crate::error::ApiError;
+use crate::http::answer::Answer;
+use crate::http::front::Read;
+use crate::http::list::storage;
+
+drover_events::wire! {
+    /// A volume, and what becomes of the claims on it.
+    pub(in crate::http) struct Explained {
+        id: String = "ID",
+        namespace: String = "Namespace",
+        plugin_id: String = "PluginID",
+        schedulable: bool = "Schedulable",
+        access_mode: String = "AccessMode",
+        attachment_mode: String = "AttachmentMode",
+        /// What a job that waits for the volume would be told.
+        says: String = "Says",
+        claims: List<Claim> = "Claims",
+        modify_index: u64 = "ModifyIndex",
+    }
+
+    /// What one allocation holds.
+    pub(in crate::http) struct Claim {
+        allocation_id: String = "AllocationID",
+        job_id: String = "JobID",
+        client_status: String = "ClientStatus",
+        node_id: String = "NodeID",
+        node_name: String = "NodeName",
+        mode: String = "Mode",
+        access_mode: String = "AccessMode",
+        state: String = "State",
+        /// What has to happen next; empty while it is held.
+        waits_for: String = "WaitsFor",
+        /// Why that cannot happen now; empty where nothing stands against it.
+        hindered_by: String = "HinderedBy",
+        /// When the last step was, or when its allocation ended; Unix nanoseconds.
+        since: i64 = "Since",
+    }
+}
+
+/// `GET /v1/volume/csi/:id/explain`.
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+    let id = read.request.segment(3)?;
+    let key = (read.options.namespace.as_str(), id.as_str());
+    let volume = stored::volume(&read.view, key).map_err(storage)?;
+    let volume = volume.ok_or_else(|| ApiError::not_found("volume not found"))?;
+    let explained = explain(read, &volume).map_err(storage)?;
+    Ok(Answer::json(&explained)?.at(explained.modify_index))
+}
+
+fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> {
+    let row = &volume.row;
+    let plugin = stored::plugin(&read.view, &row.volume.plugin_id)?;
+    let mut claims = List::empty();
+    for alloc in row.holders() {
+        if let Some(claim) = row.claim_of(alloc) {
+            claims.push(explain_claim(read, volume, plugin.as_ref(), claim)?);
+        }
+    }
+    Ok(Explained {
+        id: row.volume.id.clone(),
+        namespace: row.volume.namespace.clone(),
+        plugin_id: row.volume.plugin_id.clone(),
+        schedulable: volume.schedulable(),
+        access_mode: row.volume.access_mode.clone(),
+        attachment_mode: row.volume.attachment_mode.clone(),
+        says: says(volume),
+        claims,
+        modify_index: row.volume.modify_index,
+    })
+}
+
+fn says(volume: &Volume) -> String {
+    let row = &volume.row;
+    let plugin = &row.volume.plugin_id;
+    match (&volume.plugin, volume.schedulable()) {
+        (None, _) => format!("nothing runs its plugin {plugin:?}"),
+        (Some(known), false) if known.plugin.nodes_healthy == 0 => {
+            format!("no node has a healthy plugin {plugin:?}")
+        }
+        (Some(_), false) => format!("no controller of plugin {plugin:?} is healthy"),
+        (Some(_), true) if !row.in_use() => "nobody holds it".to_owned(),
+        (Some(_), true) if row.has_room("", mode::WRITE, "") => {
+            "it is held, and others may write to it as well".to_owned()
+        }
+        (Some(_), true) if row.has_room("", mode::READ, "") => {
+            "it is held, and others may read it as well".to_owned()
+        }
+        (Some(_), true) if row.past_claims.is_empty() => {
+            "it is held as long as its allocations run".to_owned()
+        }
+        (Some(_), true) => "it is being released".to_owned(),
+    }
+}
+
+fn explain_claim(
+    read: &Read<'_>,
+    volume: &Volume,
+    plugin: Option<&Plugin>,
+    claim: &CsiVolumeClaimed,
+) -> Result<Claim, StorageError> {
+    let row = &volume.row;
+    let alloc = read.view.get::<Allocs>(claim.allocation_id.as_str())?;
+    let node = nodes::get(&read.view, &claim.node_id)?;
+    let past = row.past_claims.contains_key(&claim.allocation_id);
+    let required = row.volume.controller_required;
+    let id = &row.volume.plugin_id;
+    let runs_there = plugin.is_some_and(|plugin| {
+        plugin
+            .healthy_nodes()
+            .any(|(node, _)| *node == claim.node_id)
+    });
+    let (waits_for, hindered_by) = match claim.state {
+        _ if !past => (String::new(), String::new()),
+        state::TAKEN | state::UNPUBLISHING => {
+            let why = match &node {
+                None => format!("node {} is not there any more", claim.node_id),
+                Some(node) if node.status != "ready" => format!("the node is {}", node.status),
+                Some(_) if !runs_there => format!("plugin {id:?} is not healthy on the node"),
+                Some(_) => String::new(),
+            };
+            ("its node to unmount it".to_owned(), why)
+        }
+        state::NODE_DETACHED if required => {
+            let healthy = plugin.is_some_and(|plugin| plugin.healthy_controllers().count() > 0);
+            let why = match healthy {
+                true => String::new(),
+                false => format!("no controller of plugin {id:?} is healthy"),
+            };
+            ("a controller to detach it from its node".to_owned(), why)
+        }
+        _ => ("a server to free it".to_owned(), String::new()),
+    };
+    // Of one whose release has not begun it is the end of its allocation that counts.
+    let ended = alloc.as_ref().map_or(0, |row| row.alloc.modify_time);
+    let since = match claim.state {
+        state::TAKEN if past && ended != 0 => ended,
+        _ => claim.timestamp,
+    };
+    Ok(Claim {
+        allocation_id: claim.allocation_id.clone(),
+        job_id: alloc
+            .as_ref()
+            .map_or_else(String::new, |row| row.alloc.job_id.clone()),
+        client_status: alloc.map_or_else(|| "gone".to_owned(), |row| row.alloc.client_status),
+        node_id: claim.node_id.clone(),
+        node_name: node.map_or_else(String::new, |node| node.name),
+        mode: match claim.claim {
+            mode::WRITE => "write",
+            _ => "read",
+        }
+        .to_owned(),
+        access_mode: claim.access_mode.clone(),
+        state: match past {
+            true => state::name(claim.state),
+            false => "held",
+        }
+        .to_owned(),
+        waits_for,
+        hindered_by,
+        since,
+    })
+}

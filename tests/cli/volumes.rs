@@ -1,0 +1,38 @@
+//! Volumes and plugins.
+
+use crate::support::Session;
+
+#[test]
+fn volumes_and_plugins_are_shown_and_what_is_wrong_with_them_is_said() {
+    let mut session = Session::new("volumes");
+    session.file("odd.hcl", "id = \"a\"\ncapasity_min = \"1G\"\n");
+    for (line, code) in [
+        ("volume status", 0),
+        ("volume status -type host", 0),
+        ("volume status -type nfs", 1),
+        ("plugin status", 0),
+        ("plugin status -json", 0),
+        ("plugin status nothing", 1),
+        ("volume init", 0),
+        ("volume init", 1),
+        ("volume init -type host -json host.json", 0),
+        ("volume register volume.hcl", 1),
+        ("volume register odd.hcl", 1),
+        ("volume status nothing", 1),
+        ("volume status -type csi nothing", 1),
+        ("volume deregister nothing", 1),
+        ("volume deregister -force nothing", 1),
+        ("volume explain nothing", 1),
+        ("volume history nothing", 1),
+        ("volume claim list", 0),
+        (
+            "volume claim delete -yes 00000000-0000-4000-8000-000000000001",
+            1,
+        ),
+        ("volume snapshot create data -secret odd", 1),
+    ] {
+        let ran = session.run(line);
+        assert_eq!(ran.code, code, "{line}: {}", ran.all());
+    }
+    session.check();
+}
