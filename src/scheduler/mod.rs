@@ -17,6 +17,7 @@ mod evals;
 pub mod feasible;
 pub mod fit;
 mod generic;
+pub mod host_volume;
 mod outcome;
 pub mod rank;
 pub mod reconcile;

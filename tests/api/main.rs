@@ -11,6 +11,7 @@ mod drain;
 mod edges;
 mod evaluations;
 mod exec;
+mod host_volumes;
 mod jobs;
 mod limits;
 mod node_calls;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::world::World;
 use drover::reactors::scheduling::plan_check::prepare;
 use drover_scheduler::Outcome;
+use drover_scheduler::rank::{Said, Step};
 use drover_testkit::fixtures::{job, node};
 
 const TAKEN: &str = "CSI volume data has exhausted its available writer claims";
@@ -146,6 +147,19 @@ fn csi_29_a_volume_goes_to_one_job_and_the_next_one_waits_until_it_is_free() {
     assert_eq!(why(&outcome), [TAKEN]);
     let blocked = outcome.blocked.expect("it waits");
     assert!(blocked.class_eligibility.values().all(|eligible| *eligible));
+    // Whoever asks why is told so of every node.
+    let eval = world.eval_of("other", "job-register");
+    let explained = world.explain(&eval);
+    let said: Vec<&Said> = explained.searches[0]
+        .nodes
+        .iter()
+        .map(|n| &n.said)
+        .collect();
+    let refused = Said::Refused {
+        step: Step::Infeasible,
+        reason: TAKEN.to_owned(),
+    };
+    assert_eq!(said, [&refused, &refused]);
     claim(&mut world, &first, state::TAKEN);
     assert_eq!(why(&run(&mut world, "other")), [TAKEN]);
     // It has ended, and its volume is not free yet.
@@ -272,9 +286,19 @@ fn a_node_takes_no_more_volumes_than_its_plugin_says() {
         format!("CSI plugin p has the maximum number of volumes on client {client}")
     };
     assert_eq!(why(&outcome), [full(1), full(2)]);
-    // The same where both plans are decided before either is committed.
-    world.add_node(mounts(3, 1));
-    register(&mut world, writes("fourth", "many"));
+    // What is taken off a node makes room for another volume.
+    let first = allocs(&world, "j").remove(0);
+    claim(&mut world, &first, state::TAKEN);
+    ends(&mut world, &first);
+    let mut core = world.core();
+    assert_eq!(core.blocked.stats().total, 1);
+    claim(&mut world, &first, state::READY_TO_FREE);
+    core.catch_up(&world.view(), world.now).unwrap();
+    assert_eq!(core.blocked.stats().total, 0);
+    let (eval, _) = core.broker.dequeue(&["service"], world.now).expect("woken");
+    assert_eq!(eval.job_id, "third");
+    // The same where two plans are decided before either is committed.
+    register(&mut world, writes("fourth", "data"));
     let evals = ["third", "fourth"].map(|job| world.eval_of(job, "job-register"));
     let requests = evals.each_ref().map(|eval| {
         let outcome = world.decide(eval);

@@ -1,6 +1,11 @@
 //! Volumes of hosts: which node an allocation goes to for its volume.
 
-use drover_events::model::{ClientHostVolumeConfig, Job, Node, VolumeRequest};
+use drover_events::cluster::VersionBarrierRaised;
+use drover_events::csi::CSI_LEVEL;
+use drover_events::host_volume::HostVolumeRegistered;
+use drover_events::model::{
+    ClientHostVolumeConfig, HostVolume, HostVolumeCapability, Job, Node, VolumeRequest,
+};
 
 use super::world::World;
 use drover_testkit::fixtures::{SECOND, job, node, update};
@@ -167,4 +172,71 @@ fn a_system_job_runs_where_its_volume_is() {
     let mut nodes: Vec<String> = places(&world).into_iter().map(|(_, node)| node).collect();
     nodes.sort();
     assert_eq!(nodes, [on(0), on(2)]);
+}
+
+/// The id of the volume that the cluster manages on a node.
+fn managed_id(number: usize) -> String {
+    format!("{number:08x}-0000-4000-8000-0000000000aa")
+}
+
+/// A node with a volume `data` that the cluster manages; it is ready once the node says so.
+fn managed(world: &mut World, number: usize) {
+    let mut offering = offers(number, &["data"]);
+    world.add_node(offering.clone());
+    let capability = HostVolumeCapability {
+        access_mode: "single-node-writer".to_owned(),
+        attachment_mode: "file-system".to_owned(),
+    };
+    world.apply(HostVolumeRegistered {
+        volume: HostVolume {
+            id: managed_id(number),
+            name: "data".to_owned(),
+            namespace: "default".to_owned(),
+            node_id: offering.id.clone(),
+            node_pool: "default".to_owned(),
+            requested_capabilities: vec![capability].into(),
+            ..HostVolume::default()
+        },
+    });
+    offering.host_volumes.get_mut("data").unwrap().id = managed_id(number);
+    world.add_node(offering);
+}
+
+#[test]
+fn a_group_that_sticks_goes_back_to_its_volume_whatever_else_there_is() {
+    let mut spec = asking("service", 2, false);
+    let volumes = spec.task_groups[0].volumes.to_mut();
+    volumes.get_mut("v").unwrap().sticky = true;
+    spec.task_groups[0]
+        .reschedule_policy
+        .as_mut()
+        .unwrap()
+        .delay = 0;
+    let mut world = World::new(0, spec);
+    world.apply(VersionBarrierRaised {
+        level: CSI_LEVEL,
+        ..VersionBarrierRaised::default()
+    });
+    for number in 0..6 {
+        managed(&mut world, number);
+    }
+    let outcome = world.run("job-register");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    world.all_are("running");
+    let first: Vec<String> = places(&world).into_iter().map(|(_, node)| node).collect();
+    let sorted = |world: &World| {
+        let mut nodes: Vec<String> = places(world).into_iter().map(|(_, node)| node).collect();
+        nodes.sort();
+        nodes
+    };
+    let mut expected = first;
+    expected.sort();
+    for round in 0..4 {
+        for id in world.live() {
+            world.fail(&id);
+            world.now += 600 * SECOND;
+            world.run("alloc-failure");
+        }
+        assert_eq!(sorted(&world), expected, "round {round}");
+    }
 }

@@ -32,7 +32,7 @@ use drover::reactors::scheduling::core::Core;
 use drover::reactors::scheduling::plan_check::{PlanRequest, prepare};
 use drover::reactors::scheduling::snapshot::Snapshot;
 use drover_scheduler::rng::{Rng, seed_of};
-use drover_scheduler::{Inputs, Outcome, SCHEDULER_VERSION, StateView, schedule};
+use drover_scheduler::{Inputs, Outcome, SCHEDULER_VERSION, StateView, explain, schedule};
 use drover_testkit::fixtures::{SECOND, node};
 
 /// The namespace and the id of the one job there is.
@@ -197,6 +197,12 @@ impl World {
     pub(crate) fn decide(&self, eval: &Evaluation) -> Outcome {
         let snapshot = Snapshot::read(self.view()).unwrap();
         schedule(&snapshot, eval, &self.inputs(eval)).unwrap()
+    }
+
+    /// What there is to say of every node in every search for an evaluation.
+    pub(crate) fn explain(&self, eval: &Evaluation) -> Outcome {
+        let snapshot = Snapshot::read(self.view()).unwrap();
+        explain(&snapshot, eval, &self.inputs(eval)).unwrap()
     }
 
     fn inputs(&self, eval: &Evaluation) -> Inputs {

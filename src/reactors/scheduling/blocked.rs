@@ -166,6 +166,13 @@ impl Blocked {
                 freed.extend(self.jobs.remove(&job));
             }
         }
+        self.system.retain(|_, eval| {
+            let goes = waited_for(eval).contains(change);
+            if goes {
+                freed.push(eval.clone());
+            }
+            !goes
+        });
         freed
     }
 
@@ -389,6 +396,12 @@ mod tests {
         tracker.block(waits("f", "6", "missing CSI Volume third", 7));
         assert!(tracker.unblock_volume(&of("data"), 10).is_empty());
         assert_eq!(ids(&tracker.unblock_volume(&of("third"), 11)), ["f"]);
+        // So do those of system jobs, which wait for their node, and those of an index.
+        let mut of_node = waits("g", "7", "missing CSI Volume data[2]", 11);
+        of_node.node_id = "n".into();
+        tracker.block(of_node);
+        assert!(tracker.unblock_volume(&of("data"), 12).is_empty());
+        assert_eq!(ids(&tracker.unblock_volume(&of("data[2]"), 13)), ["g"]);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
 use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
+use drover_projections::tables::host_volume_claims::HostVolumeClaims;
 use drover_projections::tables::host_volumes::HostVolumes;
-use drover_projections::{Change, Scan, StorageError, Table, View};
+use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use hashbrown::HashMap;
 
 use crate::scheduler::cluster::{
@@ -70,6 +71,11 @@ impl VolumeCache {
             let key = (row.volume.namespace.clone(), row.volume.id.clone());
             cache.set_csi(view, cluster, key, Some(&row), 0)?;
         }
+        for row in view.scan::<HostVolumeClaims>(Scan::all()) {
+            let (namespace, job, group, id) = HostVolumeClaims::key(&row?);
+            let claim = (namespace, job, group, id.as_str().to_owned());
+            cluster.volumes_mut().set_sticky(claim, true);
+        }
         for row in view.scan::<HostVolumes>(Scan::all()) {
             let row = row?;
             let id = row.id.clone();
@@ -116,6 +122,14 @@ impl VolumeCache {
                     if usable {
                         self.note(VolumeChange::Host, change.index);
                     }
+                }
+            }
+            HostVolumeClaims::ID => {
+                let key = key::<(String, String, String, Id)>(change);
+                if let Some((namespace, job, group, id)) = key {
+                    let claim = (namespace, job, group, id.as_str().to_owned());
+                    let held = change.operation == Operation::Put;
+                    cluster.volumes_mut().set_sticky(claim, held);
                 }
             }
             _ => {}
@@ -241,6 +255,9 @@ impl VolumeCache {
         let volumes = cluster.volumes();
         let flying = self.flying.get(&one.key).into_iter().flatten();
         if let VolumeKey::Host(..) = &one.key {
+            if one.access_mode != "single-node-single-writer" {
+                return Ok(());
+            }
             let mut writers = volumes.writers(&one.key);
             let written = writers.any(|alloc| !stopped.contains(&alloc));
             let mut flying = flying.map(|flying| flying.one.writes);
@@ -376,6 +393,8 @@ fn host_facts(row: drover_events::model::HostVolume) -> HostFacts {
         ready: row.state == host_volume::READY,
         capabilities: row.requested_capabilities.to_vec(),
         namespace: row.namespace,
+        node_id: row.node_id,
+        name: row.name,
     }
 }
 

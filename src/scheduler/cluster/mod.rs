@@ -25,8 +25,8 @@ pub use node::{Address, NodeInfo, is_ready};
 pub use ports::{PortKey, PortSet, parse_ranges};
 pub use usage::{Demand, Phase, Special, Usage, demand, demand_of, device_key, phase, takes_room};
 pub use volumes::{
-    CsiFacts, Denied, Holder, HostFacts, JobKey, PluginFacts, VolumeKey, VolumeUse, Volumes,
-    reaches, uses_of, uses_of_alloc,
+    CsiFacts, Denied, GroupClaim, Holder, HostFacts, JobKey, PluginFacts, VolumeKey, VolumeUse,
+    Volumes, reaches, uses_of, uses_of_alloc,
 };
 
 const CHUNK: usize = 64;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use drover_events::model::{
     Allocation, CsiTopology, HostVolumeCapability, TaskGroup, VolumeRequest,
 };
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 
 /// Ways in which several may use a volume at once.
 mod access {
@@ -55,7 +55,7 @@ pub fn uses_of(
     let counted = |request: &&VolumeRequest| match request.r#type.as_str() {
         "csi" => true,
         // Others may be used by as many as are on the node.
-        "host" => request.access_mode == access::ONE_WRITER_OF_NODE,
+        "host" => request.access_mode == access::ONE_WRITER_OF_NODE || request.sticky,
         _ => false,
     };
     let use_of = |request: &VolumeRequest| {
@@ -127,11 +127,18 @@ pub struct PluginFacts {
     pub controller_required: Option<bool>,
 }
 
+/// What a group sticks to: namespace, job, group, and the id of the volume.
+pub type GroupClaim = (String, String, String, String);
+
 /// A volume of a host that the cluster manages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostFacts {
     /// Its namespace.
     pub namespace: String,
+    /// Its node.
+    pub node_id: String,
+    /// Its name there.
+    pub name: String,
     /// It can be used.
     pub ready: bool,
     /// As what it may be used.
@@ -162,6 +169,8 @@ pub enum Denied {
 pub struct Volumes {
     csi: OrdMap<VolumeKey, Arc<CsiFacts>>,
     host: OrdMap<String, Arc<HostFacts>>,
+    /// The volumes of hosts that groups hold: namespace, job, group, volume.
+    sticky: OrdSet<GroupClaim>,
     plugins: OrdMap<String, PluginFacts>,
     users: OrdMap<VolumeKey, Arc<BTreeMap<String, User>>>,
     /// CSI volumes by the node they are held or used on, with how many times.
@@ -205,6 +214,38 @@ impl Volumes {
             Some(facts) => drop(self.host.insert(id, Arc::new(facts))),
             None => drop(self.host.remove(&id)),
         }
+    }
+
+    /// A group holds a volume of a host, or gives it back.
+    pub fn set_sticky(&mut self, claim: GroupClaim, held: bool) {
+        match held {
+            true => drop(self.sticky.insert(claim)),
+            false => drop(self.sticky.remove(&claim)),
+        }
+    }
+
+    /// The volumes of a name that a group holds: id and what is known of each.
+    pub fn held_by(
+        &self,
+        (namespace, job): (&str, &str),
+        group: &str,
+        name: &str,
+    ) -> Vec<(&str, &HostFacts)> {
+        let own = |text: &str| text.to_owned();
+        let from = (own(namespace), own(job), own(group), String::new());
+        let claims = self.sticky.range(from..);
+        let claims =
+            claims.take_while(|(ns, of, g, _)| (ns == namespace) && (of == job) && (g == group));
+        let known = |claim: &GroupClaim| self.host.get(&claim.3).map(|facts| &**facts);
+        let claims = claims.filter_map(|claim| Some((claim.3.as_str(), known(claim)?)));
+        claims.filter(|(_, facts)| facts.name == name).collect()
+    }
+
+    /// How many allocations of a job use a volume.
+    pub fn used_by(&self, key: &VolumeKey, job: &JobKey) -> usize {
+        let users = self.users.get(key);
+        let users = users.into_iter().flat_map(|users| users.values());
+        users.filter(|user| user.job == *job).count()
     }
 
     /// The same of a plugin.
@@ -289,8 +330,8 @@ impl Volumes {
         healthy && !facts.exhausted
     }
 
-    /// Whether an allocation of a job may claim a CSI volume so beside all others, those of plans in
-    /// flight among them. What the same job holds never stands in its way: it lets go of it for
+    /// Whether an allocation of a job may claim a CSI volume so beside all others, those of plans
+    /// in flight among them. What the same job holds never stands in its way: it lets go of it for
     /// the new version (CSI-30).
     ///
     /// # Errors

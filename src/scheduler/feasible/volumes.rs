@@ -22,6 +22,8 @@ const TOPOLOGY: &str = "did not meet topology requirement";
 pub struct PlanVolumes {
     /// By how many writers more, or fewer.
     writers: BTreeMap<VolumeKey, i64>,
+    /// By how many users of the job more, or fewer.
+    users: BTreeMap<VolumeKey, i64>,
     /// What comes to nodes.
     added: BTreeSet<(String, VolumeKey)>,
 }
@@ -30,6 +32,7 @@ impl PlanVolumes {
     /// The plan adds an allocation with these on a node, or takes one away.
     pub fn change(&mut self, node_id: &str, uses: &[VolumeUse], adds: bool) {
         for one in uses {
+            *self.users.entry(one.key.clone()).or_default() += if adds { 1 } else { -1 };
             if one.writes {
                 let writers = self.writers.entry(one.key.clone()).or_default();
                 *writers += if adds { 1 } else { -1 };
@@ -105,6 +108,7 @@ impl VolumeAsks {
             host,
             csi,
             group: TaskGroup {
+                name: group.name.clone(),
                 volumes: if any {
                     group.volumes.clone()
                 } else {
@@ -167,7 +171,27 @@ impl VolumeAsks {
         let Some(facts) = facts.filter(|facts| facts.namespace == self.job.0) else {
             return false;
         };
-        ask.suits(facts, offered) && self.is_free(ask, node, volumes, plan)
+        ask.suits(facts, offered)
+            && self.is_free(ask, node, volumes, plan)
+            && self.sticks(ask, &offered.id, volumes, plan)
+    }
+
+    /// A group that sticks to volumes goes back to those that none of its allocations is with; any
+    /// other will do where there is none.
+    fn sticks(&self, ask: &Ask, id: &str, volumes: &Volumes, plan: &PlanVolumes) -> bool {
+        if !ask.request.sticky {
+            return true;
+        }
+        let job = (self.job.0.as_str(), self.job.1.as_str());
+        let held = volumes.held_by(job, &self.group.name, &ask.source);
+        let left = |facts: &HostFacts| {
+            let key = VolumeKey::Host(facts.node_id.clone(), ask.source.clone());
+            let committed = i64::try_from(volumes.used_by(&key, &self.job)).unwrap_or(i64::MAX);
+            let planned = plan.users.get(&key).copied().unwrap_or(0);
+            committed.saturating_add(planned) <= 0
+        };
+        let mut left = held.iter().filter(|(_, facts)| left(facts)).peekable();
+        left.peek().is_none() || left.any(|(held, _)| *held == id)
     }
 
     /// Where only one may write, nobody else does.

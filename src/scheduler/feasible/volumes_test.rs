@@ -95,6 +95,8 @@ fn a_volume_of_the_cluster_must_be_ready_of_the_namespace_and_capable() {
     let good = HostFacts {
         namespace: "default".to_owned(),
         ready: true,
+        node_id: "n1".to_owned(),
+        name: "data".to_owned(),
         capabilities: vec![
             capability("single-node-writer"),
             capability("single-node-single-writer"),
@@ -137,6 +139,8 @@ fn where_one_may_write_a_volume_of_a_node_another_waits_until_he_is_gone() {
     let facts = HostFacts {
         namespace: "default".to_owned(),
         ready: true,
+        node_id: "n1".to_owned(),
+        name: "data".to_owned(),
         capabilities: vec![capability],
     };
     volumes.set_host("v1".to_owned(), Some(facts));
@@ -351,6 +355,65 @@ fn ns_04_a_volume_of_another_namespace_is_none() {
     plugin_on(&mut one, true, 0, "a");
     let said = reason(&mut asks(&[writer("data")]), "j.g[0]", &one, &volumes);
     assert_eq!(said.as_deref(), Some("missing CSI Volume data"));
+}
+
+#[test]
+fn a_group_that_sticks_to_volumes_goes_back_to_the_one_it_left() {
+    let capability = HostVolumeCapability {
+        access_mode: "single-node-writer".to_owned(),
+        attachment_mode: "file-system".to_owned(),
+    };
+    let mut volumes = Volumes::default();
+    let nodes = ["1", "2", "3"].map(|number| {
+        let facts = HostFacts {
+            namespace: "default".to_owned(),
+            ready: true,
+            node_id: format!("n{number}"),
+            name: "data".to_owned(),
+            capabilities: vec![capability.clone()],
+        };
+        volumes.set_host(format!("v{number}"), Some(facts));
+        let mut one = node(&[("data", false)]);
+        one.id = format!("n{number}");
+        one.host_volumes.get_mut("data").unwrap().id = format!("v{number}");
+        one
+    });
+    let mut request = request("host", "data", false);
+    request.sticky = true;
+    let mut wanted = asks(&[request]);
+    let mut suits = |volumes: &Volumes, plan: &PlanVolumes| {
+        wanted.seek("j.g[0]", volumes);
+        nodes
+            .each_ref()
+            .map(|one| wanted.missing(one, volumes, plan).is_none())
+    };
+    let none = PlanVolumes::default();
+    assert_eq!(suits(&volumes, &none), [true; 3], "it holds nothing");
+    let claim = |id: &str| {
+        let words = ["default", "j", "", id].map(str::to_owned);
+        let [namespace, job, group, id] = words;
+        (namespace, job, group, id)
+    };
+    volumes.set_sticky(claim("v2"), true);
+    volumes.set_sticky(claim("gone"), true);
+    assert_eq!(suits(&volumes, &none), [false, true, false]);
+    // One of its allocations is there: the next one may go anywhere, until that one stops.
+    let uses = [VolumeUse {
+        key: VolumeKey::Host("n2".to_owned(), "data".to_owned()),
+        job: ("default".to_owned(), "j".to_owned()),
+        writes: true,
+        access_mode: String::new(),
+    }];
+    volumes.add_user("a1", "n2", &uses);
+    assert_eq!(suits(&volumes, &none), [true; 3]);
+    let mut plan = PlanVolumes::default();
+    plan.change("n2", &uses, false);
+    assert_eq!(suits(&volumes, &plan), [false, true, false]);
+    plan.change("n2", &uses, true);
+    assert_eq!(suits(&volumes, &plan), [true; 3]);
+    volumes.remove_user("a1", "n2", &uses);
+    volumes.set_sticky(claim("v2"), false);
+    assert_eq!(suits(&volumes, &none), [true; 3], "given back");
 }
 
 #[test]

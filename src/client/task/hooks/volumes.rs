@@ -1,7 +1,7 @@
 //! What a task mounts of the volumes of its group.
 //!
 //! A driver with files of its own mounts them where the task wants them; `raw_exec` as root does so
-//! within the task's directory, for all else is the host's.
+//! below the task's directory.
 //! Where nothing can be mounted, the task finds the directory of the host by its environment, and
 //! what must not be written is refused.
 
@@ -64,7 +64,7 @@ fn mounted(given: &TaskGiven, is_root: bool) -> Result<TaskAnswer, HookFailure> 
             "csi" => claimed(given, &wanted)?,
             _ => (offered(given, &wanted)?, false),
         };
-        let mount = mount(host_path, &wanted, &env).map_err(HookFailure::fatal)?;
+        let mut mount = mount(host_path, &wanted, &env).map_err(HookFailure::fatal)?;
         let seen = match (mounts, isolates_files(&task.driver)) {
             (false, _) if mount.read_only => {
                 let text = format!(
@@ -75,12 +75,13 @@ fn mounted(given: &TaskGiven, is_root: bool) -> Result<TaskAnswer, HookFailure> 
             }
             (false, _) => mount.host_path.clone(),
             (true, true) => Path::new("/").join(&mount.task_path),
-            (true, false) => root.join(
-                mount
-                    .task_path
-                    .strip_prefix("/")
-                    .unwrap_or(&mount.task_path),
-            ),
+            (true, false) => {
+                // Without a root of its own, its directory is the root of what is mounted for it.
+                let path = mount.task_path.strip_prefix(&root);
+                let path = path.unwrap_or(&mount.task_path);
+                mount.task_path = path.strip_prefix("/").unwrap_or(path).to_owned();
+                root.join(&mount.task_path)
+            }
         };
         let variable = format!("{VARIABLE}{}", clean(wanted.name));
         answer.env.insert(variable, seen.display().to_string());
@@ -238,6 +239,12 @@ mod tests {
             ("exec", true, "/srv/data", Some("/srv/data")),
             ("exec", true, "local/data", Some("/local/data")),
             ("raw_exec", true, "/srv/data", Some("/allocs/a1/t/srv/data")),
+            (
+                "raw_exec",
+                true,
+                "${NOMAD_TASK_DIR}/data",
+                Some("/allocs/a1/t/local/data"),
+            ),
             (
                 "raw_exec",
                 true,

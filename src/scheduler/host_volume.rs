@@ -1,0 +1,176 @@
+//! Where a volume of a host is made: the node that a description without one comes to.
+
+use drover_events::model::{Constraint, HostVolume};
+
+use super::cluster::{Cluster, NodeInfo};
+use super::feasible::{OperandCache, constraint_text, holds};
+use super::rng::Rng;
+
+/// Why there is no node for a volume.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoNode {
+    /// The named one is not known.
+    #[error("no such node {0}")]
+    Unknown(String),
+    /// The named one takes nothing now, or is not as the description wants it.
+    #[error("node {0} cannot take the volume: {1}")]
+    Unfit(String, String),
+    /// None of them is.
+    #[error("no node meets constraints: {0}")]
+    None(String),
+}
+
+/// The id of the node where a volume is made: the one that it names, or by chance one of those that
+/// are ready, in its pool, run its plugin, meet its constraints and have no volume of its name.
+///
+/// # Errors
+/// Why there is none.
+pub fn place(cluster: &Cluster, volume: &HostVolume, seed: u64) -> Result<String, NoNode> {
+    let plugin = Constraint {
+        l_target: format!("${{attr.plugins.host_volume.{}.version}}", volume.plugin_id),
+        operand: "is_set".to_owned(),
+        ..Constraint::default()
+    };
+    let mut operands = OperandCache::default();
+    if !volume.node_id.is_empty() {
+        let unknown = || NoNode::Unknown(volume.node_id.clone());
+        let info = cluster.node(&volume.node_id).ok_or_else(unknown)?;
+        return match unfit(info, volume, &plugin, &mut operands) {
+            Some(why) => Err(NoNode::Unfit(volume.node_id.clone(), why)),
+            None => Ok(volume.node_id.clone()),
+        };
+    }
+    let mut fit = Vec::new();
+    let mut last = "there is no node".to_owned();
+    for slot in cluster.by_node_id() {
+        let Some(info) = &cluster.slot(*slot).info else {
+            continue;
+        };
+        match unfit(info, volume, &plugin, &mut operands) {
+            Some(why) => last = why,
+            None => fit.push(info.node.id.as_str()),
+        }
+    }
+    match Rng::new(seed).below(fit.len().max(1) as u64) {
+        at if !fit.is_empty() => Ok(fit[at as usize].to_owned()),
+        _ => Err(NoNode::None(last)),
+    }
+}
+
+/// Why a volume cannot be made on a node.
+fn unfit(
+    info: &NodeInfo,
+    volume: &HostVolume,
+    plugin: &Constraint,
+    operands: &mut OperandCache,
+) -> Option<String> {
+    let node = &info.node;
+    if !info.ready {
+        return Some("it is not ready".to_owned());
+    }
+    let pool = volume.node_pool.as_str();
+    if !matches!(pool, "" | "all") && pool != node.node_pool {
+        return Some(format!("it is in node pool {:?}", node.node_pool));
+    }
+    if node.host_volumes.contains_key(&volume.name) {
+        return Some(format!("it has a volume {:?} already", volume.name));
+    }
+    if !holds(plugin, node, operands) {
+        return Some(format!("it does not run plugin {:?}", volume.plugin_id));
+    }
+    let mut constraints = volume.constraints.iter();
+    let unmet = constraints.find(|constraint| !holds(constraint, node, operands));
+    unmet.map(|constraint| constraint_text(constraint).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use drover_events::model::{ClientHostVolumeConfig, Node};
+
+    use super::*;
+
+    fn node(id: &str, change: impl FnOnce(&mut Node)) -> Node {
+        let mut node = Node {
+            id: id.into(),
+            node_pool: "default".into(),
+            status: "ready".into(),
+            scheduling_eligibility: "eligible".into(),
+            ..Node::default()
+        };
+        let version = "plugins.host_volume.mkdir.version";
+        node.attributes.insert(version, "1".to_owned());
+        node.attributes.insert("os.name", id.to_owned());
+        change(&mut node);
+        node
+    }
+
+    fn cluster() -> Cluster {
+        let mut cluster = Cluster::default();
+        cluster.upsert_node(node("a", |_| {}));
+        cluster.upsert_node(node("b", |_| {}));
+        cluster.upsert_node(node("down", |n| n.status = "down".into()));
+        cluster.upsert_node(node("far", |n| n.node_pool = "far".into()));
+        cluster.upsert_node(node("plain", |n| n.attributes = Default::default()));
+        cluster.upsert_node(node("taken", |n| {
+            let known = ClientHostVolumeConfig::default();
+            n.host_volumes.insert("data", known);
+        }));
+        cluster
+    }
+
+    fn volume(change: impl FnOnce(&mut HostVolume)) -> HostVolume {
+        let mut volume = HostVolume {
+            name: "data".into(),
+            plugin_id: "mkdir".into(),
+            node_pool: "default".into(),
+            ..HostVolume::default()
+        };
+        change(&mut volume);
+        volume
+    }
+
+    #[test]
+    fn a_volume_comes_to_any_node_that_can_have_it_and_to_no_other() {
+        let cluster = cluster();
+        let places = |volume: &HostVolume| -> BTreeSet<String> {
+            let place = |seed| place(&cluster, volume, seed).unwrap();
+            (0..64).map(place).collect()
+        };
+        let any = ["a", "b"].map(str::to_owned).into();
+        assert_eq!(places(&volume(|_| {})), any);
+        let far = volume(|v| v.node_pool = "far".into());
+        assert_eq!(places(&far), ["far".to_owned()].into());
+        let all = volume(|v| v.node_pool = "all".into());
+        assert_eq!(places(&all), ["a", "b", "far"].map(str::to_owned).into());
+        let constraint = Constraint {
+            l_target: "${attr.os.name}".into(),
+            r_target: "b".into(),
+            operand: "=".into(),
+        };
+        let one = volume(|v| v.constraints = vec![constraint].into());
+        assert_eq!(places(&one), ["b".to_owned()].into());
+    }
+
+    #[test]
+    fn what_keeps_a_volume_from_a_node_is_told() {
+        let cluster = cluster();
+        let on = |id: &str| place(&cluster, &volume(|v| v.node_id = id.into()), 1);
+        assert_eq!(on("a"), Ok("a".to_owned()));
+        assert_eq!(on("none"), Err(NoNode::Unknown("none".into())));
+        for (id, why) in [
+            ("down", "it is not ready"),
+            ("far", "it is in node pool \"far\""),
+            ("taken", "it has a volume \"data\" already"),
+            ("plain", "it does not run plugin \"mkdir\""),
+        ] {
+            assert_eq!(on(id), Err(NoNode::Unfit(id.into(), why.into())));
+        }
+        let other = place(&cluster, &volume(|v| v.plugin_id = "zfs".into()), 1);
+        let text = other.unwrap_err().to_string();
+        assert!(text.starts_with("no node meets constraints: "), "{text}");
+        let nowhere = place(&Cluster::default(), &volume(|_| {}), 1).unwrap_err();
+        assert_eq!(nowhere, NoNode::None("there is no node".into()));
+    }
+}
