@@ -6,6 +6,7 @@ mod bad_input;
 mod client;
 mod clients;
 mod contract;
+mod csi;
 mod diagnostics;
 mod drain;
 mod edges;

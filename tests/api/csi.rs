@@ -1,0 +1,330 @@
+//! CSI from end to end: the plugin of this project runs as a job, a volume is made over HTTP, and
+//! jobs write to it, one after the other, whatever dies meanwhile.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use drover_testkit::{Agent, Http, LONG, Setup, skip, wait_for};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::register;
+
+/// The plugin, which is built beside the agent.
+fn plugin() -> Option<PathBuf> {
+    let agent = Path::new(env!("CARGO_BIN_EXE_drover"));
+    let path = agent.with_file_name("drover-hostpath");
+    path.exists().then_some(path)
+}
+
+/// An agent that is server and client and keeps what it has, and its plugin.
+struct World {
+    dir: TempDir,
+    setup: Setup,
+    agent: Option<Agent>,
+    plugin: PathBuf,
+}
+
+impl World {
+    /// None where the plugin is not built.
+    fn start(what: &str) -> Option<World> {
+        let Some(plugin) = plugin() else {
+            skip(
+                what,
+                "drover-hostpath is not built: cargo build --workspace",
+            );
+            return None;
+        };
+        let own = std::fs::metadata("/proc/self").expect("this process");
+        if std::os::unix::fs::MetadataExt::uid(&own) != 0 {
+            skip(what, "only root can mount volumes into tasks");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"));
+        let mut setup = setup.expect("free ports");
+        setup.config.push_str(
+            "client {\n  enabled = true\n  options = { \"driver.raw_exec.enable\" = \"1\" }\n}\n",
+        );
+        let agent = Some(setup.start().expect("the agent starts"));
+        let world = World {
+            dir,
+            setup,
+            agent,
+            plugin,
+        };
+        world.run_plugin();
+        Some(world)
+    }
+
+    fn http(&self) -> Http {
+        self.agent.as_ref().expect("it runs").http()
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.dir.path().join(below)
+    }
+
+    fn run_plugin(&self) {
+        let text = |below: &str| self.path(below).to_string_lossy().into_owned();
+        let job = json!({"Job": {
+            "ID": "plugin", "Name": "plugin", "Type": "service", "Datacenters": ["*"],
+            "TaskGroups": [{"Name": "g", "Count": 1,
+                "RestartPolicy": {"Attempts": 50, "Interval": 3_600_000_000_000_u64,
+                    "Delay": 50_000_000, "Mode": "fail"},
+                "Tasks": [{"Name": "t", "Driver": "raw_exec",
+                    "Config": {"command": self.plugin, "args": [
+                        "--state-dir", text("state"), "--record", text("record"),
+                        "--faults", text("faults")]},
+                    "CSIPluginConfig": {"ID": "hp", "Type": "monolith"},
+                    "Resources": {"CPU": 20, "MemoryMB": 20}}],
+            }],
+        }});
+        register(&mut self.http(), &job);
+        let healthy = wait_for("the plugin", LONG, || {
+            let plugin = self.http().json("/v1/plugin/csi/hp")?;
+            let whole = plugin["NodesHealthy"] == 1 && plugin["ControllersHealthy"] == 1;
+            ensure!(whole, "{plugin}");
+            Ok::<_, anyhow::Error>(plugin)
+        });
+        let healthy = healthy.expect("it is healthy");
+        assert_eq!(healthy["Provider"], "hostpath.csi.drover", "{healthy}");
+        assert_eq!(healthy["Version"], env!("CARGO_PKG_VERSION"), "{healthy}");
+        assert_eq!(healthy["ControllerRequired"], true, "{healthy}");
+    }
+
+    fn create(&self, id: &str) {
+        let body = json!({"Volumes": [{
+            "ID": id, "Name": id, "PluginID": "hp", "Namespace": "default",
+            "RequestedCapabilities": [
+                {"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}],
+            "Secrets": {"secret": "correct-horse"},
+            "Parameters": {"secret": "correct-horse"},
+        }]});
+        let made = self
+            .http()
+            .put(&format!("/v1/volume/csi/{id}/create"), &body);
+        let made = made.expect("an answer");
+        assert_eq!(made.status, 200, "{}", made.text());
+    }
+
+    /// Runs a job that uses a volume.
+    fn job(&self, id: &str, kind: &str, driver: &str, script: &str) {
+        let job = json!({"Job": {
+            "ID": id, "Name": id, "Type": kind, "Datacenters": ["*"],
+            "TaskGroups": [{"Name": "g", "Count": 1,
+                "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+                "ReschedulePolicy": {"Attempts": 0, "Unlimited": false},
+                "Volumes": {"data": {"Name": "data", "Type": "csi", "Source": "vol",
+                    "AccessMode": "single-node-writer", "AttachmentMode": "file-system"}},
+                "Tasks": [{"Name": "t", "Driver": driver,
+                    "Config": {"command": "/bin/sh", "args": ["-c", script]},
+                    "VolumeMounts": [{"Volume": "data", "Destination": "/srv/data"}],
+                    "KillTimeout": 1_000_000_000,
+                    "Resources": {"CPU": 20, "MemoryMB": 20}}],
+            }],
+        }});
+        register(&mut self.http(), &job);
+    }
+
+    fn stop(&self, job: &str) {
+        let path = format!("/v1/job/{job}");
+        let answer = self.http().send("DELETE", &path, b"").expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    fn wait_status(&self, job: &str, status: &str) {
+        let path = format!("/v1/job/{job}/allocations");
+        let found = wait_for(job, LONG, || {
+            let list = self.http().json(&path)?;
+            ensure!(list[0]["ClientStatus"] == status, "{list}");
+            Ok::<_, anyhow::Error>(())
+        });
+        let log = self.agent.as_ref().map(|agent| agent.log_tail(30));
+        found.unwrap_or_else(|error| panic!("{error:#}\n{}", log.unwrap_or_default()));
+    }
+
+    fn wait_free(&self) {
+        let free = wait_for("a free volume", LONG, || {
+            let list = self.http().json("/v1/volumes?type=csi")?;
+            ensure!(list[0]["CurrentWriters"] == 0, "{list}");
+            Ok::<_, anyhow::Error>(())
+        });
+        free.expect("it is given back");
+    }
+
+    fn record(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path("record")).unwrap_or_default();
+        let lines = text.lines().map(serde_json::from_str);
+        // The last one may be half written.
+        lines.map_while(Result::ok).collect()
+    }
+
+    /// The calls about volumes that began, in their order.
+    fn calls(&self) -> Vec<String> {
+        let begun = self.record();
+        let about = ["ControllerP", "ControllerU", "NodeS", "NodeU", "NodeP"];
+        let names = begun.iter().filter(|line| !line["begin"].is_null());
+        let names = names.filter_map(|line| line["call"].as_str());
+        let names = names.filter(|name| about.iter().any(|begin| name.starts_with(begin)));
+        names.map(str::to_owned).collect()
+    }
+
+    /// The plugin refused nothing: no call came in the wrong order.
+    fn nothing_refused(&self) {
+        for line in self.record() {
+            let code = line["code"].as_str().unwrap_or("Ok");
+            assert!(code == "Ok" || code == "Unavailable", "{line}");
+        }
+    }
+}
+
+impl Drop for World {
+    /// Ends what runs here, and what is mounted for it.
+    fn drop(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            let mut http = agent.http();
+            for job in ["one", "two", "three", "plugin"] {
+                let _ = http.send("DELETE", &format!("/v1/job/{job}"), b"");
+            }
+            let _ = wait_for("the end of all", LONG, || {
+                let list = http.json("/v1/allocations")?;
+                let live = |alloc: &&Value| alloc["ClientStatus"] == "running";
+                let live = list.as_array().into_iter().flatten().filter(live).count();
+                ensure!(live == 0, "{live} run");
+                Ok::<_, anyhow::Error>(())
+            });
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let below = self.dir.path().to_string_lossy().into_owned();
+        let paths = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        for path in paths.filter(|path| path.starts_with(&below)) {
+            let _ = std::process::Command::new("umount")
+                .arg("-l")
+                .arg(path)
+                .status();
+        }
+    }
+}
+
+/// How a volume comes and goes.
+const WHOLE: [&str; 6] = [
+    "ControllerPublishVolume",
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+    "NodeUnstageVolume",
+    "ControllerUnpublishVolume",
+];
+
+#[test]
+fn csi_44_what_one_job_writes_the_next_one_reads_and_the_volume_is_free_between() {
+    let Some(world) = World::start("CSI from end to end") else {
+        return;
+    };
+    world.create("vol");
+    let write = "echo hello > $NOMAD_VOLUME_data/file";
+    world.job("one", "batch", "exec", write);
+    world.wait_status("one", "complete");
+    world.wait_free();
+    assert_eq!(world.calls(), WHOLE);
+    let read = "test \"$(cat $NOMAD_VOLUME_data/file)\" = hello";
+    world.job("two", "batch", "exec", read);
+    world.wait_status("two", "complete");
+    world.wait_free();
+    assert_eq!(world.calls(), [WHOLE, WHOLE].concat());
+    world.nothing_refused();
+    // Of the secrets that the plugin was shown nothing is in clear.
+    let shown = world.http().get("/v1/volume/csi/vol").expect("an answer");
+    let shown: Value = shown.json().expect("JSON");
+    assert!(!shown["Secrets"].to_string().contains("correct-horse"));
+}
+
+#[test]
+fn cl_13_an_agent_killed_between_stage_and_publish_goes_on_where_it_was() {
+    let Some(mut world) = World::start("CSI and a killed agent") else {
+        return;
+    };
+    world.create("vol");
+    let slow = json!([{"call": "NodePublishVolume", "times": 1, "do": {"slow": {"ms": 3000}}}]);
+    std::fs::write(world.path("faults"), slow.to_string()).expect("a file");
+    world.job(
+        "one",
+        "service",
+        "exec",
+        "echo hello > $NOMAD_VOLUME_data/file; sleep 1000",
+    );
+    wait_for("publish", LONG, || {
+        let begun = world.calls().iter().any(|call| call == "NodePublishVolume");
+        begun.then_some(()).ok_or("not yet")
+    })
+    .expect("it is published");
+    world.agent.take().expect("it runs").kill().expect("killed");
+    world.agent = Some(world.setup.start().expect("the agent starts again"));
+    world.wait_status("one", "running");
+
+    // And once more while the volume is in use: it is found again, not brought again.
+    let published = |world: &World| {
+        let calls = world.calls();
+        calls
+            .iter()
+            .filter(|call| *call == "NodePublishVolume")
+            .count()
+    };
+    let before = published(&world);
+    world.agent.take().expect("it runs").kill().expect("killed");
+    world.agent = Some(world.setup.start().expect("the agent starts again"));
+    world.wait_status("one", "running");
+    assert_eq!(published(&world), before);
+    world.stop("one");
+    world.wait_free();
+    let calls = world.calls();
+    assert_eq!(&calls[calls.len() - 3..], &WHOLE[3..], "{calls:?}");
+    world.job(
+        "two",
+        "batch",
+        "exec",
+        "grep -q hello $NOMAD_VOLUME_data/file",
+    );
+    world.wait_status("two", "complete");
+    world.wait_free();
+    world.nothing_refused();
+}
+
+#[test]
+fn plg_11_a_plugin_that_dies_comes_back_and_one_that_is_stopped_is_gone() {
+    let Some(world) = World::start("CSI and a plugin that dies") else {
+        return;
+    };
+    world.create("vol");
+    let die = json!([{"call": "NodeStageVolume", "times": 1, "when": "after", "do": "die"}]);
+    std::fs::write(world.path("faults"), die.to_string()).expect("a file");
+    world.job(
+        "one",
+        "batch",
+        "exec",
+        "echo hello > $NOMAD_VOLUME_data/file",
+    );
+    world.wait_status("one", "complete");
+    world.wait_free();
+    let staged = world
+        .calls()
+        .iter()
+        .filter(|call| *call == "NodeStageVolume")
+        .count();
+    assert!(staged >= 2, "the answer was lost with the plugin");
+    world.nothing_refused();
+    world.stop("plugin");
+    let gone = wait_for("no plugin", LONG, || {
+        let nodes = world.http().json("/v1/nodes")?;
+        let id = nodes[0]["ID"].as_str().unwrap_or_default().to_owned();
+        let node = world.http().json(&format!("/v1/node/{id}"))?;
+        let none = |plugins: &Value| plugins.as_object().is_none_or(serde_json::Map::is_empty);
+        ensure!(
+            none(&node["CSINodePlugins"]) && none(&node["CSIControllerPlugins"]),
+            "{node}"
+        );
+        Ok::<_, anyhow::Error>(())
+    });
+    gone.expect("the node has no plugin");
+}
