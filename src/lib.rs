@@ -64,7 +64,7 @@
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who asks |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
-//! | [`volumes`] | CSI volumes taken, given back, made and deleted at their plugins | HTTP, sessions |
+//! | [`volumes`] | CSI volumes taken, given back, made at plugins | HTTP, sessions |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`gate`] | who asks, and what he may, by the tables of now | what is asked for |
 //! | [`endpoints`] | what each call means: a view is read, a command submitted | how calls travel |

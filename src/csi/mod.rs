@@ -2,9 +2,9 @@
 //! calls that end in time, and errors that say whether to try again.
 //!
 //! [`Plugin`] makes the calls; [`CallError`] says what came of one that failed; [`capability`] and
-//! [`features`] translate what plugins say into the words that jobs and nodes use; [`mounts`] brings
-//! volumes to a node and takes them back. The messages are
-//! those of the specification ([`proto`]), with this difference: no `Debug` shows a secret.
+//! [`features`] translate what plugins say into the words that jobs and nodes use; [`mounts`]
+//! brings volumes to a node and takes them back. The messages are those of the specification
+//! ([`proto`]), with this difference: no `Debug` shows a secret.
 
 mod call;
 pub mod capability;

@@ -1,8 +1,8 @@
 //! The volumes that are staged and published on a node.
 //!
-//! Below the folder of a plugin lie, in the layout of Nomad, `staging/<namespace>/<volume>/<usage>`,
-//! to which a volume is brought once for all who use it in one way, and
-//! `per-alloc/<allocation>/<volume>/<usage>`, where each of them sees it. Beside them,
+//! Below the folder of a plugin lie, in the layout of Nomad,
+//! `staging/<namespace>/<volume>/<usage>`, to which a volume is brought once for all who use it in
+//! one way, and `per-alloc/<allocation>/<volume>/<usage>`, where each of them sees it. Beside them,
 //! `users/<namespace>/<volume>/<usage>/<allocation>` is an empty file for each user: it is made
 //! before the first call for him and removed after the last one. So what was counted is true
 //! whatever dies, and nothing is remembered anywhere else.

@@ -111,23 +111,10 @@ impl World {
             node_id: id(),
             ..Default::default()
         };
-        let claim = CsiVolumeClaimRequest {
-            node_id: id(),
-            ..Default::default()
-        };
-        refused!(CsiVolumeClaim, claim.clone());
-        refused!(CsiVolumeClaim, CsiVolumeClaimRequest { state: 3, ..claim });
-        let claim = crate::rpc::csi::NamedClaim {
-            node_id: id(),
-            ..Default::default()
-        };
-        refused!(
-            CsiVolumeUnpublish,
-            CsiVolumeUnpublishRequest {
-                claim: Some(claim),
-                ..Default::default()
-            }
-        );
+        let (taken, released, unpublished) = claims_of(node);
+        refused!(CsiVolumeClaim, taken);
+        refused!(CsiVolumeClaim, released);
+        refused!(CsiVolumeUnpublish, unpublished);
         refused!(NodeGetNode, specific());
         refused!(NodeGetClientAllocs, specific());
         refused!(
@@ -167,6 +154,33 @@ impl World {
         );
         said
     }
+}
+
+/// What a node asks of volumes.
+fn claims_of(
+    node: &str,
+) -> (
+    CsiVolumeClaimRequest,
+    CsiVolumeClaimRequest,
+    CsiVolumeUnpublishRequest,
+) {
+    let taken = CsiVolumeClaimRequest {
+        node_id: node.to_owned(),
+        ..Default::default()
+    };
+    let claim = crate::rpc::csi::NamedClaim {
+        node_id: node.to_owned(),
+        ..Default::default()
+    };
+    let released = CsiVolumeClaimRequest {
+        state: 3,
+        ..taken.clone()
+    };
+    let unpublished = CsiVolumeUnpublishRequest {
+        claim: Some(claim),
+        ..Default::default()
+    };
+    (taken, released, unpublished)
 }
 
 /// Whether a node or a registration exists is not told to who proved nothing. Only a heartbeat

@@ -176,8 +176,7 @@ async fn csi_09_secrets_of_a_volume_are_ciphertext_in_the_log_and_nowhere_shown(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_47_ev_19_who_holds_a_volume_is_shown_and_volumes_of_a_node_are_those_of_its_allocations()
- {
+async fn csi_47_ev_19_who_holds_a_volume_is_shown_and_a_node_lists_those_of_its_allocations() {
     let (h, node) = with_plugin().await;
     register(&h, "data").await;
     register(&h, "other").await;
@@ -356,64 +355,25 @@ async fn csi_12_ev_07_plugins_are_listed_shown_and_found() {
 async fn csi_17_csi_18_ns_03_each_route_asks_for_its_own_right() {
     let h = two_namespaces().await;
     let body = json!({"Volumes": [described("data")]}).to_string();
+    let volume = "/v1/volume/csi/x?namespace=red";
+    let register = "/v1/volume/csi/data?namespace=red";
+    let other = "/v1/volume/csi/x?namespace=blue";
+    let claim = "/v1/volumes/claim/x?namespace=red";
+    let (list, read) = ("only:csi-list-volume", "only:csi-read-volume");
+    let write = "only:csi-write-volume";
     for (token, method, target, status) in [
-        (
-            "only:csi-list-volume",
-            "GET",
-            "/v1/volume/csi/x?namespace=red",
-            403,
-        ),
-        (
-            "only:csi-write-volume",
-            "GET",
-            "/v1/volume/csi/x?namespace=red",
-            403,
-        ),
-        (
-            "only:csi-read-volume",
-            "PUT",
-            "/v1/volume/csi/data?namespace=red",
-            403,
-        ),
-        (
-            "only:csi-read-volume",
-            "DELETE",
-            "/v1/volume/csi/x?namespace=red",
-            403,
-        ),
-        (
-            "only:csi-write-volume",
-            "DELETE",
-            "/v1/volume/csi/x?namespace=red",
-            500,
-        ),
-        (
-            "only:csi-write-volume",
-            "DELETE",
-            "/v1/volume/csi/x?namespace=blue",
-            403,
-        ),
+        (list, "GET", volume, 403),
+        (write, "GET", volume, 403),
+        (read, "PUT", register, 403),
+        (read, "DELETE", volume, 403),
+        (write, "DELETE", volume, 500),
+        (write, "DELETE", other, 403),
         // Without the right to read plugins.
-        (
-            "only:csi-write-volume",
-            "PUT",
-            "/v1/volume/csi/data?namespace=red",
-            403,
-        ),
-        (
-            "only:csi-read-volume",
-            "GET",
-            "/v1/volume/csi/x?namespace=red",
-            403,
-        ),
-        ("only:csi-read-volume", "GET", "/v1/plugin/csi/x", 403),
-        (
-            "only:csi-read-volume",
-            "DELETE",
-            "/v1/volumes/claim/x?namespace=red",
-            403,
-        ),
-        ("root", "GET", "/v1/volume/csi/x?namespace=red", 404),
+        (write, "PUT", register, 403),
+        (read, "GET", volume, 403),
+        (read, "GET", "/v1/plugin/csi/x", 403),
+        (read, "DELETE", claim, 403),
+        ("root", "GET", volume, 404),
     ] {
         let reply = h.by(token, method, target, &body).await;
         assert_eq!(

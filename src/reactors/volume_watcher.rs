@@ -2,12 +2,12 @@
 //! that could not, of steps that failed. Each is given back by the same function that clients call
 //! (VW-06), outside of scheduling (VW-01).
 //!
-//! A volume with claims to free has one worker; a volume without has none (VW-08). A worker's claims
-//! do not wait for one another (VW-16), and each waits longer after each failure (VW-20).
+//! A volume with claims to free has one worker; a volume without has none (VW-08). A worker's
+//! claims do not wait for one another (VW-16), and each waits longer after each failure (VW-20).
 //!
 //! Invariants:
-//! 1. What changes is followed without a gap; what was missed before this server led is found by one
-//!    look at every volume when it begins (VW-04).
+//! 1. What changes is followed without a gap; what was missed before this server led is found by
+//!    one look at every volume when it begins (VW-04).
 //! 2. A worker leaves only when nothing was said of its volume since it looked last, both under one
 //!    lock: what is said is heard by it, or by the next one (VW-09).
 //! 3. Workers belong to the reactor: they end with it, and call nothing any more (VW-02).

@@ -456,13 +456,11 @@ impl Attempt<'_> {
         }
         if let Some(previous) = &wanted.previous {
             alloc.previous_allocation.clone_from(&previous.id);
-            if wanted.reschedule {
-                alloc.reschedule_tracker = Some(next_tracker(previous, self.inputs.now));
-            } else if previous.reschedule_tracker.is_some() && wanted.lost {
-                alloc
-                    .reschedule_tracker
-                    .clone_from(&previous.reschedule_tracker);
-            }
+            let kept = previous.reschedule_tracker.clone();
+            alloc.reschedule_tracker = match wanted.reschedule {
+                true => Some(next_tracker(previous, self.inputs.now)),
+                false => kept.filter(|_| wanted.lost),
+            };
         }
         self.searches
             .add(&alloc.node_id, &alloc.task_group, &choice.demand);

@@ -251,36 +251,25 @@ impl Server {
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         let agreement = Arc::new(Agreement::default());
         let requests = requests(&config, &dir)?;
-        let raft = RaftNode::start(Start {
-            number: me.number,
-            log,
-            fold: Box::new(Projector::new(writer).observed(agreement.observer())),
-            snapshots: dir.join("snapshots"),
-            transport: Arc::new(Alone),
-            settings: raft_settings(&config),
-            bootstrap: Some([(me.number, me.member())].into()),
-        })
-        .await?;
+        let fold = Box::new(Projector::new(writer).observed(agreement.observer()));
+        let raft = RaftNode::start(raft_start(&config, &me, &dir, log, fold)).await?;
         let first = first_events(&config, &me, &raft);
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
         let sessions: Arc<Sessions> = Arc::default();
-        let volumes = Volumes::new(
-            Arc::clone(&projections),
-            Arc::new(proposer.clone()),
-            Arc::new(Arc::clone(&sessions)),
-            Arc::clone(&keyring),
-        );
+        let record = Arc::new(proposer.clone());
+        let volumes = volumes(&projections, record, &sessions, &keyring);
         let own = (&raft, &requests, me.id.as_str());
+        let sources = Sources {
+            volumes: Some(Arc::clone(&volumes)),
+            ..sources(&config, own, (&ledger, &keyring), &dir)
+        };
         let reactors = Reactors::start(
             Arc::clone(&projections),
             Arc::new(RaftPropose::new(proposer.clone(), &me.id)),
             proposer.ready(),
             reactor_settings(&config),
-            Sources {
-                volumes: Some(Arc::clone(&volumes)),
-                ..sources(&config, own, (&ledger, &keyring), &dir)
-            },
+            sources,
         );
         let server = Arc::new(Self {
             sessions,
@@ -543,6 +532,36 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
         digests: DigestSettings {
             events: config.server.digest_events,
         },
+    }
+}
+
+/// The volumes of this server, whose plugins are reached by sessions with clients.
+fn volumes(
+    projections: &Arc<Projections>,
+    record: Arc<Proposer>,
+    sessions: &Arc<Sessions>,
+    keyring: &Arc<Keyring>,
+) -> Arc<Volumes> {
+    let reach = Arc::new(Arc::clone(sessions));
+    Volumes::new(Arc::clone(projections), record, reach, Arc::clone(keyring))
+}
+
+/// How Raft begins: alone, until there are other servers.
+fn raft_start(
+    config: &Config,
+    me: &Myself,
+    dir: &Path,
+    log: Arc<LogEngine>,
+    fold: Box<Projector>,
+) -> Start {
+    Start {
+        number: me.number,
+        log,
+        fold,
+        snapshots: dir.join("snapshots"),
+        transport: Arc::new(Alone),
+        settings: raft_settings(config),
+        bootstrap: Some([(me.number, me.member())].into()),
     }
 }
 

@@ -160,6 +160,7 @@ pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
         "acl_",
         "alloc_",
         "client_",
+        "csi_",
         "csivolume_",
         "server_forward",
         "service_registration_",

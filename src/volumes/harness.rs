@@ -1,7 +1,9 @@
 //! A server of one with nodes that run a plugin, and what is done with its volumes.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
@@ -61,7 +63,15 @@ impl Record for Leader {
         };
         // As others do, who share the thread.
         async move {
-            tokio::task::yield_now().await;
+            let mut waited = false;
+            poll_fn(|context| match std::mem::replace(&mut waited, true) {
+                true => Poll::Ready(()),
+                false => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            })
+            .await;
             done
         }
         .boxed()

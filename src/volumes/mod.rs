@@ -1,19 +1,19 @@
 //! CSI volumes at work: what has to be done at plugins so that what the state says becomes true.
 //!
-//! An allocation takes a volume ([`claim`]), gives it back step by step ([`unpublish`]), an operator
-//! has one made, grown or deleted ([`provision`]). The state is the tables'; every change of it is
-//! a command, and every call to a plugin goes through one place ([`shim`]). Clients, operators and
-//! the volume watcher all call the same functions (VW-06).
+//! An allocation takes a volume ([`claim`]), gives it back step by step ([`unpublish`]), an
+//! operator has one made, grown or deleted ([`provision`]). The state is the tables'; every change
+//! of it is a command, and every call to a plugin goes through one place ([`shim`]). Clients,
+//! operators and the volume watcher all call the same functions (VW-06).
 //!
 //! It must not know: HTTP, sessions ([`Reach`] is the way to a client), how events are replicated
 //! ([`Record`]).
 //!
 //! Invariants:
-//! 1. A volume is claimed in the log before its controller attaches it, so two writers never come to
-//!    the plugin at once (CSI-24).
+//! 1. A volume is claimed in the log before its controller attaches it, so two writers never come
+//!    to the plugin at once (CSI-24).
 //! 2. A step is recorded after its call succeeded, never before (CSI-31), and nothing is recorded
-//!    that changes nothing. Whoever comes after a crash repeats at most the step that was under way,
-//!    which plugins bear (CSI-34).
+//!    that changes nothing. Whoever comes after a crash repeats at most the step that was under
+//!    way, which plugins bear (CSI-34).
 //! 3. A controller detaches a volume from a node only when nobody there holds it, or still has to
 //!    let go of it: found in the state at that moment, while nobody attaches it there (CSI-35).
 //! 4. A server that does not lead calls no plugin (VW-02).

@@ -2,8 +2,8 @@
 //! claims, ends, collection of allocations, nodes that are lost and come back or do not, faults of
 //! every call, answers that are lost, leaders that fall in the middle of a step.
 //!
-//! What must hold: the plugin never sees a second writer, nor a controller's call before its node's;
-//! no claim is held by nobody; in the end everything is free.
+//! What must hold: the plugin never sees a second writer, nor a controller's call before its
+//! node's; no claim is held by nobody; in the end everything is free.
 
 use std::collections::BTreeMap;
 

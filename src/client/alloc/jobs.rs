@@ -77,6 +77,15 @@ impl Jobs {
         self.lines.clear();
     }
 
+    /// Waits until no more than so much is under way.
+    #[cfg(test)]
+    pub(super) async fn down_to(&mut self, most: usize) {
+        while self.set.len() > most {
+            let _ = self.set.join_next().await;
+        }
+        self.reap();
+    }
+
     /// How much is not known to be over: work, and what would drop it.
     #[cfg(test)]
     pub(super) fn counted(&self) -> (usize, usize) {
@@ -126,31 +135,21 @@ mod tests {
         jobs.put(Some("db"), say("beside", false));
         // What is dropped before it began does not let what stands behind it pass by the first.
         jobs.interrupt(Some("web"));
-        while jobs.counted().0 > 3 {
-            tokio::task::yield_now().await;
-            jobs.reap();
-        }
+        jobs.down_to(3).await;
         assert_eq!(*said.lock(), ["beside"]);
         go.notify_one();
-        while jobs.counted().0 > 0 {
-            tokio::task::yield_now().await;
-            jobs.reap();
-        }
+        jobs.down_to(0).await;
         assert_eq!(*said.lock(), ["beside", "first", "last"]);
 
         // Whatever ends by itself leaves nothing behind, however much of it there is.
         let mut most = 0;
         for _ in 0..100_000 {
             jobs.put_dropped(Some("web"), async {});
-            tokio::task::yield_now().await;
-            jobs.reap();
+            jobs.down_to(8).await;
             most = most.max(jobs.counted().0).max(jobs.counted().1);
         }
         assert!(most <= 16, "{most} of a hundred thousand are kept");
-        while jobs.counted().0 > 0 {
-            tokio::task::yield_now().await;
-            jobs.reap();
-        }
+        jobs.down_to(0).await;
         assert_eq!(jobs.counted(), (0, 0));
 
         jobs.put(Some("web"), std::future::pending());

@@ -108,7 +108,8 @@ impl CsiHook {
                 Ok(held) => return Ok(held),
                 Err(error) if !error.passes || begun.elapsed() > PATIENCE => return Err(error.text),
                 Err(error) => {
-                    tracing::debug!(alloc = %given.alloc.id, volume = asked.volume, "{}", error.text);
+                    let (alloc, volume) = (&given.alloc.id, &asked.volume);
+                    tracing::debug!(alloc, volume, "{}", error.text);
                 }
             }
             pause.wait().await;

@@ -444,6 +444,19 @@ async fn csi_15_options_of_the_job_replace_the_volumes() {
     );
 }
 
+fn detaching() -> NodeDetachVolumeRequest {
+    NodeDetachVolumeRequest {
+        plugin_id: "p".to_owned(),
+        volume_id: "vol[2]".to_owned(),
+        volume_namespace: "default".to_owned(),
+        alloc_id: "a1".to_owned(),
+        external_id: "far-vol".to_owned(),
+        attachment_mode: "file-system".to_owned(),
+        access_mode: "single-node-writer".to_owned(),
+        ..NodeDetachVolumeRequest::default()
+    }
+}
+
 #[tokio::test]
 async fn plg_09_servers_reach_plugins_and_every_call_may_be_repeated() {
     async fn call<R: Rpc>(csi: &Arc<Csi>, asked: &R::Req) -> Result<R::Res, ApiError> {
@@ -456,16 +469,7 @@ async fn plg_09_servers_reach_plugins_and_every_call_may_be_repeated() {
     }
     let world = World::new();
     let csi = world.csi();
-    let detach = NodeDetachVolumeRequest {
-        plugin_id: "p".to_owned(),
-        volume_id: "vol[2]".to_owned(),
-        volume_namespace: "default".to_owned(),
-        alloc_id: "a1".to_owned(),
-        external_id: "far-vol".to_owned(),
-        attachment_mode: "file-system".to_owned(),
-        access_mode: "single-node-writer".to_owned(),
-        ..NodeDetachVolumeRequest::default()
-    };
+    let detach = detaching();
     // CSI-45: without the plugin it is not said to be done.
     let error = call::<NodeDetachVolume>(&csi, &detach).await.unwrap_err();
     let text = "node detach volume: no node plugin \"p\" runs on this node";

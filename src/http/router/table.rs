@@ -38,6 +38,7 @@ pub(super) fn all() -> Table {
         history,
         at_plugins,
         volumes,
+        plugins,
         elsewhere,
     ]
     .into_iter()
@@ -295,6 +296,10 @@ fn at_plugins(table: Table) -> Table {
 fn volumes(table: Table) -> Table {
     let within = Somewhere::Namespace(volumes::csi::WRITE);
     let register = ("csi-write-volume and plugin:read", within);
+    let read = Object(
+        "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
+        volumes::csi::readable,
+    );
     let release = (
         "host-volume-delete",
         Somewhere::Namespace(volumes::host::DELETE),
@@ -310,14 +315,7 @@ fn volumes(table: Table) -> Table {
         .route(
             "/v1/volume/csi/{id}",
             [
-                get(
-                    Object(
-                        "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
-                        volumes::csi::readable,
-                    ),
-                    Rows(volumes::csi::watched_row),
-                    volumes::csi::get,
-                ),
+                get(read, Rows(volumes::csi::watched_row), volumes::csi::get),
                 late(OnlyPut, register, volumes::csi::register),
                 body(
                     Delete,
@@ -328,14 +326,7 @@ fn volumes(table: Table) -> Table {
         )
         .route(
             "/v1/volume/csi/{id}/explain",
-            [get(
-                Object(
-                    "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
-                    volumes::csi::readable,
-                ),
-                Nothing,
-                volumes::explain::get,
-            )],
+            [get(read, Nothing, volumes::explain::get)],
         )
         .route(
             "/v1/volume/host/{id}",
@@ -356,6 +347,11 @@ fn volumes(table: Table) -> Table {
             "/v1/volumes/claim/{id}",
             [late(Delete, release, volumes::host::release)],
         )
+}
+
+/// Plugins of volumes.
+fn plugins(table: Table) -> Table {
+    table
         .route(
             "/v1/plugins",
             [get(

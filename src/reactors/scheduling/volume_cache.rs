@@ -240,8 +240,8 @@ impl VolumeCache {
         }
     }
 
-    /// Whether a plan may place an allocation that uses this on a node, beside what is committed and
-    /// what is in flight; `stopped` are the allocations that the plan itself takes away.
+    /// Whether a plan may place an allocation that uses this on a node, beside what is committed
+    /// and what is in flight; `stopped` are the allocations that the plan itself takes away.
     ///
     /// # Errors
     /// Why not.

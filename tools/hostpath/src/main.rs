@@ -1,6 +1,7 @@
 //! A plugin of the Container Storage Interface that keeps volumes in folders and files of one
-//! machine: controller, node, or both. For tests and demonstrations: it is strict about the order of
-//! calls, records each of them, and misbehaves when told to. It is no storage for anybody's data.
+//! machine: controller, node, or both. For tests and demonstrations: it is strict about the order
+//! of calls, records each of them, and misbehaves when told to. It is no storage for anybody's
+//! data.
 
 mod asked;
 mod calls;

@@ -4,6 +4,7 @@
 mod acl;
 mod allocs;
 mod csi;
+mod csi_changes;
 mod csi_histories;
 mod deployments;
 mod evals;

@@ -10,7 +10,7 @@
 //!
 //! | call | when | dropped at its next await by |
 //! |---|---|---|
-//! | `prerun` | before the tasks, again after a restart unless it said done | a stop, the agent's end |
+//! | `prerun` | before the tasks, again after a restart unless done | a stop, the agent's end |
 //! | `restore` | after a restart of the agent, if it answered before | a stop, the agent's end |
 //! | `update` | the servers sent a new version | a stop, the agent's end |
 //! | `task_restarted` | a task runs again | a stop, the agent's end |

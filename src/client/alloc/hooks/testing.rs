@@ -87,8 +87,9 @@ impl Script {
         self.note(&label);
         let mut over = Over(self, format!("{label} dropped"), false);
         let hold = self.0.join(format!("hold.{label}"));
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
         while hold.exists() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            looks.tick().await;
         }
         over.2 = true;
     }
@@ -193,7 +194,8 @@ impl TaskHook for Recorded {
             Ok(TaskAnswer {
                 env: [(self.name.to_owned(), format!("{made}{}", seen.len()))].into(),
                 mounts: vec![Mount {
-                    host_path: self.script.0.join(self.name),
+                    // It is there: raw_exec mounts it where the tests are root.
+                    host_path: self.script.0.clone(),
                     task_path: self.name.into(),
                     ..Mount::default()
                 }],

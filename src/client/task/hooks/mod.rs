@@ -12,7 +12,7 @@
 //! | call | when | dropped at its next await by |
 //! |---|---|---|
 //! | `prestart` | before every start, unless it said done | a stop, the agent's end |
-//! | `poststart` | it runs; also when a new agent found it running | the task's end, the agent's end |
+//! | `poststart` | it runs, or a new agent found it running | the task's end, the agent's end |
 //! | `update` | it runs, and the servers sent a new version | the task's end, the agent's end |
 //! | `exited` | it ended, also if that was seen by a new agent only | the agent's end |
 //! | `stop` | it will never run again, whether or not it ever did | the agent's end |

@@ -55,7 +55,13 @@ async fn calls_in_the_wrong_order_are_refused_and_in_the_right_one_repeated() {
     }
     fs::write(target.join("file"), "kept").unwrap();
 
-    // Backwards, before what has to come first.
+    taken_back(&running, &calls, &id).await;
+}
+
+/// Backwards, before what has to come first and after it.
+async fn taken_back(running: &Running, calls: &Caller, id: &str) {
+    let (staging, target) = (running.path("staging"), running.path("target"));
+    let id = id.to_owned();
     assert_eq!(
         code(calls.unstage(&id, &staging).await),
         Code::FailedPrecondition
