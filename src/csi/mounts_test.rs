@@ -10,7 +10,7 @@ use crate::harness::Fake;
 use crate::mounts::{MountError, Mounts, Returned, Root, Secrets, Usage, Wanted, is_there};
 
 struct Node {
-    folder: TempDir,
+    _folder: TempDir,
     fake: Fake,
     plugin: Plugin,
     mounts: Mounts,
@@ -29,7 +29,7 @@ fn node() -> Node {
     let plugin = Plugin::at(&fake.socket);
     let mounts = Mounts::default();
     Node {
-        folder,
+        _folder: folder,
         fake,
         plugin,
         mounts,

@@ -8,8 +8,7 @@ use std::time::Duration;
 use drover_events::csi::CsiVolumeClaimed;
 use drover_events::gojson::{List, Map};
 use drover_events::model::{
-    CsiControllerInfo, CsiSnapshot, CsiTopology, CsiVolume, CsiVolumeCapability,
-    CsiVolumeExternalStub,
+    CsiControllerInfo, CsiSnapshot, CsiTopology, CsiVolume, CsiVolumeExternalStub,
 };
 use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
@@ -406,10 +405,7 @@ impl Volumes {
             required_bytes: least,
             limit_bytes: volume.requested_capacity_max,
             secrets: self.secrets(&known)?,
-            volume_capability: row
-                .requested_capabilities
-                .first()
-                .map(|first| CsiVolumeCapability::clone(first)),
+            volume_capability: row.requested_capabilities.first().cloned(),
         };
         let answer = self.shim.controller::<ControllerExpandVolume>(asked).await;
         let answer = answer.map_err(StepError::of("controller expand volume: "))?;

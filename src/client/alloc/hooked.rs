@@ -42,7 +42,7 @@ impl Restored {
             recoverable: true,
         };
         let ready = self.ready.get_or_try_init(work).await;
-        ready.map(|()| ()).map_err(failed)
+        ready.copied().map_err(failed)
     }
 }
 

@@ -176,10 +176,6 @@ impl RunnerShared {
     }
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "short-lived, one at a time; a box would cost more than the move"
-)]
 pub(super) enum Msg {
     Input(Input),
     /// As an input; the answer comes when the journal has what it changed, or cannot have it.

@@ -39,8 +39,10 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
+/// Options of a file system, with their values.
+type Options = &'static [(&'static str, &'static str)];
 /// File systems below `/dev`: where, kind, options.
-const BELOW_DEV: [(&str, &str, &[(&str, &str)]); 3] = [
+const BELOW_DEV: [(&str, &str, Options); 3] = [
     (
         "pts",
         "devpts",

@@ -88,8 +88,15 @@ fn plans_and_allocations_count_before_anything_is_claimed() {
     let (own, other) = (one("j", mode, true), one("other", mode, true));
     let mut volumes = volumes("", &[]);
     let in_flight = |volumes: &Volumes, uses: &[VolumeUse]| volumes.claimable(&own, uses.iter());
-    assert_eq!(in_flight(&volumes, &[other.clone()]), Err(Denied::InUse));
-    assert_eq!(in_flight(&volumes, &[own.clone()]), Ok(()), "its own");
+    assert_eq!(
+        in_flight(&volumes, std::slice::from_ref(&other)),
+        Err(Denied::InUse)
+    );
+    assert_eq!(
+        in_flight(&volumes, std::slice::from_ref(&own)),
+        Ok(()),
+        "its own"
+    );
     volumes.add_user("a1", "n1", std::slice::from_ref(&other));
     volumes.add_user("a1", "n1", std::slice::from_ref(&other));
     assert_eq!(in_flight(&volumes, &[]), Err(Denied::InUse));

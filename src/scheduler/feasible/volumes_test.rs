@@ -107,7 +107,13 @@ fn a_volume_of_the_cluster_must_be_ready_of_the_namespace_and_capable() {
     let said = |facts: Option<HostFacts>, wanted: &VolumeRequest| {
         let mut volumes = Volumes::default();
         volumes.set_host("v1".to_owned(), facts);
-        reason(&mut asks(&[wanted.clone()]), "j.g[0]", &one, &volumes).is_none()
+        reason(
+            &mut asks(std::slice::from_ref(wanted)),
+            "j.g[0]",
+            &one,
+            &volumes,
+        )
+        .is_none()
     };
     assert!(said(Some(good.clone()), &plain));
     assert!(!said(None, &plain), "nobody knows it");
@@ -217,7 +223,12 @@ fn said(wanted: &VolumeRequest, change: impl FnOnce(&mut CsiFacts)) -> Option<St
     csi(&mut volumes, "data", change);
     let mut one = node(&[]);
     plugin_on(&mut one, true, 0, "a");
-    reason(&mut asks(&[wanted.clone()]), "j.g[0]", &one, &volumes)
+    reason(
+        &mut asks(std::slice::from_ref(wanted)),
+        "j.g[0]",
+        &one,
+        &volumes,
+    )
 }
 
 #[test]

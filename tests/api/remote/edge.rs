@@ -276,7 +276,7 @@ fn mod_23_a_client_agent_takes_other_metadata_headers_and_limits_while_it_runs()
     assert_eq!(told.status, 200, "{}", told.text());
     assert_eq!(told.header("x-drover-needs-restart"), None);
     let own = here.get("/v1/agent/self").expect("an answer");
-    assert_eq!(own.header("x-new").as_deref(), Some("yes"));
+    assert_eq!(own.header("x-new"), Some("yes"));
     let limits = &own.json().expect("JSON")["config"]["Limits"];
     assert_eq!(limits["HTTPMaxRequestsPerAddress"], 1000);
     // The servers hear of it, and what was set while it ran stays.

@@ -37,7 +37,7 @@ fn proven(kind: &str, words: &[&str], more: &[&str]) {
         .arg("--ginkgo.no-color")
         .args(more)
         .output()
-        .unwrap();
+        .expect("as the test needs it");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{what}:\n{said}");
     let ran = said.lines().find(|line| line.starts_with("Ran "));
@@ -47,7 +47,7 @@ fn proven(kind: &str, words: &[&str], more: &[&str]) {
         "{what}: hardly any ran:\n{said}"
     );
     // What the plugin says it did, it did.
-    let left = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let left = std::fs::read_to_string("/proc/self/mountinfo").expect("as the test needs it");
     assert!(!left.contains(&at("")), "{what}: mounts are left:\n{left}");
 }
 

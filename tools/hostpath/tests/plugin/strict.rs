@@ -77,12 +77,15 @@ async fn taken_back(running: &Running, calls: &Caller, id: &str) {
     let refused = calls.plugin.delete_volume(delete()).await;
     assert_eq!(code(refused), Code::FailedPrecondition);
     for _ in 0..2 {
-        calls.unpublish(&id, &target).await.unwrap();
+        calls
+            .unpublish(&id, &target)
+            .await
+            .expect("as the test needs it");
     }
     assert!(fs::symlink_metadata(&target).is_err(), "the target goes");
     let bytes = running.path("state/volumes").join(&id).join("file");
     assert_eq!(
-        fs::read_to_string(bytes).unwrap(),
+        fs::read_to_string(bytes).expect("as the test needs it"),
         "kept",
         "what it holds stays"
     );
@@ -91,15 +94,25 @@ async fn taken_back(running: &Running, calls: &Caller, id: &str) {
         Code::FailedPrecondition
     );
     for _ in 0..2 {
-        calls.unstage(&id, &staging).await.unwrap();
+        calls
+            .unstage(&id, &staging)
+            .await
+            .expect("as the test needs it");
     }
     for _ in 0..2 {
-        calls.detach(&id, "one").await.unwrap();
+        calls
+            .detach(&id, "one")
+            .await
+            .expect("as the test needs it");
     }
     for _ in 0..2 {
-        calls.plugin.delete_volume(delete()).await.unwrap();
+        calls
+            .plugin
+            .delete_volume(delete())
+            .await
+            .expect("as the test needs it");
     }
-    let gone = calls.unpublish(&id, &target).await.unwrap_err();
+    let gone = calls.unpublish(&id, &target).await.expect_err("it is gone");
     assert_eq!(gone.standing(), Standing::Done);
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(words: &[&str]) -> Running {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("as the test needs it");
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let process = spawned(folder.path(), &words);
         Running {
@@ -63,26 +63,26 @@ impl Running {
             let ended = self.process.try_wait().map_err(|error| error.to_string())?;
             ended.ok_or_else(|| "it runs".to_owned())
         })
-        .unwrap();
+        .expect("as the test needs it");
         self.process = spawned(self.folder.path(), &self.words);
     }
 
     pub(crate) fn kill(&mut self) {
-        self.process.kill().unwrap();
+        self.process.kill().expect("as the test needs it");
     }
 
     /// Says what to do wrong.
     pub(crate) fn faults(&self, rules: &Value) {
         let beside = self.path("faults.beside");
-        fs::write(&beside, rules.to_string()).unwrap();
-        fs::rename(beside, self.path("faults")).unwrap();
+        fs::write(&beside, rules.to_string()).expect("as the test needs it");
+        fs::rename(beside, self.path("faults")).expect("as the test needs it");
     }
 
     /// What was recorded.
     pub(crate) fn record(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.path("record")).unwrap();
+        let text = fs::read_to_string(self.path("record")).expect("as the test needs it");
         text.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
+            .map(|line| serde_json::from_str(line).expect("as the test needs it"))
             .collect()
     }
 }
@@ -104,7 +104,7 @@ impl Drop for Running {
 fn spawned(folder: &Path, words: &[String]) -> Child {
     let socket = folder.join("csi.sock");
     let _ = fs::remove_file(&socket);
-    let log = fs::File::create(folder.join("log")).unwrap();
+    let log = fs::File::create(folder.join("log")).expect("as the test needs it");
     let child = Command::new(env!("CARGO_BIN_EXE_drover-hostpath"))
         .env("CSI_ENDPOINT", format!("unix://{}", socket.display()))
         .env("DROVER_HOSTPATH_RECORD", folder.join("record"))
@@ -115,7 +115,7 @@ fn spawned(folder: &Path, words: &[String]) -> Child {
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .unwrap();
+        .expect("as the test needs it");
     wait_for(
         "the socket",
         LONG,
@@ -124,13 +124,13 @@ fn spawned(folder: &Path, words: &[String]) -> Child {
             Err(error) => Err(error),
         },
     )
-    .unwrap();
+    .expect("as the test needs it");
     child
 }
 
 /// Whether mounts can be made here.
 pub(crate) fn can_mount() -> Result<(), &'static str> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("as the test needs it");
     let bound = Command::new("mount")
         .arg("--bind")
         .args([folder.path(), folder.path()])
