@@ -1,8 +1,8 @@
 //! CSI volumes at work: what has to be done at plugins so that what the state says becomes true.
 //!
-//! An allocation takes a volume ([`claim`]), gives it back step by step ([`unpublish`]), an
-//! operator has one made, grown or deleted ([`provision`]). The state is the tables'; every change
-//! of it is a command, and every call to a plugin goes through one place ([`shim`]). Clients,
+//! An allocation takes a volume (`claim`), gives it back step by step (`unpublish`), an
+//! operator has one made, grown or deleted (`provision`). The state is the tables'; every change
+//! of it is a command, and every call to a plugin goes through one place (`shim`). Clients,
 //! operators and the volume watcher all call the same functions (VW-06).
 //!
 //! It must not know: HTTP, sessions ([`Reach`] is the way to a client), how events are replicated

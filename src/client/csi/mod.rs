@@ -1,9 +1,9 @@
 //! CSI on this node: the plugins that run here as tasks, the volumes that they bring to
 //! allocations, and what servers ask of them.
 //!
-//! [`registry`] knows the plugins, [`supervise`] follows each of them, [`describe`] puts them into
-//! the node, [`claim`] is the hook of allocations that use volumes,
-//! [`answer`] is the way in for servers. What is staged and published is known by the file system
+//! [`registry`] knows the plugins, `supervise` follows each of them, `describe` puts them into
+//! the node, `claim` is the hook of allocations that use volumes,
+//! `answer` is the way in for servers. What is staged and published is known by the file system
 //! alone ([`drover_csi::mounts`]).
 //!
 //! It must not know: claims of others, who may use a volume, what a controller elsewhere does.
