@@ -146,7 +146,8 @@ impl Executor {
         let mut lines = BufReader::new(UnixStream::from_std(stream)?).lines();
         let told = tokio::time::timeout(PATIENCE, lines.next_line()).await;
         let silent = || ExecError::NotStarted("the executor does not answer".to_owned());
-        let line = told.map_err(|_| silent())??.ok_or(ExecError::Gone)?;
+        let line = told.map_err(|_| silent())?.map_err(gone)?;
+        let line = line.ok_or(ExecError::Gone)?;
         let process = match serde_json::from_str(&line).map_err(io::Error::other)? {
             Told::Started { pid, start } => (pid, start),
             Told::Failed(why) => return Err(ExecError::NotStarted(why)),
@@ -216,8 +217,13 @@ fn ask(dir: &RunDir, call: &Call, ends: &[OwnedFd]) -> Result<Blocking, ExecErro
         &mut rights,
         SendFlags::NOSIGNAL,
     );
-    let sent = sent.map_err(|e| gone(e.into()))?;
-    io::Write::write_all(&mut &stream, &line[sent..])?;
+    let sent = sent.map_err(io::Error::from);
+    let sent = sent.and_then(|n| io::Write::write_all(&mut &stream, &line[n..]));
+    match sent.map_err(gone) {
+        // Who has no room says so and closes without having heard: his word is still to be read.
+        Ok(()) | Err(ExecError::Gone) => {}
+        Err(e) => return Err(e),
+    }
     stream.set_nonblocking(true)?;
     Ok(stream)
 }
