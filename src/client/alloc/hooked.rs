@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde_json::Value;
 use tokio::sync::{OnceCell, mpsc};
 
 use super::actor::Actor;
@@ -15,7 +16,7 @@ use super::runner::Msg;
 use crate::client::drivers::ExitResult;
 use crate::client::task::hooks::chain as task_chain;
 use crate::client::task::hooks::list::TaskHooks;
-use crate::client::task::hooks::{Running, TaskGiven, TaskNote};
+use crate::client::task::hooks::{Hooked, Running, TaskGiven, TaskHook, TaskNote};
 use crate::client::task::machine::{HookError, TaskInput};
 
 /// How long hooks may hold up the end of tasks.
@@ -56,6 +57,19 @@ struct Call {
 }
 
 impl Call {
+    /// Makes one call of every hook of the task.
+    async fn each<'a>(
+        &'a self,
+        kind: &str,
+        mut call: impl FnMut(&'a dyn TaskHook, &'a TaskGiven, &'a Value) -> Hooked<'a>,
+    ) {
+        let given = &self.given;
+        task_chain::each(kind, &self.hooks, given, &self.notes, |hook, kept| {
+            call(hook, given, kept)
+        })
+        .await;
+    }
+
     fn send(&self, input: TaskInput) {
         // A runner that has ended needs no input.
         let _ = self
@@ -238,13 +252,7 @@ impl Actor {
         if let (Some(call), Some(task)) = (self.call(name), running) {
             let running = Running { task, recovered };
             self.jobs.put_dropped(Some(name), async move {
-                let Call {
-                    hooks,
-                    given,
-                    notes,
-                    ..
-                } = &call;
-                task_chain::each("poststart", hooks, given, notes, |hook, kept| {
+                call.each("poststart", |hook, given, kept| {
                     hook.poststart(given, kept, &running)
                 })
                 .await;
@@ -255,16 +263,8 @@ impl Actor {
     pub(super) fn update_task_hooks(&mut self, name: &str) {
         if let Some(call) = self.call(name) {
             self.jobs.put_dropped(Some(name), async move {
-                let Call {
-                    hooks,
-                    given,
-                    notes,
-                    ..
-                } = &call;
-                task_chain::each("update", hooks, given, notes, |hook, kept| {
-                    hook.update(given, kept)
-                })
-                .await;
+                call.each("update", |hook, given, kept| hook.update(given, kept))
+                    .await;
             });
         }
     }
@@ -273,13 +273,7 @@ impl Actor {
         self.jobs.interrupt(Some(name));
         if let Some(call) = self.call(name) {
             self.jobs.put(Some(name), async move {
-                let Call {
-                    hooks,
-                    given,
-                    notes,
-                    ..
-                } = &call;
-                task_chain::each("exited", hooks, given, notes, |hook, kept| {
+                call.each("exited", |hook, given, kept| {
                     hook.exited(given, kept, &exit)
                 })
                 .await;
@@ -294,16 +288,8 @@ impl Actor {
             return self.send(name, TaskInput::HooksStopped);
         };
         self.jobs.put(Some(name), async move {
-            let Call {
-                hooks,
-                given,
-                notes,
-                ..
-            } = &call;
-            task_chain::each("stop", hooks, given, notes, |hook, kept| {
-                hook.stop(given, kept)
-            })
-            .await;
+            call.each("stop", |hook, given, kept| hook.stop(given, kept))
+                .await;
             call.send(TaskInput::HooksStopped);
         });
     }
