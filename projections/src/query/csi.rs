@@ -232,16 +232,12 @@ pub(super) fn asked_of_type(
     alloc_name: &str,
     r#type: &str,
 ) -> Vec<(String, VolumeRequest)> {
-    let index = alloc_name.rsplit_once('[').map_or("", |(_, index)| index);
     let asked = group
         .volumes
         .values()
         .filter(|asked| asked.r#type == r#type);
     asked
-        .map(|asked| match asked.per_alloc {
-            true => (format!("{}[{index}", asked.source), asked.clone()),
-            false => (asked.source.clone(), asked.clone()),
-        })
+        .map(|asked| (asked.source_for(alloc_name).into_owned(), asked.clone()))
         .collect()
 }
 
