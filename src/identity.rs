@@ -131,12 +131,13 @@ impl Identity {
     }
 
     /// What the caller is known by where his requests are limited; none where he is nobody but his
-    /// address. An address proves nothing, and a certificate is the same wherever it comes from.
+    /// address. An address proves nothing, and a certificate is the same wherever it comes from;
+    /// those of all operators may have one name.
     #[must_use]
     pub fn known_as(&self) -> Option<String> {
         match (self.actor.kind, &self.certificate) {
             (ActorKind::Anonymous, None) => None,
-            (ActorKind::Anonymous, Some(shown)) => Some(format!("cert:{}", shown.common_name)),
+            (ActorKind::Anonymous, Some(shown)) => Some(format!("cert:{}", shown.fingerprint)),
             _ => Some(self.label()),
         }
     }
@@ -158,5 +159,27 @@ mod tests {
         assert!(!Identity::node("n", "127.0.0.1").is_management());
         assert!(!Identity::default().is_management());
         assert_eq!(Identity::server("s", "core-gc").actor.name, "core-gc");
+    }
+
+    #[test]
+    fn who_shows_a_certificate_is_known_by_it_and_not_by_its_name() {
+        let made = || {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let mut asked = rcgen::CertificateParams::default();
+            let name = rcgen::DnType::CommonName;
+            asked.distinguished_name.push(name, "cli.global.nomad");
+            let made = asked.self_signed(&key).unwrap();
+            PeerCertificate::of(made.der()).unwrap()
+        };
+        let known = |shown: &PeerCertificate, addr: &str| {
+            let mut identity = Identity::open(addr);
+            identity.certificate = Some(Arc::new(shown.clone()));
+            identity.known_as().unwrap()
+        };
+        let (one, other) = (made(), made());
+        assert_eq!(one.common_name, other.common_name);
+        assert_ne!(known(&one, "10.0.0.1"), known(&other, "10.0.0.1"));
+        assert_eq!(known(&one, "10.0.0.1"), known(&one, "10.0.0.2"));
+        assert_eq!(Identity::open("10.0.0.1").known_as(), None);
     }
 }

@@ -65,6 +65,7 @@
 //! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who asks |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
 //! | [`volumes`] | CSI volumes taken, given back, made at plugins | HTTP, sessions |
+//! | [`host_volumes`] | volumes of hosts, made and deleted on their nodes | HTTP, sessions |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`gate`] | who asks, and what he may, by the tables of now | what is asked for |
 //! | [`endpoints`] | what each call means: a view is read, a command submitted | how calls travel |
@@ -75,6 +76,7 @@
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
 //! | [`identity`], [`error`], [`clock`], [`version`] | who, why not, when, which | the rest |
+//! | [`keyed`] | one at a time, by key | the rest |
 //! | [`telemetry`] | how much | the rest |
 //! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
@@ -136,8 +138,10 @@ pub mod diagnostics;
 pub mod endpoints;
 pub mod explain;
 pub mod gate;
+pub mod host_volumes;
 pub mod http;
 pub mod identity;
+pub mod keyed;
 pub mod net;
 pub mod nodesim;
 pub mod proof;

@@ -2,10 +2,35 @@
 
 use crate::gojson::Map;
 use crate::model::CsiVolume;
+use crate::model::status::access_mode;
 use crate::wire;
 
 /// The feature level from which on volumes and plugins are applied.
 pub const CSI_LEVEL: u32 = 8;
+
+/// The feature level from which on every claim's own access mode counts, not only the one that was
+/// claimed last, and from which on a claim that is attached keeps the name of its node.
+pub const CLAIMS_LEVEL: u32 = 9;
+
+/// The feature level from which on a claim may be free while a call of it may still be under way,
+/// and from which on a volume that is being deleted at its provider is given to nobody.
+pub const UNSURE_LEVEL: u32 = 11;
+
+/// Whether a volume that is used so takes one more beside so many others. An empty mode says
+/// nothing; one that nobody knows takes none.
+#[must_use]
+pub fn has_room(used_as: &str, writes: bool, readers: usize, writers: usize) -> bool {
+    match (used_as, writes) {
+        ("", _) => true,
+        (access_mode::SINGLE_NODE_READER, false) | (access_mode::SINGLE_NODE_WRITER, _) => {
+            readers + writers == 0
+        }
+        (access_mode::MULTI_NODE_READER, false) => writers == 0,
+        (access_mode::MULTI_NODE_SINGLE_WRITER, writes) => !writes || writers == 0,
+        (access_mode::MULTI_NODE_MULTI_WRITER, _) => true,
+        _ => false,
+    }
+}
 
 /// What a claim takes: [`CsiVolumeClaimed::claim`].
 pub mod mode {
@@ -15,6 +40,15 @@ pub mod mode {
     pub const WRITE: u8 = 1;
     /// No claim: a signal of garbage collection (CSI-33).
     pub const GC: u8 = 2;
+    /// No claim: the volume is being deleted at its provider, and nobody takes it; or, as a
+    /// release, it is not deleted after all. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
+    pub const DELETE: u8 = 3;
+
+    /// Whether events of a feature level know a mode.
+    #[must_use]
+    pub fn is_known(mode: u8, level: u32) -> bool {
+        mode <= GC || (mode == DELETE && level >= super::UNSURE_LEVEL)
+    }
 }
 
 /// How far a claim has been taken back: [`CsiVolumeClaimed::state`]. Numbers are Nomad's; the
@@ -30,6 +64,15 @@ pub mod state {
     pub const READY_TO_FREE: u8 = 3;
     /// It is being given back; no step is done yet.
     pub const UNPUBLISHING: u8 = 4;
+    /// It is free, and holds nobody up; but a call that was made for it may still be under way, and
+    /// is made good when it has ended. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
+    pub const SETTLING: u8 = 5;
+
+    /// Whether events of a feature level know a state.
+    #[must_use]
+    pub fn is_known(state: u8, level: u32) -> bool {
+        rank(state).is_some() && (state != SETTLING || level >= super::UNSURE_LEVEL)
+    }
 
     /// The place of a state in their order; that of a number nobody knows is none.
     #[must_use]
@@ -39,6 +82,7 @@ pub mod state {
             UNPUBLISHING,
             NODE_DETACHED,
             CONTROLLER_DETACHED,
+            SETTLING,
             READY_TO_FREE,
         ]
         .iter()
@@ -55,6 +99,7 @@ pub mod state {
             CONTROLLER_DETACHED => "controller-detached",
             READY_TO_FREE => "ready-to-free",
             UNPUBLISHING => "unpublishing",
+            SETTLING => "settling",
             _ => "unknown",
         }
     }
@@ -99,11 +144,13 @@ wire! {
         allocation_id: String = "AllocationID",
         node_id: String = "NodeID",
         external_node_id: String = "ExternalNodeID",
-        /// 0 read, 1 write, 2 a signal of garbage collection that is no claim (CSI-33).
+        /// 0 read, 1 write; 2 a signal of garbage collection (CSI-33) and 3 a deletion are no
+        /// claims.
         claim: u8 = "Claim",
         access_mode: String = "AccessMode",
         attachment_mode: String = "AttachmentMode",
-        /// 0 taken, 1 node detached, 2 controller detached, 3 ready to free, 4 unpublishing.
+        /// 0 taken, 1 node detached, 2 controller detached, 3 ready to free, 4 unpublishing,
+        /// 5 settling.
         state: u8 = "State",
         /// Unix nanoseconds.
         timestamp: i64 = "Timestamp",

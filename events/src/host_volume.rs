@@ -3,6 +3,10 @@
 use crate::model::HostVolume;
 use crate::wire;
 
+/// The feature level from which on volumes follow their nodes: what is told of a node says which of
+/// its volumes are there, and where they lie.
+pub const HOST_VOLUME_LEVEL: u32 = 10;
+
 wire! {
     /// A host volume was created, registered or changed.
     pub struct HostVolumeRegistered {

@@ -2,8 +2,10 @@
 //! description may change. Pure: rows in, rows or refusals out. Apply and the leader's decisions
 //! both ask here, so that both say the same (CSI-06, CSI-24).
 
-use drover_events::csi::{CsiVolumeClaimed, mode, state};
-use drover_events::model::status::access_mode;
+use std::collections::BTreeMap;
+
+use drover_events::csi::state::rank;
+use drover_events::csi::{CLAIMS_LEVEL, CsiVolumeClaimed, has_room, mode, state};
 use drover_events::model::{CsiVolume, CsiVolumeCapability};
 
 use crate::tables::csi_volumes::CsiVolumeRow;
@@ -17,60 +19,102 @@ impl CsiVolumeRow {
 
     /// Whether anybody holds anything of it, or what he held is not yet free (CSI-37).
     pub fn in_use(&self) -> bool {
-        let claims = [&self.read_claims, &self.write_claims, &self.past_claims];
-        claims.into_iter().any(|claims| !claims.is_empty())
+        self.holders().next().is_some()
+    }
+
+    /// Whether there is nothing that anybody has to see to: it is not used, nothing of it settles,
+    /// and nobody deletes it.
+    pub fn is_at_rest(&self) -> bool {
+        !self.in_use() && self.past_claims.is_empty() && self.deleting == 0
+    }
+
+    /// What is free already, while a call of it may still be under way.
+    pub fn settling(&self) -> impl Iterator<Item = (&str, &CsiVolumeClaimed)> {
+        let past = self.past_claims.iter();
+        let settling = past.filter(|(_, claim)| claim.state == state::SETTLING);
+        settling.map(|(alloc, claim)| (alloc.as_str(), claim))
+    }
+
+    /// Every claim there is, each as far as it was given back, with its allocation; not what only
+    /// settles.
+    pub fn claims(&self) -> impl Iterator<Item = (&str, &CsiVolumeClaimed)> {
+        let mut known = BTreeMap::new();
+        // What is past is further on than what the lists of holders say of it; of one who reads
+        // and writes, that he writes.
+        for claims in [&self.read_claims, &self.write_claims, &self.past_claims] {
+            let held = claims.iter().filter(|(_, claim)| is_held(claim));
+            known.extend(held.map(|(alloc, claim)| (alloc.as_str(), claim)));
+        }
+        known.into_iter()
     }
 
     /// The allocations that hold it, those whose claims are being taken back among them.
     pub fn holders(&self) -> impl Iterator<Item = &str> {
         let readers = self.read_claims.keys();
         let writers = self.write_claims.keys();
-        let past = self.past_claims.keys();
-        let past = past.filter(|alloc| {
-            !self.read_claims.contains_key(*alloc) && !self.write_claims.contains_key(*alloc)
+        let past = self.past_claims.iter().filter(|(alloc, claim)| {
+            let listed = self.read_claims.contains_key(*alloc);
+            !listed && !self.write_claims.contains_key(*alloc) && is_held(claim)
         });
+        let past = past.map(|(alloc, _)| alloc);
         readers.chain(writers).chain(past).map(String::as_str)
     }
 
-    /// Whether an allocation may have a claim beside those there are. Both what the volume is used
-    /// as now and what is asked for must allow it.
+    /// Whether an allocation may have a claim beside those there are: what is asked for must allow
+    /// it, and so must every claim that others hold.
     pub fn has_room(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
-        let others = |claims: &crate::claims::Claims| {
-            claims.keys().filter(|holder| *holder != alloc).count()
-        };
         // What is past is not free: its allocations count as long as the lists hold them.
-        let (readers, writers) = (others(&self.read_claims), others(&self.write_claims));
-        let allows = |access: &str| match (access, mode) {
-            ("", _) => true,
-            (access_mode::SINGLE_NODE_READER, mode::READ) => readers + writers == 0,
-            (access_mode::SINGLE_NODE_WRITER, _) => readers + writers == 0,
-            (access_mode::MULTI_NODE_READER, mode::READ) => writers == 0,
-            (access_mode::MULTI_NODE_SINGLE_WRITER, mode::READ) => true,
-            (access_mode::MULTI_NODE_SINGLE_WRITER, _) => writers == 0,
-            (access_mode::MULTI_NODE_MULTI_WRITER, _) => true,
-            _ => false,
-        };
-        let held = match readers + writers {
-            0 => "",
-            _ => self.volume.access_mode.as_str(),
-        };
-        allows(held) && allows(wanted)
+        let (readers, writers) = self.others(alloc);
+        let allows =
+            |used_as: &str| has_room(used_as, mode != mode::READ, readers.len(), writers.len());
+        let mut held = readers.iter().chain(&writers);
+        allows(wanted)
+            && held.all(|claim| match claim.access_mode.as_str() {
+                "" => allows(&self.volume.access_mode),
+                own => allows(own),
+            })
     }
 
-    /// Takes a claim: whether that changes anything.
+    /// The same as events below [`CLAIMS_LEVEL`] mean it: of what is held, the mode that was
+    /// claimed last counts.
+    fn had_room(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
+        let (readers, writers) = self.others(alloc);
+        let (readers, writers) = (readers.len(), writers.len());
+        let allows = |used_as: &str| has_room(used_as, mode != mode::READ, readers, writers);
+        (readers + writers == 0 || allows(&self.volume.access_mode)) && allows(wanted)
+    }
+
+    /// What others than an allocation hold: those that read, and those that write.
+    fn others(&self, alloc: &str) -> (Vec<&CsiVolumeClaimed>, Vec<&CsiVolumeClaimed>) {
+        (
+            beside(&self.read_claims, alloc),
+            beside(&self.write_claims, alloc),
+        )
+    }
+
+    /// Takes a claim, by the rules of a feature level: whether that changes anything.
     ///
     /// # Errors
     /// The refusal, in the words of an operator.
-    pub fn take(&mut self, claim: &CsiVolumeClaimed) -> Result<bool, String> {
+    pub fn take(&mut self, claim: &CsiVolumeClaimed, level: u32) -> Result<bool, String> {
         let alloc = claim.allocation_id.as_str();
         let (id, namespace) = (&self.volume.id, &self.volume.namespace);
-        if self.past_claims.contains_key(alloc) {
+        if self.past_claims.get(alloc).is_some_and(is_held) {
             return Err(format!(
                 "claim of allocation \"{alloc}\" on volume \"{id}\" in namespace \"{namespace}\" \
                  is being released"
             ));
         }
-        if !self.has_room(alloc, claim.claim, &claim.access_mode) {
+        if self.deleting != 0 {
+            return Err(format!(
+                "volume \"{id}\" in namespace \"{namespace}\" is being deleted"
+            ));
+        }
+        let has_room = match level >= CLAIMS_LEVEL {
+            true => self.has_room(alloc, claim.claim, &claim.access_mode),
+            false => self.had_room(alloc, claim.claim, &claim.access_mode),
+        };
+        if !has_room {
             return Err(format!(
                 "volume \"{id}\" in namespace \"{namespace}\": volume max claims reached"
             ));
@@ -84,10 +128,10 @@ impl CsiVolumeRow {
                 claim.attachment_mode
             ));
         }
-        Ok(self.write(claim))
+        Ok(self.write(claim, level))
     }
 
-    fn write(&mut self, claim: &CsiVolumeClaimed) -> bool {
+    fn write(&mut self, claim: &CsiVolumeClaimed, level: u32) -> bool {
         let alloc = claim.allocation_id.as_str();
         let writes = self.write_claims.contains_key(alloc) || claim.claim == mode::WRITE;
         let claims = match writes {
@@ -97,6 +141,8 @@ impl CsiVolumeRow {
         if let Some(known) = claims.get_mut(alloc) {
             let node = &claim.external_node_id;
             let named = !node.is_empty() && known.external_node_id != *node;
+            // What is attached is detached from where it was attached.
+            let named = named && !(known.published && level >= CLAIMS_LEVEL);
             if named {
                 known.external_node_id.clone_from(node);
             }
@@ -111,6 +157,7 @@ impl CsiVolumeRow {
         if writes {
             self.read_claims.remove(alloc);
         }
+        self.past_claims.remove(alloc);
         self.volume.access_mode.clone_from(&claim.access_mode);
         self.volume
             .attachment_mode
@@ -127,19 +174,26 @@ impl CsiVolumeRow {
             return false;
         };
         let begun = self.past_claims.contains_key(alloc);
-        if begun && state::rank(step.state) <= state::rank(known.state) {
+        if begun && rank(step.state) <= rank(known.state) {
             return false;
         }
         known.state = step.state;
         known.timestamp = step.timestamp;
+        if step.state == state::SETTLING {
+            // Whether the end of its attach is known.
+            known.published = step.published;
+        }
         if known.external_node_id.is_empty() {
             known.external_node_id.clone_from(&step.external_node_id);
         }
-        if step.state != state::READY_TO_FREE {
-            self.past_claims.insert(alloc, known);
+        let listed = rank(step.state) < rank(state::SETTLING);
+        match step.state {
+            state::READY_TO_FREE => drop(self.past_claims.remove(alloc)),
+            _ => drop(self.past_claims.insert(alloc, known)),
+        }
+        if listed {
             return true;
         }
-        self.past_claims.remove(alloc);
         self.read_claims.remove(alloc);
         self.write_claims.remove(alloc);
         if !self.in_use() {
@@ -151,7 +205,33 @@ impl CsiVolumeRow {
     }
 }
 
+impl CsiVolumeRow {
+    /// Nobody may take it from now on, for it is being deleted at its provider; or, where `since`
+    /// is 0, it is not deleted after all. Since when, Unix nanoseconds.
+    ///
+    /// # Errors
+    /// Somebody uses it.
+    pub fn deletes(&mut self, since: i64) -> Result<bool, String> {
+        if since != 0 && self.in_use() {
+            return Err(format!("volume in use: {}", self.volume.id));
+        }
+        let changed = self.deleting != since;
+        self.deleting = since;
+        Ok(changed)
+    }
+}
+
+/// Whether a claim counts as one: what only settles is free.
+fn is_held(claim: &CsiVolumeClaimed) -> bool {
+    claim.state != state::SETTLING
+}
+
 type Claims = drover_events::gojson::Map<CsiVolumeClaimed>;
+
+fn beside<'c>(claims: &'c Claims, alloc: &str) -> Vec<&'c CsiVolumeClaimed> {
+    let others = claims.iter().filter(|(holder, _)| *holder != alloc);
+    others.map(|(_, claim)| claim).collect()
+}
 
 /// The description of a volume that is known, as a new one changes it: what an operator may change
 /// is changed, what cannot change must be as it is, and what belongs to the cluster stays (CSI-03,

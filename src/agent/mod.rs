@@ -11,6 +11,7 @@ mod client;
 mod data_dir;
 mod expiry;
 mod logging;
+mod notify;
 mod reload;
 mod roles;
 mod settings;
@@ -102,9 +103,11 @@ async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> 
         _ = signals.stop() => return Ok(End::Stop),
     };
     let reloads = tokio::spawn(reload_when_told(signals.hangup(), reloader));
+    notify::serves();
     let end = tokio::select! {
         signal = signals.stop() => {
             tracing::info!(signal, "stopping");
+            notify::stops();
             if let Some(limit) = leaving.limit(signal) {
                 leave(&roles, &mut signals, limit).await;
             }

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::settings::{live, rates, ttls};
-use super::{Failure, expiry, logging, tls};
+use super::{Failure, expiry, logging, notify, tls};
 use crate::client::agent::Client;
 use crate::config::{Config, Shared, TlsConfig};
 use crate::gate::Gate;
@@ -196,7 +196,7 @@ impl Reloader {
     /// Reloads, and says in the log what came of it.
     fn told(&self) -> Result<Vec<&'static str>, String> {
         tracing::info!("Reloading configuration...");
-        let done = self.try_reload();
+        let done = notify::reloads(|| self.try_reload());
         match &done {
             Ok(rest) if rest.is_empty() => tracing::info!("configuration reloaded"),
             Ok(rest) => tracing::warn!(
@@ -278,9 +278,12 @@ mod tests {
         assert!(live.headers.contains(&header));
         assert!(!live.prometheus && live.metrics_require_acl && !live.label_identities);
         assert_eq!(live.token_ttl.max, Duration::from_secs(77));
-        let here = "10.0.0.1".parse().expect("an address");
-        let _one = visitors.enter(here).expect("one");
-        assert!(visitors.enter(here).is_none(), "the new limit");
+        let here = crate::net::Peer {
+            address: Some("10.0.0.1:1".parse().expect("an address")),
+            ..crate::net::Peer::default()
+        };
+        let _one = visitors.enter(&here).expect("one");
+        assert!(visitors.enter(&here).is_none(), "the new limit");
         assert_eq!(patience.get(), Duration::from_secs(77));
         let now = reloader.config();
         assert_eq!(now.limits, after.limits);

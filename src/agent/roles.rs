@@ -14,6 +14,7 @@ use super::reload::Reloader;
 use super::settings::{SHORTEST_INTERVAL, measured, rates, settings, sinks, ttls};
 use super::{client, expiry};
 use crate::client::agent::Client;
+use crate::clock::unix_nanos;
 use crate::config::Config;
 use crate::endpoints;
 use crate::gate::Gate;
@@ -21,6 +22,7 @@ use crate::http::{self, Api, Shape};
 use crate::net::tls::Port;
 use crate::net::{BODIES, Budget, Door, Listener, Patience, Rates, Visitors, most_connections};
 use crate::record::redact::PublicFields;
+use crate::requests::RequestLog;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
 use crate::server::{Around, Server};
@@ -67,16 +69,19 @@ impl Roles {
         }
         // What HTTP and RPC take in at once, together.
         let bodies = Budget::new(BODIES);
+        let called = Rates::new(rates(&config.limits).1);
+        let limits = client::limits(&config, Arc::clone(&bodies), Arc::clone(tls));
+        let limited = (Arc::clone(&limits.visitors), limits.handshake.clone());
+        // Before the API is open, over which a reload may be asked for.
+        reloader.parts(|parts| {
+            parts.called = Some(Arc::clone(&called));
+            parts.rpc = Some(limited);
+        });
         tasks.extend(front(&config, &server, (&bodies, reloader), &stop).await?);
         let beats = Arc::clone(&server);
         let beat = Box::new(move |node: &str| beats.beat(node));
-        let called = Rates::new(rates(&config.limits).1);
-        reloader.parts(|parts| parts.called = Some(Arc::clone(&called)));
         let service = endpoints::service_within(Arc::clone(&server), beat, called);
         let service: Arc<dyn Dispatch> = Arc::new(service);
-        let limits = client::limits(&config, bodies, Arc::clone(tls));
-        let limited = (Arc::clone(&limits.visitors), limits.handshake.clone());
-        reloader.parts(|parts| parts.rpc = Some(limited));
         let rpc = client::listen(&config, Arc::clone(&service), limits).await?;
         let client = config
             .client
@@ -119,6 +124,9 @@ impl Roles {
             false => Gate::open(),
         });
         let settings = settings(config)?;
+        let requests = crate::server::requests(config, &config.client_dir(data.path()))?;
+        let forgetting = forget(Arc::clone(&requests), Arc::clone(config), stop.clone());
+        tasks.push(tokio::spawn(forgetting));
         reloader.parts(|parts| {
             parts.gate = Some(Arc::clone(&gate));
             parts.client = Some(Arc::clone(&client));
@@ -131,6 +139,7 @@ impl Roles {
             caller,
             gate,
             telemetry,
+            requests,
             around,
             settings,
         };
@@ -291,6 +300,31 @@ async fn collect(server: Arc<Server>, every: std::time::Duration, stop: Cancella
             _ = ticks.tick() => {
                 let server = Arc::clone(&server);
                 let _ = tokio::task::spawn_blocking(move || server.observe()).await;
+            }
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Drops what need not be kept of the request log of an agent without a server, whose reactors do
+/// it elsewhere.
+async fn forget(requests: Arc<RequestLog>, config: Arc<Config>, stop: CancellationToken) {
+    let retention = &config.server.retention;
+    let mut ticks = tokio::time::interval(retention.interval.max(SHORTEST_INTERVAL));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                let (requests, keep) = (Arc::clone(&requests), retention.requests);
+                let drop_old = move || requests.forget(&keep, unix_nanos());
+                match tokio::task::spawn_blocking(drop_old).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => {
+                        let error = crate::error::chain(&error);
+                        tracing::warn!(error, "the request log keeps what it need not");
+                    }
+                    Err(error) => tracing::error!(%error, "the request log cannot be cut"),
+                }
             }
             () = stop.cancelled() => return,
         }

@@ -161,6 +161,10 @@ impl Export {
     ///
     /// # Errors
     /// As [`Export::run`]; the first of `take` ends it.
+    #[cfg_attr(
+        not(feature = "parquet"),
+        expect(dead_code, reason = "only Parquet reads them so")
+    )]
     pub(super) fn each(
         &self,
         log: &ReadOnlyLog,

@@ -25,9 +25,18 @@ pub mod joined;
 pub mod keep;
 pub mod manifest;
 pub mod outcomes;
+#[cfg(feature = "parquet")]
 pub mod parquet;
+#[cfg(not(feature = "parquet"))]
+#[path = "parquet_absent.rs"]
+pub mod parquet;
+#[cfg(feature = "parquet")]
 mod parquet_dir;
 pub mod restore;
+#[cfg(feature = "s3")]
+mod s3;
+#[cfg(not(feature = "s3"))]
+#[path = "s3_absent.rs"]
 mod s3;
 pub mod save;
 pub mod store;
@@ -38,6 +47,7 @@ mod base_test;
 #[cfg(test)]
 mod lines_test;
 #[cfg(test)]
+#[cfg(feature = "parquet")]
 mod parquet_test;
 #[cfg(test)]
 mod testing;

@@ -9,6 +9,7 @@ use drover_projections::{Index, Table, View};
 
 use super::object::RowKey;
 use super::question::{Question, Wanted};
+use super::trail::Shown;
 use super::{AuditError, Detail, Trail};
 
 /// Events of one request that begin a chain at most.
@@ -184,7 +185,7 @@ fn keys<I: Index<Group = Id>>(view: &View, group: &str) -> Result<Vec<RowKey>, A
 fn job(trail: &Trail<'_>, name: &str, namespace: &str) -> Result<Option<Asked>, AuditError> {
     let view = trail.view();
     let key = (namespace.to_owned(), name.to_owned());
-    if !trail.shows_row(Jobs::ID, &key.to_bytes())? {
+    if !trail.shows_row(&mut Shown::default(), Jobs::ID, &key.to_bytes())? {
         return Ok(None);
     }
     let moments = view.moments::<Jobs>((namespace, name), 0)?;

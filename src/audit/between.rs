@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::cover::Cover;
 use super::diff::{Field, Fields};
 use super::entry::{Versions, as_api_shows};
+use super::trail::{self, Shown};
 use super::{AuditError, Trail};
 
 /// Events between two states whose changes are read one by one.
@@ -26,6 +27,8 @@ const NEAR: u64 = 20_000;
 const CHANGES: usize = 100_000;
 /// Rows looked at for one page at most.
 const LOOKS: u64 = 1_000_000;
+/// The same for who may not see all of them: each has to be asked about.
+const LOOKS_OF_SOME: u64 = 10_000;
 /// Keys that are compared at a time.
 const STRIDE: usize = 256;
 
@@ -118,10 +121,13 @@ impl Between {
         let sides = self.sides(trail).map_err(E::from)?;
         let touched = self.touched(trail.view(), CHANGES).map_err(E::from)?;
         let mut budget = Budget {
-            rows: LOOKS,
+            rows: match trail.shows_all() {
+                true => LOOKS,
+                false => LOOKS_OF_SOME,
+            },
             keys: 0,
         };
-        let mut taken = 0;
+        let (mut taken, mut shown) = (0, Shown::default());
         for table in registry().tables().filter(|table| self.wants(table)) {
             let mut above = match &self.start {
                 Some(place) if place.table == table.id() => Some(place.key.clone()),
@@ -133,11 +139,15 @@ impl Between {
                 let found = self.next(table, &sides, touched.as_ref(), at, &mut budget);
                 let found = found.map_err(E::from)?;
                 for key in &found.keys {
-                    let Some(row) = self.compare(trail, table, key).map_err(E::from)? else {
-                        continue;
+                    let row = self.compare(trail, &mut shown, table, key);
+                    let more = match row.map_err(E::from)? {
+                        Some(row) => {
+                            taken += 1;
+                            take(&row)? && taken < self.limit
+                        }
+                        None => true,
                     };
-                    taken += 1;
-                    if !take(&row)? || taken >= self.limit {
+                    if !more || shown.read() > trail::CHANGES {
                         let (table, key) = (table.id(), key.clone());
                         return Ok(Some(Place { table, key }));
                     }
@@ -232,18 +242,20 @@ impl Between {
     fn compare(
         &self,
         trail: &Trail<'_>,
+        shown: &mut Shown,
         table: &TableInfo,
         key: &[u8],
     ) -> Result<Option<Difference>, AuditError> {
+        // First, for most of all rows are nobody's business who may not see all of them.
+        if !trail.shows_row(shown, table.id(), key)? {
+            return Ok(None);
+        }
         let (view, cover) = (trail.view(), Cover(trail.redactor()));
         let versions = Versions {
             before: table.row_at(view, key, self.from, &cover)?,
             after: table.row_at(view, key, self.to, &cover)?,
         };
-        if versions.before == versions.after
-            || !self.is_inside(table, &versions)
-            || !trail.shows_row(table.id(), key)?
-        {
+        if versions.before == versions.after || !self.is_inside(table, &versions) {
             return Ok(None);
         }
         let found = match self.fields {
@@ -272,18 +284,20 @@ impl Between {
     }
 }
 
-/// The keys above one, as many as the budget allows.
+/// The keys above one, as many as the budget allows; one at least, so that a page that ends says
+/// where.
 fn some_of(keys: &BTreeSet<Vec<u8>>, above: Option<&[u8]>, budget: &mut Budget) -> Found {
     let mut found = Found::default();
     let low = above.map_or(Bound::Unbounded, Bound::Excluded);
-    for key in keys.range::<[u8], _>((low, Bound::Unbounded)) {
-        if budget.keys == 0 || budget.rows == 0 {
-            found.last = found.keys.last().cloned();
+    let mut keys = keys.range::<[u8], _>((low, Bound::Unbounded)).peekable();
+    while let Some(key) = keys.next() {
+        budget.keys = budget.keys.saturating_sub(1);
+        budget.rows = budget.rows.saturating_sub(1);
+        found.keys.push(key.clone());
+        if keys.peek().is_some() && (budget.keys == 0 || budget.rows == 0) {
+            found.last = Some(key.clone());
             break;
         }
-        budget.keys -= 1;
-        budget.rows -= 1;
-        found.keys.push(key.clone());
     }
     found
 }
@@ -327,6 +341,19 @@ mod tests {
         assert!(between.touched(&view, 11).unwrap().is_none());
         between.tables = vec!["jobs"];
         assert!(between.touched(&view, 12).unwrap().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_page_that_ends_with_a_table_passes_over_no_row_of_the_next() {
+        let keys = BTreeSet::from([vec![1], vec![2], vec![3]]);
+        let mut budget = Budget { rows: 3, keys: 10 };
+        let first = some_of(&keys, None, &mut budget);
+        assert_eq!((first.keys.len(), first.last), (3, None));
+        // Nothing is left for the next table, which says all the same where it goes on.
+        let next = some_of(&keys, None, &mut budget);
+        assert_eq!((next.keys, next.last), (vec![vec![1]], Some(vec![1])));
+        let rest = some_of(&keys, Some(&[1]), &mut Budget { rows: 9, keys: 2 });
+        assert_eq!((rest.keys.len(), rest.last), (2, None));
     }
 
     #[test]

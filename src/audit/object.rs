@@ -7,6 +7,7 @@ use drover_projections::key::{Id, Key};
 use drover_projections::tables::*;
 use drover_projections::{Prefix, Table, View};
 
+use super::trail::Shown;
 use super::{AuditError, Trail};
 
 /// A row: its table's number and its encoded key.
@@ -122,9 +123,9 @@ impl Object {
     /// several.
     pub(super) fn find(&self, trail: &Trail<'_>) -> Result<Known, AuditError> {
         let view = trail.view();
-        let mut rows = HashSet::new();
+        let (mut rows, mut shown) = (HashSet::new(), Shown::default());
         for (table, key) in self.rows(trail)? {
-            if trail.shows_row(table, &key)? {
+            if trail.shows_row(&mut shown, table, &key)? {
                 rows.insert((table, key));
             }
         }

@@ -1,12 +1,15 @@
 //! The walk over the past that answers a question.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use drover_events::Recorded;
 use drover_projections::changes::Change;
 use drover_projections::key::{Id, Key as _};
 use drover_projections::{Table, View};
 
 use super::AuditError;
-use super::entry::{Detail, Entry};
+use super::entry::{Detail, Entry as Told};
 use super::object::Known;
 use super::question::{Page, Question, Wanted};
 use crate::log::{Entry as Logged, LogEngine};
@@ -15,6 +18,9 @@ use crate::record::{Payload, Redactor};
 
 /// Events that are looked at for one page at most.
 pub const LOOKS: usize = 20_000;
+/// Changes that are read for one page about, for who may not see all of them: what he may not see
+/// ends no page. More than one event has.
+pub(super) const CHANGES: usize = 200_000;
 /// Events read from the log at a time.
 const STRIDE: u64 = 64;
 /// Bytes read from the log at a time, about.
@@ -34,6 +40,45 @@ pub struct Trail<'a> {
 
 /// Says of a change whether whoever asks may see it.
 pub type Sees<'a> = &'a dyn Fn(&Change) -> bool;
+
+/// Rows of events, and whether they may be seen: who asks of row after row has each event read once
+/// and not once for each of its rows.
+#[derive(Default)]
+pub(super) struct Shown {
+    events: HashMap<u64, Rows>,
+    held: usize,
+    read: usize,
+}
+
+/// A row of a table by its key; whether it may be seen.
+type Rows = HashMap<(u16, Vec<u8>), bool>;
+
+impl Shown {
+    /// How many changes were read.
+    pub(super) fn read(&self) -> usize {
+        self.read
+    }
+
+    fn rows(&mut self, trail: &Trail<'_>, sees: Sees<'_>, at: u64) -> Result<&Rows, AuditError> {
+        if self.held > CHANGES && !self.events.contains_key(&at) {
+            (self.events, self.held) = (HashMap::new(), 0);
+        }
+        match self.events.entry(at) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let changes = trail.all_changes(at)?;
+                self.held += changes.len() + 1;
+                self.read += changes.len();
+                let mut rows = Rows::new();
+                for change in changes {
+                    let seen = sees(&change);
+                    rows.entry((change.table, change.key)).or_insert(seen);
+                }
+                Ok(place.insert(rows))
+            }
+        }
+    }
+}
 
 impl<'a> Trail<'a> {
     /// A trail that ends where the view does; `redactor` hides what is confidential.
@@ -66,16 +111,21 @@ impl<'a> Trail<'a> {
         Ok(self.shows_all() || !self.changes(index)?.is_empty())
     }
 
-    /// Whether a row may be seen, by the first of its changes that is known.
-    pub(super) fn shows_row(&self, table: u16, key: &[u8]) -> Result<bool, AuditError> {
-        if self.shows_all() {
+    /// Whether a row may be seen, by the first of its changes that is known. What `shown` holds of
+    /// its event is not read again.
+    pub(super) fn shows_row(
+        &self,
+        shown: &mut Shown,
+        table: u16,
+        key: &[u8],
+    ) -> Result<bool, AuditError> {
+        let Some(sees) = self.sees else {
             return Ok(true);
-        }
+        };
+        let row = (table, key.to_vec());
         for index in self.view.moments_of(table, key, 0)? {
-            let all = self.all_changes(index)?;
-            let mine = all.iter().find(|one| one.table == table && one.key == key);
-            if let Some(change) = mine {
-                return Ok(self.sees.is_none_or(|sees| sees(change)));
+            if let Some(seen) = shown.rows(self, sees, index)?.get(&row) {
+                return Ok(*seen);
             }
         }
         Ok(false)
@@ -142,10 +192,10 @@ impl<'a> Trail<'a> {
         if self.shows_all() {
             return Ok(self.view.ids_ever::<T>(text, most)?);
         }
-        let mut found = Vec::new();
+        let (mut found, mut shown) = (Vec::new(), Shown::default());
         for id in self.view.ids_ever::<T>(text, MANY)? {
             let key = Id::new(id.as_str()).to_bytes().to_vec();
-            if found.len() < most && self.shows_row(T::ID, &key)? {
+            if found.len() < most && self.shows_row(&mut shown, T::ID, &key)? {
                 found.push(id);
             }
         }
@@ -174,7 +224,7 @@ impl<'a> Trail<'a> {
     pub fn answer<E: From<AuditError>>(
         &self,
         question: &Question,
-        mut take: impl FnMut(&Entry) -> Result<bool, E>,
+        mut take: impl FnMut(&Told) -> Result<bool, E>,
     ) -> Result<Page, E> {
         let known = match &question.object {
             Some(object) => Some(object.find(self).map_err(E::from)?),
@@ -189,14 +239,19 @@ impl<'a> Trail<'a> {
         };
         let mut walk = Walk::new(*self, question, known.as_ref());
         let mut page = Page::default();
-        let mut looks = 0;
+        let (mut looks, mut read) = (0, 0);
         while let Some(logged) = walk.next().map_err(E::from)? {
-            if page.entries >= question.limit || looks >= LOOKS {
+            if page.entries >= question.limit || looks >= LOOKS || read >= CHANGES {
                 page.next = Some(logged.index);
                 break;
             }
             looks += 1;
-            let entry = self.told(&logged, question, (known.as_ref(), finder.as_ref()));
+            let entry = self.told(
+                &logged,
+                question,
+                (known.as_ref(), finder.as_ref()),
+                &mut read,
+            );
             let Some(entry) = entry.map_err(E::from)? else {
                 continue;
             };
@@ -209,13 +264,15 @@ impl<'a> Trail<'a> {
         Ok(page)
     }
 
-    /// The entry of an event, if it is wanted.
+    /// The entry of an event, if it is wanted; the changes that somebody was asked about are added
+    /// to `read`.
     fn told(
         &self,
         logged: &Logged,
         question: &Question,
         (known, finder): (Option<&Known>, Option<&Finder<'_>>),
-    ) -> Result<Option<Entry>, AuditError> {
+        read: &mut usize,
+    ) -> Result<Option<Told>, AuditError> {
         if !question.takes_kind(logged.kind) {
             return Ok(None);
         }
@@ -223,7 +280,10 @@ impl<'a> Trail<'a> {
         let all = changes.len();
         let changes = match self.sees {
             None => changes,
-            Some(sees) => changes.into_iter().filter(sees).collect(),
+            Some(sees) => {
+                *read += all;
+                changes.into_iter().filter(sees).collect()
+            }
         };
         // An event is told for what of it may be seen; its payload, and what stands in it, where
         // that is everything.
@@ -250,7 +310,7 @@ impl<'a> Trail<'a> {
             payload: question.detail.payload && (whole || self.shows_all()),
             ..question.detail
         };
-        let entry = Entry::new(
+        let entry = Told::new(
             (self.view, self.redactor),
             event,
             rejection.as_ref(),

@@ -71,7 +71,7 @@ pub(super) struct Args {
     /// Where everything is kept
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Not supported: plugins are not processes of their own
+    /// Where plugins of devices are
     #[arg(long, value_name = "DIR")]
     plugin_dir: Option<PathBuf>,
     /// Where the client keeps its journal
@@ -191,7 +191,6 @@ fn refuse(args: &Args) -> Result<()> {
         ),
         ("-encrypt", "server.encrypt", args.encrypt.is_some()),
         ("-join", "server.start_join", !args.join.is_empty()),
-        ("-plugin-dir", "plugin_dir", args.plugin_dir.is_some()),
         ("-rejoin", "server.rejoin_after_leave", args.rejoin),
         (
             "-retry-interval",
@@ -226,6 +225,7 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
         config.data_dir = Some(std::path::absolute(dir)?);
     }
     for (to, from) in [
+        (&mut config.plugin_dir, &args.plugin_dir),
         (&mut config.client.state_dir, &args.state_dir),
         (&mut config.client.alloc_dir, &args.alloc_dir),
     ] {
@@ -347,7 +347,6 @@ mod tests {
             (vec!["--acl-replication-token", "x"], "region"),
             (vec!["--encrypt", "x"], "no gossip"),
             (vec!["--join", "a"], "one server"),
-            (vec!["--plugin-dir", "/p"], "plugins"),
             (vec!["--rejoin"], "one server"),
             (vec!["--retry-interval", "5s"], "one server"),
             (vec!["--retry-join", "a"], "one server"),

@@ -124,7 +124,8 @@ impl Source {
 
 /// The request log below a data directory, or the directory itself.
 fn requests_dir(data_dir: &Path) -> PathBuf {
-    let inner = ["server/requests", "requests"].map(|inner| data_dir.join(inner));
+    let inner =
+        ["server/requests", "client/requests", "requests"].map(|inner| data_dir.join(inner));
     let found = inner.into_iter().find(|dir| dir.is_dir());
     found.unwrap_or_else(|| data_dir.to_owned())
 }

@@ -478,19 +478,7 @@ fn with_port(host: &str, port: u16) -> String {
     }
 }
 
-/// Percent-encodes a query value or a path segment.
-pub(super) fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
-}
+pub(super) use crate::http::encode;
 
 /// How long an agent may take to let a command in.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -42,6 +42,7 @@ mod log_place;
 mod log_tiles;
 mod log_verify;
 mod log_verify_live;
+mod manual;
 mod monitor;
 mod monitor_deployment;
 mod namespace;
@@ -150,6 +151,8 @@ enum Noun {
     /// Inspect, verify and replay a server's log
     #[command(subcommand)]
     Log(log::Verb),
+    /// Write manual pages
+    Manual(manual::Args),
     /// Follow the log of an agent
     Monitor(Box<agent_log::Args>),
     /// Work with namespaces
@@ -339,6 +342,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Event(verb) => event::run(verb, out).await,
         Noun::Job(verb) => job::run(verb, out).await,
         Noun::Log(verb) => log::run(verb, out).await,
+        Noun::Manual(args) => manual::run(&args, table(), out),
         Noun::Monitor(args) => agent_log::run(*args, out).await,
         Noun::Namespace(verb) => namespace::run(verb, out).await,
         Noun::Node(verb) => node::run(verb, out).await,

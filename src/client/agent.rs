@@ -16,13 +16,15 @@ use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
 use super::config::Shared;
 use super::control::{self, Answers};
-use super::csi::Csi;
+use super::devices::Devices;
 use super::endpoints::host::Meter;
 use super::fingerprint::configured_meta;
 use super::journal::Journal;
 use super::metadata::Said;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
+use super::volumes::csi::Csi;
+use super::volumes::host::HostVolumes;
 use super::{contact, gc, measure, pull, send};
 use crate::config::ClientConfig;
 use crate::rpc::caller::Caller;
@@ -59,6 +61,10 @@ pub struct Client {
     pub(super) core: Arc<Core>,
     /// What answers calls of servers.
     handlers: OnceLock<Arc<dyn Dispatch>>,
+    /// The volumes of this node that the cluster manages.
+    host_volumes: OnceLock<Arc<HostVolumes>>,
+    /// Its devices.
+    devices: OnceLock<Arc<Devices>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -72,6 +78,8 @@ pub(super) struct Core {
     pub(super) services: Arc<Book>,
     pub(super) clock: Clock,
     pub(super) allocs: Mutex<BTreeMap<String, Arc<dyn AllocRunner>>>,
+    /// Those that are being removed.
+    pub(super) leaving: Arc<Mutex<BTreeMap<String, Arc<dyn AllocRunner>>>>,
     pub(super) updates: Arc<Updates>,
     pub(super) contact: watch::Sender<Contact>,
     /// A heartbeat is wanted before its time.
@@ -142,6 +150,7 @@ impl Client {
             services,
             clock,
             allocs: Mutex::default(),
+            leaving: Arc::default(),
             updates: Arc::default(),
             contact: watch::Sender::new(Contact::default()),
             hurry: Notify::new(),
@@ -164,6 +173,8 @@ impl Client {
         Arc::new(Self {
             core,
             handlers: OnceLock::new(),
+            host_volumes: OnceLock::new(),
+            devices: OnceLock::new(),
             tasks: Mutex::new(tasks),
         })
     }
@@ -171,6 +182,52 @@ impl Client {
     /// Answers calls of servers by these handlers from now on; the first ones stay.
     pub fn handle_calls(&self, handlers: Arc<dyn Dispatch>) {
         let _ = self.handlers.set(handlers);
+    }
+
+    /// Offers these volumes from now on; the first ones stay. Servers are told when they change.
+    pub fn offer(&self, volumes: Arc<HostVolumes>) {
+        if self.host_volumes.set(Arc::clone(&volumes)).is_err() {
+            return;
+        }
+        let core = Arc::downgrade(&self.core);
+        volumes.used_by(Box::new(move |namespace, name| {
+            let core = core.upgrade();
+            core.map_or_else(Vec::new, |core| core.users(namespace, name))
+        }));
+        let told = {
+            let (core, volumes) = (Arc::clone(&self.core), Arc::clone(&volumes));
+            async move {
+                loop {
+                    volumes.described().await;
+                    core.described.notify_one();
+                }
+            }
+        };
+        let mut tasks = self.tasks.lock();
+        tasks.push(tokio::spawn(told));
+        tasks.push(tokio::spawn(volumes.resume()));
+    }
+
+    /// Keeps these devices' plugins running from now on; the first ones stay. Servers are told when
+    /// devices change.
+    pub fn manage(&self, devices: Arc<Devices>) {
+        if self.devices.set(Arc::clone(&devices)).is_err() {
+            return;
+        }
+        let (core, told) = (Arc::clone(&self.core), Arc::clone(&devices));
+        let mut tasks = self.tasks.lock();
+        tasks.push(tokio::spawn(async move {
+            loop {
+                told.described().await;
+                core.described.notify_one();
+            }
+        }));
+        tasks.push(tokio::spawn(devices.keep()));
+    }
+
+    /// Its devices; none where no plugin can run.
+    pub fn devices(&self) -> Option<&Arc<Devices>> {
+        self.devices.get()
     }
 
     /// What answers calls of servers; none where no plugin can run.
@@ -223,6 +280,12 @@ impl Client {
         self.core.allocs.lock().get(alloc).cloned()
     }
 
+    /// The runner of an allocation, also of one that is being removed.
+    pub fn any_runner(&self, alloc: &str) -> Option<Arc<dyn AllocRunner>> {
+        let leaving = || self.core.leaving.lock().get(alloc).cloned();
+        self.runner(alloc).or_else(leaving)
+    }
+
     /// Ids of all allocations here.
     pub fn alloc_ids(&self) -> Vec<String> {
         self.core.allocs.lock().keys().cloned().collect()
@@ -238,6 +301,10 @@ impl Client {
         });
         let meta = configured_meta(&self.core.settings.get().client);
         self.core.configure_metadata(meta);
+        if let Some(volumes) = self.host_volumes.get().cloned() {
+            let scan = tokio::spawn(async move { volumes.scan().await });
+            self.tasks.lock().push(scan);
+        }
     }
 
     /// The settings.
@@ -247,6 +314,9 @@ impl Client {
 
     /// Stops following; tasks run on, unless nothing is to be kept.
     pub async fn shutdown(&self) {
+        if let Some(devices) = self.devices.get() {
+            devices.end().await;
+        }
         let loops = std::mem::take(&mut *self.tasks.lock());
         for task in loops {
             task.abort();
@@ -319,6 +389,23 @@ impl Core {
         }
     }
 
+    /// The allocations of which something runs that uses a host volume.
+    fn users(&self, namespace: &str, name: &str) -> Vec<String> {
+        let uses = |alloc: &Allocation| {
+            let group = alloc.group();
+            let requests = group.into_iter().flat_map(|group| group.volumes.values());
+            let mut requests = requests.filter(|request| request.r#type == "host");
+            alloc.namespace == namespace
+                && requests.any(|request| *request.source_for(&alloc.name) == *name)
+        };
+        let allocs = self.allocs.lock();
+        let live = allocs.values().filter(|runner| !*runner.done().borrow());
+        let live = live.map(|runner| runner.alloc());
+        live.filter(|alloc| uses(alloc))
+            .map(|alloc| alloc.id.clone())
+            .collect()
+    }
+
     pub(super) fn report(&self) -> Report {
         let updates = self.updates.clone();
         Arc::new(move |update| updates.put(update))
@@ -354,14 +441,19 @@ impl Core {
     /// Destroys an allocation that the servers no longer know, or want from its beginning. Nothing
     /// more is told of it; until it is gone another of its id is not to be run.
     pub(super) fn remove(&self, id: &str) {
-        let Some(runner) = self.allocs.lock().remove(id) else {
+        let mut allocs = self.allocs.lock();
+        let Some(runner) = allocs.remove(id) else {
             return;
         };
+        // In one of the two it always is.
+        self.leaving.lock().insert(id.to_owned(), runner.clone());
+        drop(allocs);
         self.updates.buffer.lock().leave(id);
-        let updates = self.updates.clone();
+        let (leaving, updates) = (Arc::clone(&self.leaving), Arc::clone(&self.updates));
         let id = id.to_owned();
         tokio::spawn(async move {
             runner.destroy().await;
+            leaving.lock().remove(&id);
             updates.buffer.lock().left(&id);
         });
     }

@@ -14,7 +14,7 @@ use crate::config::{ClientConfig, PluginConfig};
 pub struct Settings {
     /// The `client` block.
     pub client: ClientConfig,
-    /// Settings of drivers, by their names.
+    /// Settings of drivers, and of plugins that are files, by their names.
     pub plugins: BTreeMap<String, PluginConfig>,
     /// The agent's region.
     pub region: String,
@@ -30,6 +30,12 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// Where allocations live.
     pub alloc_dir: PathBuf,
+    /// Where plugins make volumes.
+    pub host_volumes_dir: PathBuf,
+    /// Where plugins are that are files.
+    pub plugin_dir: PathBuf,
+    /// Where plugins of host volumes are.
+    pub host_volume_plugin_dir: PathBuf,
     /// How often what the machine and its tasks use is measured; at least a second.
     pub collection_interval: Duration,
     /// Whether it is measured how long the hooks of allocations and tasks take.

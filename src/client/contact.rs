@@ -72,7 +72,7 @@ async fn register(core: &Core, chance: &mut Jitter) {
                     true => tracing::warn!("registration: {e}"),
                     false => tracing::debug!("registration: {e}"),
                 }
-                sleep(nanos(wait)).await;
+                sleep(e.told_or(nanos(wait))).await;
             }
         }
     }

@@ -1,20 +1,28 @@
 //! The way back: a stream held open to a server, over which this client is dialled.
+//!
+//! Where its connection is to go (certificates were loaded anew at one of the two ends), another is
+//! opened over a new one first; the older stream is answered until the server lets it go.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::Core;
 use super::clock::{Jitter, SECOND, nanos};
 use crate::rpc::RpcError;
+use crate::rpc::caller::Caller;
+use crate::rpc::client::Carrier;
 use crate::rpc::duplex::Duplex;
 use crate::rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
 
 /// How long a server may take to accept a stream.
 const OPENING: Duration = Duration::from_secs(10);
+/// How long a stream is answered that another took the place of.
+const DRAINING: Duration = Duration::from_secs(30);
 /// Sessions at a time; a server that asks for more hears nothing, and says so.
 const SESSIONS: usize = 1_024;
 
@@ -26,18 +34,52 @@ pub trait Answers: Send + Sync {
 
 /// Holds the stream open until the task is aborted.
 pub(super) async fn keep(core: Arc<Core>, answers: Arc<dyn Answers>) {
-    let mut chance = Jitter::random();
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.
     let _ = contact.wait_for(|c| c.registered).await;
-    let turns = Arc::new(Semaphore::new(SESSIONS));
+    let named = Arc::clone(&core);
+    let way = Way {
+        caller: core.caller.clone(),
+        node: Box::new(move || named.id()),
+        answers,
+        turns: Arc::new(Semaphore::new(SESSIONS)),
+    };
+    stand(Arc::new(way)).await;
+}
+
+/// How a node is dialled, and what answers then.
+pub(crate) struct Way {
+    pub(crate) caller: Caller,
+    pub(crate) node: Box<dyn Fn() -> String + Send + Sync>,
+    pub(crate) answers: Arc<dyn Answers>,
+    /// So many sessions at a time.
+    pub(crate) turns: Arc<Semaphore>,
+}
+
+/// Keeps a stream open, for ever.
+pub(crate) async fn stand(way: Arc<Way>) {
+    let mut chance = Jitter::random();
     let mut refused = false;
+    let mut older: Option<AbortOnDropHandle<()>> = None;
     loop {
-        let asked = ControlRequest { node_id: core.id() };
-        match core.caller.open::<NodeControl>(&asked, OPENING).await {
-            Ok(stream) => {
+        let asked = ControlRequest {
+            node_id: (way.node)(),
+        };
+        match way.caller.carried::<NodeControl>(&asked, OPENING).await {
+            Ok((stream, carrier)) => {
                 refused = false;
-                dialled(&core, stream, &answers, &turns).await;
+                if let Some(older) = older.take() {
+                    // Its own end comes from the server, which has this one now.
+                    tokio::spawn(timeout(DRAINING, older));
+                }
+                let carrier = carrier.map(Arc::new);
+                let heard = dialled(Arc::clone(&way), stream, carrier.clone());
+                let mut heard = AbortOnDropHandle::new(tokio::spawn(heard));
+                tokio::select! {
+                    // A panic is said where it happened; the stream is opened again.
+                    _ = &mut heard => {}
+                    () = parted(carrier.as_deref()) => older = Some(heard),
+                }
             }
             Err(error @ RpcError::Api(_)) if !error.is_transient() => {
                 if !refused {
@@ -52,38 +94,47 @@ pub(super) async fn keep(core: Arc<Core>, answers: Arc<dyn Answers>) {
     }
 }
 
+/// Ready once a stream is to go over another connection.
+async fn parted(carrier: Option<&Carrier>) {
+    match carrier {
+        Some(carrier) => carrier.parts().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Takes up what the server asks for, until the stream ends.
-async fn dialled(
-    core: &Arc<Core>,
-    mut stream: Duplex,
-    answers: &Arc<dyn Answers>,
-    turns: &Arc<Semaphore>,
-) {
+async fn dialled(way: Arc<Way>, mut stream: Duplex, carrier: Option<Arc<Carrier>>) {
     loop {
         let dial = match stream.inflow.message::<Dial>().await {
             Ok(dial) => dial,
             Err(broken) => return tracing::debug!("control stream ended: {broken}"),
         };
-        let Ok(turn) = Arc::clone(turns).try_acquire_owned() else {
+        if dial.session.is_empty() {
+            if let Some(carrier) = &carrier {
+                carrier.leave();
+            }
+            continue;
+        }
+        let Ok(turn) = Arc::clone(&way.turns).try_acquire_owned() else {
             tracing::warn!("{SESSIONS} sessions of servers are open: one more is not taken up");
             continue;
         };
-        let (core, answers) = (Arc::clone(core), Arc::clone(answers));
+        let way = Arc::clone(&way);
         tokio::spawn(async move {
             let _turn = turn;
-            if let Err(error) = take_up(&core, dial, answers).await {
+            if let Err(error) = take_up(&way, dial).await {
                 tracing::debug!("a session of a server: {error}");
             }
         });
     }
 }
 
-async fn take_up(core: &Core, dial: Dial, answers: Arc<dyn Answers>) -> Result<(), RpcError> {
+async fn take_up(way: &Way, dial: Dial) -> Result<(), RpcError> {
     let asked = SessionRequest {
-        node_id: core.id(),
+        node_id: (way.node)(),
         session: dial.session,
     };
-    let stream = core.caller.open::<NodeSession>(&asked, OPENING).await?;
-    answers.answer(stream).await;
+    let stream = way.caller.open::<NodeSession>(&asked, OPENING).await?;
+    way.answers.answer(stream).await;
     Ok(())
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use tokio::process::Child;
 
 /// One process as `/proc/<pid>/stat` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +32,46 @@ pub struct ProcStat {
     pub rss_pages: u64,
 }
 
+/// A group of processes that is not to outlive whoever waits for it.
+#[derive(Debug)]
+pub(crate) struct Group(Option<Pid>);
+
+impl Group {
+    /// That of a child which began a group of its own.
+    pub(crate) fn of(child: &Child) -> Self {
+        let pid = child.id().and_then(|id| i32::try_from(id).ok());
+        Self(pid.and_then(Pid::from_raw))
+    }
+
+    /// Kills all of it, once.
+    pub(crate) fn kill(&mut self) {
+        if let Some(group) = self.0.take() {
+            // It has ended by itself, or does now.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// What is left of it may stay.
+    pub(crate) fn spare(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// CPU and memory of one process tree at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeUsage {
     /// Per process: user ticks, system ticks, resident bytes.
     pub pids: BTreeMap<i32, PidUsage>,
 }
 
 /// CPU and memory of one process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidUsage {
     /// User time, clock ticks.
     pub user: u64,
@@ -147,16 +180,21 @@ impl Processes {
 
     /// CPU and memory of everything below `root` (not of `root` itself).
     pub fn usage(&self, root: i32) -> TreeUsage {
-        let page = procfs::page_size();
-        let alive = self.below(root).into_iter().filter(|s| s.state != 'Z');
-        let usage = |s: ProcStat| PidUsage {
-            user: s.utime,
-            system: s.stime,
-            rss: s.rss_pages * page,
-        };
-        TreeUsage {
-            pids: alive.map(|s| (s.pid, usage(s))).collect(),
-        }
+        used(self.below(root))
+    }
+}
+
+/// CPU and memory of these, as far as they live.
+pub fn used(all: Vec<ProcStat>) -> TreeUsage {
+    let page = procfs::page_size();
+    let alive = all.into_iter().filter(|s| s.state != 'Z');
+    let usage = |s: ProcStat| PidUsage {
+        user: s.utime,
+        system: s.stime,
+        rss: s.rss_pages * page,
+    };
+    TreeUsage {
+        pids: alive.map(|s| (s.pid, usage(s))).collect(),
     }
 }
 

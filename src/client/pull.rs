@@ -83,7 +83,8 @@ pub(super) async fn keep(core: Arc<Core>) {
                 let dev = core.settings.get().dev;
                 let retry = if dev { RETRY_DEV } else { RETRY };
                 let wait = if e.is_transient() { SECOND } else { retry };
-                sleep(nanos(wait / 2 + chance.below(wait))).await;
+                let wait = nanos(wait / 2 + chance.below(wait));
+                sleep(e.told_or(wait)).await;
             }
         }
     }

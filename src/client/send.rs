@@ -68,7 +68,7 @@ pub(super) async fn keep(core: Arc<Core>) {
                     core.hurry.notify_one();
                 }
                 tokio::select! {
-                    () = sleep(RETRY) => {}
+                    () = sleep(e.told_or(RETRY)) => {}
                     _ = contact.changed() => {}
                 }
             }

@@ -4,25 +4,30 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use drover_events::model::TaskState;
+use drover_events::model::status::task as status;
 use parking_lot::Mutex;
 
 use super::agent::{Client, Start};
 use super::alloc::dir::make_path;
-use super::alloc::hooks::list::AllocHookList;
+use super::alloc::factory::AllocRunner;
 use super::alloc::runner::RunnerFactory;
 use super::clock::Clock;
 use super::config::{Settings, Shared};
-use super::csi::{Csi, answer};
+use super::devices::Devices;
 use super::drivers::isolated::{self, Exec};
 use super::drivers::raw_exec::{RawExec, Runs};
 use super::drivers::{Driver, Registry, mock::Mock};
 use super::executor::cgroup::Parents;
 use super::executor::launch::Launcher;
 use super::fingerprint;
+use super::hooks::alloc::list::AllocHookList;
+use super::hooks::task::list::TaskHookList;
 use super::ids::NodeIds;
 use super::journal::{JournalError, LogJournal};
 use super::service::book::Book;
-use super::task::hooks::list::TaskHookList;
+use super::volumes::csi::{Csi, Known, answer};
+use super::volumes::host::{self, HostVolumes};
 use crate::rpc::caller::Caller;
 
 /// Why a client does not start.
@@ -62,6 +67,9 @@ pub fn open(
         let state_dir = settings.get().state_dir.clone();
         Csi::restore(&state_dir, &node, &journal, (caller.clone(), clock.clone()))
     };
+    let host_volumes = HostVolumes::restore(&settings, &node, &journal);
+    let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let devices = Devices::restore(&settings.get(), &node, &journal).map_err(invalid)?;
     let factory = RunnerFactory {
         settings: settings.clone(),
         drivers,
@@ -70,7 +78,9 @@ pub fn open(
         clock: clock.clone(),
         node: node.clone(),
         alloc_hooks: AllocHookList::default().and(csi.alloc_hook()),
-        task_hooks: TaskHookList::default().and(csi.task_hook()),
+        task_hooks: TaskHookList::default()
+            .and(devices.task_hook())
+            .and(csi.task_hook()),
     };
     let client = Client::start(Start {
         settings,
@@ -82,8 +92,28 @@ pub fn open(
         clock,
         csi: Some(Arc::clone(&csi)),
     });
-    client.handle_calls(Arc::new(answer::service(&csi)));
+    let here = Arc::downgrade(&client);
+    csi.knows(move |alloc| {
+        let runner = here.upgrade().and_then(|client| client.any_runner(alloc));
+        runner.map_or(Known::Not, |runner| known(&*runner))
+    });
+    client.handle_calls(Arc::new(host::answer::Beside {
+        volumes: host::answer::service(&host_volumes),
+        others: answer::service(&csi),
+    }));
+    client.offer(host_volumes);
+    client.manage(devices);
     Ok(client)
+}
+
+/// Whether something of an allocation may still run.
+fn known(runner: &dyn AllocRunner) -> Known {
+    let told = runner.told();
+    let is_live = |state: &TaskState| state.state != status::DEAD;
+    match told.is_none_or(|told| told.task_states.values().any(is_live)) {
+        true => Known::Lives,
+        false => Known::Ended,
+    }
 }
 
 fn drivers(settings: &Settings) -> io::Result<Registry> {
@@ -102,6 +132,9 @@ fn drivers(settings: &Settings) -> io::Result<Registry> {
         dir,
         cgroups,
     };
+    // It waits for the ends of what it kills, and nobody needs to wait for it.
+    let swept = runs.clone();
+    std::thread::spawn(move || swept.sweep());
     let plugin = settings.plugins.get(isolated::NAME).cloned();
     let exec = Exec::new(&settings.client, &plugin.unwrap_or_default(), runs);
     let exec = exec.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;

@@ -7,23 +7,12 @@ use drover_events::model::{CsiTopology, CsiVolume, VolumeRequest};
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_plugins::CsiPlugins;
+use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::{Reply, View, claims};
 
-use super::support::{check_names, speaks};
+use super::support::{check_names, every_server_speaks, speaks};
 use super::{Command, Decision, Stamp};
 use drover_error::{ApiError, Code};
-
-/// Refuses while a server may not apply these events: the servers' states would differ.
-fn every_server_applies(view: &View) -> Result<(), ApiError> {
-    match speaks(view, CSI_LEVEL)? {
-        true => Ok(()),
-        false => Err(ApiError::new(
-            Code::Unavailable,
-            "volumes cannot be changed until every server runs a version that knows them; \
-             try again",
-        )),
-    }
-}
 
 /// Volumes are registered, created or described again. All are in one namespace each, none empty.
 #[derive(Clone, Debug)]
@@ -37,7 +26,7 @@ impl Command for RegisterVolumes {
         if self.volumes.is_empty() {
             return Err(ApiError::bad_request("missing volume definition"));
         }
-        every_server_applies(view)?;
+        every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let mut news = false;
         for volume in &self.volumes {
             validate(volume)?;
@@ -46,6 +35,7 @@ impl Command for RegisterVolumes {
                 let text = "secrets of a volume must be encrypted before they are written";
                 return Err(ApiError::internal(text));
             }
+            has_namespace(view, volume)?;
             has_plugin(view, volume)?;
             let known = csi::volume(view, (&volume.namespace, &volume.id))?;
             news |= match known {
@@ -128,6 +118,23 @@ pub fn validate(volume: &CsiVolume) -> Result<(), ApiError> {
     }
 }
 
+/// Refuses a volume of a namespace that is not there. Whoever has one made at its plugin asks this
+/// first.
+///
+/// # Errors
+/// The refusal, or the state cannot be read.
+pub fn has_namespace(view: &View, volume: &CsiVolume) -> Result<(), ApiError> {
+    let namespace = volume.namespace.as_str();
+    let there = namespace == DEFAULT_NAMESPACE || view.modified::<Namespaces>(namespace)?.is_some();
+    match there {
+        true => Ok(()),
+        false => Err(ApiError::refused(format!(
+            "volume \"{}\" is in nonexistent namespace \"{namespace}\"",
+            volume.id
+        ))),
+    }
+}
+
 /// A volume's plugin must run, so that a wrong name is found early (CSI-02).
 fn has_plugin(view: &View, volume: &CsiVolume) -> Result<(), ApiError> {
     let id = &volume.plugin_id;
@@ -166,7 +173,7 @@ impl Command for DeregisterVolumes {
         if self.ids.is_empty() || self.ids.iter().any(String::is_empty) {
             return Err(ApiError::bad_request("missing volume IDs"));
         }
-        every_server_applies(view)?;
+        every_server_speaks(view, CSI_LEVEL, "volumes")?;
         for id in &self.ids {
             removable(view, (&self.namespace, id), self.force)?;
         }
@@ -202,7 +209,8 @@ pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, 
 #[derive(Clone, Debug, Default)]
 pub struct ClaimVolume {
     /// The claim; its time is the server's. With [`mode::GC`] and [`state::TAKEN`] it is a signal
-    /// that moves the volume's index and nothing else (VW-12).
+    /// that moves the volume's index and nothing else (VW-12). With [`mode::DELETE`] nobody takes
+    /// the volume from now on, or may again.
     pub claim: CsiVolumeClaimed,
 }
 
@@ -212,7 +220,7 @@ impl Command for ClaimVolume {
         if claim.volume_id.is_empty() {
             return Err(ApiError::bad_request("missing volume ID"));
         }
-        if claim.claim > mode::GC || state::rank(claim.state).is_none() {
+        if !mode::is_known(claim.claim, UNSURE_LEVEL) || state::rank(claim.state).is_none() {
             let text = format!(
                 "unknown claim mode {} or state {}",
                 claim.claim, claim.state
@@ -222,12 +230,15 @@ impl Command for ClaimVolume {
         if claim.namespace.is_empty() {
             claim.namespace = DEFAULT_NAMESPACE.to_owned();
         }
-        every_server_applies(view)?;
+        every_server_speaks(view, CSI_LEVEL, "volumes")?;
         claim.timestamp = stamp.now;
         let key = (claim.namespace.as_str(), claim.volume_id.as_str());
         let Some(known) = csi::volume(view, key)? else {
             return Err(ApiError::refused(format!("volume not found: {}", key.1)));
         };
+        if claim.claim == mode::DELETE {
+            return deleting(view, claim);
+        }
         if claim.claim == mode::GC && claim.state == state::TAKEN {
             claim.allocation_id.clear();
             claim.node_id.clear();
@@ -235,6 +246,9 @@ impl Command for ClaimVolume {
         }
         if claim.allocation_id.is_empty() {
             return Err(ApiError::bad_request("missing allocation ID"));
+        }
+        if claim.state == state::SETTLING && !speaks(view, UNSURE_LEVEL)? {
+            claim.state = state::READY_TO_FREE;
         }
         let changes = match claim.state {
             state::TAKEN => taken(view, &known, &mut claim)?,
@@ -244,6 +258,25 @@ impl Command for ClaimVolume {
             true => Ok(Decision::free(claim)),
             false => Ok(Decision::Nothing(Reply::None)),
         }
+    }
+}
+
+/// A volume is given to nobody while it is being deleted, or may be taken again; nothing where not
+/// every server knows of that.
+fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, ApiError> {
+    if !speaks(view, UNSURE_LEVEL)? {
+        return Ok(Decision::Nothing(Reply::None));
+    }
+    claim.allocation_id.clear();
+    claim.node_id.clear();
+    let since = match claim.state {
+        state::TAKEN => claim.timestamp,
+        _ => 0,
+    };
+    let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
+    match row.deletes(since).map_err(ApiError::refused)? {
+        true => Ok(Decision::free(claim)),
+        false => Ok(Decision::Nothing(Reply::None)),
     }
 }
 
@@ -282,28 +315,37 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
     }
     let held = known.row.claim_of(&claim.allocation_id).is_some();
     if !held && !known.schedulable() {
-        return Err(ApiError::refused(format!(
+        let text = format!(
             "volume \"{}\" in namespace \"{}\": volume is currently unschedulable",
             volume.id, volume.namespace
-        )));
+        );
+        return Err(ApiError::new(Code::Unavailable, text));
     }
     let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
-    row.take(claim).map_err(ApiError::refused)
+    let over = row.past_claims.get(&claim.allocation_id);
+    let over = over.is_some_and(|past| past.state != state::SETTLING);
+    row.take(claim, CLAIMS_LEVEL).map_err(|text| match over {
+        true => ApiError::refused(text),
+        // Others hold it, and may give it back.
+        false => ApiError::new(Code::Conflict, text),
+    })
 }
 
 /// The allocation's own request for the volume: a claim without one is forged (CSI-20). Where it
-/// asks twice, the one that writes counts for a claim that writes.
+/// asks more than once, it has one claim: one that writes if any of them does.
 fn asked<'r>(
     requests: &'r [(String, VolumeRequest)],
     claim: &CsiVolumeClaimed,
 ) -> Result<&'r VolumeRequest, ApiError> {
-    let own = requests
-        .iter()
-        .filter(|(source, _)| *source == claim.volume_id);
-    let mut own = own.map(|(_, request)| request);
+    let own = || {
+        let own = requests.iter();
+        let own = own.filter(|(source, _)| *source == claim.volume_id);
+        own.map(|(_, request)| request)
+    };
+    let writes = own().find(|request| !request.read_only);
     let found = match claim.claim {
-        mode::WRITE => own.find(|request| !request.read_only),
-        _ => own.next(),
+        mode::WRITE => writes,
+        _ => writes.or_else(|| own().next()),
     };
     found.ok_or_else(|| {
         let how = if claim.claim == mode::WRITE {
@@ -318,24 +360,15 @@ fn asked<'r>(
     })
 }
 
-/// A claim always has its modes (EV-11): those of the request where it says none.
+/// A claim always has its modes (EV-11): those of the request, whatever the node says.
 fn complete(claim: &mut CsiVolumeClaimed, asked: &VolumeRequest) {
-    if claim.access_mode.is_empty() {
-        claim.access_mode.clone_from(&asked.access_mode);
-    }
-    if claim.access_mode.is_empty() {
-        claim.access_mode = match claim.claim {
-            mode::WRITE => access_mode::SINGLE_NODE_WRITER,
-            _ => access_mode::MULTI_NODE_READER,
-        }
-        .to_owned();
-    }
-    if claim.attachment_mode.is_empty() {
-        claim.attachment_mode.clone_from(&asked.attachment_mode);
-    }
-    if claim.attachment_mode.is_empty() {
-        claim.attachment_mode = attachment_mode::FILE_SYSTEM.to_owned();
-    }
+    claim.claim = match asked.read_only {
+        true => mode::READ,
+        false => mode::WRITE,
+    };
+    let (access, attachment) = asked.csi_modes();
+    access.clone_into(&mut claim.access_mode);
+    attachment.clone_into(&mut claim.attachment_mode);
 }
 
 /// A plugin left over is removed.
@@ -350,7 +383,7 @@ impl Command for DeleteCsiPlugin {
         if self.id.is_empty() {
             return Err(ApiError::bad_request("missing plugin ID"));
         }
-        every_server_applies(view)?;
+        every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let Some(row) = view.get::<CsiPlugins>(self.id.as_str())? else {
             return Err(ApiError::refused(format!(
                 "plugin \"{}\" not found",

@@ -1,6 +1,7 @@
 //! What commands about volumes and plugins come to, and what they refuse.
 
 use drover_error::Code;
+use drover_events::cluster::VersionBarrierRaised;
 use drover_events::csi::*;
 use drover_events::gojson::Map;
 use drover_events::model::*;
@@ -59,19 +60,38 @@ fn plugin_on(number: u32, healthy: bool) -> NodeRegistered {
 
 /// Node 10 with the plugin, and allocation 40 of a job whose group asks for the volume `data`.
 fn world() -> World {
-    let mut world = World::new();
-    world.raise();
-    world.given(plugin_on(10, true));
-    let mut job = job("web");
-    let request = VolumeRequest {
+    world_asking(vec![request("single-node-writer", false)])
+}
+
+fn request(access: &str, read_only: bool) -> VolumeRequest {
+    VolumeRequest {
         name: "v".into(),
         r#type: "csi".into(),
         source: "data".into(),
-        access_mode: "single-node-writer".into(),
+        access_mode: access.into(),
         attachment_mode: "file-system".into(),
+        read_only,
         ..VolumeRequest::default()
-    };
-    job.task_groups.to_mut()[0].volumes = Map::from([("v", request)]);
+    }
+}
+
+/// The same where the group asks so.
+fn world_asking(requests: Vec<VolumeRequest>) -> World {
+    world_at(drover_migrations::FEATURE_LEVEL, requests)
+}
+
+/// The same where all servers read this feature level.
+fn world_at(level: u32, requests: Vec<VolumeRequest>) -> World {
+    let mut world = World::new();
+    world.given(VersionBarrierRaised {
+        level,
+        ..VersionBarrierRaised::default()
+    });
+    world.given(plugin_on(10, true));
+    let mut job = job("web");
+    let named = requests.into_iter().enumerate();
+    let named = named.map(|(at, request)| (format!("v{at}"), request));
+    job.task_groups.to_mut()[0].volumes = named.collect();
     world.given(drover_events::job::JobRegistered {
         job: std::sync::Arc::new(job),
         ..Default::default()
@@ -182,14 +202,6 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
             .1
             .contains("does not ask for volume \"other\"")
     );
-    let mut wide = claims(40, mode::WRITE, state::TAKEN);
-    wide.claim.access_mode = "multi-node-multi-writer".into();
-    assert!(
-        world
-            .refusal(&wide)
-            .1
-            .contains("is not offered as file-system")
-    );
     world.given(plugin_on(10, false));
     assert!(
         world
@@ -198,7 +210,10 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
             .contains("currently unschedulable")
     );
     world.given(plugin_on(10, true));
-    world.done(&claims(40, mode::WRITE, state::TAKEN));
+    // What the job says counts, not what its node does.
+    let mut wide = claims(40, mode::WRITE, state::TAKEN);
+    wide.claim.access_mode = "multi-node-multi-writer".into();
+    world.done(&wide);
     let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
     let held = &row.write_claims[&id(40)];
     assert_eq!(
@@ -218,6 +233,37 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
         force: true,
     };
     assert_eq!(world.refusal(&removal).1, "volume in use: data");
+}
+
+#[test]
+fn a_volume_is_claimed_as_it_is_offered() {
+    let mut world = world_asking(vec![request("multi-node-single-writer", false)]);
+    world.done(&registers(vec![volume("data")]));
+    let refusal = world.refusal(&claims(40, mode::WRITE, state::TAKEN)).1;
+    assert!(
+        refusal.contains("is not offered as file-system"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn csi_16_who_asks_twice_has_one_claim_that_writes_if_he_does() {
+    let reader = request("single-node-writer", true);
+    let writer = request("single-node-writer", false);
+    for asked in [
+        vec![reader.clone(), writer.clone()],
+        vec![writer.clone(), reader.clone()],
+    ] {
+        let mut world = world_asking(asked);
+        world.done(&registers(vec![volume("data")]));
+        world.done(&claims(40, mode::READ, state::TAKEN));
+        let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
+        assert!(row.read_claims.is_empty());
+        assert_eq!(row.write_claims[&id(40)].claim, mode::WRITE);
+        // The other one is the same claim.
+        let again = world.decide(&claims(40, mode::WRITE, state::TAKEN));
+        assert!(matches!(again, Ok(Decision::Nothing(_))));
+    }
 }
 
 #[test]
@@ -272,4 +318,36 @@ fn nothing_is_written_that_some_server_would_not_apply() {
         world.refusal(&claims(40, mode::READ, state::TAKEN)).0,
         Code::Unavailable
     );
+}
+
+#[test]
+fn what_a_server_of_before_would_refuse_is_not_written() {
+    let asked = || vec![request("single-node-writer", false)];
+    for (level, knows) in [(UNSURE_LEVEL - 1, false), (UNSURE_LEVEL, true)] {
+        let mut world = world_at(level, asked());
+        world.done(&registers(vec![volume("data")]));
+        world.done(&claims(40, mode::WRITE, state::TAKEN));
+        world.done(&claims(40, mode::WRITE, state::SETTLING));
+        let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
+        assert!(!row.in_use());
+        assert_eq!(row.past_claims.len(), usize::from(knows), "{level}");
+        let deletion = claims(40, mode::DELETE, state::TAKEN);
+        let event = matches!(world.decide(&deletion).unwrap(), Decision::Event { .. });
+        assert_eq!(event, knows, "{level}");
+    }
+}
+
+#[test]
+fn a_volume_that_is_being_deleted_is_refused_in_words_and_may_be_asked_for_again() {
+    let mut world = world();
+    world.done(&registers(vec![volume("data")]));
+    world.done(&claims(40, mode::DELETE, state::TAKEN));
+    let taken = claims(40, mode::WRITE, state::TAKEN);
+    let text = "volume \"data\" in namespace \"default\" is being deleted".to_owned();
+    assert_eq!(world.refusal(&taken), (Code::Conflict, text));
+    world.done(&claims(40, mode::DELETE, state::READY_TO_FREE));
+    world.done(&taken);
+    let deletion = claims(40, mode::DELETE, state::TAKEN);
+    let in_use = (Code::Refused, "volume in use: data".to_owned());
+    assert_eq!(world.refusal(&deletion), in_use);
 }

@@ -10,29 +10,17 @@ use drover_projections::tables::host_volumes::HostVolumes;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::{Id, Scan, View};
 
-use super::support::{is_name, speaks};
+use super::support::{every_server_speaks, is_name};
 use super::{Command, Decision, Stamp};
-use drover_error::{ApiError, Code};
+use drover_error::ApiError;
 
 /// Ways in which a host volume may be used: those of CSI volumes on one node, and two of its own.
 const ACCESS: [&str; 4] = [
     access_mode::SINGLE_NODE_READER,
     access_mode::SINGLE_NODE_WRITER,
-    "single-node-single-writer",
-    "single-node-multi-writer",
+    access_mode::SINGLE_NODE_SINGLE_WRITER,
+    access_mode::SINGLE_NODE_MULTI_WRITER,
 ];
-
-/// Refuses while a server may not apply these events.
-fn every_server_applies(view: &View) -> Result<(), ApiError> {
-    match speaks(view, CSI_LEVEL)? {
-        true => Ok(()),
-        false => Err(ApiError::new(
-            Code::Unavailable,
-            "volumes cannot be changed until every server runs a version that knows them; \
-             try again",
-        )),
-    }
-}
 
 /// A host volume is created, registered or changed: its node has made it, or has it.
 #[derive(Clone, Debug)]
@@ -43,9 +31,9 @@ pub struct RegisterHostVolume {
 
 impl Command for RegisterHostVolume {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
-        every_server_applies(view)?;
+        every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let mut volume = self.volume.clone();
-        validate(&volume)?;
+        validate(&volume, true)?;
         if volume.id.is_empty() {
             volume.id = stamp.uuid(0);
         }
@@ -64,18 +52,18 @@ impl Command for RegisterHostVolume {
     }
 }
 
-/// Refuses a volume that lacks what every volume has.
+/// Refuses a volume that lacks what every volume has; `placed` says whether a node is among that.
 ///
 /// # Errors
 /// All that is wrong, in one text.
-pub fn validate(volume: &HostVolume) -> Result<(), ApiError> {
+pub fn validate(volume: &HostVolume, placed: bool) -> Result<(), ApiError> {
     let mut wrong = Vec::new();
     if !is_name(&volume.name, &['_', '.', '[', ']']) {
         wrong.push(format!("invalid volume name \"{}\"", volume.name));
     }
     for (missing, text) in [
         (volume.namespace.is_empty(), "missing namespace"),
-        (volume.node_id.is_empty(), "missing node ID"),
+        (placed && volume.node_id.is_empty(), "missing node ID"),
         (
             volume.requested_capabilities.is_empty(),
             "must include at least one capability block",
@@ -125,7 +113,7 @@ pub struct DeleteHostVolume {
 
 impl Command for DeleteHostVolume {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
-        every_server_applies(view)?;
+        every_server_speaks(view, CSI_LEVEL, "volumes")?;
         if self.id.is_empty() {
             return Err(ApiError::bad_request("missing volume ID"));
         }
@@ -155,7 +143,7 @@ pub struct ReleaseHostVolumeClaim {
 
 impl Command for ReleaseHostVolumeClaim {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
-        every_server_applies(view)?;
+        every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let scan = Scan::group::<Id>(self.id.as_str());
         let known = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         if known.transpose()?.is_none() {

@@ -14,7 +14,7 @@ use drover_projections::tables::jobs::{Jobs, JobsByType};
 use drover_projections::{Id, Read, Scan, StorageError, View};
 
 use super::Stamp;
-use drover_error::ApiError;
+use drover_error::{ApiError, Code};
 
 /// Refuses names that are too long to keep others by.
 pub(super) fn check_names<'n>(
@@ -41,6 +41,21 @@ pub(super) fn eval_of(id: String, job: &Job, triggered_by: &str, now: i64) -> Ev
 pub(super) fn speaks(view: &View, level: u32) -> Result<bool, ApiError> {
     let known = view.get::<ClusterMetas>(())?;
     Ok(known.is_some_and(|known| known.feature_level >= level))
+}
+
+/// Refuses while a server may not apply what a feature level brought: the servers' states would
+/// differ.
+pub(super) fn every_server_speaks(view: &View, level: u32, what: &str) -> Result<(), ApiError> {
+    match speaks(view, level)? {
+        true => Ok(()),
+        false => Err(ApiError::new(
+            Code::Unavailable,
+            format!(
+                "{what} cannot be changed until every server runs a version that knows them; \
+                 try again"
+            ),
+        )),
+    }
 }
 
 /// An evaluation of a job whose row is gone.

@@ -552,7 +552,7 @@ impl UiConfig {
     }
 }
 
-/// A `plugin "<driver>"` block.
+/// A `plugin "<name>"` block: of a driver, or of a plugin that is a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PluginConfig {
     /// Whether the driver may be used; absent: as the driver's default is.
@@ -563,10 +563,27 @@ pub struct PluginConfig {
     pub default_ipc_mode: Option<String>,
     /// The capabilities that tasks may have; absent: the driver's own list.
     pub allow_caps: Option<Vec<String>>,
+    /// Arguments of the file.
+    pub args: Vec<String>,
+    /// What the plugin is given, as it is written.
+    pub config: serde_json::Map<String, serde_json::Value>,
 }
 
+/// Drivers that are built in, and those that Nomad has: blocks for the latter have no effect.
+const DRIVERS: [&str; 6] = ["raw_exec", "exec", "mock_driver", "docker", "java", "qemu"];
+
 impl PluginConfig {
+    /// Whether a block of this name is for a file in `plugin_dir`.
+    pub fn is_file(name: &str) -> bool {
+        !DRIVERS.contains(&name)
+    }
+
     pub(super) fn read(&mut self, name: &str, r: &mut Reader<'_>) {
+        if Self::is_file(name) {
+            r.set_here("args", &mut self.args);
+            r.block("config", |r| self.config = r.whole());
+            return;
+        }
         r.set("args", &mut Vec::<String>::new());
         r.block("config", |r| match name {
             "raw_exec" => r.set("enabled", &mut self.enabled),

@@ -54,9 +54,15 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
 fn paths(config: &Config, wrong: &mut Vec<String>) {
     let named = [
         ("data-dir", &config.data_dir),
+        ("plugin-dir", &config.plugin_dir),
         ("state-dir", &config.client.state_dir),
         ("alloc-dir", &config.client.alloc_dir),
         ("alloc-mounts-dir", &config.client.alloc_mounts_dir),
+        ("host-volumes-dir", &config.client.host_volumes_dir),
+        (
+            "host-volume-plugin-dir",
+            &config.client.host_volume_plugin_dir,
+        ),
         ("server data_dir", &config.server.data_dir),
     ];
     for (name, path) in named {

@@ -65,7 +65,7 @@ pub struct Config {
     pub name: String,
     /// Where everything is kept; absent only in `-dev`, where the agent makes a temporary one.
     pub data_dir: Option<PathBuf>,
-    /// Where driver plugins lie; absent means `<data_dir>/plugins`.
+    /// Where plugins lie that are files; absent means `<data_dir>/plugins`.
     pub plugin_dir: Option<PathBuf>,
     /// How the agent logs.
     pub log: LogSettings,
@@ -108,7 +108,7 @@ pub struct Config {
     pub tls: TlsConfig,
     /// The user interface's settings.
     pub ui: UiConfig,
-    /// `plugin "<driver>"` blocks by driver.
+    /// `plugin "<name>"` blocks by name.
     pub plugins: BTreeMap<String, PluginConfig>,
     /// The log of requests that change nothing but matter.
     pub audit: AuditConfig,
@@ -367,6 +367,29 @@ impl Config {
             .alloc_dir
             .clone()
             .unwrap_or_else(|| data_dir.join("alloc"))
+    }
+
+    /// Where plugins make volumes.
+    pub fn host_volumes_dir(&self, data_dir: &Path) -> PathBuf {
+        self.client
+            .host_volumes_dir
+            .clone()
+            .unwrap_or_else(|| data_dir.join("host_volumes"))
+    }
+
+    /// Where plugins are that are files.
+    pub fn plugin_dir(&self, data_dir: &Path) -> PathBuf {
+        self.plugin_dir
+            .clone()
+            .unwrap_or_else(|| data_dir.join("plugins"))
+    }
+
+    /// Where plugins of host volumes are.
+    pub fn host_volume_plugin_dir(&self, data_dir: &Path) -> PathBuf {
+        self.client
+            .host_volume_plugin_dir
+            .clone()
+            .unwrap_or_else(|| data_dir.join("host_volume_plugins"))
     }
 }
 

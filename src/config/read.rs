@@ -81,6 +81,20 @@ impl<'a> Reader<'a> {
     /// is a problem where it would change `out`.
     pub(crate) fn set<T: FromNode + Clone + PartialEq>(&mut self, key: &str, out: &mut T) {
         let advice = unsupported::advice(&self.child(key));
+        self.advised(key, out, advice);
+    }
+
+    /// As [`Reader::set`], where an attribute of this name has its effect here, if not elsewhere.
+    pub(crate) fn set_here<T: FromNode + Clone + PartialEq>(&mut self, key: &str, out: &mut T) {
+        self.advised(key, out, None);
+    }
+
+    fn advised<T: FromNode + Clone + PartialEq>(
+        &mut self,
+        key: &str,
+        out: &mut T,
+        advice: Option<&str>,
+    ) {
         for node in self.take(key) {
             let before = out.clone();
             if let Err(text) = out.read(node) {
@@ -150,6 +164,12 @@ impl<'a> Reader<'a> {
                 self.problem(node.place, text);
             }
         }
+    }
+
+    /// All of a body as it is written, for whom it is meant; blocks of one name are a list.
+    pub(crate) fn whole(&mut self) -> serde_json::Map<String, serde_json::Value> {
+        self.used.fill(true);
+        written(self.entries)
     }
 
     fn child(&self, key: &str) -> String {
@@ -311,6 +331,30 @@ impl<T: FromNode + Default> FromNode for Option<T> {
     fn read(&mut self, node: &Node) -> Result<(), String> {
         self.get_or_insert_default().read(node)
     }
+}
+
+fn written(entries: &[Entry]) -> serde_json::Map<String, serde_json::Value> {
+    use serde_json::Value as Json;
+    let value = |node: &Node| match &node.value {
+        Value::Object(entries) => Json::Object(written(entries)),
+        _ => json(node),
+    };
+    let mut map = serde_json::Map::new();
+    for Entry { key, node, .. } in entries {
+        let is_block = matches!(node.value, Value::Object(_));
+        let value = match &node.value {
+            Value::List(items) => Json::Array(items.iter().map(value).collect()),
+            _ => value(node),
+        };
+        match map.get_mut(key) {
+            Some(Json::Array(all)) if is_block => all.push(value),
+            Some(other @ Json::Object(_)) if is_block => {
+                *other = Json::Array(vec![other.take(), value]);
+            }
+            _ => _ = map.insert(key.clone(), value),
+        }
+    }
+    map
 }
 
 fn json(node: &Node) -> serde_json::Value {

@@ -19,7 +19,6 @@ const fn not(path: &'static str, advice: &'static str) -> Unsupported {
     Unsupported { path, advice }
 }
 
-const CSI: &str = "volumes are not built";
 const KEYS: &str = "keys are neither rotated nor collected";
 const ENTERPRISE: &str = "it belongs to an edition that drover is not";
 const BRIDGE: &str = "there are no bridge or CNI networks: use the host network";
@@ -64,17 +63,17 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("client.bridge_network_subnet_ipv6", BRIDGE),
     not(
         "client.client_max_port",
-        "plugins are not processes of their own",
+        "plugins listen on sockets of their own choice",
     ),
     not(
         "client.client_min_port",
-        "plugins are not processes of their own",
+        "plugins listen on sockets of their own choice",
     ),
     not("client.cni_config_dir", BRIDGE),
     not("client.cni_path", BRIDGE),
     not(
         "client.common_plugin_dir",
-        "plugins are not processes of their own",
+        "secrets of tasks come from variables",
     ),
     not("client.cpu_disable_dmidecode", "dmidecode is not used"),
     not(
@@ -82,13 +81,10 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "what is free is measured; set client.disk_total_mb or reserved.disk",
     ),
     not("client.fingerprint", "what a node has is always looked up"),
-    not("client.gc_volumes_on_node_gc", CSI),
     not(
         "client.host_network",
         "ports are not bound to networks by name",
     ),
-    not("client.host_volume_plugin_dir", CSI),
-    not("client.host_volumes_dir", CSI),
     not(
         "client.log_file",
         "a client logs where its agent does: log_file at the top",
@@ -115,12 +111,11 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "keyring",
         "key material is wrapped by a file of the server; there is no external one",
     ),
-    not("plugin.args", "plugins are not processes of their own"),
+    not("plugin.args", "this driver is not a process of its own"),
     not(
         "plugin.config.no_pivot_root",
         "a task's root is always its own",
     ),
-    not("plugin_dir", "plugins are not processes of their own"),
     not("reporting", ENTERPRISE),
     not("rpc.accept_backlog", "the system's default is used"),
     not(
@@ -311,7 +306,11 @@ mod tests {
                 ":1:",
                 "server.retention",
             ),
-            ("plugin \"raw_exec\" { args = [\"a\"] }", ":1:", "plugins"),
+            (
+                "plugin \"raw_exec\" { args = [\"a\"] }",
+                ":1:",
+                "this driver",
+            ),
             (
                 "plugin \"docker\" { config { gc { image = true } } }",
                 ":1:",
@@ -332,11 +331,6 @@ mod tests {
     #[test]
     fn what_was_only_shown_or_never_read_is_refused() {
         for (text, place, part) in [
-            (
-                "client { host_volumes_dir = \"/x\" }",
-                ":1:",
-                "volumes are not built",
-            ),
             ("autopilot { min_quorum = 3 }", ":1:26:", "one server"),
             (
                 "autopilot { last_contact_threshold = \"3s\" }",

@@ -1,77 +1,307 @@
 //! Folders, marks and mounts on the disk of a node.
+//!
+//! Plugins write to the folder in which their volumes are: links that lead elsewhere, names that
+//! change while they are looked at. There everything is reached from the opened folder, and no link
+//! is followed on the way; what the agent itself remembers lies elsewhere.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use tokio::fs;
 
-use crate::mounts::{MountError, Root};
+use crate::mounts::MountError;
 
-/// Makes a folder and those above it.
-pub(crate) async fn folder(path: &Path) -> Result<(), MountError> {
-    let made = fs::create_dir_all(path).await;
-    made.map_err(|error| MountError::Io("make", path.to_owned(), error))
+/// How long the storage behind a place is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Opening a folder to reach what is in it.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// No link is followed, and no way leads out.
+const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+
+/// A place in a plugin's folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The folder, which is the agent's own.
+    pub root: PathBuf,
+    /// The path in it.
+    pub path: PathBuf,
 }
 
-/// Makes the empty file of a user, so that it outlives the machine.
-pub(crate) async fn marked(path: &Path) -> Result<(), MountError> {
+impl Place {
+    /// On the host.
+    pub(crate) fn host(&self) -> PathBuf {
+        self.root.join(&self.path)
+    }
+
+    /// Does something with it, on a thread that may wait.
+    async fn aside<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, MountError> {
+        let (place, host) = (self.clone(), self.host());
+        let done = tokio::task::spawn_blocking(move || work(&place));
+        let done = match tokio::time::timeout(PATIENCE, done).await {
+            Ok(done) => done.unwrap_or_else(|error| Err(io::Error::other(error))),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        done.map_err(|error| MountError::Io(what, host, error))
+    }
+
+    /// The folder that it lies in, and its name there.
+    fn parent(&self) -> io::Result<(OwnedFd, &OsStr)> {
+        let name = self.path.file_name();
+        let name = name.ok_or(io::ErrorKind::InvalidInput)?;
+        let root = rustix::fs::open(&self.root, FOLDER, Mode::empty())?;
+        let above = match self.path.parent() {
+            Some(above) if above != Path::new("") => {
+                rustix::fs::openat2(&root, above, FOLDER, Mode::empty(), WITHIN)?
+            }
+            _ => root,
+        };
+        Ok((above, name))
+    }
+
+    /// Makes it and those above it, as folders.
+    pub(crate) async fn folder(&self) -> Result<(), MountError> {
+        self.aside("make", |place| {
+            std::fs::create_dir_all(&place.root)?;
+            let mut at = rustix::fs::open(&place.root, FOLDER, Mode::empty())?;
+            for part in &place.path {
+                match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                at = rustix::fs::openat2(&at, part, FOLDER, Mode::empty(), WITHIN)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Its folder, made with those above it.
+    pub(crate) async fn above(&self) -> Result<(), MountError> {
+        let path = self.path.parent().unwrap_or(&self.path).to_owned();
+        let root = self.root.clone();
+        Place { root, path }.folder().await
+    }
+
+    /// What is there; nothing behind a link.
+    pub(crate) async fn kind(&self) -> Result<Option<FileType>, MountError> {
+        self.aside("look at", |place| {
+            let (above, name) = match place.parent() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                found => found?,
+            };
+            match rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
+                Err(Errno::NOENT) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+    }
+
+    /// Where it really is, and whether something is mounted there: the kernel is asked for its
+    /// list, for looking at the place itself may hang with the storage.
+    pub(crate) async fn mounted(&self) -> Result<(PathBuf, bool), MountError> {
+        self.aside("look for what is mounted at", |place| {
+            let (above, name) = match place.parent() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Ok((place.host(), false));
+                }
+                found => found?,
+            };
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", above.as_raw_fd()))?;
+            let path = path.join(name);
+            let is_mount = is_listed(&path)?;
+            Ok((path, is_mount))
+        })
+        .await
+    }
+
+    /// Ends what others mounted below what is mounted there; whether there was something. Those who
+    /// see the same volume elsewhere keep what they see.
+    pub(crate) async fn freed(&self) -> Result<bool, MountError> {
+        self.aside("free", |place| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let (above, name) = match place.parent() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                found => found?,
+            };
+            let found = match rustix::fs::openat2(&above, name, flags, Mode::empty(), WITHIN) {
+                Err(Errno::NOENT) => return Ok(false),
+                found => found?,
+            };
+            let below = listed_below(&std::fs::read_link(link(&found))?)?;
+            if below.is_empty() {
+                return Ok(false);
+            }
+            let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            mount_change(link(&found), alone)?;
+            // What was mounted last lies on top.
+            for path in below.iter().rev() {
+                let mounted = rustix::fs::openat2(&found, path, flags, Mode::empty(), WITHIN);
+                match mounted.and_then(|found| unmount(link(&found), UnmountFlags::DETACH)) {
+                    Ok(()) | Err(Errno::NOENT | Errno::INVAL) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Removes what a plugin leaves of it. Never what lies in it: where something is still mounted,
+    /// or a folder holds something, it is an error.
+    pub(crate) async fn gone(&self) -> Result<(), MountError> {
+        if self.mounted().await?.1 {
+            let text = format!(
+                "the plugin says that it is done with {}, and something is mounted there",
+                self.host().display()
+            );
+            return Err(MountError::Lie(text));
+        }
+        self.aside("remove", |place| {
+            let removed = place.parent().and_then(|(above, name)| {
+                let found = rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let how = match FileType::from_raw_mode(found.st_mode) {
+                    FileType::Directory => AtFlags::REMOVEDIR,
+                    _ => AtFlags::empty(),
+                };
+                Ok(rustix::fs::unlinkat(&above, name, how)?)
+            });
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// Removes the folders above it that are empty, but for the first `kept` of them.
+    pub(crate) async fn emptied(&self, kept: usize) {
+        let removed = self.aside("remove", move |place| {
+            let Place { root, path } = place.clone();
+            let mut above = path.parent();
+            while let Some(path) = above.filter(|path| path.components().count() > kept) {
+                let (root, path) = (root.clone(), path.to_owned());
+                let one = Place { root, path };
+                let (parent, name) = one.parent()?;
+                rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
+                above = above.and_then(Path::parent);
+            }
+            Ok(())
+        });
+        // One that is not empty stays, with those above it.
+        let _ = removed.await;
+    }
+}
+
+/// By which name a process reaches what it has open, and nothing else.
+fn link(open: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", open.as_raw_fd())
+}
+
+/// Where something is mounted below a path, which has no links in it, in the order in which it was.
+fn listed_below(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mounts = std::fs::read("/proc/self/mountinfo")?;
+    let mounts = String::from_utf8_lossy(&mounts);
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let points = points.map(|point| PathBuf::from(unescaped(point)));
+    let below = points.filter_map(|point| Some(point.strip_prefix(path).ok()?.to_owned()));
+    Ok(below.filter(|path| path != Path::new("")).collect())
+}
+
+/// Whether the kernel's list of mounts has a path, which has no links in it.
+fn is_listed(path: &Path) -> io::Result<bool> {
+    let wanted = escaped(&path.to_string_lossy());
+    let mounts = std::fs::read("/proc/self/mountinfo")?;
+    let mounts = String::from_utf8_lossy(&mounts);
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    Ok(points.any(|point| point == wanted))
+}
+
+/// Whether something is mounted at a path that was found without links.
+pub(crate) async fn is_mount(path: &Path) -> Result<bool, MountError> {
+    let wanted = path.to_owned();
+    let looked = tokio::task::spawn_blocking(move || {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let above = wanted.parent().unwrap_or(&wanted);
+        let none = ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(CWD, above, flags, Mode::empty(), none) {
+            Ok(_) => is_listed(&wanted),
+            Err(Errno::NOENT | Errno::LOOP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    });
+    let looked = looked
+        .await
+        .unwrap_or_else(|error| Err(io::Error::other(error)));
+    looked.map_err(|error| MountError::Io("look at", path.to_owned(), error))
+}
+
+/// A path as the kernel lists it.
+fn escaped(path: &str) -> String {
+    path.replace('\\', "\\134")
+        .replace(' ', "\\040")
+        .replace('\t', "\\011")
+        .replace('\n', "\\012")
+}
+
+/// A path that the kernel lists.
+fn unescaped(listed: &str) -> String {
+    let pairs = [
+        ("\\012", "\n"),
+        ("\\011", "\t"),
+        ("\\040", " "),
+        ("\\134", "\\"),
+    ];
+    pairs
+        .iter()
+        .fold(listed.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Writes the file of a user, so that it outlives the machine.
+pub(crate) async fn marked(path: &Path, text: &[u8]) -> Result<(), MountError> {
     let above = path.parent().unwrap_or(path);
-    folder(above).await?;
-    let file = fs::File::create(path).await;
+    let failed = |error| MountError::Io("make", path.to_owned(), error);
+    fs::create_dir_all(above).await.map_err(failed)?;
     let kept = async {
-        file?.sync_all().await?;
+        // One that is there is whole, or its volume was never asked for.
+        if fs::read(path).await.is_ok_and(|old| old == text) {
+            return Ok(());
+        }
+        let mut file = fs::File::create(path).await?;
+        tokio::io::AsyncWriteExt::write_all(&mut file, text).await?;
+        file.sync_all().await?;
         fs::File::open(above).await?.sync_all().await
     };
-    kept.await
-        .map_err(|error| MountError::Io("make", path.to_owned(), error))
+    kept.await.map_err(failed)
 }
 
-pub(crate) async fn removed(path: &Path) -> Result<(), MountError> {
+/// Removes the file of a user, and the folders above it that are empty, up to `root`.
+pub(crate) async fn unmarked(root: &Path, path: &Path) -> Result<(), MountError> {
     match fs::remove_file(path).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(MountError::Io("remove", path.to_owned(), error))
+            return Err(MountError::Io("remove", path.to_owned(), error));
         }
-        _ => Ok(()),
+        _ => {}
     }
-}
-
-/// Removes what a plugin leaves of a place. Never what lies in it: where something is still
-/// mounted, or a folder holds something, it is an error.
-pub(crate) async fn gone(path: &Path) -> Result<(), MountError> {
-    if is_mount(path).await? {
-        let text = format!(
-            "the plugin says that it is done with {}, and something is mounted there",
-            path.display()
-        );
-        return Err(MountError::Lie(text));
-    }
-    let removed = match fs::symlink_metadata(path).await {
-        Ok(found) if found.is_dir() => fs::remove_dir(path).await,
-        Ok(_) => fs::remove_file(path).await,
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(MountError::Io("remove", path.to_owned(), error))
+    // The folder of a namespace stays, which others may be about to use.
+    let above = path.ancestors().skip(1);
+    for folder in above.take_while(|folder| folder.parent() != Some(root)) {
+        if fs::remove_dir(folder).await.is_err() {
+            break;
         }
-        _ => Ok(()),
     }
-}
-
-/// What is kept although it is empty: the folder of a namespace, which others may be about to use.
-pub(crate) const NAMESPACE: usize = 2;
-/// The folder of all allocations.
-pub(crate) const ALLOCATIONS: usize = 1;
-
-/// Removes the folders above a path that are empty, but for the first ones.
-pub(crate) async fn emptied(root: &Root, below: &Path, kept: usize) {
-    let mut above = below.parent();
-    while let Some(path) = above.filter(|path| path.components().count() > kept) {
-        if fs::remove_dir(root.host.join(path)).await.is_err() {
-            return;
-        }
-        above = path.parent();
-    }
+    Ok(())
 }
 
 pub(crate) async fn others(users: &Path, own: &Path) -> Result<usize, MountError> {
@@ -93,34 +323,4 @@ pub(crate) async fn names(path: &Path) -> Result<Vec<String>, MountError> {
     }
     found.sort_unstable();
     Ok(found)
-}
-
-/// Whether something is mounted at a path: the kernel is asked for its list, for looking at the
-/// path itself may hang with the storage.
-pub(crate) async fn is_mount(path: &Path) -> Result<bool, MountError> {
-    let list = Path::new("/proc/self/mountinfo");
-    let failed = |error| MountError::Io("read", list.to_owned(), error);
-    // The list has no links in it; of the path's own end nothing is asked.
-    let above = match path.parent() {
-        Some(above) => match fs::canonicalize(above).await {
-            Ok(above) => above,
-            Err(_) => return Ok(false),
-        },
-        None => PathBuf::new(),
-    };
-    let wanted = above.join(path.file_name().unwrap_or_default());
-    let wanted = escaped(&wanted.to_string_lossy());
-    let mounts = fs::read(list).await.map_err(failed)?;
-    let mounts = String::from_utf8_lossy(&mounts);
-    Ok(mounts
-        .lines()
-        .any(|line| line.split(' ').nth(4) == Some(wanted.as_str())))
-}
-
-/// A path as the kernel lists it.
-fn escaped(path: &str) -> String {
-    path.replace('\\', "\\134")
-        .replace(' ', "\\040")
-        .replace('\t', "\\011")
-        .replace('\n', "\\012")
 }

@@ -55,11 +55,22 @@ impl CallError {
             Some(_) => Cause::Unreachable,
             None => Cause::Answered(status.code()),
         };
-        let mut text = match std::error::Error::source(status) {
+        let text = match std::error::Error::source(status) {
             Some(source) => root(source),
             None => status.message().to_owned(),
         };
-        for secret in secrets.filter(|secret| secret.len() >= SHORTEST_SECRET) {
+        let text = CallError::cleaned(text, secrets);
+        CallError { call, cause, text }
+    }
+
+    /// A text of a plugin's, of bearable length and without secrets. Longer ones go first: what
+    /// begins with another is not left half.
+    pub(crate) fn cleaned<'a>(text: String, secrets: impl Iterator<Item = &'a String>) -> String {
+        let mut text = text;
+        let secrets = secrets.filter(|secret| secret.len() >= SHORTEST_SECRET);
+        let mut secrets: Vec<&String> = secrets.collect();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        for secret in secrets {
             text = text.replace(secret.as_str(), "[REDACTED]");
         }
         let mut end = text.len().min(TEXT);
@@ -67,7 +78,7 @@ impl CallError {
             end -= 1;
         }
         text.truncate(end);
-        CallError { call, cause, text }
+        text
     }
 
     /// No answer came.
@@ -122,6 +133,19 @@ impl CallError {
             | Code::OutOfRange
             | Code::Unimplemented
             | Code::Unauthenticated => Standing::Refused,
+        }
+    }
+
+    /// Whether it is certain that the call is not under way any more. One that nobody answered may
+    /// be done late, and so may the one that stood in its way.
+    pub fn has_ended(&self) -> bool {
+        match self.cause {
+            Cause::Answered(code) => !matches!(
+                code,
+                Code::Aborted | Code::DeadlineExceeded | Code::Cancelled
+            ),
+            Cause::Unreachable | Cause::Late(_) => false,
+            Cause::Broken => true,
         }
     }
 

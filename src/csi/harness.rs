@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
@@ -27,6 +27,10 @@ pub struct Says {
     pub refuses: Mutex<Option<Status>>,
     /// No call answers.
     pub hangs: Mutex<bool>,
+    /// No call answers before this is false again.
+    pub holds: watch::Sender<bool>,
+    /// A call came.
+    pub arrived: Notify,
     /// The name it has.
     pub name: Mutex<String>,
     /// The ids it gives.
@@ -47,6 +51,9 @@ impl Says {
         let deadline = deadline.and_then(|given| given.to_str().ok().map(str::to_owned));
         let shown = format!("{:?}", asked.get_ref());
         self.seen.lock().unwrap().push((shown, deadline));
+        self.arrived.notify_one();
+        // The sender is part of this very value.
+        let _ = self.holds.subscribe().wait_for(|holds| !holds).await;
         if *self.hangs.lock().unwrap() {
             std::future::pending::<()>().await;
         }

@@ -13,6 +13,7 @@ mod error;
 pub mod features;
 #[cfg(any(test, feature = "testing"))]
 pub mod harness;
+mod mark;
 pub mod mounts;
 #[cfg(test)]
 mod mounts_test;

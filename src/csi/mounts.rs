@@ -2,25 +2,28 @@
 //!
 //! Below the folder of a plugin lie, in the layout of Nomad,
 //! `staging/<namespace>/<volume>/<usage>`, to which a volume is brought once for all who use it in
-//! one way, and `per-alloc/<allocation>/<volume>/<usage>`, where each of them sees it. Beside them,
-//! `users/<namespace>/<volume>/<usage>/<allocation>` is an empty file for each user: it is made
-//! before the first call for him and removed after the last one. So what was counted is true
+//! one way, and `per-alloc/<allocation>/<volume>/<usage>`, where each of them sees it. In a folder
+//! that no plugin sees, `<namespace>/<volume>/<usage>/<allocation>` is a file for each user: it is
+//! made before the first call for him and removed after the last one. So what was counted is true
 //! whatever dies, and nothing is remembered anywhere else.
 //!
-//! Every call may be repeated: the plugin's are, and what is gone is gone.
+//! Every call may be repeated: the plugin's are, and what is gone is gone. A plugin is trusted with
+//! its volumes and with nothing else of the node: what it says it published has to be mounted at
+//! the place, and no link that it leaves there is followed.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::FileType;
 use tokio::fs;
+use tonic::Code;
 
 use crate::capability::{Attachment, access, capability};
-use crate::disk::{
-    ALLOCATIONS, NAMESPACE, emptied, folder, gone, is_mount, marked, names, others, removed,
-};
-use crate::error::{CallError, Standing};
+use crate::disk::{Place, is_mount, marked, names, others, unmarked};
+use crate::error::{CallError, Cause, Standing};
+pub use crate::mark::{Mark, part};
 use crate::plugin::Plugin;
 use crate::proto;
 
@@ -45,7 +48,8 @@ pub struct Usage {
 impl Usage {
     /// The name of its folders.
     pub fn name(&self) -> String {
-        let base = base_name(self.read_only, &self.attachment, &self.access);
+        let may = if self.read_only { "ro" } else { "rw" };
+        let base = format!("{may}-{}-{}", self.attachment, self.access);
         match self.own_options {
             true => format!("{base}-{:08x}", self.fingerprint()),
             false => base,
@@ -73,12 +77,6 @@ impl Usage {
     }
 }
 
-/// The name of the folders of volumes that are used without options of the job's.
-fn base_name(read_only: bool, attachment: &str, access: &str) -> String {
-    let may = if read_only { "ro" } else { "rw" };
-    format!("{may}-{attachment}-{access}")
-}
-
 /// Where a plugin's folders lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
@@ -86,6 +84,8 @@ pub struct Root {
     pub host: PathBuf,
     /// As the plugin sees the same folder.
     pub seen: PathBuf,
+    /// Where the users of its volumes are counted, which it does not see.
+    pub users: PathBuf,
 }
 
 /// A volume that is wanted by an allocation.
@@ -130,12 +130,6 @@ pub struct Returned {
     pub volume: String,
     /// The plugin's own name for it.
     pub remote: String,
-    /// Nobody could write.
-    pub read_only: bool,
-    /// As a folder or as a device.
-    pub attachment: String,
-    /// Who could use it at a time.
-    pub access: String,
 }
 
 /// A volume that is there.
@@ -194,66 +188,92 @@ impl From<CallError> for MountError {
 type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// Brings volumes and takes them back; one for all plugins of a node.
-#[derive(Default)]
 pub struct Mounts {
     /// Those of a volume come one after the other.
     turns: Mutex<HashMap<(PathBuf, String), Turn>>,
+    /// What is published has to be mounted.
+    mounts: bool,
 }
 
-/// The paths of one use.
+impl Default for Mounts {
+    fn default() -> Self {
+        Self {
+            turns: Mutex::default(),
+            mounts: rustix::process::geteuid().is_root(),
+        }
+    }
+}
+
+/// What is kept although it is empty: the folder of a namespace, which others may be about to use.
+const NAMESPACE: usize = 2;
+/// The folder of all allocations.
+const ALLOCATIONS: usize = 1;
+/// The file of a user lies below namespace, volume and usage.
+const USER_DEPTH: usize = 4;
+/// The folders in a plugin's: to which volumes are brought, and where allocations see them.
+pub const FOLDERS: [&str; 2] = ["staging", "per-alloc"];
+/// The word of a job for a volume that is a device.
+const BLOCK_DEVICE: &str = "block-device";
+
+/// The places of one use.
 struct Places {
-    staging: PathBuf,
-    target: PathBuf,
+    staging: Place,
+    target: Place,
     users: PathBuf,
     user: PathBuf,
 }
 
 impl Places {
-    fn of(namespace: &str, volume: &str, usage: &str, alloc: &str) -> Places {
+    fn of(root: &Root, namespace: &str, volume: &str, (usage, alloc): (&str, &str)) -> Places {
         let (namespace, volume) = (part(namespace), part(volume));
         let (usage, alloc) = (part(usage), part(alloc));
-        let users = Path::new("users")
-            .join(&namespace)
-            .join(&volume)
-            .join(&usage);
+        let users = root.users.join(&namespace).join(&volume).join(&usage);
+        let place = |first: &str, parts: [&String; 3]| {
+            let mut path = PathBuf::from(first);
+            path.extend(parts);
+            let root = root.host.clone();
+            Place { root, path }
+        };
         Places {
-            staging: Path::new("staging")
-                .join(&namespace)
-                .join(&volume)
-                .join(&usage),
-            target: Path::new("per-alloc")
-                .join(&alloc)
-                .join(&volume)
-                .join(&usage),
+            staging: place(FOLDERS[0], [&namespace, &volume, &usage]),
+            target: place(FOLDERS[1], [&alloc, &volume, &usage]),
             user: users.join(&alloc),
             users,
         }
     }
 }
 
-/// A name as one part of a path: what would lead elsewhere is written as numbers.
-fn part(name: &str) -> String {
-    if name.is_empty() || name == "." || name == ".." {
-        return format!("%{}", name.len());
-    }
-    let plain = |c: &char| !matches!(c, '/' | '\0' | '%');
-    let mut text = String::new();
-    for c in name.chars() {
-        match plain(&c) {
-            true => text.push(c),
-            false => text.push_str(&format!("%{:02x}", u32::from(c))),
+impl Mounts {
+    /// For plugins that cannot mount: what they show in another way counts as published. Where the
+    /// agent is not root there are no others; where it is, a folder would be written to in place
+    /// of the volume, and a link followed to wherever it leads.
+    pub fn without_mounts() -> Self {
+        Self {
+            turns: Mutex::default(),
+            mounts: false,
         }
     }
-    text
-}
 
-impl Mounts {
-    /// Brings a volume to an allocation.
+    /// Brings a volume to an allocation. What is begun goes on until the plugin has answered, also
+    /// where nobody waits for it any more: what follows for the same volume waits for that.
     ///
     /// # Errors
     /// The step that failed; what was done before stays, and is found when it is tried again or
     /// taken back.
     pub async fn mount(
+        self: &Arc<Self>,
+        plugin: &Plugin,
+        stages: bool,
+        root: &Root,
+        wanted: &Wanted,
+    ) -> Result<Mounted, MountError> {
+        let (this, plugin) = (Arc::clone(self), plugin.clone());
+        let (root, wanted) = (root.clone(), wanted.clone());
+        let begun = async move { this.bring(&plugin, stages, &root, &wanted).await };
+        through(begun).await
+    }
+
+    async fn bring(
         &self,
         plugin: &Plugin,
         stages: bool,
@@ -262,13 +282,24 @@ impl Mounts {
     ) -> Result<Mounted, MountError> {
         let capability = wanted.usage.capability()?;
         let name = wanted.usage.name();
-        let places = Places::of(&wanted.namespace, &wanted.volume, &name, &wanted.alloc);
+        let places = Places::of(
+            root,
+            &wanted.namespace,
+            &wanted.volume,
+            (&name, &wanted.alloc),
+        );
         let _turn = self.turn(root, &wanted.namespace, &wanted.volume).await;
-        marked(&root.host.join(&places.user)).await?;
+        let mark = Mark {
+            namespace: wanted.namespace.clone(),
+            volume: wanted.volume.clone(),
+            remote: wanted.remote.clone(),
+            alloc: wanted.alloc.clone(),
+        };
+        marked(&places.user, mark.text().as_bytes()).await?;
         let mut staging = String::new();
         if stages {
-            folder(&root.host.join(&places.staging)).await?;
-            staging = text(&root.seen.join(&places.staging));
+            places.staging.folder().await?;
+            staging = text(&root.seen.join(&places.staging.path));
             let asked = proto::NodeStageVolumeRequest {
                 volume_id: wanted.remote.clone(),
                 publish_context: wanted.publish_context.clone(),
@@ -279,85 +310,74 @@ impl Mounts {
             };
             plugin.node_stage_volume(asked).await?;
         }
-        let target = root.host.join(&places.target);
         // The place itself is the plugin's to make.
-        folder(target.parent().unwrap_or(&target)).await?;
+        places.target.above().await?;
         let asked = proto::NodePublishVolumeRequest {
             volume_id: wanted.remote.clone(),
             publish_context: wanted.publish_context.clone(),
             staging_target_path: staging,
-            target_path: text(&root.seen.join(&places.target)),
+            target_path: text(&root.seen.join(&places.target.path)),
             volume_capability: Some(capability),
             readonly: wanted.usage.read_only,
             secrets: wanted.secrets.0.clone(),
             volume_context: wanted.context.clone(),
         };
         plugin.node_publish_volume(asked).await?;
-        let is_mount = is_mount(&target).await?;
-        if !is_mount && fs::symlink_metadata(&target).await.is_err() {
-            let text = format!(
-                "the plugin says that volume {} is published, and nothing is at {}",
-                wanted.volume,
-                target.display()
-            );
-            return Err(MountError::Lie(text));
-        }
-        Ok(Mounted {
-            path: target,
-            is_mount,
-        })
+        self.published(&places.target, wanted).await
     }
 
-    /// Takes a volume back from an allocation, with whatever options it was mounted, and from the
-    /// node with its last user. What is gone is taken back.
+    /// What a plugin says it published; it is looked at, not believed.
+    async fn published(&self, target: &Place, wanted: &Wanted) -> Result<Mounted, MountError> {
+        let lie = |what: &str| {
+            let text = format!(
+                "the plugin says that volume {} is published, and {what} at {}",
+                wanted.volume,
+                target.host().display()
+            );
+            Err(MountError::Lie(text))
+        };
+        let (path, is_mount) = target.mounted().await?;
+        let kind = target.kind().await?;
+        let is_device = wanted.usage.attachment == BLOCK_DEVICE;
+        match kind {
+            None => return lie("nothing is"),
+            Some(_) if self.mounts && !is_mount => return lie("nothing is mounted"),
+            Some(kind) if is_mount && is_device != (kind == FileType::BlockDevice) => {
+                return lie(if is_device {
+                    "no device is"
+                } else {
+                    "a device is"
+                });
+            }
+            Some(_) => {}
+        }
+        Ok(Mounted { path, is_mount })
+    }
+
+    /// Takes a volume back from an allocation, in whatever ways it was mounted for it (CSI-16), and
+    /// from the node with its last user. What is gone is taken back. As with [`Mounts::mount`],
+    /// what is begun goes on.
     ///
     /// # Errors
     /// The step that failed; it is the same again that goes on from there.
     pub async fn unmount(
-        &self,
+        self: &Arc<Self>,
         plugin: &Plugin,
         stages: bool,
         root: &Root,
         given: &Returned,
     ) -> Result<(), MountError> {
-        let _turn = self.turn(root, &given.namespace, &given.volume).await;
-        let base = base_name(given.read_only, &given.attachment, &given.access);
-        for usage in usages(root, given, &base).await? {
-            self.end(plugin, stages, root, (given, &usage)).await?;
-        }
-        Ok(())
-    }
-
-    async fn end(
-        &self,
-        plugin: &Plugin,
-        stages: bool,
-        root: &Root,
-        (given, usage): (&Returned, &str),
-    ) -> Result<(), MountError> {
-        let places = Places::of(&given.namespace, &given.volume, usage, &given.alloc);
-        let target = root.host.join(&places.target);
-        let asked = proto::NodeUnpublishVolumeRequest {
-            volume_id: given.remote.clone(),
-            target_path: text(&root.seen.join(&places.target)),
+        let (this, plugin) = (Arc::clone(self), plugin.clone());
+        let (root, given) = (root.clone(), given.clone());
+        let begun = async move {
+            let _turn = this.turn(&root, &given.namespace, &given.volume).await;
+            let key = (&*given.namespace, &*given.volume);
+            for usage in usages(&root.users, key, &given.alloc).await? {
+                end(&plugin, stages, &root, (&given, &usage)).await?;
+            }
+            Ok(())
         };
-        undone(plugin.node_unpublish_volume(asked).await.map(drop))?;
-        gone(&target).await?;
-        let user = root.host.join(&places.user);
-        if stages && others(&root.host.join(&places.users), &user).await? == 0 {
-            let staging = root.host.join(&places.staging);
-            let asked = proto::NodeUnstageVolumeRequest {
-                volume_id: given.remote.clone(),
-                staging_target_path: text(&root.seen.join(&places.staging)),
-            };
-            undone(plugin.node_unstage_volume(asked).await.map(drop))?;
-            gone(&staging).await?;
-            emptied(root, &places.staging, NAMESPACE).await;
-        }
-        removed(&user).await?;
-        emptied(root, &places.user, NAMESPACE).await;
-        emptied(root, &places.target, ALLOCATIONS).await;
-        Ok(())
+        through(begun).await
     }
 
     /// Whether an allocation is counted among the users of a volume, in any way.
@@ -366,24 +386,11 @@ impl Mounts {
     /// The folders cannot be read.
     pub async fn is_used_by(
         &self,
-        root: &Root,
+        users: &Path,
         (namespace, volume): (&str, &str),
         alloc: &str,
     ) -> Result<bool, MountError> {
-        let all = root
-            .host
-            .join("users")
-            .join(part(namespace))
-            .join(part(volume));
-        for usage in names(&all).await? {
-            if fs::symlink_metadata(all.join(usage).join(part(alloc)))
-                .await
-                .is_ok()
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        Ok(!usages(users, (namespace, volume), alloc).await?.is_empty())
     }
 
     async fn turn(
@@ -406,6 +413,58 @@ impl Mounts {
     }
 }
 
+/// Does what must come to its end, whoever waits for it.
+async fn through<T: Send + 'static>(
+    work: impl Future<Output = Result<T, MountError>> + Send + 'static,
+) -> Result<T, MountError> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|error| {
+        let error = io::Error::other(error);
+        Err(MountError::Io("work at", PathBuf::new(), error))
+    })
+}
+
+async fn end(
+    plugin: &Plugin,
+    stages: bool,
+    root: &Root,
+    (given, usage): (&Returned, &str),
+) -> Result<(), MountError> {
+    let places = Places::of(root, &given.namespace, &given.volume, (usage, &given.alloc));
+    let asked = proto::NodeUnpublishVolumeRequest {
+        volume_id: given.remote.clone(),
+        target_path: text(&root.seen.join(&places.target.path)),
+    };
+    let mut unpublished = plugin.node_unpublish_volume(asked.clone()).await;
+    // A task that shares its mounts with the host may have left some, on which the volume is busy.
+    if unpublished.is_err() && places.target.freed().await.unwrap_or(false) {
+        unpublished = plugin.node_unpublish_volume(asked).await;
+    }
+    undone(unpublished)?;
+    places.target.gone().await?;
+    // What an older version of the plugin staged is to go too.
+    let is_staged = places.staging.kind().await?.is_some();
+    if (stages || is_staged) && others(&places.users, &places.user).await? == 0 {
+        let asked = proto::NodeUnstageVolumeRequest {
+            volume_id: given.remote.clone(),
+            staging_target_path: text(&root.seen.join(&places.staging.path)),
+        };
+        let mut unstaged = plugin.node_unstage_volume(asked.clone()).await;
+        if unstaged.is_err() && places.staging.freed().await.unwrap_or(false) {
+            unstaged = plugin.node_unstage_volume(asked).await;
+        }
+        match unstaged {
+            Err(error) if !stages && error.cause() == Cause::Answered(Code::Unimplemented) => {}
+            answer => undone(answer)?,
+        }
+        places.staging.gone().await?;
+        places.staging.emptied(NAMESPACE).await;
+    }
+    unmarked(&root.users, &places.user).await?;
+    places.target.emptied(ALLOCATIONS).await;
+    Ok(())
+}
+
 /// Whether what was published is still to be seen.
 ///
 /// # Errors
@@ -417,7 +476,8 @@ pub async fn is_there(mounted: &Mounted) -> Result<bool, MountError> {
     }
 }
 
-/// Where an allocation has a volume, as the plugin sees it: staged, and published.
+/// Where an allocation has a volume, as the plugin sees it: staged, and published. What the plugin
+/// never came to publish is not there.
 ///
 /// # Errors
 /// The folders cannot be read.
@@ -426,60 +486,66 @@ pub async fn places(
     (namespace, volume): (&str, &str),
     alloc: &str,
 ) -> Result<Vec<(String, String)>, MountError> {
-    let users = root
-        .host
-        .join("users")
-        .join(part(namespace))
-        .join(part(volume));
     let mut found = Vec::new();
-    for usage in names(&users).await? {
-        if fs::symlink_metadata(users.join(&usage).join(part(alloc)))
-            .await
-            .is_ok()
-        {
-            let places = Places::of(namespace, volume, &usage, alloc);
-            let seen = |path: &Path| text(&root.seen.join(path));
+    for usage in usages(&root.users, (namespace, volume), alloc).await? {
+        let places = Places::of(root, namespace, volume, (&usage, alloc));
+        if places.target.kind().await?.is_some() {
+            let seen = |place: &Place| text(&root.seen.join(&place.path));
             found.push((seen(&places.staging), seen(&places.target)));
         }
     }
     Ok(found)
 }
 
-/// The usages of a volume by an allocation that have a mode: without options, and with any.
-async fn usages(root: &Root, given: &Returned, base: &str) -> Result<Vec<String>, MountError> {
-    let of_base = |name: &String| {
-        let rest = name.strip_prefix(base);
-        rest.is_some_and(|rest| rest.is_empty() || is_options(rest))
-    };
-    let (volume, alloc) = (part(&given.volume), part(&given.alloc));
-    let users = root
-        .host
-        .join("users")
-        .join(part(&given.namespace))
-        .join(&volume);
+/// Who has volumes of a plugin on this node, whatever became of him: one entry for each volume. A
+/// mark that says nothing is one whose volume was never asked for; it is removed.
+///
+/// # Errors
+/// The folders cannot be read.
+pub async fn marks(root: &Root) -> Result<Vec<Mark>, MountError> {
+    let mut folders = vec![root.users.clone()];
+    for _ in 0..USER_DEPTH {
+        let mut below = Vec::new();
+        for folder in folders {
+            let all = names(&folder).await?;
+            below.extend(all.into_iter().map(|name| folder.join(name)));
+        }
+        folders = below;
+    }
     let mut found = Vec::new();
-    for usage in names(&users).await?.into_iter().filter(of_base) {
-        if fs::symlink_metadata(users.join(&usage).join(&alloc))
-            .await
-            .is_ok()
-        {
+    for user in folders {
+        let said = fs::read_to_string(&user).await.unwrap_or_default();
+        match Mark::parse(&said) {
+            Some(mark) if !found.contains(&mark) => found.push(mark),
+            Some(_) => {}
+            None => unmarked(&root.users, &user).await?,
+        }
+    }
+    Ok(found)
+}
+
+/// The ways in which an allocation has a volume.
+async fn usages(
+    users: &Path,
+    (namespace, volume): (&str, &str),
+    alloc: &str,
+) -> Result<Vec<String>, MountError> {
+    let users = users.join(part(namespace)).join(part(volume));
+    let mut found = Vec::new();
+    for usage in names(&users).await? {
+        let user = users.join(&usage).join(part(alloc));
+        if fs::symlink_metadata(user).await.is_ok() {
             found.push(usage);
         }
     }
     Ok(found)
 }
 
-/// What follows the base of a name where the job has options of its own.
-fn is_options(rest: &str) -> bool {
-    let digits = rest.strip_prefix('-').unwrap_or_default();
-    digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 /// What is undone already is undone.
-fn undone(answer: Result<(), CallError>) -> Result<(), MountError> {
+fn undone<T>(answer: Result<T, CallError>) -> Result<(), MountError> {
     match answer {
-        Err(error) if error.standing() == Standing::Done => Ok(()),
-        answer => Ok(answer?),
+        Err(error) if error.standing() != Standing::Done => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

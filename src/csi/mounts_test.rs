@@ -7,13 +7,16 @@ use tonic::{Code, Status};
 
 use crate::Plugin;
 use crate::harness::Fake;
-use crate::mounts::{MountError, Mounts, Returned, Root, Secrets, Usage, Wanted, is_there};
+use crate::mark::whole;
+use crate::mounts::{
+    Mark, MountError, Mounts, Returned, Root, Secrets, Usage, Wanted, is_there, marks, part,
+};
 
 struct Node {
     _folder: TempDir,
     fake: Fake,
     plugin: Plugin,
-    mounts: Mounts,
+    mounts: Arc<Mounts>,
     root: Root,
 }
 
@@ -25,9 +28,11 @@ fn node() -> Node {
         host: host.clone(),
         // The fake makes what it publishes: it sees the host.
         seen: host,
+        users: folder.path().join("csi/users/p"),
     };
     let plugin = Plugin::at(&fake.socket);
-    let mounts = Mounts::default();
+    // The fake does not mount.
+    let mounts = Arc::new(Mounts::without_mounts());
     Node {
         _folder: folder,
         fake,
@@ -70,9 +75,6 @@ fn returned(alloc: &str) -> Returned {
         namespace: "default".to_owned(),
         volume: "vol".to_owned(),
         remote: "far-vol".to_owned(),
-        read_only: false,
-        attachment: "file-system".to_owned(),
-        access: "single-node-writer".to_owned(),
     }
 }
 
@@ -113,6 +115,7 @@ impl Node {
         }
         let mut found = Vec::new();
         below(&self.root.host, &mut found);
+        below(&self.root.users, &mut found);
         found
     }
 }
@@ -136,27 +139,30 @@ async fn a_volume_is_staged_once_for_all_and_taken_with_its_last_user() {
     );
 
     let key = ("default", "vol");
-    assert!(node.mounts.is_used_by(&node.root, key, "a1").await.unwrap());
+    assert!(
+        node.mounts
+            .is_used_by(&node.root.users, key, "a1")
+            .await
+            .unwrap()
+    );
     node.unmount("a1").await.unwrap();
-    assert!(!node.mounts.is_used_by(&node.root, key, "a1").await.unwrap());
+    assert!(
+        !node
+            .mounts
+            .is_used_by(&node.root.users, key, "a1")
+            .await
+            .unwrap()
+    );
     assert_eq!(node.calls(), ["NodeUnpublish"], "another uses it");
     assert!(staging.is_dir() && !one.exists());
     node.unmount("a2").await.unwrap();
     assert_eq!(node.calls(), ["NodeUnpublish", "NodeUnstage"]);
     let mut left = node.left();
     left.sort();
-    let kept = [
-        "per-alloc",
-        "staging",
-        "staging/default",
-        "users",
-        "users/default",
-    ];
-    assert_eq!(
-        left,
-        kept.map(|path| node.root.host.join(path)),
-        "the folders for all"
-    );
+    let kept = ["per-alloc", "staging", "staging/default"];
+    let mut kept: Vec<_> = kept.map(|path| node.root.host.join(path)).into();
+    kept.push(node.root.users.join("default"));
+    assert_eq!(left, kept, "the folders for all");
 
     // CSI-34: once more, with nothing there.
     node.unmount("a2").await.unwrap();
@@ -175,19 +181,24 @@ async fn csi_16_the_same_volume_with_other_options_has_a_place_of_its_own() {
         .await
         .unwrap();
     assert_eq!(again, paths[1], "the same options, the same place");
+    // And in another mode, for another task of the group.
+    let mut read_only = usage(&[]);
+    read_only.read_only = true;
+    "multi-node-reader-only".clone_into(&mut read_only.access);
+    paths.push(node.mount(&wanted("a1", read_only)).await.unwrap());
     paths.dedup();
-    assert_eq!(paths.len(), 3, "{paths:?}");
-    // Whoever takes it back does not know the options.
+    assert_eq!(paths.len(), 4, "{paths:?}");
+    // Whoever takes it back does not know in which ways it was mounted.
     node.calls();
     node.unmount("a1").await.unwrap();
     let calls = node.calls();
     assert_eq!(
         calls.iter().filter(|call| *call == "NodeUnpublish").count(),
-        3
+        4
     );
     assert_eq!(
         calls.iter().filter(|call| *call == "NodeUnstage").count(),
-        3
+        4
     );
     assert!(paths.iter().all(|path| !path.exists()));
 }
@@ -208,12 +219,23 @@ async fn what_fails_between_is_found_when_it_is_tried_again_and_when_it_is_taken
     node.refuse(Some(Status::internal("no")));
     assert!(node.unmount("a1").await.is_err());
     let key = ("default", "vol");
-    assert!(node.mounts.is_used_by(&node.root, key, "a1").await.unwrap());
+    assert!(
+        node.mounts
+            .is_used_by(&node.root.users, key, "a1")
+            .await
+            .unwrap()
+    );
     node.refuse(Some(Status::not_found("no such volume")));
     node.calls();
     node.unmount("a1").await.unwrap();
     assert_eq!(node.calls(), ["NodeUnpublish", "NodeUnstage"]);
-    assert!(!node.mounts.is_used_by(&node.root, key, "a1").await.unwrap());
+    assert!(
+        !node
+            .mounts
+            .is_used_by(&node.root.users, key, "a1")
+            .await
+            .unwrap()
+    );
 }
 
 #[tokio::test]
@@ -243,6 +265,94 @@ async fn a_plugin_that_only_says_it_published_is_not_believed() {
 }
 
 #[tokio::test]
+async fn a_plugin_leads_the_agent_nowhere_by_what_it_leaves_in_its_folder() {
+    let node = node();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = |place: &str| {
+        let path = node.root.host.join(place);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
+    };
+    for place in ["staging", "staging/default", "per-alloc", "per-alloc/a1"] {
+        link(place);
+        let error = node.mount(&wanted("a1", usage(&[]))).await.unwrap_err();
+        assert!(matches!(error, MountError::Io(..)), "{place}: {error}");
+        let made = std::fs::read_dir(elsewhere.path()).unwrap().count();
+        assert_eq!(made, 0, "{place} leads elsewhere");
+        std::fs::remove_file(node.root.host.join(place)).unwrap();
+    }
+    // Nor is anything removed there.
+    let usage_of = "rw-file-system-single-node-writer";
+    std::fs::create_dir_all(elsewhere.path().join("vol").join(usage_of)).unwrap();
+    node.mount(&wanted("a1", usage(&[]))).await.unwrap();
+    let of_alloc = node.root.host.join("per-alloc/a1");
+    std::fs::rename(&of_alloc, node.root.host.join("aside")).unwrap();
+    link("per-alloc/a1");
+    // The plugin only says that it did something.
+    *node.fake.says.lies.lock().unwrap() = true;
+    assert!(node.unmount("a1").await.is_err());
+    assert!(elsewhere.path().join("vol").join(usage_of).is_dir());
+}
+
+#[tokio::test]
+async fn what_is_not_mounted_is_not_published_where_plugins_can_mount() {
+    if !rustix::process::geteuid().is_root() {
+        // The reason is that only root can have anything mounted.
+        return;
+    }
+    let mut node = node();
+    node.mounts = Arc::default();
+    let error = node.mount(&wanted("a1", usage(&[]))).await.unwrap_err();
+    let text = "the plugin says that volume vol is published, and nothing is mounted at ";
+    assert!(error.to_string().starts_with(text), "{error}");
+    assert!(error.is_recoverable());
+    node.unmount("a1").await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_volumes_is_known_when_nobody_else_knows_him() {
+    let node = node();
+    assert_eq!(marks(&node.root).await.unwrap(), []);
+    let mark = |alloc: &str| Mark {
+        namespace: "default".to_owned(),
+        volume: "vol".to_owned(),
+        remote: "far-vol".to_owned(),
+        alloc: alloc.to_owned(),
+    };
+    node.mount(&wanted("a1", usage(&[]))).await.unwrap();
+    node.mount(&wanted("a1", usage(&["ro"]))).await.unwrap();
+    node.mount(&wanted("a2", usage(&[]))).await.unwrap();
+    // Of a machine that lost its power before the first call.
+    let torn = node.root.users.join("default/vol/rw-x/a3");
+    std::fs::create_dir_all(torn.parent().unwrap()).unwrap();
+    std::fs::write(&torn, "").unwrap();
+    let mut all = marks(&node.root).await.unwrap();
+    all.sort_by(|a, b| a.alloc.cmp(&b.alloc));
+    assert_eq!(all, [mark("a1"), mark("a2")]);
+    assert!(!torn.exists());
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_waits_for_any_more_keeps_its_turn_until_it_is_answered() {
+    let node = node();
+    let says = Arc::clone(&node.fake.says);
+    says.holds.send_replace(true);
+    let wanted = wanted("a1", usage(&[]));
+    let mut mounting = Box::pin(node.mount(&wanted));
+    tokio::select! {
+        _ = &mut mounting => panic!("the plugin holds its answer back"),
+        () = says.arrived.notified() => {}
+    }
+    drop(mounting);
+    let answer = async { says.holds.send_replace(false) };
+    let (done, _) = tokio::join!(node.unmount("a1"), answer);
+    done.unwrap();
+    let calls = node.calls();
+    let wanted = ["NodeStage", "NodePublish", "NodeUnpublish", "NodeUnstage"];
+    assert_eq!(calls, wanted);
+}
+
+#[tokio::test]
 async fn many_at_once_leave_nothing() {
     let node = Arc::new(node());
     let work = (0..20).map(|n| {
@@ -264,6 +374,11 @@ async fn many_at_once_leave_nothing() {
 
 #[tokio::test]
 async fn names_do_not_lead_elsewhere() {
+    for name in ["", ".", "..", "a/b", "50%", "%2e", "plain", "two\nlines"] {
+        let written = part(name);
+        assert!(!written.contains('/') && !written.is_empty(), "{name}");
+        assert_eq!(whole(&written).as_deref(), Some(name), "{written}");
+    }
     let node = node();
     let mut odd = wanted("a1", usage(&[]));
     odd.volume = "../../../escape".to_owned();

@@ -1,9 +1,11 @@
 //! A plugin, reached over its socket.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
+use rustix::fs::{FileType, Mode, OFlags};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
@@ -15,8 +17,13 @@ use crate::proto::{self, controller_client, identity_client, node_client};
 /// What the name in every request's address is: a socket has none, and some servers refuse
 /// requests without one.
 const AUTHORITY: &str = "http://localhost";
-/// Longest name of a plugin, as the specification has it.
+/// Longest name of a plugin, as the specification has it, and longest text where it says nothing
+/// else; bytes.
 const LONGEST_NAME: usize = 63;
+const TEXT: usize = 128;
+/// Longest name of a node, and most that a map may hold; bytes.
+const LONGEST_NODE: usize = 256;
+const MAP: usize = 4096;
 
 /// Who a plugin says it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,6 +141,19 @@ calls! {
         work: NodeExpandVolumeRequest -> NodeExpandVolumeResponse;
 }
 
+/// Connects to a socket that lies where its plugin writes: a link there is not followed, wherever
+/// it leads.
+async fn connected(path: &Path) -> std::io::Result<UnixStream> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::open(path, flags, Mode::empty())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
+    if kind != FileType::Socket {
+        let text = format!("{} is no socket", path.display());
+        return Err(std::io::Error::other(text));
+    }
+    UnixStream::connect(format!("/proc/self/fd/{}", found.as_raw_fd())).await
+}
+
 impl Plugin {
     /// The plugin that listens, or will listen, on this socket. Call it inside of a runtime.
     pub fn at(socket: &Path) -> Plugin {
@@ -145,7 +165,7 @@ impl Plugin {
         let socket: Arc<Path> = Arc::from(socket);
         let connect = tower::service_fn(move |_| {
             let socket = Arc::clone(&socket);
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+            async move { connected(&socket).await.map(TokioIo::new) }
         });
         let endpoint = Endpoint::from_static(AUTHORITY).connect_timeout(limits.quick);
         let channel = endpoint.connect_with_connector_lazy(connect);
@@ -168,9 +188,11 @@ impl Plugin {
     pub async fn identity(&self) -> Result<Identity, CallError> {
         let answer = self.get_plugin_info(proto::GetPluginInfoRequest {}).await?;
         let (name, version) = (answer.name, answer.vendor_version);
-        if name.is_empty() || name.len() > LONGEST_NAME {
-            let text = format!("a name of {} characters", name.len());
-            return Err(CallError::broken("GetPluginInfo", &text));
+        for (what, text, most) in [("name", &name, LONGEST_NAME), ("version", &version, TEXT)] {
+            if text.len() > most || what == "name" && text.is_empty() {
+                let text = format!("a {what} of {} characters", text.len());
+                return Err(CallError::broken("GetPluginInfo", &text));
+            }
         }
         Ok(Identity { name, version })
     }
@@ -207,6 +229,13 @@ impl Plugin {
         let answer = self.node_get_info(proto::NodeGetInfoRequest {}).await?;
         if answer.node_id.is_empty() {
             return Err(CallError::broken("NodeGetInfo", "no node id"));
+        }
+        let segments = answer.accessible_topology.iter();
+        let segments = segments.flat_map(|topology| &topology.segments);
+        let length: usize = segments.map(|(key, value)| key.len() + value.len()).sum();
+        if answer.node_id.len() > LONGEST_NODE || length > MAP {
+            let text = "a longer node id or topology than the specification allows";
+            return Err(CallError::broken("NodeGetInfo", text));
         }
         Ok(NodeInfo {
             id: answer.node_id,
@@ -258,9 +287,10 @@ impl Plugin {
         asked: proto::ValidateVolumeCapabilitiesRequest,
     ) -> Result<Result<(), String>, CallError> {
         let wanted = asked.volume_capabilities.clone();
+        let secrets: Vec<String> = asked.secrets.values().cloned().collect();
         let answer = self.validate_volume_capabilities(asked).await?;
         let Some(confirmed) = answer.confirmed else {
-            return Ok(Err(answer.message));
+            return Ok(Err(CallError::cleaned(answer.message, secrets.iter())));
         };
         // What a plugin does not repeat, it does not know of: it has not confirmed it.
         let missing = wanted

@@ -94,6 +94,8 @@ async fn every_code_says_whether_to_try_again() {
             .unwrap_err();
         assert_eq!(error.cause(), Cause::Answered(code));
         assert_eq!(error.standing(), wanted, "{code:?}");
+        let may_go_on = [Cancelled, DeadlineExceeded, Aborted].contains(&code);
+        assert_eq!(error.has_ended(), !may_go_on, "{code:?}");
         assert_eq!(
             error.to_string(),
             format!("ControllerPublishVolume: {code:?}: it says why")
@@ -131,6 +133,7 @@ async fn a_call_ends_in_time_and_says_so_to_the_plugin() {
         "{error:?}"
     );
     assert_eq!(error.standing(), Standing::Again);
+    assert!(!error.has_ended(), "the plugin may do it yet");
     // The connection is whole.
     *fake.says.hangs.lock().unwrap() = false;
     plugin.identity().await.unwrap();
@@ -242,4 +245,36 @@ async fn a_use_counts_as_confirmed_only_when_the_plugin_repeats_it() {
     assert_eq!(plugin.can_be_used(asked.clone()).await.unwrap(), Ok(()));
     asked.volume_capabilities.push(other);
     assert!(plugin.can_be_used(asked).await.unwrap().is_err());
+}
+
+/// A call that takes a plugin and one request, whatever is in it.
+fn takes_one<R: prost::Message, A>(_: impl AsyncFn(&Plugin, R) -> Result<A, crate::CallError>) {}
+
+#[test]
+fn csi_11_every_call_of_a_plugin_takes_one_request() {
+    takes_one(Plugin::probe);
+    takes_one(Plugin::get_plugin_info);
+    takes_one(Plugin::get_plugin_capabilities);
+    takes_one(Plugin::controller_get_capabilities);
+    takes_one(Plugin::create_volume);
+    takes_one(Plugin::delete_volume);
+    takes_one(Plugin::controller_publish_volume);
+    takes_one(Plugin::controller_unpublish_volume);
+    takes_one(Plugin::validate_volume_capabilities);
+    takes_one(Plugin::list_volumes);
+    takes_one(Plugin::controller_expand_volume);
+    takes_one(Plugin::create_snapshot);
+    takes_one(Plugin::delete_snapshot);
+    takes_one(Plugin::list_snapshots);
+    takes_one(Plugin::node_get_capabilities);
+    takes_one(Plugin::node_get_info);
+    takes_one(Plugin::node_stage_volume);
+    takes_one(Plugin::node_unstage_volume);
+    takes_one(Plugin::node_publish_volume);
+    takes_one(Plugin::node_unpublish_volume);
+    takes_one(Plugin::node_expand_volume);
+    // Also those that look at what came back.
+    takes_one(Plugin::created);
+    takes_one(Plugin::snapshot);
+    takes_one(Plugin::can_be_used);
 }

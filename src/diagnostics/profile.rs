@@ -27,8 +27,6 @@ const FREQUENCY: i32 = 99;
 const PERIOD: i64 = 1_000_000_000 / FREQUENCY as i64;
 /// Where a thread must not be unwound: it may be unwinding, or loading what that needs.
 const LEFT_OUT: [&str; 3] = ["libgcc", "ld-linux", "vdso"];
-/// Profiles of Go's runtime that drover's allocator and locks keep no books for.
-const NO_BOOKS: [&str; 4] = ["heap", "allocs", "block", "mutex"];
 
 /// One at a time: there is one signal.
 static TURN: Semaphore = Semaphore::const_new(1);
@@ -111,10 +109,15 @@ pub async fn profile(request: &ProfileRequest) -> Result<ProfileResponse, ApiErr
             "an execution trace is",
             "GET /v1/agent/pprof/profile samples processor time",
         )),
-        name if NO_BOOKS.contains(&name) => Err(absent(
+        "heap" | "allocs" => Err(absent(
             &format!("the {name} profile is"),
-            "neither the allocator nor locks keep samples; GET /v1/metrics tells how much memory \
-             the agent holds",
+            "its allocator keeps no samples of what was allocated where; GET /v1/metrics tells how \
+             much memory the agent holds",
+        )),
+        "block" | "mutex" => Err(absent(
+            &format!("the {name} profile is"),
+            "its locks keep no samples of who waits; GET /v1/agent/pprof/goroutine tells where \
+             threads are",
         )),
         name => Err(ApiError::not_found(format!("Unknown profile: {name}"))),
     }

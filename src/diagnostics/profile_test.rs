@@ -84,6 +84,12 @@ async fn mod_23_what_is_no_profile_is_said() {
         let (status, text) = error(name).await;
         assert_eq!(status, 501, "{text}");
         assert!(text.contains("not supported by this version: "), "{text}");
+        let of_memory = ["heap", "allocs"].contains(&name);
+        assert_eq!(
+            text.contains("its allocator keeps no samples"),
+            of_memory,
+            "{text}"
+        );
     }
     let request = ProfileRequest {
         seconds: LONGEST + 1,

@@ -16,7 +16,7 @@ use crate::identity::Identity;
 use crate::net::{Asking, Rates, admitting, deciding};
 use crate::proposer::Origin;
 use crate::rpc::forward::ServerForward;
-use crate::rpc::methods::NodeUpdateStatus;
+use crate::rpc::methods::{AclGetPolicies, AclGetRoles, AclResolveToken, NodeUpdateStatus};
 use crate::rpc::service::Call;
 use crate::rpc::sessions::NodeSession;
 use crate::rpc::{Rpc as _, Streaming as _};
@@ -43,6 +43,14 @@ const UNCOUNTED: [&str; 3] = [
     NodeUpdateStatus::NAME,
     NodeSession::NAME,
     ServerForward::NAME,
+];
+
+/// What a node asks about those who ask it: as often as they like, so it is counted apart from what
+/// the node does itself.
+const FOR_OTHERS: [&str; 3] = [
+    AclResolveToken::NAME,
+    AclGetRoles::NAME,
+    AclGetPolicies::NAME,
 ];
 
 /// What was found of nodes' secrets: the modify index of the node's row, and the hash of the secret
@@ -170,9 +178,17 @@ impl Clients {
             return Ok(());
         }
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let for_others = FOR_OTHERS.contains(&name);
+        let who = self.identity(call).known_as();
+        let who = who.map(|who| match for_others {
+            true => format!("{who} for others"),
+            false => who,
+        });
         rates.take(&Asking {
-            identity: self.identity(call).known_as().as_deref(),
+            identity: who.as_deref(),
+            proved: who.is_some() && !for_others,
             address: call.addr.parse().unwrap_or(nowhere),
+            behind: None,
             namespace: None,
         })
     }

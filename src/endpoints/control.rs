@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::Clients;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
+use crate::net::Peer;
 use crate::net::tls::Role;
 use crate::rpc::duplex::Duplex;
 use crate::rpc::forward::ForwardRequest;
@@ -19,7 +20,8 @@ pub(super) async fn control(
     stream: Duplex,
 ) -> Result<(), ApiError> {
     clients.caller(&call, &asked.node_id).await?;
-    clients.server.sessions.hold(&asked.node_id, stream);
+    let sessions = &clients.server.sessions;
+    sessions.hold_until(&asked.node_id, stream, call.parting);
     Ok(())
 }
 
@@ -41,17 +43,20 @@ pub(super) async fn forward(
     asked: ForwardRequest,
     stream: Duplex,
 ) -> Result<(), ApiError> {
-    let address = if clients.is_server(&call) {
+    let said = asked.address.parse::<SocketAddr>();
+    let mut peer = Peer::default();
+    if clients.is_server(&call) {
         let unreadable = |_| ApiError::bad_request("Address is no ip:port");
-        asked.address.parse().map_err(unreadable)?
+        peer.address = Some(said.map_err(unreadable)?);
     } else {
         clients.caller(&call, &call.node).await?;
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        SocketAddr::new(call.addr.parse().unwrap_or(unknown), 0)
-    };
-    let closed = || ApiError::new(Code::Unavailable, "the API of this server is not open");
-    let web = clients.server.web.get().ok_or_else(closed)?;
-    tokio::spawn(web.answer(address, stream));
+        peer.address = Some(SocketAddr::new(call.addr.parse().unwrap_or(unknown), 0));
+        // Over a socket of its machine's, there is none.
+        let first = said.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |said| said.ip());
+        peer.behind = Some(first);
+    }
+    tokio::spawn(clients.web()?.answer(peer, stream));
     Ok(())
 }
 

@@ -9,7 +9,9 @@ use drover_projections::query::csi;
 use drover_projections::tables::allocs::Allocs;
 
 use super::Clients;
+use crate::acl::NamespaceCapability;
 use crate::error::ApiError;
+use crate::identity::Identity;
 use crate::net::{deciding, going_on};
 use crate::proposer::Origin;
 use crate::rpc::csi::{
@@ -71,15 +73,22 @@ pub(super) async fn unpublish(
     let missing = |what: &str| ApiError::bad_request(format!("missing {what}"));
     // Who has not said whose claim it is, has not said who he is.
     let claim = asked.claim.unwrap_or_default();
-    let origin = clients.asker(&call, &claim.node_id).await?;
+    let namespace = namespace(asked.namespace);
+    // Who names no node calls with a token, and detaches what anybody's allocation left.
+    let by_token = call.node.is_empty() && !clients.is_server(&call);
+    let origin = match by_token {
+        true => clients.detacher(&call, &namespace).await?,
+        false => clients.asker(&call, &claim.node_id).await?,
+    };
     if asked.volume_id.is_empty() {
         return Err(missing("volume ID"));
     }
     if claim.allocation_id.is_empty() {
         return Err(missing("allocation ID"));
     }
-    let (namespace, id) = (namespace(asked.namespace), asked.volume_id);
-    if !clients.is_server(&call) {
+    let id = asked.volume_id;
+    let of_node = !by_token && !clients.is_server(&call);
+    if of_node {
         let own = (
             clients.clone(),
             namespace.clone(),
@@ -90,8 +99,11 @@ pub(super) async fn unpublish(
     }
     let volumes = Arc::clone(&clients.server.volumes);
     let giving = async move {
-        let alloc = claim.allocation_id.as_str();
-        volumes.unpublish((&namespace, &id), alloc, &origin).await
+        let (place, alloc) = ((&*namespace, &*id), claim.allocation_id.as_str());
+        match of_node {
+            true => volumes.give_back(place, &claim, &origin).await,
+            false => volumes.unpublish(place, alloc, &origin).await,
+        }
     };
     let index = going_on(giving).await??;
     Ok(WriteResponse { index })
@@ -124,6 +136,15 @@ impl Clients {
             true => Ok(self.server.origin("volumes")),
             false => Ok(self.caller(call, node).await?.origin()),
         }
+    }
+
+    /// Who asks with a token, if he may detach volumes of the namespace.
+    async fn detacher(&self, call: &Call, namespace: &str) -> Result<Origin, ApiError> {
+        let may = |who: &Identity| {
+            let mounts = &[NamespaceCapability::CsiMountVolume];
+            who.acl.namespace_allows_any(namespace, mounts) && who.acl.plugin_read()
+        };
+        self.bearer(call, may).await
     }
 
     /// Refuses a claim for an allocation of another node. One that is not there is refused with

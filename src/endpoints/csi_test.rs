@@ -1,6 +1,6 @@
 //! Which node may take and give back what (CSI-20, CSI-21).
 
-use drover_events::csi::mode;
+use drover_events::csi::{mode, state};
 use drover_events::model::{CsiInfo, CsiVolume, CsiVolumeCapability, Node, VolumeRequest};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -199,5 +199,28 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
         .unwrap()
         .unwrap();
     assert!(row.past_claims.contains_key(alloc.as_str()), "{row:?}");
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_23_a_release_that_comes_as_a_claim_is_a_release() {
+    let (world, (alloc, node)) = world().await;
+    let secret = match node == world.node {
+        true => SECRET,
+        false => OTHER,
+    };
+    let own = (node.as_str(), secret);
+    let taken = world.call::<CsiVolumeClaim>(own, claim(&node, &alloc));
+    taken.await.unwrap();
+    let mut released = claim(&node, &alloc);
+    released.state = state::UNPUBLISHING;
+    let error = world
+        .call::<CsiVolumeClaim>(own, released)
+        .await
+        .unwrap_err();
+    assert_eq!(error.message, "could not detach from node: No path to node");
+    let row = world.view().get::<CsiVolumes>(("default", "data"));
+    let row = row.unwrap().unwrap();
+    assert_eq!(row.past_claims[alloc.as_str()].state, state::UNPUBLISHING);
     world.server.shutdown().await;
 }

@@ -12,9 +12,15 @@ mod control;
 mod csi;
 #[cfg(test)]
 mod csi_test;
+mod host_volume;
+#[cfg(test)]
+mod host_volume_test;
 mod node;
 mod node_allocs;
 mod service;
+mod volumes;
+#[cfg(test)]
+mod volumes_test;
 
 #[cfg(test)]
 mod endpoints_test;
@@ -25,14 +31,19 @@ use std::time::Duration;
 use crate::net::Rates;
 use crate::rpc::csi::{CsiVolumeClaim, CsiVolumeUnpublish};
 use crate::rpc::forward::ServerForward;
+use crate::rpc::host_volume::{
+    HostVolumeCreate, HostVolumeDelete, HostVolumeGet, HostVolumeList, HostVolumeRegister,
+    TaskGroupVolumeClaimDelete, TaskGroupVolumeClaimList,
+};
 use crate::rpc::methods::{
     AclGetPolicies, AclGetRoles, AclResolveToken, AclWhoAmI, AllocGetAllocs, Empty, LeaderResponse,
     NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeUpdateAlloc,
     NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
 };
-use crate::rpc::service::Access::{Agent, NewNode, Node, NodeOrToken, Public};
+use crate::rpc::service::Access::{Agent, NewNode, Node, NodeOr, NodeOrToken, Public, Token};
 use crate::rpc::service::{Call, Service};
 use crate::rpc::sessions::{NodeControl, NodeSession};
+use crate::rpc::volumes as calls;
 use crate::server::Server;
 
 pub use auth::secret_hash;
@@ -71,7 +82,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         proven: auth::Proven::default(),
         pace: blocking::Pace::default(),
     });
-    Service::new(clients)
+    of_host_volumes(of_volumes(Service::new(clients)))
         .labelled_by(Clients::label)
         .limited_by(move |clients, name, call| clients.within(&rates, name, call))
         .known_by(async |clients: Arc<Clients>, call: Call| clients.admits(&call).await)
@@ -90,7 +101,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         .method::<AclGetRoles, _, _>(NodeOrToken, acl::get_roles)
         .method::<AclWhoAmI, _, _>(Public, acl::who_am_i)
         .method::<CsiVolumeClaim, _, _>(Node, csi::claim)
-        .method::<CsiVolumeUnpublish, _, _>(Node, csi::unpublish)
+        .method::<CsiVolumeUnpublish, _, _>(NodeOr(MOUNT), csi::unpublish)
         .stream::<NodeControl, _, _>(Node, control::control)
         .stream::<NodeSession, _, _>(Node, control::session)
         .stream::<ServerForward, _, _>(Agent, control::forward)
@@ -103,4 +114,48 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
                 .unwrap_or_default();
             Ok(LeaderResponse { leader })
         })
+}
+
+/// Attaching and detaching volumes.
+const MOUNT: &str = "csi-mount-volume and plugin:read";
+/// Changing volumes.
+const WRITE: &str = "csi-write-volume and plugin:read";
+/// Seeing volumes in lists.
+const LIST: &str = "csi-list-volume, csi-read-volume, csi-mount-volume or list-jobs";
+/// Seeing what a provider has.
+const EXTERNAL: &str = "csi-list-volume and plugin:read";
+/// Seeing a volume.
+const READ: &str = "csi-read-volume or csi-mount-volume or read-job, and plugin:read";
+
+/// Volumes and plugins for whoever calls with a token.
+fn of_volumes(service: Service<Clients>) -> Service<Clients> {
+    service
+        .method::<calls::VolumeList, _, _>(Token(LIST), volumes::list)
+        .method::<calls::VolumeGet, _, _>(Token(READ), volumes::get)
+        .method::<calls::VolumeRegister, _, _>(Token(WRITE), volumes::register)
+        .method::<calls::VolumeDeregister, _, _>(Token("csi-write-volume"), volumes::deregister)
+        .method::<calls::VolumeCreate, _, _>(Token(WRITE), volumes::create)
+        .method::<calls::VolumeDelete, _, _>(Token(WRITE), volumes::delete)
+        .method::<calls::VolumeListExternal, _, _>(Token(EXTERNAL), volumes::list_external)
+        .method::<calls::SnapshotCreate, _, _>(Token(WRITE), volumes::create_snapshots)
+        .method::<calls::SnapshotDelete, _, _>(Token(WRITE), volumes::delete_snapshots)
+        .method::<calls::SnapshotList, _, _>(Token(EXTERNAL), volumes::list_snapshots)
+        .method::<calls::PluginList, _, _>(Token("plugin:list"), volumes::list_plugins)
+        .method::<calls::PluginGet, _, _>(Token("plugin:read"), volumes::get_plugin)
+        .method::<calls::PluginDelete, _, _>(Token("management"), volumes::delete_plugin)
+}
+
+/// Host volumes for whoever calls with a token.
+fn of_host_volumes(service: Service<Clients>) -> Service<Clients> {
+    service
+        .method::<HostVolumeCreate, _, _>(Token("host-volume-create"), host_volume::create)
+        .method::<HostVolumeRegister, _, _>(Token("host-volume-register"), host_volume::register)
+        .method::<HostVolumeDelete, _, _>(Token("host-volume-delete"), host_volume::delete)
+        .method::<HostVolumeGet, _, _>(Token("host-volume-read"), host_volume::get)
+        .method::<HostVolumeList, _, _>(Token("host-volume-read"), host_volume::list)
+        .method::<TaskGroupVolumeClaimList, _, _>(Token("host-volume-read"), host_volume::claims)
+        .method::<TaskGroupVolumeClaimDelete, _, _>(
+            Token("host-volume-delete"),
+            host_volume::release,
+        )
 }

@@ -43,6 +43,24 @@ pub enum Code {
 }
 
 impl Code {
+    /// Whether the same request fails for ever: what is wrong is the request itself, or a rule.
+    /// What is left passes by itself, such as a missing leader or something that others hold.
+    pub const fn lasts(self) -> bool {
+        matches!(
+            self,
+            Code::BadRequest
+                | Code::Unauthorized
+                | Code::PermissionDenied
+                | Code::NotFound
+                | Code::MethodNotAllowed
+                | Code::Gone
+                | Code::PayloadTooLarge
+                | Code::UnsupportedMediaType
+                | Code::Refused
+                | Code::NotImplemented
+        )
+    }
+
     /// The HTTP status of this code (Nomad's HTTP API, error mapping).
     pub const fn status(self) -> u16 {
         match self {

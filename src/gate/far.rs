@@ -3,7 +3,9 @@
 //!
 //! Tokens, roles and policies are kept apart, each as long as it is configured: so a role or a
 //! policy that changes counts for all its tokens at once. Where no server answers, what was known
-//! last goes on counting, as with Nomad: a client that is cut off still shows its logs.
+//! last goes on counting, as with Nomad: a client that is cut off still shows its logs. Servers
+//! that say that they are asked too much are there, and what was known does not count instead:
+//! whoever has had a token could go on with it for as long as he asks enough.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -88,10 +90,16 @@ impl Far {
         *self.ttls.lock()
     }
 
+    /// Whether what a secret is counts by itself now.
+    pub(super) fn keeps(&self, secret: &str) -> bool {
+        let ttl = self.ttls().token;
+        self.tokens.get(&Secret::of(secret), ttl).1
+    }
+
     /// Finds out what a secret is.
     ///
     /// # Errors
-    /// 503 where no server answers and nothing is known.
+    /// 503 where no server answers and nothing is known, 429 where they are asked too much.
     pub(super) async fn find(&self, secret: Option<&str>) -> Result<Found, ApiError> {
         let Some(secret) = secret else {
             let names = BTreeSet::from([ANONYMOUS.to_owned()]);
@@ -103,7 +111,7 @@ impl Far {
         let ids = token.roles.iter().map(|link| link.id.clone()).collect();
         let found = self.roles_of(ids).await?;
         let mut names: BTreeSet<String> = token.policies.iter().cloned().collect();
-        names.extend(found.iter().flat_map(policies_of));
+        names.extend(found.iter().flat_map(policies_of).map(str::to_owned));
         let mut roles: Vec<String> = found.into_iter().map(|role| role.name).collect();
         roles.sort();
         let (acl, policies) = match token.r#type == MANAGEMENT {
@@ -137,7 +145,7 @@ impl Far {
                 }
                 Ok(token)
             }
-            Err(error) => match known.filter(|_| error.is_transient()) {
+            Err(error) => match known.filter(|_| are_away(&error)) {
                 Some(known) => Ok(Some(known)),
                 None => Err(unasked(error)),
             },
@@ -190,7 +198,7 @@ impl Far {
             return Err(error.clone());
         }
         let answer = self.caller.call::<R>(asked, self.asking).await;
-        let failed = answer.as_ref().err().filter(|error| error.is_transient());
+        let failed = answer.as_ref().err().filter(|error| are_away(error));
         *self.failed.lock() = failed.map(|error| (Instant::now(), error.clone()));
         answer
     }
@@ -204,9 +212,20 @@ fn read(policy: AclPolicy) -> Written {
     (policy, parsed.ok().map(Arc::new))
 }
 
+/// Whether no server answers, so that what was known counts.
+fn are_away(error: &RpcError) -> bool {
+    let busy = matches!(error, RpcError::Api(error) if error.code == Code::TooManyRequests);
+    error.is_transient() && !busy
+}
+
 fn unasked(error: RpcError) -> ApiError {
-    let text = format!("no server says what the token may do: {error}");
-    ApiError::new(Code::Unavailable, text)
+    match error {
+        RpcError::Api(error) if error.code == Code::TooManyRequests => error,
+        error => {
+            let text = format!("no server says what the token may do: {error}");
+            ApiError::new(Code::Unavailable, text)
+        }
+    }
 }
 
 /// What servers said, and when.
@@ -271,7 +290,7 @@ impl<V: Clone> Kept<String, Option<V>> {
                 }
                 Err(error) => {
                     for (_, known) in some {
-                        let known = known.clone().filter(|_| error.is_transient());
+                        let known = known.clone().filter(|_| are_away(&error));
                         found.extend(known.ok_or_else(|| unasked(error.clone()))?);
                     }
                 }

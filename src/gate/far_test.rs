@@ -14,6 +14,7 @@ use crate::rpc::service::{Access, Call, Service};
 #[derive(Default)]
 struct Servers {
     away: AtomicBool,
+    busy: AtomicBool,
     asked: Mutex<BTreeMap<&'static str, usize>>,
     tokens: Mutex<BTreeMap<String, AclToken>>,
     roles: Mutex<BTreeMap<String, AclRole>>,
@@ -24,6 +25,9 @@ impl Servers {
     fn answer<T>(&self, name: &'static str, answer: impl FnOnce() -> T) -> Result<T, ApiError> {
         if self.away.load(Ordering::Relaxed) {
             return Err(ApiError::new(Code::Unavailable, "away"));
+        }
+        if self.busy.load(Ordering::Relaxed) {
+            return Err(ApiError::new(Code::TooManyRequests, "too much").after(2));
         }
         *self.asked.lock().entry(name).or_default() += 1;
         Ok(answer())
@@ -205,4 +209,30 @@ async fn acl_10_a_token_that_expired_or_cannot_be_read_gives_nothing() {
     assert!(reads_logs(&asks(&gate, "role").await));
     servers.policy("read", "no policy {", 9);
     assert!(!reads_logs(&asks(&gate, "role").await));
+}
+
+#[tokio::test]
+async fn acl_10_servers_that_are_asked_too_much_are_not_away() {
+    let servers = servers();
+    let (fresh, stale) = (gate(&servers, KEPT), gate(&servers, Duration::ZERO));
+    for gate in [&fresh, &stale] {
+        let who = gate.authenticate(Some("role"), "").await.unwrap();
+        assert!(who.acl.namespace_allows("web", Ns::ReadLogs));
+    }
+    assert!(fresh.keeps("role") && !fresh.keeps("guess") && !stale.keeps("role"));
+    // Revoked, while somebody asks so much that nobody is told.
+    servers.tokens.lock().clear();
+    servers.busy.store(true, Ordering::Relaxed);
+    let refused = stale.authenticate(Some("role"), "").await.unwrap_err();
+    assert_eq!(refused.code, Code::TooManyRequests);
+    assert_eq!(refused.retry_after, 2);
+    let kept = fresh.authenticate(Some("role"), "").await.unwrap();
+    assert!(
+        kept.acl.namespace_allows("web", Ns::ReadLogs),
+        "its time is not over"
+    );
+    // The next question is asked: nobody was away.
+    servers.busy.store(false, Ordering::Relaxed);
+    let gone = stale.authenticate(Some("role"), "").await.unwrap();
+    assert_eq!(gone.refusal, Some(Refusal::Unknown));
 }

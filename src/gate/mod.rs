@@ -146,6 +146,15 @@ impl Gate {
 }
 
 impl Gate {
+    /// Whether it is known by itself what this token is, so that nobody else is asked.
+    #[must_use]
+    pub fn keeps(&self, token: &str) -> bool {
+        match &self.0 {
+            Kind::Far(far) => far.keeps(token),
+            _ => true,
+        }
+    }
+
     /// Who gives this token, if that was found out lately; it reads nothing.
     #[must_use]
     pub fn known(&self, token: &str, addr: &str) -> Option<Identity> {

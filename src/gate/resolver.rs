@@ -1,22 +1,19 @@
 //! What a token may do: its policies and those of its roles, compiled.
 //!
-//! Three caches, all bounded: what a secret was found to be, what a set of policies compiles to,
-//! which all tokens with these policies share, and the policies themselves. What was found is good
-//! as long as none of the three tables has changed; after a change it is found again, and compiled
-//! only if it is a policy of its
-//! own that changed.
+//! Four caches, all bounded: what a secret was found to be, what a set of policies compiles to,
+//! which all tokens with these policies share, the roles, and the policies themselves. What was
+//! found is good as long as its table has not changed (of a secret, none of the three); after a
+//! change it is found again, and compiled only if it is a policy of its own that changed.
 
-use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::sync::{Arc, LazyLock};
 
 use drover_events::model::{AclRole, AclToken};
-use drover_projections::query::acl::roles_of_token;
 use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
 use drover_projections::tables::acl_tokens::{self, AclTokens};
 use drover_projections::{StorageError, Table, View};
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 
 use crate::acl::{self, Acl, Policy, Strictness};
@@ -25,6 +22,8 @@ use crate::acl::{self, Acl, Policy, Strictness};
 const SECRETS: usize = 8_192;
 /// Sets of policies that are remembered in each generation.
 const SETS: usize = 512;
+/// Roles that are remembered in each generation.
+const ROLES: usize = 4_096;
 /// Policies that are remembered in each generation.
 const POLICIES: usize = 16_384;
 /// The policy of those who give no token.
@@ -89,17 +88,30 @@ fn stamp(view: &View) -> Stamp {
 }
 
 /// The name of a policy and the index it was last changed at.
-type Written = (String, u64);
+type Written = (Arc<str>, u64);
 
 /// A set of policies.
 type SetKey = Vec<Written>;
+
+/// A policy as it was last written.
+struct Known {
+    name: Arc<str>,
+    modified: u64,
+    /// None where its rules cannot be read.
+    policy: Option<Arc<Policy>>,
+}
+
+/// What a table has under a key, and the table's index when that was so: as long as that is the
+/// same, nothing need be read.
+type Seen<T> = (u64, Option<Arc<T>>);
 
 /// Finds and remembers.
 #[derive(Default)]
 pub(super) struct Resolver {
     secrets: Mutex<Generations<Option<Secret>, (Stamp, Found)>>,
     sets: Mutex<Generations<SetKey, Arc<Acl>>>,
-    policies: Mutex<Generations<Written, Option<Arc<Policy>>>>,
+    roles: Mutex<Generations<String, Seen<AclRole>>>,
+    policies: Mutex<Generations<Arc<str>, Seen<Known>>>,
 }
 
 impl Resolver {
@@ -116,7 +128,7 @@ impl Resolver {
     /// Those of the tables.
     pub(super) fn find(&self, view: &View, secret: Option<&Secret>) -> Result<Found, StorageError> {
         let found = match secret {
-            None => Found::Anonymous(self.compiled(view, [ANONYMOUS.to_owned()].into())?.0),
+            None => Found::Anonymous(self.compiled(view, vec![ANONYMOUS])?.0),
             Some(secret) => match acl_tokens::by_secret(view, &secret.0)? {
                 None => return Ok(Found::Nobody),
                 Some(token) => Found::Bearer(Arc::new(self.held(view, token)?)),
@@ -128,15 +140,20 @@ impl Resolver {
     }
 
     fn held(&self, view: &View, token: AclToken) -> Result<Held, StorageError> {
-        let mut names: BTreeSet<String> = token.policies.iter().cloned().collect();
-        // A role that is gone gives nothing, and takes nothing away (ACL-06).
-        let found = roles_of_token(view, &token)?;
-        names.extend(found.iter().flat_map(|role| policies_of(role)));
+        let mut found = Vec::with_capacity(token.roles.len());
+        for link in token.roles.iter() {
+            // A role that is gone gives nothing, and takes nothing away (ACL-06).
+            found.extend(self.role(view, &link.id)?);
+        }
         let mut roles: Vec<String> = found.iter().map(|role| role.name.clone()).collect();
         roles.sort();
         let (acl, policies) = match token.r#type == MANAGEMENT {
             true => (manager(), Vec::new()),
-            false => self.compiled(view, names)?,
+            false => {
+                let own = token.policies.iter().map(String::as_str);
+                let names = own.chain(found.iter().flat_map(|role| policies_of(role)));
+                self.compiled(view, names.collect())?
+            }
         };
         Ok(Held {
             token: Arc::new(token),
@@ -150,51 +167,85 @@ impl Resolver {
     fn compiled(
         &self,
         view: &View,
-        names: BTreeSet<String>,
+        mut names: Vec<&str>,
     ) -> Result<(Arc<Acl>, Vec<String>), StorageError> {
-        let mut key: SetKey = Vec::with_capacity(names.len());
+        names.sort_unstable();
+        names.dedup();
+        let mut known = Vec::with_capacity(names.len());
         for name in names {
-            // Rows that are known to be the same need not be read.
-            if let Some(modified) = view.modified::<AclPolicies>(name.as_str())? {
-                key.push((name, modified));
-            }
+            known.extend(self.policy(view, name)?);
         }
-        let held = key.iter().map(|(name, _)| name.clone()).collect();
+        let held = known.iter().map(|one| one.name.to_string()).collect();
+        let written = |one: &Arc<Known>| (Arc::clone(&one.name), one.modified);
+        let key: SetKey = known.iter().map(written).collect();
         if let Some(acl) = self.sets.lock().get(&key) {
             return Ok((Arc::clone(acl), held));
         }
-        let mut policies = Vec::with_capacity(key.len());
-        for one in &key {
-            policies.push(self.policy(view, one)?);
-        }
         // One that cannot be read might deny something: then everything is denied.
-        let readable: Option<Vec<&Policy>> = policies.iter().map(Option::as_deref).collect();
+        let readable: Option<Vec<&Policy>> =
+            known.iter().map(|one| one.policy.as_deref()).collect();
         let acl = Arc::new(readable.map_or_else(Acl::denied, |all| Acl::compile(&all)));
         self.sets.lock().put(key, Arc::clone(&acl), SETS);
         Ok((acl, held))
     }
 
-    /// A policy as it was last written; none where its rules cannot be read.
-    fn policy(&self, view: &View, one: &Written) -> Result<Option<Arc<Policy>>, StorageError> {
-        if let Some(policy) = self.policies.lock().get(one) {
-            return Ok(policy.clone());
+    /// A role; none where it is gone.
+    fn role(&self, view: &View, id: &str) -> Result<Option<Arc<AclRole>>, StorageError> {
+        let now = view.table_index_of(AclRoles::ID);
+        if let Some((_, role)) = self.roles.lock().get(id).filter(|seen| seen.0 == now) {
+            return Ok(role.clone());
         }
-        let row = view.get::<AclPolicies>(one.0.as_str())?.unwrap_or_default();
-        let policy = match acl::parse(&row.rules, Strictness::Lenient) {
-            Ok(policy) => Some(Arc::new(policy)),
-            Err(error) => {
-                tracing::error!(policy = one.0, %error, "a stored policy cannot be read");
-                None
-            }
+        let role = view.get::<AclRoles>(id)?.map(Arc::new);
+        let mut roles = self.roles.lock();
+        roles.put(id.to_owned(), (now, role.clone()), ROLES);
+        Ok(role)
+    }
+
+    /// A policy as it was last written; none where there is none.
+    fn policy(&self, view: &View, name: &str) -> Result<Option<Arc<Known>>, StorageError> {
+        let now = view.table_index_of(AclPolicies::ID);
+        let seen = self.policies.lock().get(name).cloned();
+        let before = match seen {
+            Some((then, known)) if then == now => return Ok(known),
+            Some((_, known)) => known,
+            None => None,
         };
+        let known = match view.modified::<AclPolicies>(name)? {
+            None => None,
+            // A row that is the same need not be read, nor its rules.
+            Some(modified) => match before.filter(|known| known.modified == modified) {
+                Some(same) => Some(same),
+                None => Some(Arc::new(read(view, name, modified)?)),
+            },
+        };
+        let name = known
+            .as_ref()
+            .map_or_else(|| name.into(), |known| Arc::clone(&known.name));
         let mut policies = self.policies.lock();
-        policies.put(one.clone(), policy.clone(), POLICIES);
-        Ok(policy)
+        policies.put(name, (now, known.clone()), POLICIES);
+        Ok(known)
     }
 }
 
-pub(super) fn policies_of(role: &AclRole) -> impl Iterator<Item = String> + '_ {
-    role.policies.iter().map(|link| link.name.clone())
+/// A policy that was last written at an index.
+fn read(view: &View, name: &str, modified: u64) -> Result<Known, StorageError> {
+    let row = view.get::<AclPolicies>(name)?.unwrap_or_default();
+    let policy = match acl::parse(&row.rules, Strictness::Lenient) {
+        Ok(policy) => Some(Arc::new(policy)),
+        Err(error) => {
+            tracing::error!(policy = name, %error, "a stored policy cannot be read");
+            None
+        }
+    };
+    Ok(Known {
+        name: name.into(),
+        modified,
+        policy,
+    })
+}
+
+pub(super) fn policies_of(role: &AclRole) -> impl Iterator<Item = &str> {
+    role.policies.iter().map(|link| link.name.as_str())
 }
 
 /// A map that forgets what was not used lately: two generations of a bounded number of entries.
@@ -214,7 +265,7 @@ impl<K, V> Default for Generations<K, V> {
 
 impl<K: Hash + Eq, V> Generations<K, V> {
     /// What is remembered of a key, which is young again by it.
-    fn get(&mut self, key: &K) -> Option<&V> {
+    fn get<Q: Hash + Equivalent<K> + ?Sized>(&mut self, key: &Q) -> Option<&V> {
         if let Some((key, value)) = self.old.remove_entry(key) {
             self.young.insert(key, value);
         }

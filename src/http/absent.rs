@@ -41,9 +41,6 @@ pub(super) fn unsupported(what: &str, advice: &str) -> ApiError {
     ApiError::new(Code::NotImplemented, text)
 }
 
-/// Why no host volume can be made.
-pub(super) const NO_VOLUMES: &str =
-    "a client offers the host volumes of its configuration (client.host_volume)";
 /// Where servers of a client are named.
 pub(super) const SERVERS: &str =
     "the servers of a client are in its configuration (client.servers), which is read at its start";

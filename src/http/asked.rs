@@ -8,7 +8,7 @@ use bytes::Bytes;
 use drover_projections::view::View;
 use drover_projections::watch::Interest;
 use smallvec::SmallVec;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::answer::Answer;
 use super::body::Body;
@@ -20,7 +20,7 @@ use super::request::Request;
 use super::state::Api;
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
-use crate::net::{glancing, reading};
+use crate::net::{glancing, in_turn, reading};
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MOST: Duration = Duration::from_secs(300);
@@ -34,6 +34,10 @@ const VIEW_LIFE: Duration = match cfg!(test) {
 };
 /// Pieces that wait to be sent.
 const AHEAD: usize = 2;
+
+/// Questions about the past at a time: whoever asks many holds up those who ask some, and no list
+/// and nobody whose rights have to be looked up.
+static TOLD: Semaphore = Semaphore::const_new(4);
 
 /// What was asked, and how it is answered.
 pub(super) struct Asked {
@@ -100,14 +104,15 @@ impl Asked {
     async fn of_past(self: &Arc<Self>) -> Result<Answer, ApiError> {
         let asked = Arc::clone(self);
         let room = self.request.room_to_decode().await?;
-        let (answer, view, time) = reading(move || {
-            let _room = room;
-            let (view, time) = past::view(&asked.api, &asked.request.query)?;
-            let who = &asked.request.identity;
-            let answer = asked.run(&asked.read(who, &asked.options, view.clone()))?;
-            Ok::<_, ApiError>((answer, view, time))
-        })
-        .await??;
+        let (answer, view, time) = self
+            .reading(move || {
+                let _room = room;
+                let (view, time) = past::view(&asked.api, &asked.request.query)?;
+                let who = &asked.request.identity;
+                let answer = asked.run(&asked.read(who, &asked.options, view.clone()))?;
+                Ok::<_, ApiError>((answer, view, time))
+            })
+            .await??;
         let index = view.index();
         Ok(self
             .flowing(answer, view)
@@ -122,7 +127,7 @@ impl Asked {
         let interests: SmallVec<[Interest; 2]> = match self.watched {
             Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
             Watched::Rows(named) | Watched::Within(_, named) => named(&self.request)?,
-            Watched::Nothing | Watched::Now => SmallVec::new(),
+            Watched::Nothing | Watched::Told | Watched::Now => SmallVec::new(),
         };
         let mut who = Arc::clone(&self.request.identity);
         // Whoever may not see it does not wait for it either.
@@ -182,13 +187,24 @@ impl Asked {
             };
             let mut answer = match self.is_quick() {
                 true => glancing(read).await??,
-                false => reading(read).await??,
+                false => self.reading(read).await??,
             };
             // Waited for without a turn of those that read, so that others can go on.
             match answer.again.take() {
                 Some(made) => made.await,
                 None => return Ok(self.flowing(answer, view)),
             }
+        }
+    }
+
+    /// Works on a thread of its own, in turn.
+    async fn reading<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        match self.watched {
+            Watched::Told => in_turn(&TOLD, work).await,
+            _ => reading(work).await,
         }
     }
 
@@ -309,7 +325,7 @@ fn found(asked: &Asked, read: &Read<'_>) -> Result<Answer, ApiError> {
         other => return other.map(|answer| answer.not_below(begin)),
     };
     let tables: SmallVec<[u16; 2]> = match asked.watched {
-        Watched::Nothing | Watched::Now => return Err(error),
+        Watched::Nothing | Watched::Told | Watched::Now => return Err(error),
         Watched::Tables(tables) | Watched::Within(tables, _) => tables.into(),
         Watched::Rows(named) => {
             let named = named(read.request)?;
@@ -430,6 +446,24 @@ mod tests {
         for asked in waiting {
             assert_eq!(asked.await.unwrap().status(), 200);
         }
+        h.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn questions_about_the_past_stand_in_no_line_with_lists() {
+        let h = Harness::start().await;
+        let taken = crate::net::every_read().await;
+        for target in [
+            "/v1/audit",
+            "/v1/audit/trace?id=1",
+            "/v1/state/diff?from=0",
+            "/v1/state/diff?from=0&as_of=2",
+        ] {
+            let answer = tokio::time::timeout(LONG, h.get(target)).await;
+            let answer = answer.unwrap_or_else(|_| panic!("{target} waits for a list"));
+            assert_ne!(answer.status, 503, "{}", answer.text());
+        }
+        drop(taken);
         h.stop().await;
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use drover_events::EventKind;
+use drover_events::acl::SealedSecret;
 use drover_projections::changes::Change;
 use drover_projections::tables::registry;
 use serde::Serialize;
@@ -55,9 +56,13 @@ drover_events::wire! {
     }
 }
 
-/// What hides confidential values.
+/// What hides confidential values. Their hashes are for who may see all: whoever writes a value
+/// himself and looks what its hash is finds out what another is that he sees the hash of only.
 fn redactor(read: &Read<'_>) -> Redactor {
-    Redactor::of(&read.api.keyring)
+    match permit(read).sees_all() {
+        true => Redactor::of(&read.api.keyring),
+        false => Redactor::default(),
+    }
 }
 
 /// What the caller may see, by the tables of now.
@@ -159,7 +164,7 @@ pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
             to,
             tables: tables(query)?,
             namespace: named(query, "namespace").filter(|name| name != "*"),
-            start: place(query)?,
+            start: place(read)?,
             limit: limit(read),
             fields: detail(query)?.fields,
         };
@@ -169,8 +174,9 @@ pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
         let sees = |change: &Change| permit.sees_change(change);
         let trail = trail(read, &redactor, (&permit, &sees));
         let next = wanted.answer(&trail, |row| rows.take(row))?;
+        let next = next.map(|place| token(read, &place)).transpose()?;
         Ok(rows
-            .finish(next.map(|place| place.to_string()))
+            .finish(next)
             .header("x-drover-from", from.to_string())
             .header("x-drover-to", to.to_string()))
     })
@@ -359,13 +365,41 @@ fn tables(query: &Query) -> Result<Vec<&'static str>, ApiError> {
     names.filter(|name| !name.is_empty()).map(table).collect()
 }
 
-fn place(query: &Query) -> Result<Option<Place>, ApiError> {
-    match query.text("next_token") {
-        "" => Ok(None),
-        token => Place::parse(token).map(Some).ok_or_else(|| {
-            ApiError::bad_request(format!("next_token {token:?} is none of this list"))
-        }),
+/// What tokens of pages are sealed as.
+const PAGE: &str = "a page of /v1/state/diff";
+
+/// Where the next page begins, for who asked: the row may be one that he may not see, so he is
+/// given it sealed.
+fn token(read: &Read<'_>, place: &Place) -> Result<String, ApiError> {
+    let text = place.to_string();
+    if permit(read).sees_all() {
+        return Ok(text);
     }
+    let sealed = read.api.keyring.seal_secret(PAGE, &text, String::new());
+    let sealed = sealed.map_err(|error| ApiError::new(Code::Unavailable, error.to_string()))?;
+    let text = sealed.ciphertext.replace('+', "-").replace('/', "_");
+    Ok(format!("{}.{text}", sealed.key_id))
+}
+
+fn place(read: &Read<'_>) -> Result<Option<Place>, ApiError> {
+    let token = match read.request.query.text("next_token") {
+        "" => return Ok(None),
+        token => token,
+    };
+    let opened = || {
+        let (key, text) = token.split_once('.')?;
+        let sealed = SealedSecret {
+            hash: String::new(),
+            ciphertext: text.replace('-', "+").replace('_', "/"),
+            key_id: key.to_owned(),
+        };
+        let clear = read.api.keyring.open_secret(PAGE, &sealed).ok()?;
+        Place::parse(&clear)
+    };
+    Place::parse(token)
+        .or_else(opened)
+        .map(Some)
+        .ok_or_else(|| ApiError::bad_request(format!("next_token {token:?} is none of this list")))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //!
 //! What is its own: the agent, its node, the allocations that are here. Who asks is found out from
 //! what servers say ([`crate::gate`]), and may do what they say; so it answers while they are away
-//! too. Everything else goes to a server as it came, token and all, and so does `exec`, which a
-//! server writes down.
+//! too. Everything else goes to a server as it came, token and all. What matters of its own, and
+//! what is denied here, this agent writes into a request log of its own; what it forwards, `exec`
+//! with it, the server writes down.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use axum::extract::State;
 use axum::response::Response;
 use futures_util::FutureExt;
 use hyper::Method;
+use hyper::http::request::Parts;
 use serde_json::json;
 
 use super::answer::{Answer, TEXT};
@@ -21,16 +23,17 @@ use super::client::far::Near;
 use super::client::{local, rights_in_files, rights_of_allocation};
 use super::front::{self, Incoming, Outline};
 use super::gate::{self, Access, READ_JOB, Right};
-use super::request::Request;
+use super::request::{Remote, Request};
 use super::state::Settings;
 use super::stream::right;
-use super::{agent, auth, forward, known, measure};
+use super::{agent, auth, forward, known, measure, requests};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
 use crate::client::metadata::MetadataRequest;
 use crate::error::ApiError;
 use crate::gate::Gate;
 use crate::identity::Identity;
+use crate::requests::RequestLog;
 use crate::rpc::caller::Caller;
 use crate::server::Around;
 use crate::telemetry::Telemetry;
@@ -50,6 +53,8 @@ pub struct Edge {
     pub gate: Arc<Gate>,
     /// The figures of the process.
     pub telemetry: Telemetry,
+    /// What was asked of this agent that changes nothing but matters.
+    pub requests: Arc<RequestLog>,
     /// The agent around it.
     pub around: Arc<dyn Around>,
     /// The settings.
@@ -87,6 +92,13 @@ impl Own {
         }
     }
 
+    fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Agent(_) => None,
+            Self::Allocation { namespace, .. } => Some(namespace),
+        }
+    }
+
     fn holds(&self, request: &Request, who: &Identity) -> bool {
         self.admit(request, who).is_ok()
     }
@@ -98,6 +110,10 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
     let own = match edge.own(&parts.method, parts.uri.path(), &outline) {
         Some(own) => own,
         None => {
+            // Servers take it for this agent's: who comes from where is known here alone.
+            if let Err(error) = edge.knock(&parts) {
+                return edge.respond(outline, error.into());
+            }
             let incoming = Incoming::from_parts(parts, body);
             return match forward::send(&edge.caller, incoming, LOOKING).await {
                 Ok(response) => response,
@@ -116,7 +132,7 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
             // It may have taken its time: what counts are the rights of now.
             edge.still(&mut request, &own).await?;
         }
-        edge.answer(request, own).await
+        edge.recorded(request, own).await
     });
     match front::settled(work.catch_unwind().await) {
         Ok(Told::Here(answer)) => edge.respond(outline, answer),
@@ -199,6 +215,14 @@ impl Edge {
         Ok(identity)
     }
 
+    /// Counts a request that servers answer against the address that it comes from.
+    fn knock(&self, parts: &Parts) -> Result<(), ApiError> {
+        match parts.extensions.get::<Remote>() {
+            Some(from) => self.settings.rates.take_of_address(from.0.ip()),
+            None => Ok(()),
+        }
+    }
+
     /// Finds out who asks, and lets in who may.
     async fn admit(&self, request: &mut Request, own: &Own) -> Result<(), ApiError> {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
@@ -208,21 +232,56 @@ impl Edge {
             // Whether servers answer is what may be asked for.
             return Ok(());
         }
-        request.identity = Arc::new(self.identity(request).await?);
         let labelled = self.gate.is_guarded() && self.settings.now().label_identities;
-        let label = labelled.then(|| request.identity.label());
-        measure::served(&request.method, &request.path, label);
-        front::within(&self.settings, request)?;
-        admitted(request, own)
+        let served = |request: &Request, who: &Identity| {
+            measure::served(request, labelled.then(|| who.label()));
+        };
+        let is_new = auth::token(request).is_some_and(|token| !self.gate.keeps(token));
+        if is_new && let Err(error) = front::within(&self.settings, request, None) {
+            // Servers are asked about no more tokens than a stranger may try.
+            served(request, &Identity::default());
+            return Err(error);
+        }
+        let who = self.identity(request).await?;
+        served(request, &who);
+        request.identity = Arc::new(who);
+        if !is_new || request.identity.known_as().is_some() {
+            front::within(&self.settings, request, own.namespace())?;
+        }
+        self.admitted(request, own).await
     }
 
     /// Lets in who still may, by the tables of now.
     async fn still(&self, request: &mut Request, own: &Own) -> Result<(), ApiError> {
         if self.gate.is_guarded() && !matches!(own, Own::Agent(Access::Public)) {
             request.identity = Arc::new(self.identity(request).await?);
-            admitted(request, own)?;
+            self.admitted(request, own).await?;
         }
         Ok(())
+    }
+
+    /// Answers somebody who may ask; the request log has it if it matters.
+    async fn recorded(self: &Arc<Self>, request: Request, own: Own) -> Result<Told, ApiError> {
+        let ticket = requests::received(&self.requests, &request).await?;
+        let received = requests::denied(&request);
+        let answer = match self.answer(request, own).await {
+            // What a server answers it writes down itself.
+            Ok(Told::There(response)) => return Ok(Told::There(response)),
+            Ok(Told::Here(answer)) => Ok(answer),
+            Err(error) => Err(error),
+        };
+        let answer = requests::answered(&self.requests, ticket, || received, answer).await;
+        answer.map(Told::Here)
+    }
+
+    /// Lets in who may; the request log has who may not.
+    async fn admitted(&self, request: &Request, own: &Own) -> Result<(), ApiError> {
+        let Err(refusal) = own.admit(request, &request.identity) else {
+            return Ok(());
+        };
+        let denied = || requests::denied(request);
+        let refused = requests::answered(&self.requests, None, denied, Err(refusal)).await;
+        refused.map(drop)
     }
 
     /// Answers somebody who may ask.
@@ -332,17 +391,6 @@ impl Edge {
         let (text, summary) = (|| self.telemetry.prometheus(), || self.telemetry.summary());
         agent::measured(form, self.settings.now().prometheus, text, summary)
     }
-}
-
-/// Lets in who may.
-fn admitted(request: &Request, own: &Own) -> Result<(), ApiError> {
-    let admitted = own.admit(request, &request.identity);
-    if admitted.is_err() {
-        // There is no request log here: a server's has what goes through a server.
-        let (who, path) = (request.identity.label(), &request.path);
-        tracing::info!(who, method = %request.method, path, "denied");
-    }
-    admitted
 }
 
 /// Whether a request changes what becomes of an allocation's tasks.

@@ -303,7 +303,8 @@ impl Asked {
             }),
             Err(error) => {
                 let denied = || requests::denied(&request);
-                let refused = requests::answered(api, Some(ticket), denied, Err(error)).await;
+                let refused =
+                    requests::answered(&api.requests, Some(ticket), denied, Err(error)).await;
                 Err(refused.err().unwrap_or_else(gate::denied))
             }
         }
@@ -378,7 +379,7 @@ async fn ended(
     answer: Result<Answer, ApiError>,
 ) -> Result<Answer, ApiError> {
     let denied = || requests::denied(&write.request);
-    requests::answered(&write.api, Some(ticket), denied, answer).await
+    requests::answered(&write.api.requests, Some(ticket), denied, answer).await
 }
 
 /// What is to be run, from the query.

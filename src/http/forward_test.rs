@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use drover_events::Actor;
+use drover_events::acl::SealedSecret;
+use drover_events::gojson::DurationTextOrEmpty;
+use drover_events::model::AclToken;
+use drover_projections::tables::acl_tokens::secret_hash as token_hash;
 use drover_testkit::certs::{Authority, Pair};
 use drover_testkit::{LONG, asked};
 use hyper::Method;
@@ -19,12 +23,13 @@ use super::front::Incoming;
 use super::harness::{Harness, counted, job};
 use super::request::Remote;
 use super::{Api, Forwarded, Settings, Shape, router};
+use crate::commands::acl::{CreateAclToken, TtlBounds};
 use crate::commands::node::RegisterNode;
 use crate::endpoints;
 use crate::error::Code;
 use crate::gate::Gate;
-use crate::net::Visitors;
 use crate::net::tls::{Loader, Role, Settings as Tls};
+use crate::net::{PerSecond, Rates, Visitors};
 use crate::rpc::RpcError;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::{Dialing, Pool};
@@ -47,6 +52,8 @@ struct World {
     authority: Authority,
     dir: tempfile::TempDir,
     node: String,
+    /// How much may be asked; no limit unless a test says one.
+    rates: Arc<Rates>,
     /// The secret of a manager.
     root: String,
 }
@@ -74,9 +81,14 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path()).unwrap();
         let gate = Gate::guarded(Arc::clone(&server.server.projections));
+        let rates = Rates::none();
+        let settings = Settings {
+            rates: Arc::clone(&rates),
+            ..Settings::default()
+        };
         let api = Api {
             gate: Arc::new(gate),
-            ..Api::of(&server.server, Settings::default(), Shape::default())
+            ..Api::of(&server.server, settings, Shape::default())
         };
         let visitors = Visitors::new(None, 1_000);
         let routes = router(Arc::new(api));
@@ -108,6 +120,7 @@ impl World {
             authority,
             dir,
             node: id,
+            rates,
             root: String::new(),
         };
         let two = world.caller("two", Role::Server, ("", ""));
@@ -142,7 +155,19 @@ impl World {
         target: &str,
         body: Value,
     ) -> (u16, String) {
-        let first: SocketAddr = FIRST.parse().unwrap();
+        self.ask_from(FIRST, by, token, (method, target, body))
+            .await
+    }
+
+    /// The same as from this address.
+    async fn ask_from(
+        &self,
+        first: &str,
+        by: &Caller,
+        token: &str,
+        (method, target, body): (Method, &str, Value),
+    ) -> (u16, String) {
+        let first: SocketAddr = first.parse().unwrap();
         let mut request = hyper::Request::builder()
             .method(method)
             .uri(target)
@@ -218,6 +243,67 @@ async fn auth_01_auth_04_auth_08_what_a_server_forwards_is_who_asked_first_and_i
     world.stop().await;
 }
 
+/// Over mutual TLS, as a server forwards it: only a token that is one gives anything, whatever else
+/// comes with it, and why another is none is not told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_06_what_is_no_token_is_refused_in_the_same_words_whatever_it_is() {
+    const SHORT: &str = "77777777-2222-4333-8444-555555555555";
+    let world = World::start().await;
+    let two = world.caller("two", Role::Server, ("", ""));
+    let client = world.caller("client", Role::Client, (&world.node, SECRET));
+    let narrow = json!({"Name": "narrow", "Type": "client", "Policies": ["nothing"]});
+    let target = "/v1/acl/token";
+    let (status, text) = world
+        .ask(&two, &world.root, Method::PUT, target, narrow)
+        .await;
+    assert_eq!(status, 200, "{text}");
+    let narrow: Value = serde_json::from_str(&text).unwrap();
+    let narrow = narrow["SecretID"].as_str().unwrap();
+    let short = CreateAclToken {
+        token: AclToken {
+            accessor_id: "88888888-2222-4333-8444-555555555555".into(),
+            r#type: "management".into(),
+            expiration_ttl: DurationTextOrEmpty(1_000_000),
+            ..AclToken::default()
+        },
+        secret: SealedSecret {
+            hash: token_hash(SHORT),
+            ..SealedSecret::default()
+        },
+        ttl: TtlBounds {
+            min: Duration::ZERO,
+            max: Duration::MAX,
+        },
+    };
+    world.server.submit(short).await;
+    let read = async |by: &Caller, token: &str| {
+        let read = world.ask(by, token, Method::GET, "/v1/acl/tokens", Value::Null);
+        read.await
+    };
+    let over = asked("the token to expire", LONG, async || {
+        match read(&two, SHORT).await.0 {
+            403 => Ok(()),
+            status => Err(status),
+        }
+    });
+    over.await.unwrap();
+    for by in [&two, &client] {
+        assert_eq!(read(by, &world.root).await.0, 200);
+        for (what, token) in [
+            ("one without the right", narrow),
+            ("expired", SHORT),
+            ("unknown", "99999999-2222-4333-8444-555555555555"),
+            ("a node's secret", SECRET),
+            ("no UUID", "nonsense"),
+            ("none", ""),
+        ] {
+            let denied = (403, "Permission denied".to_owned());
+            assert_eq!(read(by, token).await, denied, "{what}");
+        }
+    }
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ns_01_auth_04_a_namespace_is_written_by_a_manager_wherever_he_asked() {
     let world = World::start().await;
@@ -286,6 +372,29 @@ async fn auth_02_auth_05_what_a_client_forwards_comes_from_the_client_and_from_n
         panic!("{refused:?}");
     };
     assert_eq!(refused.code, Code::BadRequest);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_09_who_asks_through_a_client_has_a_share_of_his_own() {
+    let world = World::start().await;
+    let client = world.caller("client", Role::Client, (&world.node, SECRET));
+    let two = world.caller("two", Role::Server, ("", ""));
+    world.rates.limit(PerSecond {
+        address: 1,
+        burst: Duration::from_secs(1),
+        ..PerSecond::default()
+    });
+    let ask = async |first: &str, by: &Caller| {
+        let asked = (Method::GET, "/v1/status/leader", Value::Null);
+        world.ask_from(first, by, "", asked).await.0
+    };
+    let all = (0..20).map(|_| ask("10.9.0.1:1", &client));
+    let all = futures_util::future::join_all(all).await;
+    assert!(all.contains(&200) && all.contains(&429), "{all:?}");
+    // Neither others who come through it pay for it, nor whose address it names.
+    assert_eq!(ask("10.9.0.2:1", &client).await, 200);
+    assert_eq!(ask("10.9.0.1:1", &two).await, 200);
     world.stop().await;
 }
 

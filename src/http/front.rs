@@ -79,13 +79,15 @@ pub(super) enum Watched {
     Rows(Named),
     /// Nothing: the read never blocks.
     Nothing,
+    /// Nothing: it tells what happened, which may take long and is asked for a few at a time.
+    Told,
     /// Nothing, and there is no past of it: it shows this agent as it is now.
     Now,
 }
 
 impl Watched {
     pub(super) fn blocks(self) -> bool {
-        !matches!(self, Self::Nothing | Self::Now)
+        !matches!(self, Self::Nothing | Self::Told | Self::Now)
     }
 }
 
@@ -187,7 +189,7 @@ async fn queried(
         still(&api, &mut request, access).await?;
         let mut options = Options::read(&request.query)?;
         options.part = api.settings.list_part;
-        let ticket = requests::received(&api, &request).await?;
+        let ticket = requests::received(&api.requests, &request).await?;
         let asked = Arc::new(Asked {
             api: Arc::clone(&api),
             request,
@@ -198,7 +200,7 @@ async fn queried(
         });
         let answer = asked.answer(near).await;
         let denied = || requests::denied(&asked.request);
-        requests::answered(&api, ticket, denied, answer).await
+        requests::answered(&api.requests, ticket, denied, answer).await
     });
     let answer = settle(work.catch_unwind().await);
     respond(&api, outline, answer)
@@ -292,9 +294,10 @@ where
     Fut: Future<Output = Result<Answer, ApiError>>,
 {
     let request = Arc::new(request);
-    let ticket = requests::received(api, &request).await?;
+    let ticket = requests::received(&api.requests, &request).await?;
     let answer = run(Arc::clone(&request)).await;
-    requests::answered(api, ticket, || requests::denied(&request), answer).await
+    let denied = || requests::denied(&request);
+    requests::answered(&api.requests, ticket, denied, answer).await
 }
 
 /// Finds out who asks, and lets in who may. It comes before anything else of a request is taken in.
@@ -307,25 +310,34 @@ pub(super) async fn admit(
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
     request.identity = identity(api, request).await?;
-    let labelled = api.gate.is_guarded() && api.settings.now().label_identities;
-    let label = labelled.then(|| request.identity.label());
-    measure::served(&request.method, &request.path, label);
-    within(&api.settings, request)?;
+    if !request.called {
+        let labelled = api.gate.is_guarded() && api.settings.now().label_identities;
+        let label = labelled.then(|| request.identity.label());
+        measure::served(request, label);
+        let namespace = access.is_within().then(|| request.namespace());
+        within(&api.settings, request, namespace)?;
+    }
     admitted(api, request, access).await
 }
 
-/// Counts a request against what its caller, his address and its namespace may ask for. Of a
-/// namespace only he takes who may do something there: he is told of its share, and nobody else.
-pub(super) fn within(settings: &Settings, request: &Request) -> Result<(), ApiError> {
+/// Counts a request against what its caller, his address and the namespace that it is about may ask
+/// for. Of a namespace only he takes who may do something there: he is told of its share, and
+/// nobody else.
+pub(super) fn within(
+    settings: &Settings,
+    request: &Request,
+    namespace: Option<&str>,
+) -> Result<(), ApiError> {
     if !settings.rates.are_set() {
         return Ok(());
     }
     let who = &request.identity;
     let identity = who.known_as();
-    let namespace = Some(request.namespace());
     settings.rates.take(&Asking {
         identity: identity.as_deref(),
+        proved: identity.is_some(),
         address: request.address(),
+        behind: request.behind,
         namespace: namespace.filter(|name| who.acl.namespace_visible(name)),
     })
 }
@@ -336,7 +348,7 @@ async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), Ap
         Ok(()) => Ok(()),
         Err(refusal) => {
             let denied = || requests::denied(request);
-            let refused = requests::answered(api, None, denied, Err(refusal)).await;
+            let refused = requests::answered(&api.requests, None, denied, Err(refusal)).await;
             refused.map(drop)
         }
     }

@@ -134,6 +134,22 @@ pub(super) fn object_there(
 }
 
 impl Access {
+    /// Whether what is asked for is in a namespace, or may be.
+    pub(super) fn is_within(self) -> bool {
+        match self {
+            Self::Anyone | Self::Namespace(_) | Self::Object(..) | Self::Late(..) => true,
+            Self::Public
+            | Self::Absent
+            | Self::Agent(_)
+            | Self::Node(_)
+            | Self::Operator(_)
+            | Self::Operation(_)
+            | Self::Plugins
+            | Self::Metrics
+            | Self::Management => false,
+        }
+    }
+
     /// What it comes to under these settings.
     pub(super) fn under(self, settings: &Settings) -> Self {
         match self {

@@ -231,6 +231,17 @@ async fn each_route_lets_in_its_own_capabilities_and_no_neighbour() {
     server.stop().await;
 }
 
+/// The seconds that requests took, by series.
+async fn spent(server: &Harness) -> Vec<(String, f64)> {
+    let text = server.get("/v1/metrics?format=prometheus").await.text();
+    let lines = text.lines().filter_map(|line| {
+        let series = line.strip_prefix("drover_requests_spent_seconds")?;
+        let (series, value) = series.rsplit_once(' ')?;
+        Some((series.to_owned(), value.parse().ok()?))
+    });
+    lines.collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secrets() {
     let named = |token: Option<&str>, addr: &str| match token {
@@ -262,6 +273,13 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
     assert_eq!(of("identity=\"token:auth-07-accessor\""), 2, "{told:?}");
     assert_eq!(of("identity=\"client:auth-07-node\""), 1, "{told:?}");
     assert!(of("identity=\"unauthenticated\"") >= 1, "{told:?}");
+    let spent = spent(&server).await;
+    for who in ["token:auth-07-accessor", "client:auth-07-node"] {
+        let label = format!("identity=\"{who}\"");
+        let mut of = spent.iter().filter(|(series, _)| series.contains(&label));
+        let of_lists = |(series, spent): &(String, f64)| series.contains("scaling") && *spent > 0.0;
+        assert!(of.any(of_lists), "{who}: {spent:?}");
+    }
     let all = server.get("/v1/metrics?format=prometheus").await.text();
     assert!(!all.contains("canary-secret"), "AUTH-11");
     // AUTH-10: the labels go, the numbers stay.

@@ -1,6 +1,7 @@
 //! What is counted of requests: how many, and of which endpoint and kind, by the names that Nomad
 //! has for the calls which its API makes of them.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::extract::Request;
@@ -36,6 +37,8 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("node/pools", "node_pool"),
     ("operator", "operator"),
     ("operator/keyring", "keyring"),
+    ("plugin", "csi_plugin"),
+    ("plugins", "csi_plugin"),
     ("regions", "region"),
     ("scaling", "scaling"),
     ("search", "search"),
@@ -46,6 +49,11 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("validate", "job"),
     ("var", "variables"),
     ("vars", "variables"),
+    ("volume/csi", "csi_volume"),
+    ("volume/host", "host_volume"),
+    ("volumes", "csi_volume"),
+    ("volumes/claim", "host_volume"),
+    ("volumes/claims", "host_volume"),
 ];
 
 /// Paths that are lists of something.
@@ -60,21 +68,33 @@ const LISTS: &[&str] = &[
     "namespaces",
     "node/pools",
     "nodes",
+    "plugins",
     "regions",
     "scaling/policies",
     "services",
     "vars",
+    "volumes",
+    "volumes/claims",
+    "volumes/external",
 ];
 
 /// Paths that are asked with a body and change nothing.
 const ASKED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
 
+/// Put beside a request: how its caller is called, once it was counted where it is served.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asker(Arc<OnceLock<Option<String>>>);
+
 /// Counts a request where it is served, once it is known who asks and before it is refused. The
 /// label says who; without it requests of all callers are one number.
-pub(super) fn served(method: &Method, path: &str, label: Option<String>) {
-    let Some((endpoint, kind)) = endpoint(method, path) else {
+pub(super) fn served(request: &super::request::Request, label: Option<String>) {
+    let Some((endpoint, kind)) = endpoint(&request.method, &request.path) else {
         return;
     };
+    if let Some(Asker(asker)) = &request.asker {
+        // Asked once: whoever sets it again says the same.
+        let _ = asker.set(label.clone());
+    }
     metrics::counter!("nomad.nomad.rpc.request").increment(1);
     labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
     if kind != "write" {
@@ -84,7 +104,9 @@ pub(super) fn served(method: &Method, path: &str, label: Option<String>) {
 
 /// Measures how long a request takes until its answer begins, and counts whether it failed here.
 /// Of one that waits for a change the time says nothing.
-pub(super) async fn failed(request: Request, next: Next) -> Response {
+pub(super) async fn failed(mut request: Request, next: Next) -> Response {
+    let asker = Asker::default();
+    request.extensions_mut().insert(asker.clone());
     let found = endpoint(request.method(), request.uri().path());
     let query = request.uri().query().unwrap_or_default();
     let mut parts = query.split('&');
@@ -95,9 +117,12 @@ pub(super) async fn failed(request: Request, next: Next) -> Response {
         return response;
     };
     if !waits {
-        let took = began.elapsed().as_secs_f64();
+        let took = began.elapsed();
+        if let Some(label) = asker.0.get() {
+            labels::took((endpoint, kind), label.clone(), took);
+        }
         let labels = [("endpoint", endpoint), ("kind", kind)];
-        metrics::histogram!("drover.http.request.seconds", &labels).record(took);
+        metrics::histogram!("drover.http.request.seconds", &labels).record(took.as_secs_f64());
     }
     if response.status().is_server_error() {
         metrics::counter!("nomad.nomad.rpc.request_error").increment(1);
@@ -168,6 +193,23 @@ mod tests {
             (Method::GET, "/v1/nodes", Some(("node", "list"))),
             (Method::POST, "/v1/search/fuzzy", Some(("search", "read"))),
             (Method::GET, "/v1/vars", Some(("variables", "list"))),
+            (Method::GET, "/v1/volumes", Some(("csi_volume", "list"))),
+            (
+                Method::PUT,
+                "/v1/volume/csi/a",
+                Some(("csi_volume", "write")),
+            ),
+            (
+                Method::GET,
+                "/v1/volume/host/a",
+                Some(("host_volume", "read")),
+            ),
+            (
+                Method::GET,
+                "/v1/volumes/claims",
+                Some(("host_volume", "list")),
+            ),
+            (Method::GET, "/v1/plugins", Some(("csi_plugin", "list"))),
             (
                 Method::GET,
                 "/v1/client/fs/logs/x",

@@ -23,6 +23,7 @@ mod audit;
 pub mod auth;
 mod autopilot;
 mod body;
+mod called;
 mod client;
 mod cors;
 mod decoded;
@@ -71,7 +72,17 @@ mod stream;
 mod system;
 mod target;
 mod variables;
+#[cfg(test)]
+mod volume_calls_test;
+#[cfg(test)]
+mod volume_ends_test;
+#[cfg(test)]
+mod volume_rights_test;
+#[cfg(test)]
+mod volume_world_test;
 mod volumes;
+#[cfg(test)]
+mod volumes_more_test;
 #[cfg(test)]
 mod volumes_test;
 
@@ -79,6 +90,8 @@ mod volumes_test;
 mod attacks_test;
 #[cfg(test)]
 mod bounds_test;
+#[cfg(test)]
+mod called_test;
 #[cfg(test)]
 mod contract_test;
 #[cfg(test)]
@@ -92,7 +105,11 @@ mod gate_test;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod host_volumes_test;
+#[cfg(test)]
 mod http_test;
+#[cfg(test)]
+mod identity_test;
 #[cfg(test)]
 mod job_shapes_test;
 #[cfg(test)]
@@ -123,6 +140,7 @@ fn new_id() -> String {
 
 pub use client::far::Near;
 pub use edge::{Edge, edge};
+pub(crate) use query::encode;
 pub use rendered::Rendered;
 pub use request::Remote;
 pub use router::router;

@@ -15,7 +15,7 @@ use crate::commands::namespace::UpsertNamespaces;
 use crate::commands::node::UpdateNodeStatus;
 
 /// What each target answers, and the index that it is of.
-async fn answers(h: &Harness, targets: &[String]) -> (u64, Vec<String>) {
+pub(super) async fn answers(h: &Harness, targets: &[String]) -> (u64, Vec<String>) {
     loop {
         let index = h.server.projections.view().index();
         let mut bodies = Vec::new();

@@ -2,12 +2,15 @@
 //! again. Whoever may read one namespace finds nothing of another in any of them, not even that
 //! there is something.
 
-use drover_events::model::Evaluation;
+use drover_events::model::{Evaluation, Namespace};
 use serde_json::Value;
 
 use super::gate_test::two_namespaces;
-use super::harness::Harness;
+use super::harness::{Harness, job};
+use crate::audit::Place;
 use crate::commands::eval::UpsertEvals;
+use crate::commands::namespace::UpsertNamespaces;
+use crate::record::redact::HASHED;
 
 /// The id of the first evaluation of a namespace, as a manager is told.
 async fn eval_of(server: &Harness, namespace: &str) -> String {
@@ -234,6 +237,73 @@ async fn a_decision_is_explained_to_who_may_read_its_job() {
     ] {
         let told = server.seen("red", target).await;
         assert_eq!(told.status, 403, "{target}: {}", told.text());
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_two_states_name_no_row_that_is_hidden_and_reach_the_end() {
+    let server = two_namespaces().await;
+    let to = server.seen("root", "/v1/jobs?namespace=*").await.index();
+    let target = format!("/v1/state/diff?from=0&to={to}&diff=false");
+    let all = server.seen("red", &format!("{target}&per_page=1000")).await;
+    assert_eq!(all.header("x-nomad-nexttoken"), "", "it is one page");
+    let (mut rows, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = format!("{target}&per_page=1&next_token={token}");
+        let page = server.seen("red", &page).await;
+        assert_eq!(page.status, 200, "{}", page.text());
+        rows.extend(page.json().as_array().cloned().unwrap_or_default());
+        page.header("x-nomad-nexttoken").clone_into(&mut token);
+        if token.is_empty() {
+            break;
+        }
+        assert!(Place::parse(&token).is_none(), "{token} names a row");
+    }
+    assert_eq!(Value::Array(rows), all.json());
+    let forged = format!("{target}&next_token=00000000.forged");
+    assert_eq!(server.seen("red", &forged).await.status, 400);
+    // Many rows of a few events, none of which he may see, end a page and cost no more than that.
+    let named = |number| Namespace {
+        name: format!("blue-{number}"),
+        ..Namespace::default()
+    };
+    let from = server.seen("root", "/v1/namespaces").await.index();
+    for begin in (0..10_500).step_by(3_500) {
+        let namespaces = (begin..begin + 3_500).map(named).collect();
+        server.submit(UpsertNamespaces { namespaces }).await;
+    }
+    let target = format!("/v1/state/diff?from={from}&table=namespaces");
+    let page = server.seen("red", &target).await;
+    assert_eq!((page.status, page.text().as_str()), (200, "[]"));
+    let token = page.header("x-nomad-nexttoken");
+    assert!(!token.is_empty(), "it goes on elsewhere");
+    let last = server
+        .seen("red", &format!("{target}&next_token={token}"))
+        .await;
+    assert_eq!(
+        (last.text().as_str(), last.header("x-nomad-nexttoken")),
+        ("[]", "")
+    );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hashes_of_values_are_told_to_who_may_see_all_alone() {
+    let server = two_namespaces().await;
+    let mut body = job("job-red");
+    body["Job"]["TaskGroups"][0]["Tasks"][0]["Env"] = serde_json::json!({"X": "guess"});
+    let target = "/v1/jobs?namespace=red";
+    assert_eq!(server.by("root", "PUT", target, body).await.status, 200);
+    for target in [
+        "/v1/state/diff?from=0&per_page=1000&table=jobs",
+        "/v1/audit?per_page=1000&payload=true&all_changes=true&kind=JobRegistered",
+    ] {
+        let all = server.seen("root", target).await.text();
+        assert!(all.contains(HASHED), "{target}: {all}");
+        let told = server.seen("red", target).await.text();
+        assert!(told.contains("job-red") && !told.contains(HASHED), "{told}");
+        assert!(!told.contains("guess"), "{told}");
     }
     server.stop().await;
 }

@@ -19,7 +19,7 @@ use drover_testkit::fixtures;
 
 /// What the plugin was asked.
 #[derive(Default)]
-struct Asked(Mutex<Vec<String>>);
+pub(super) struct Asked(pub(super) Mutex<Vec<String>>);
 
 macro_rules! plugin {
     ($asked:expr; $($method:ident($req:ty) => $answer:expr;)*) => {
@@ -60,6 +60,7 @@ fn plugin(asked: Arc<Asked>) -> Arc<dyn Dispatch> {
             })
         };
         ControllerDeleteSnapshot(ControllerDeleteSnapshotRequest) => |_| Ok(Done {});
+        ControllerValidateVolume(ControllerValidateVolumeRequest) => |_| Ok(Done {});
         ControllerListVolumes(ControllerListVolumesRequest) => |request| {
             Ok(ControllerListVolumesResponse {
                 next_token: format!("after-{}-{}", request.starting_token, request.max_entries),
@@ -70,7 +71,7 @@ fn plugin(asked: Arc<Asked>) -> Arc<dyn Dispatch> {
 }
 
 /// A client whose control stream the server holds.
-fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn Dispatch>) {
+pub(super) fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn Dispatch>) {
     let (near, far) = Duplex::pair(Pace::STANDING);
     sessions.hold(&node, far);
     let sessions = Arc::clone(sessions);
@@ -96,7 +97,7 @@ fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn Dispatch>) {
 }
 
 /// A server, with a node that runs the plugin `p`.
-async fn world() -> (Harness, Arc<Asked>) {
+pub(super) async fn world() -> (Harness, Arc<Asked>) {
     let h = Harness::start().await;
     let mut node = fixtures::node(1);
     let info = CsiInfo {
@@ -133,7 +134,7 @@ async fn world() -> (Harness, Arc<Asked>) {
     (h, asked)
 }
 
-fn volume(name: &str) -> Value {
+pub(super) fn volume(name: &str) -> Value {
     json!({"Volumes": [{
         "ID": name, "Name": name, "PluginID": "p", "RequestedCapacityMin": 7,
         "RequestedCapabilities": [

@@ -158,6 +158,21 @@ pub(super) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
+/// Percent-encodes a query value or a path segment.
+#[must_use]
+pub(crate) fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
 /// Undoes percent-encoding; in queries a plus is a space.
 ///
 /// # Errors

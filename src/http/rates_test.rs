@@ -178,5 +178,10 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
     assert_eq!(ask(&routes, "", "10.0.0.1", red).await.status, 403);
     let blue = ask(&routes, "root", "10.0.0.1", "/v1/jobs?namespace=blue").await;
     assert_eq!(blue.status, 200, "{}", blue.text);
+    // What is in no namespace takes of none.
+    for _ in 0..50 {
+        let nodes = ask(&routes, "root", "10.0.0.1", "/v1/nodes?namespace=red").await;
+        assert_eq!(nodes.status, 200, "{}", nodes.text);
+    }
     server.stop().await;
 }

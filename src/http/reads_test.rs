@@ -34,7 +34,7 @@ use drover_testkit::counting::taken;
 const READS: usize = 100;
 pub(super) const LONG: &str = "60s";
 
-fn raw<T: Table>(view: &View) -> Vec<Vec<u8>>
+pub(super) fn raw<T: Table>(view: &View) -> Vec<Vec<u8>>
 where
     T::Row: Serialize,
 {

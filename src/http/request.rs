@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::decoded::{DECODED, SHORT};
 use super::known;
+use super::measure::Asker;
 use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -23,6 +24,10 @@ use crate::net::{Budget, Hold, Peer};
 /// Who is at the other end of a connection; put beside every request by the serve loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote(pub SocketAddr);
+
+/// Put beside a request that a call stands for: the call was counted and limited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called;
 
 /// Where requests come from that came over no network.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -42,8 +47,14 @@ pub(super) struct Request {
     pub(super) headers: HeaderMap,
     /// The caller's address, where there is one.
     pub(super) remote: Option<SocketAddr>,
+    /// Where the agent that forwards it says that it was asked from.
+    pub(super) behind: Option<IpAddr>,
     /// The certificate that the connection showed.
     pub(super) certificate: Option<Arc<PeerCertificate>>,
+    /// Whether a call stands for it.
+    pub(super) called: bool,
+    /// Where it is said who asks, for the numbers.
+    pub(super) asker: Option<Asker>,
     /// Who it is; filled in by the authentication step.
     pub(super) identity: Arc<Identity>,
     /// The body, not longer than the route allows.
@@ -73,6 +84,7 @@ impl Request {
     pub(super) fn head(parts: Parts) -> Result<Self, ApiError> {
         let peer = parts.extensions.get::<Peer>();
         let certificate = peer.and_then(|peer| peer.certificate.clone());
+        let behind = peer.and_then(|peer| peer.behind);
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
@@ -83,7 +95,10 @@ impl Request {
             },
             headers: parts.headers,
             remote: parts.extensions.get::<Remote>().map(|r| r.0),
+            behind,
             certificate,
+            called: parts.extensions.get::<Called>().is_some(),
+            asker: parts.extensions.get::<Asker>().cloned(),
             identity: Arc::default(),
             body: Bytes::new(),
             hold: None,

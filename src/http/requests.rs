@@ -1,5 +1,7 @@
 //! Which requests the request log keeps, and the list of what it holds.
 
+use std::sync::Arc;
+
 use hyper::Method;
 
 use super::answer::Answer;
@@ -13,7 +15,7 @@ use super::state::Api;
 use crate::clock::Moment;
 use crate::error::{ApiError, Code, chain};
 use crate::log::{LogEngine, LogError};
-use crate::requests::{Asked, Class, Ran, Received, Ticket};
+use crate::requests::{Asked, Class, Ran, Received, RequestLog, Ticket};
 
 /// Why a request matters that changes nothing; none where it does not.
 fn class(method: &Method, path: &str) -> Option<Class> {
@@ -77,7 +79,10 @@ fn unwritten(error: LogError) -> ApiError {
 ///
 /// # Errors
 /// 503 where it must be written and cannot be.
-pub(super) async fn received(api: &Api, request: &Request) -> Result<Option<Ticket>, ApiError> {
+pub(super) async fn received(
+    log: &Arc<RequestLog>,
+    request: &Request,
+) -> Result<Option<Ticket>, ApiError> {
     let Some(class) = class(&request.method, &request.path) else {
         return Ok(None);
     };
@@ -85,7 +90,7 @@ pub(super) async fn received(api: &Api, request: &Request) -> Result<Option<Tick
         class,
         ..denied(request)
     };
-    let ticket = api.requests.receive(&record).await;
+    let ticket = log.receive(&record).await;
     ticket.map(Some).map_err(unwritten)
 }
 
@@ -123,7 +128,7 @@ pub(super) async fn shown(api: &Api, request: &Request) -> Result<Ticket, ApiErr
 /// # Errors
 /// The request's own, or 503 where the end must be written and cannot be.
 pub(super) async fn answered(
-    api: &Api,
+    log: &Arc<RequestLog>,
     ticket: Option<Ticket>,
     denied: impl FnOnce() -> Received,
     answer: Result<Answer, ApiError>,
@@ -134,7 +139,7 @@ pub(super) async fn answered(
     };
     let ticket = match ticket {
         None if matches!(status, 401 | 403) => {
-            let receipt = api.requests.receive(&denied()).await;
+            let receipt = log.receive(&denied()).await;
             Some(receipt.map_err(unwritten)?)
         }
         ticket => ticket,
@@ -220,7 +225,6 @@ fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::Arc;
 
     use bytes::Bytes;
     use drover_events::Actor;
@@ -235,7 +239,7 @@ mod tests {
     use crate::identity::{Identity, Refusal};
     use crate::log::Space;
     use crate::log::fake::FakeDisk;
-    use crate::requests::{Guarantee, RequestLog};
+    use crate::requests::Guarantee;
 
     #[test]
     fn what_matters_is_told_from_what_does_not() {

@@ -1,6 +1,5 @@
 //! The router on each connection that is let in, over HTTP/1.1 and HTTP/2, and an orderly end.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,17 +17,21 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use super::called;
 use super::request::Remote;
 use super::socket::Line;
+use crate::error::ApiError;
 use crate::net::{
-    Arrival, Begun, Door, HTTP_BUFFER, Host, Listener, Peer, Stream, Visit, Visitors, accept,
+    Arrival, Begun, Door, HTTP_BUFFER, Host, LEAVING, Listener, PARTING, Peer, Stream, Visit,
+    Visitors, accept, reloaded, until,
 };
 use crate::rpc::duplex::{Duplex, bytes_of};
-use crate::rpc::forward::Web;
+use crate::rpc::forward::{Answered, Question, Web};
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,10 +75,10 @@ impl Forwarded {
 }
 
 impl Web for Forwarded {
-    fn answer(&self, address: SocketAddr, stream: Duplex) -> BoxFuture<'static, ()> {
+    fn answer(&self, peer: Peer, stream: Duplex) -> BoxFuture<'static, ()> {
         let front = Arc::clone(&self.front);
         // Counted as if it had come here itself.
-        let Some(visit) = front.visitors.enter(address.ip()) else {
+        let Some(visit) = front.visitors.enter(&peer) else {
             let mut stream = bytes_of(stream);
             return async move {
                 let _ = stream.write_all(Front::TOO_MANY).await;
@@ -87,18 +90,24 @@ impl Web for Forwarded {
         };
         let arrival = Arrival {
             stream: Stream::Carried(bytes_of(stream)),
-            peer: Peer {
-                address: Some(address),
-                certificate: None,
-            },
+            peer,
             due: Instant::now() + HEADER_TIMEOUT,
             stop: self.stop.clone(),
+            reloads: watch::channel(()).1,
         };
         async move {
             let _visit = visit;
             front.first(arrival).await;
         }
         .boxed()
+    }
+
+    fn ask(
+        &self,
+        peer: Peer,
+        question: Question,
+    ) -> BoxFuture<'static, Result<Answered, ApiError>> {
+        called::ask(self.front.router.clone(), peer, question).boxed()
     }
 }
 
@@ -169,7 +178,7 @@ impl Visitor {
         let open = Open::new(&self.state);
         let visit = match self.state.open.lock().0 {
             1 => Ok(None),
-            _ => self.visitors.enter(self.peer.ip()).map(Some).ok_or(()),
+            _ => self.visitors.enter(&self.peer).map(Some).ok_or(()),
         };
         let answer = visit.map(|visit| (visit, self.answer(request)));
         async move {
@@ -258,6 +267,7 @@ impl Front {
     }
 
     async fn asked(&self, arrival: Arrival, visitor: Visitor) {
+        let mut told = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             stream, due, stop, ..
         } = arrival;
@@ -273,7 +283,7 @@ impl Front {
             .with_upgrades();
         let mut connection = std::pin::pin!(connection);
         let mut late = std::pin::pin!(sleep_until(due));
-        let (mut in_time, mut stopping) = (false, false);
+        let (mut in_time, mut stopping, mut gone_by) = (false, false, None);
         let peer = &visitor.peer;
         let ended = loop {
             tokio::select! {
@@ -288,6 +298,11 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     stopping = true;
                 }
+                () = told.as_mut(), if !stopping => {
+                    connection.as_mut().graceful_shutdown();
+                    (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
+                }
+                () = until(gone_by) => return tracing::trace!(%peer, "was told to go"),
             }
         };
         if let Err(error) = ended {
@@ -297,11 +312,13 @@ impl Front {
 
     /// HTTP/2: the same, many requests at once; a connection without one is ended after a while.
     async fn second(&self, arrival: Arrival) {
+        let mut told = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             mut stream,
             peer,
             due,
             stop,
+            ..
         } = arrival;
         let mut said = [0; PREFACE.len()];
         let begun = timeout_at(due, stream.read_exact(&mut said)).await;
@@ -324,7 +341,7 @@ impl Front {
                 service_fn(move |request| of.counted(request)),
             );
         let mut connection = std::pin::pin!(connection);
-        let mut stopping = false;
+        let (mut stopping, mut gone_by) = (false, None);
         let ended = loop {
             tokio::select! {
                 ended = connection.as_mut() => break ended,
@@ -336,11 +353,27 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     stopping = true;
                 }
+                () = told.as_mut(), if !stopping => {
+                    connection.as_mut().graceful_shutdown();
+                    (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
+                }
+                () = until(gone_by) => {
+                    return tracing::trace!(peer = %visitor.peer, "was told to go");
+                }
             }
         };
         if let Err(error) = ended {
             tracing::trace!(%error, peer = %visitor.peer, "connection ended");
         }
+    }
+}
+
+/// Who showed a certificate has to show it again once certificates were loaded anew; nobody else is
+/// troubled.
+fn reloads_of(arrival: &Arrival) -> watch::Receiver<()> {
+    match arrival.peer.certificate {
+        Some(_) => arrival.reloads.clone(),
+        None => watch::channel(()).1,
     }
 }
 
@@ -387,10 +420,14 @@ mod tests {
         });
         let visitors = Visitors::new(Some(1), 10);
         let forwarded = Forwarded::new(router, visitors, CancellationToken::new());
-        let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let peer = Peer {
+            address: Some("10.0.0.1:1".parse().unwrap()),
+            ..Peer::default()
+        };
         let ask = || {
             let (near, far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
-            (bytes_of(near), tokio::spawn(forwarded.answer(address, far)))
+            let answered = forwarded.answer(peer.clone(), far);
+            (bytes_of(near), tokio::spawn(answered))
         };
         let (mut first, served) = ask();
         first

@@ -1,5 +1,7 @@
 //! Volumes and plugins over HTTP: what is answered, to whom, and in which shape.
 
+use std::sync::Arc;
+
 use drover_events::csi::{mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::{CsiInfo, VolumeRequest};
@@ -15,7 +17,7 @@ use crate::commands::csi::ClaimVolume;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 
-fn described(id: &str) -> Value {
+pub(super) fn described(id: &str) -> Value {
     json!({
         "ID": id, "Name": id, "PluginID": "hostpath", "ExternalID": format!("ext-{id}"),
         "RequestedCapabilities": [
@@ -49,7 +51,7 @@ async fn with_plugin() -> (Harness, String) {
     (h, id)
 }
 
-async fn register(h: &Harness, id: &str) {
+pub(super) async fn register(h: &Harness, id: &str) {
     let reply = h
         .put(
             &format!("/v1/volume/csi/{id}"),
@@ -123,6 +125,36 @@ async fn csi_48_job_13_a_volume_is_registered_shown_listed_and_removed() {
         (missing.status, missing.text().as_str()),
         (500, "volume not found: data")
     );
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_09_an_event_shows_of_a_volume_what_a_read_shows() {
+    let (h, _) = with_plugin().await;
+    let body = json!({"Volumes": [described("data")]});
+    let index = h.put("/v1/volume/csi/data", &body).await.index();
+    let api = Arc::clone(&h.api);
+    let publisher = tokio::spawn(async move {
+        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
+        let ends = tokio_util::sync::CancellationToken::new();
+        api.stream.run(projections, log, ends).await;
+    });
+    let target = format!("/v1/event/stream?topic=CSIVolume&index={index}");
+    let request = hyper::Request::get(target).body(axum::body::Body::empty());
+    let reply = tower::ServiceExt::oneshot(h.router(), request.unwrap()).await;
+    let mut body = reply.unwrap().into_body();
+    let mut told = String::new();
+    while !told.contains("MountFlags") {
+        let frame = http_body_util::BodyExt::frame(&mut body);
+        let frame = tokio::time::timeout(drover_testkit::LONG, frame)
+            .await
+            .expect("in time");
+        let frame = frame.unwrap().unwrap();
+        told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    }
+    assert!(told.contains("\"MountFlags\":[\"[REDACTED]\"]"), "{told}");
+    assert!(!told.contains("canary"), "{told}");
+    publisher.abort();
     h.stop().await;
 }
 
@@ -218,6 +250,31 @@ async fn csi_47_ev_19_who_holds_a_volume_is_shown_and_a_node_lists_those_of_its_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
+    let (h, _) = with_plugin().await;
+    register(&h, "data").await;
+    let alloc = place(&h).await;
+    let mut claim = ClaimVolume::default();
+    claim.claim.namespace = "default".into();
+    claim.claim.volume_id = "data".into();
+    claim.claim.allocation_id.clone_from(&alloc);
+    claim.claim.claim = mode::WRITE;
+    h.submit(claim).await;
+    for tries in 1..=2 {
+        let volumes = &h.server.volumes;
+        let origin = crate::proposer::Origin::default();
+        let failed = volumes.unpublish(("default", "data"), &alloc, &origin);
+        let error = failed.await.expect_err("nobody reaches the node");
+        let told = h.get("/v1/volume/csi/data/explain").await.json();
+        let held = &told["Claims"][0];
+        assert_eq!(held["HinderedBy"], json!(error.to_string()));
+        // The watcher tries as well.
+        assert!(held["Tries"].as_u64() >= Some(tries), "{held}");
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() {
     let (h, node) = with_plugin().await;
     register(&h, "data").await;
@@ -267,7 +324,9 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
             (&json!(waits), &json!(says)),
             "{name}"
         );
-        assert_eq!(held["HinderedBy"], "");
+        if to == state::TAKEN {
+            assert_eq!(held["HinderedBy"], "");
+        }
         assert!(held["Since"].as_i64().unwrap() > 0);
     }
     h.submit(claim(state::READY_TO_FREE)).await;

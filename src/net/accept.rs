@@ -12,7 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -77,15 +78,11 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                let address = Some(address);
-                let certificate = None;
-                Ok((
-                    Caller::Tcp(stream),
-                    Peer {
-                        address,
-                        certificate,
-                    },
-                ))
+                let peer = Peer {
+                    address: Some(address),
+                    ..Peer::default()
+                };
+                Ok((Caller::Tcp(stream), peer))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
@@ -149,6 +146,25 @@ pub struct Arrival {
     pub due: Instant,
     /// Cancelled when the port is closed.
     pub stop: CancellationToken,
+    /// Told when certificates were loaded anew since the connection came in: what he has shown may
+    /// not count any more.
+    pub reloads: watch::Receiver<()>,
+}
+
+/// Waits until certificates were loaded anew, and then some part of the time that all have to go.
+pub async fn reloaded(mut reloads: watch::Receiver<()>, parting: Duration) {
+    match reloads.changed().await {
+        Ok(()) => sleep(parting.mul_f64(rand::random::<f64>())).await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Waits until a moment, if there is one.
+pub async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// What answers behind a door.
@@ -180,11 +196,14 @@ pub async fn accept<H: Host>(
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
+        // Before anything is shown on it: who shows what counts no more a moment later is told.
+        let reloads = door.0.tls.reloads();
         match accepted {
-            Ok((caller, peer)) => match door.0.visitors.enter(peer.ip()) {
+            Ok((caller, peer)) => match door.0.visitors.enter(&peer) {
                 Some(visit) => {
                     let (host, door, stop) = (Arc::clone(&host), Arc::clone(&door), stop.clone());
-                    open.spawn(visited(caller, peer, visit, host, door, stop));
+                    let told = (stop, reloads);
+                    open.spawn(visited(caller, peer, visit, host, door, told));
                 }
                 None => turn_away::<H>(caller, &peer, &door, &mut refusals),
             },
@@ -255,7 +274,7 @@ async fn visited<H: Host>(
     visit: Visit,
     host: Arc<H>,
     door: Arc<(Door, Told)>,
-    stop: CancellationToken,
+    (stop, reloads): (CancellationToken, watch::Receiver<()>),
 ) {
     let _visit = visit;
     let due = Instant::now() + door.0.patience.get();
@@ -276,6 +295,7 @@ async fn visited<H: Host>(
         peer,
         due,
         stop,
+        reloads,
     };
     host.receive(arrival).await;
 }

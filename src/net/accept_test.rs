@@ -31,7 +31,11 @@ impl Host for Echo {
         assert_ne!(&said, b"panic", "as it was told");
         let certificate = arrival.peer.certificate.as_ref();
         let role = certificate.and_then(|certificate| certificate.role);
-        let text = format!("{} {role:?}", arrival.peer.ip());
+        let told = match arrival.reloads.has_changed() {
+            Ok(true) => ", to show it again",
+            _ => "",
+        };
+        let text = format!("{} {role:?}{told}", arrival.peer.ip());
         let _ = arrival.stream.write_all(text.as_bytes()).await;
         let _ = arrival.stream.shutdown().await;
     }
@@ -188,4 +192,27 @@ async fn a_socket_of_this_machine_is_listened_on_and_vanishes() {
     std::fs::write(&path, "a file").unwrap();
     Listener::unix(path.clone()).expect_err("not a socket");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a file");
+}
+
+#[tokio::test]
+async fn env_02_who_shook_hands_before_a_reload_and_speaks_after_it_is_told() {
+    let trust = Trust::new();
+    let (server, client) = (trust.server(), trust.client());
+    let open = open(Arc::clone(&server), Port::Rpc, 2, SOON).await;
+    let (config, name) = client.dial().unwrap();
+    let early = TcpStream::connect(open.address).await.unwrap();
+    let early = TlsConnector::from(config).connect(name, early).await;
+    let mut early = early.unwrap();
+    let pair = trust.issue("next", super::super::tls::testing::SERVER);
+    server
+        .reload(&trust.settings(super::super::tls::Role::Server, &pair))
+        .unwrap();
+    early.write_all(b"hello").await.unwrap();
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "127.0.0.1 Some(Client), to show it again");
+    assert_eq!(
+        open.say_encrypted(&client, b"hello").await,
+        "127.0.0.1 Some(Client)"
+    );
 }

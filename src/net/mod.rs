@@ -26,22 +26,31 @@ mod stream;
 pub mod tls;
 mod visitors;
 
-pub use accept::{Arrival, Door, Host, Listener, Patience, accept};
+pub use accept::{Arrival, Door, Host, Listener, Patience, accept, reloaded, until};
 pub use budget::{Budget, Hold};
 pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
 pub use peer::Peer;
 pub use rate::{Asking, By, PerSecond, Rates};
+#[cfg(test)]
+pub use reading::every_read;
 pub use reading::{
     admitting, aside, deciding, deciding_long, glance, glancing, going_on, in_turn, reading,
 };
 pub use stream::{Begun, Stream};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 
+/// Of those who come through another agent each may take what an address may; all of them this many
+/// times as much: an agent could say that it was asked from anywhere.
+pub const CROWD: u32 = 32;
 /// Bytes of bodies of known callers that are held at once.
 pub const BODIES: usize = 256 << 20;
 /// Bytes of bodies of callers that proved nothing (RPC) that are held at once.
 pub const STRANGERS: usize = 32 << 20;
+/// Over how long a time connections are told to go once certificates were loaded anew.
+pub const PARTING: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long what is open on them may go on then.
+pub const LEAVING: std::time::Duration = std::time::Duration::from_secs(600);
 /// Bytes that a connection of the API buffers in each direction.
 pub const HTTP_BUFFER: usize = 64 << 10;

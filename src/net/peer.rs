@@ -13,6 +13,9 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// The certificate that it showed and that was verified.
     pub certificate: Option<Arc<PeerCertificate>>,
+    /// Where a client's agent at that address says that it was asked from. It says what it likes:
+    /// those who come through it are told apart by it, and nobody is taken for another.
+    pub behind: Option<IpAddr>,
 }
 
 impl Peer {

@@ -17,10 +17,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::CROWD;
 use crate::error::{ApiError, Code};
 
 /// Callers and namespaces that are told apart.
 const MOST: usize = 65_536;
+/// Of those so many a request makes at most.
+const MADE: usize = 4;
 /// How often those are looked for who need not be kept.
 const SWEEP: u64 = 100_000_000;
 
@@ -79,8 +82,13 @@ impl PerSecond {
 pub struct Asking<'a> {
     /// Who, where that is known.
     pub identity: Option<&'a str>,
+    /// Whether he has proved it. Of an address those who have share one number, and those who have
+    /// not another: a stranger uses up nobody's but that of strangers.
+    pub proved: bool,
     /// From where.
     pub address: IpAddr,
+    /// Where the agent at that address says that it was asked from, if it forwards.
+    pub behind: Option<IpAddr>,
     /// About which namespace.
     pub namespace: Option<&'a str>,
 }
@@ -159,11 +167,30 @@ impl Rates {
     /// 429, with the time after which one more is allowed: he, his address or the namespace has had
     /// as many as are allowed.
     pub fn take(&self, asking: &Asking<'_>) -> Result<(), ApiError> {
+        self.taken(|kept, now| kept.take(asking, now))
+    }
+
+    /// Counts a request against its address alone, as one of a stranger: who asks is found out
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// As [`Rates::take`].
+    pub fn take_of_address(&self, address: IpAddr) -> Result<(), ApiError> {
+        self.taken(|kept, now| {
+            let place = kept.place((address, None), false);
+            kept.take_all([(By::Address, Some(place), 1)], now)
+        })
+    }
+
+    fn taken(
+        &self,
+        take: impl FnOnce(&mut Kept, u64) -> Result<(), Exceeded>,
+    ) -> Result<(), ApiError> {
         if !self.are_set() {
             return Ok(());
         }
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let taken = self.kept.lock().take(asking, now);
+        let taken = take(&mut self.kept.lock(), now);
         taken.map_err(|Exceeded { by, allowed, wait }| {
             metrics::counter!("drover.requests.limited_total", "by" => by.name()).increment(1);
             let wait = Duration::from_nanos(wait).as_secs_f64().ceil().max(1.0);
@@ -190,23 +217,46 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// The same of an address and of whoever is behind it.
+fn networks((address, behind): (IpAddr, Option<IpAddr>)) -> (IpAddr, Option<IpAddr>) {
+    (network(address), behind.map(network))
+}
+
 impl Kept {
     fn take(&mut self, asking: &Asking<'_>, now: u64) -> Result<(), Exceeded> {
-        let network = network(asking.address);
+        let whence = (asking.address, asking.behind);
         let who = match asking.identity {
             Some(name) => self.hasher.hash_one(name),
-            None => self.hasher.hash_one(network),
+            None => self.hasher.hash_one(networks(whence)),
         };
-        let place = self.hasher.hash_one(network);
+        let place = self.place(whence, asking.proved);
+        // Whatever an agent says of those who ask it, all of them together have a number too.
+        let agent = network(asking.address);
+        let crowd = asking.behind.map(|_| self.hasher.hash_one((agent, CROWD)));
         let what = asking.namespace.map(|name| self.hasher.hash_one(name));
         let counted = [
-            (By::Identity, Some(who)),
-            (By::Address, Some(place)),
-            (By::Namespace, what),
+            (By::Identity, Some(who), 1),
+            (By::Address, Some(place), 1),
+            (By::Address, crowd, CROWD),
+            (By::Namespace, what, 1),
         ];
-        let mut charged = [None; 3];
-        for ((by, hash), charge) in counted.into_iter().zip(&mut charged) {
-            let allowed = self.allowed.of(by);
+        self.take_all(counted, now)
+    }
+
+    /// An address, of those who have proved who they are or of the others.
+    fn place(&self, whence: (IpAddr, Option<IpAddr>), proved: bool) -> u64 {
+        self.hasher.hash_one((networks(whence), proved))
+    }
+
+    /// Each of these has so many times the number that is allowed.
+    fn take_all<const N: usize>(
+        &mut self,
+        counted: [(By, Option<u64>, u32); N],
+        now: u64,
+    ) -> Result<(), Exceeded> {
+        let mut charged = [None; N];
+        for ((by, hash, times), charge) in counted.into_iter().zip(&mut charged) {
+            let allowed = self.allowed.of(by).saturating_mul(times);
             if let (Some(hash), 1..) = (hash, allowed) {
                 let key = self.key((by, hash), now);
                 *charge = Some((key, self.charge(key, allowed, now)?));
@@ -235,15 +285,14 @@ impl Kept {
 
     /// The place of one; that of all others where there is no room for him.
     fn key(&mut self, key: (By, u64), now: u64) -> (By, u64) {
-        // A request makes up to three.
-        if self.full.len() + 3 <= self.most || self.full.contains_key(&key) {
+        if self.full.len() + MADE <= self.most || self.full.contains_key(&key) {
             return key;
         }
         if now >= self.swept.saturating_add(SWEEP) {
             self.swept = now;
             self.full.retain(|_, full| *full > now);
         }
-        match self.full.len() + 3 <= self.most {
+        match self.full.len() + MADE <= self.most {
             true => key,
             false => (key.0, 0),
         }
@@ -270,7 +319,9 @@ mod tests {
     fn asking<'a>(identity: Option<&'a str>, address: &str, namespace: &'a str) -> Asking<'a> {
         Asking {
             identity,
+            proved: identity.is_some(),
             address: address.parse().unwrap(),
+            behind: None,
             namespace: Some(namespace),
         }
     }
@@ -330,6 +381,52 @@ mod tests {
         }
         kept.take(&asking(Some("a"), "10.0.0.1", "blue"), 0)
             .expect("neither he nor his address has used anything up");
+    }
+
+    #[test]
+    fn a_stranger_uses_up_the_share_of_strangers_of_his_address() {
+        let mut kept = kept(0, 1, 0);
+        for _ in 0..2 {
+            kept.take(&asking(None, "10.0.0.1", "red"), 0).unwrap();
+        }
+        for who in [None, Some("said, not proved")] {
+            let mut stranger = asking(who, "10.0.0.1", "red");
+            stranger.proved = false;
+            kept.take(&stranger, 0).expect_err("it is used up");
+        }
+        for who in ["client:a", "client:b"] {
+            kept.take(&asking(Some(who), "10.0.0.1", "red"), 0).unwrap();
+        }
+        kept.take(&asking(Some("client:c"), "10.0.0.1", "red"), 0)
+            .expect_err("they share one number");
+    }
+
+    #[test]
+    fn auth_09_who_comes_through_an_agent_has_a_number_and_the_agent_cannot_make_up_many() {
+        let mut kept = kept(0, 1, 0);
+        let through = |first: &str| Asking {
+            behind: Some(first.parse().unwrap()),
+            ..asking(Some("token:a"), "10.0.0.1", "red")
+        };
+        for first in ["10.9.0.1", "10.9.0.2"] {
+            for _ in 0..2 {
+                kept.take(&through(first), 0).unwrap();
+            }
+            let refused = kept.take(&through(first), 0).unwrap_err();
+            assert_eq!((refused.by, refused.allowed), (By::Address, 1));
+        }
+        // Nobody is refused for what it says of him.
+        for address in ["10.0.0.1", "10.9.0.1"] {
+            let own = asking(Some("token:a"), address, "red");
+            kept.take(&own, 0).unwrap();
+        }
+        let taken = (3..200).filter(|n| {
+            let first = format!("10.9.1.{n}");
+            kept.take(&through(&first), 0).is_ok()
+        });
+        assert_eq!(taken.count(), 2 * CROWD as usize - 4);
+        let refused = kept.take(&through("10.9.2.1"), 0).unwrap_err();
+        assert_eq!(refused.allowed, CROWD);
     }
 
     #[test]

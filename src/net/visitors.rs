@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use super::{CROWD, Peer};
+
 /// Connections of one address where nothing is configured, as with Nomad.
 pub const PER_CLIENT: u32 = 100;
 
@@ -22,15 +24,26 @@ pub struct Visitors {
 
 #[derive(Debug, Default)]
 struct Inside {
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<Whence, usize>,
     all: usize,
+}
+
+/// Where connections come from that are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Whence {
+    /// An address.
+    Address(IpAddr),
+    /// One of those who come through the agent at an address.
+    Behind(IpAddr, IpAddr),
+    /// All of them.
+    Crowd(IpAddr),
 }
 
 /// One connection; its place is free again when this is dropped.
 #[derive(Debug)]
 pub struct Visit {
     visitors: Arc<Visitors>,
-    address: IpAddr,
+    places: [Option<Whence>; 2],
 }
 
 impl Visitors {
@@ -60,26 +73,45 @@ impl Visitors {
         self.of_this_machine.store(number(here), Ordering::Relaxed);
     }
 
-    /// Lets a connection in; none when there are too many already.
+    /// Lets a connection in; none when there are too many already. Of those who come through
+    /// another agent each has as many as an address has, and all of them so many times as much.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Visit> {
-        let address = address.to_canonical();
-        let mut inside = self.inside.lock();
-        let here = inside.by_address.get(&address).copied().unwrap_or(0);
+    pub fn enter(self: &Arc<Self>, peer: &Peer) -> Option<Visit> {
+        let address = peer.ip().to_canonical();
         let most_here = match address.is_loopback() {
             true => &self.of_this_machine,
             false => &self.per_client,
         };
         let most_here = most_here.load(Ordering::Relaxed);
-        if here >= most_here || inside.all >= self.most {
+        let places = match peer.behind {
+            None => [Some(Whence::Address(address)), None],
+            Some(first) => {
+                let one = Whence::Behind(address, first.to_canonical());
+                [Some(one), Some(Whence::Crowd(address))]
+            }
+        };
+        let mut inside = self.inside.lock();
+        let full = |place: &Whence| {
+            let most = match place {
+                Whence::Crowd(_) => most_here.saturating_mul(CROWD as usize),
+                Whence::Address(_) | Whence::Behind(..) => most_here,
+            };
+            inside
+                .by_address
+                .get(place)
+                .is_some_and(|here| *here >= most)
+        };
+        if places.iter().flatten().any(full) || inside.all >= self.most {
             return None;
         }
-        inside.by_address.insert(address, here + 1);
+        for place in places.into_iter().flatten() {
+            *inside.by_address.entry(place).or_default() += 1;
+        }
         inside.all += 1;
         drop(inside);
         Some(Visit {
             visitors: Arc::clone(self),
-            address,
+            places,
         })
     }
 }
@@ -88,10 +120,12 @@ impl Drop for Visit {
     fn drop(&mut self) {
         let mut inside = self.visitors.inside.lock();
         inside.all = inside.all.saturating_sub(1);
-        if let Some(here) = inside.by_address.get_mut(&self.address) {
-            *here -= 1;
-            if *here == 0 {
-                inside.by_address.remove(&self.address);
+        for place in self.places.iter().flatten() {
+            if let Some(here) = inside.by_address.get_mut(place) {
+                *here -= 1;
+                if *here == 0 {
+                    inside.by_address.remove(place);
+                }
             }
         }
     }
@@ -135,34 +169,66 @@ impl Refusals {
 mod tests {
     use super::*;
 
+    fn from(address: &str) -> Peer {
+        Peer {
+            address: Some(address.parse().unwrap()),
+            ..Peer::default()
+        }
+    }
+
     #[test]
     fn places_are_limited_by_address_and_in_all_and_come_back() {
         let visitors = Visitors::new(Some(2), 3);
-        let one: IpAddr = "10.0.0.1".parse().unwrap();
-        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
-        let (other, third) = ("10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap());
-        let first = visitors.enter(one).unwrap();
-        let second = visitors.enter(mapped).unwrap();
-        assert!(visitors.enter(one).is_none(), "two of one address");
-        let _third = visitors.enter(other).unwrap();
-        assert!(visitors.enter(third).is_none(), "three in all");
+        let (one, mapped) = (from("10.0.0.1:1"), from("[::ffff:10.0.0.1]:2"));
+        let (other, third) = (from("10.0.0.2:1"), from("10.0.0.3:1"));
+        let first = visitors.enter(&one).unwrap();
+        let second = visitors.enter(&mapped).unwrap();
+        assert!(visitors.enter(&one).is_none(), "two of one address");
+        let _third = visitors.enter(&other).unwrap();
+        assert!(visitors.enter(&third).is_none(), "three in all");
         drop((first, second));
-        assert!(visitors.enter(one).is_some());
+        assert!(visitors.enter(&one).is_some());
         assert_eq!(visitors.inside.lock().by_address.len(), 1);
         let free = Visitors::new(Some(0), 1_000);
-        let all: Vec<Visit> = (0..1_000).filter_map(|_| free.enter(one)).collect();
+        let all: Vec<Visit> = (0..1_000).filter_map(|_| free.enter(&one)).collect();
         assert_eq!(all.len(), 1_000, "0 is no limit");
-        let (usual, here) = (Visitors::new(None, 1_000), "127.0.0.1".parse().unwrap());
-        let all: Vec<Visit> = (0..1_000).filter_map(|_| usual.enter(one)).collect();
+        let (usual, here) = (Visitors::new(None, 1_000), from("127.0.0.1:1"));
+        let all: Vec<Visit> = (0..1_000).filter_map(|_| usual.enter(&one)).collect();
         assert_eq!(all.len(), PER_CLIENT as usize);
-        let own: Vec<Visit> = (0..200).filter_map(|_| usual.enter(here)).collect();
+        let own: Vec<Visit> = (0..200).filter_map(|_| usual.enter(&here)).collect();
         assert_eq!(own.len(), 200, "all that runs here shares one address");
         let told = Visitors::new(Some(1), 1_000);
-        let _one = told.enter(here).unwrap();
+        let _one = told.enter(&here).unwrap();
         assert!(
-            told.enter(here).is_none(),
+            told.enter(&here).is_none(),
             "what is configured counts here too"
         );
+    }
+
+    #[test]
+    fn those_who_come_through_an_agent_have_places_of_their_own_and_it_cannot_make_up_many() {
+        let visitors = Visitors::new(Some(1), 1_000);
+        let through = |agent: &str, first: &str| Peer {
+            behind: Some(first.parse().unwrap()),
+            ..from(agent)
+        };
+        let (one, other) = ("10.0.0.1:1", "10.0.0.2:1");
+        let _own = visitors.enter(&from(one)).unwrap();
+        let red = visitors.enter(&through(one, "10.9.0.1")).unwrap();
+        assert!(visitors.enter(&through(one, "10.9.0.1")).is_none());
+        let blue = visitors.enter(&through(one, "10.9.0.2"));
+        assert!(blue.is_some(), "another is another");
+        let said = visitors.enter(&through(other, "10.9.0.1"));
+        assert!(said.is_some(), "what one agent says is nothing to another");
+        let theirs = visitors.enter(&from("10.9.0.1:1"));
+        assert!(theirs.is_some(), "nor to whose address it names");
+        let many = (3..200).filter_map(|n| visitors.enter(&through(one, &format!("10.9.1.{n}"))));
+        let many: Vec<Visit> = many.collect();
+        assert_eq!(many.len(), CROWD as usize - 2);
+        drop(red);
+        assert!(visitors.enter(&through(one, "10.9.2.1")).is_some());
+        drop((many, blue, said, theirs));
+        assert_eq!(visitors.inside.lock().by_address.len(), 1);
     }
 
     #[test]

@@ -24,15 +24,15 @@ fn member(n: u64) -> Member {
     }
 }
 
-fn members(n: u64) -> BTreeMap<u64, Member> {
+pub(crate) fn members(n: u64) -> BTreeMap<u64, Member> {
     (1..=n).map(|i| (i, member(i))).collect()
 }
 
 /// Calls between nodes of this process.
 #[derive(Clone, Default)]
-struct Wires {
-    nodes: Arc<Mutex<BTreeMap<String, Arc<RaftNode>>>>,
-    cut: Arc<Mutex<BTreeSet<String>>>,
+pub(crate) struct Wires {
+    pub(crate) nodes: Arc<Mutex<BTreeMap<String, Arc<RaftNode>>>>,
+    pub(crate) cut: Arc<Mutex<BTreeSet<String>>>,
     scratch: Arc<Mutex<Option<PathBuf>>>,
 }
 
@@ -46,9 +46,9 @@ impl Wires {
     }
 }
 
-struct Wire {
-    wires: Wires,
-    this: String,
+pub(crate) struct Wire {
+    pub(crate) wires: Wires,
+    pub(crate) this: String,
 }
 
 impl Transport for Wire {

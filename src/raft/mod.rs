@@ -29,7 +29,7 @@ mod types;
 mod write;
 
 #[cfg(test)]
-mod cluster_test;
+pub(crate) mod cluster_test;
 #[cfg(test)]
 mod kill_test;
 #[cfg(test)]

@@ -17,6 +17,10 @@ pub mod drainer;
 pub mod driver;
 mod each;
 pub mod heartbeat_expiry;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(not(feature = "kafka"))]
+#[path = "kafka/absent.rs"]
 pub mod kafka;
 pub mod periodic;
 pub mod retention;

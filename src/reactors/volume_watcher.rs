@@ -16,6 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::EventKind;
 use drover_projections::key::{Id, Key as _};
 use drover_projections::query::csi;
 use drover_projections::tables::allocs::Allocs;
@@ -23,7 +24,7 @@ use drover_projections::tables::csi_plugins::CsiPlugins;
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::Nodes;
-use drover_projections::{Change, Interest, Operation, Scan, StorageError, Table, View};
+use drover_projections::{Change, Interest, Scan, StorageError, Table, View};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -31,16 +32,17 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tracing::Instrument as _;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use crate::identity::Identity;
 use crate::proposer::Origin;
-use crate::volumes::{Key, Volumes};
+use crate::volumes::{Key, Signs, Volumes, Waiting};
 
 /// The wait after the first failure of a claim, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
+/// By how much of itself each wait differs at random: many that failed at once do not come at once.
+const SPREAD: f64 = 0.5;
 /// How far behind what changed is still followed; beyond, every volume is looked at.
 const BEHIND: u64 = 20_000;
 /// How often the status is told while there is work, and while there is none.
@@ -66,6 +68,8 @@ struct Shared {
     chance: Notify,
     /// The wait after the first failure of a claim.
     first: Duration,
+    /// By how much of itself each wait differs at random.
+    spread: f64,
 }
 
 /// What a worker is told.
@@ -85,6 +89,7 @@ impl VolumeWatcher {
                 desks: Mutex::default(),
                 chance: Notify::new(),
                 first: FIRST,
+                spread: SPREAD,
             }),
             workers: Mutex::default(),
             followed: Mutex::new(None),
@@ -100,16 +105,9 @@ impl VolumeWatcher {
     fn look_at_all(&self, context: &Context) -> Result<(), Failure> {
         let view = context.projections.view();
         let index = view.index();
-        let mut used = Vec::new();
-        for row in view.scan::<CsiVolumes>(Scan::all()) {
-            let row = row?;
-            // What rows of older versions hold is not among their claims (CSI-26).
-            let older = !row.volume.read_allocs.is_empty() || !row.volume.write_allocs.is_empty();
-            if row.in_use() || older {
-                used.push((row.volume.namespace, row.volume.id));
-            }
-        }
+        let used = used(&view)?;
         drop(view);
+        self.shared.volumes.forget_others(&used);
         for key in used {
             self.see_to(key)?;
         }
@@ -122,15 +120,21 @@ impl VolumeWatcher {
         let view = context.projections.view();
         let index = view.index();
         let mut touched = BTreeSet::new();
-        let mut chance = false;
+        let (mut chance, mut all) = (false, false);
         // Where there never was a volume there is nothing to follow.
         if view.table_index::<CsiVolumes>() > 0 {
             for changes in view.changes(from + 1) {
                 for change in changes? {
-                    chance |= [Nodes::ID, NodeStates::ID, CsiPlugins::ID].contains(&change.table);
-                    touched.extend(volumes_of(&view, &change)?);
+                    chance |= is_chance(&change);
+                    match volumes_of(&view, &change)? {
+                        Some(volumes) => touched.extend(volumes),
+                        None => all = true,
+                    }
                 }
             }
+        }
+        if all {
+            touched.extend(used(&view)?);
         }
         drop(view);
         for key in touched {
@@ -151,7 +155,9 @@ impl VolumeWatcher {
             return Ok(());
         }
         // Only this reactor makes workers, so between the two looks none came.
-        if self.shared.volumes.to_release((&key.0, &key.1))?.is_empty() {
+        let volumes = &self.shared.volumes;
+        if volumes.to_release((&key.0, &key.1))?.is_empty() {
+            volumes.forget((&key.0, &key.1), &[]);
             return Ok(());
         }
         let told = Arc::new(Notify::new());
@@ -160,27 +166,25 @@ impl VolumeWatcher {
             told: Arc::clone(&told),
         };
         self.shared.desks.lock().insert(key.clone(), desk);
-        let worker = Worker {
-            shared: Arc::clone(&self.shared),
-            key,
-            told,
-        };
-        let (namespace, volume) = (&worker.key.0, &worker.key.1);
-        let span = tracing::debug_span!("volume", namespace, volume);
-        self.workers.lock().spawn(worker.run().instrument(span));
+        let worker = Worker::new(&self.shared, key, told);
+        self.workers.lock().spawn(worker.run());
         Ok(())
     }
 
-    fn reap(&self) {
+    /// Whether a worker failed: then every volume is looked at again, its own too.
+    fn reap(&self) -> bool {
         let mut workers = self.workers.lock();
+        let mut failed = false;
         while let Some(ended) = workers.try_join_next() {
             if let Err(error) = ended {
                 tracing::error!(%error, "a worker of a volume failed; its volume has another turn");
+                failed = true;
             }
         }
+        failed
     }
 
-    fn status(&self) -> Activation {
+    fn status(&self, failed: bool) -> Activation {
         let workers = self.workers();
         let waiting = self.shared.volumes.all_troubles(SHOWN).into_iter();
         let waiting: Vec<_> = waiting
@@ -192,33 +196,46 @@ impl VolumeWatcher {
             })
             .collect();
         Activation {
-            sleep: if workers > 0 { BUSY } else { IDLE },
+            sleep: if workers > 0 || failed { BUSY } else { IDLE },
             status: json!({ "Workers": workers, "Waiting": waiting }),
         }
     }
 }
 
-/// The volumes that a change may have given something to do.
-fn volumes_of(view: &View, change: &Change) -> Result<Vec<Key>, StorageError> {
-    if change.table == CsiVolumes::ID {
-        return Ok(Key::from_bytes(&change.key).into_iter().collect());
+/// Whether a node or a plugin came, or went. A client's report of its allocations touches its
+/// node's row only to note the time of it.
+fn is_chance(change: &Change) -> bool {
+    [Nodes::ID, NodeStates::ID, CsiPlugins::ID].contains(&change.table)
+        && change.kind != EventKind::AllocsUpdatedByClient
+}
+
+/// The volumes that anybody has.
+fn used(view: &View) -> Result<Vec<Key>, StorageError> {
+    let mut used = Vec::new();
+    for row in view.scan::<CsiVolumes>(Scan::all()) {
+        let row = row?;
+        // What rows of older versions hold is not among their claims (CSI-26).
+        let older = !row.volume.read_allocs.is_empty() || !row.volume.write_allocs.is_empty();
+        if !row.is_at_rest() || older {
+            used.push((row.volume.namespace, row.volume.id));
+        }
     }
-    if change.table != Allocs::ID || change.operation != Operation::Put {
-        return Ok(Vec::new());
+    Ok(used)
+}
+
+/// The volumes that a change may have given something to do; none where nobody knows any more:
+/// then it may be any.
+fn volumes_of(view: &View, change: &Change) -> Result<Option<Vec<Key>>, StorageError> {
+    if change.table == CsiVolumes::ID {
+        return Ok(Some(Key::from_bytes(&change.key).into_iter().collect()));
+    }
+    if change.table != Allocs::ID {
+        return Ok(Some(Vec::new()));
     }
     let Ok(id) = Id::from_bytes(&change.key) else {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     };
-    let Some(row) = view.get::<Allocs>(&id)? else {
-        return Ok(Vec::new());
-    };
-    if !row.alloc.client_terminal() {
-        return Ok(Vec::new());
-    }
-    let asked = csi::requests_of_alloc(view, &row)?.into_iter();
-    Ok(asked
-        .map(|(source, _)| (row.alloc.namespace.clone(), source))
-        .collect())
+    csi::left_by(view, &id, change.index)
 }
 
 impl Reactor for VolumeWatcher {
@@ -249,13 +266,13 @@ impl Reactor for VolumeWatcher {
                 Some(from) if now.saturating_sub(from) <= BEHIND => self.follow(context, from),
                 _ => self.look_at_all(context),
             };
-            if done.is_err() {
+            let failed = self.reap();
+            if done.is_err() || failed {
                 // What was seen of it in part is seen again, with everything else.
                 *self.followed.lock() = None;
             }
-            self.reap();
             done?;
-            Ok(self.status())
+            Ok(self.status(failed))
         })
     }
 }
@@ -270,6 +287,10 @@ struct Worker {
     shared: Arc<Shared>,
     key: Key,
     told: Arc<Notify>,
+    /// A claim that it waits for need not be given back any more.
+    over: Notify,
+    /// Its volume, in every line of the log that is its own: a release says so by itself.
+    span: tracing::Span,
 }
 
 impl Drop for Worker {
@@ -286,29 +307,42 @@ impl Drop for Worker {
 }
 
 impl Worker {
+    fn new(shared: &Arc<Shared>, key: Key, told: Arc<Notify>) -> Self {
+        Self {
+            span: tracing::info_span!("volume", namespace = key.0, volume = key.1),
+            shared: Arc::clone(shared),
+            key,
+            told,
+            over: Notify::new(),
+        }
+    }
+
     async fn run(self) {
         let mut at_work = BTreeSet::new();
         let mut claims = FuturesUnordered::new();
         loop {
             self.heard();
             let waiting = self.waiting();
-            for alloc in &waiting {
-                if at_work.insert(alloc.clone()) {
-                    claims.push(self.free(alloc.clone()));
+            if at_work.iter().any(|one| !waiting.contains(one)) {
+                self.over.notify_waiters();
+            }
+            for one in &waiting {
+                if at_work.insert(one.clone()) {
+                    claims.push(self.free(one.clone()));
                 }
             }
             if claims.is_empty() {
-                self.shared
-                    .volumes
-                    .forget((&self.key.0, &self.key.1), &waiting);
+                let held: Vec<_> = waiting.iter().map(|one| one.alloc().to_owned()).collect();
+                let volumes = &self.shared.volumes;
+                volumes.forget((&self.key.0, &self.key.1), &held);
                 if self.leaves() {
                     return;
                 }
                 continue;
             }
             tokio::select! {
-                Some(alloc) = claims.next() => {
-                    at_work.remove(&alloc);
+                Some(one) = claims.next() => {
+                    at_work.remove(&one);
                 }
                 () = self.told.notified() => {}
             }
@@ -332,18 +366,24 @@ impl Worker {
         !news
     }
 
-    /// The allocations whose claims are to be freed; none where that cannot be read: the next sign
-    /// is heard again.
-    fn waiting(&self) -> Vec<String> {
-        let found = self.shared.volumes.to_release((&self.key.0, &self.key.1));
-        let found = found.inspect_err(|error| tracing::warn!(%error, "a volume cannot be read"));
-        let found = found.unwrap_or_default().into_iter();
-        found.map(|waiting| waiting.alloc).collect()
+    /// What is to be given back; nothing where that cannot be read: the next sign is heard again.
+    fn waiting(&self) -> Vec<Waiting> {
+        self.read(self.shared.volumes.to_release((&self.key.0, &self.key.1)))
     }
 
-    /// Frees one claim, however often it must be tried; the allocation.
-    async fn free(&self, alloc: String) -> String {
+    /// What was read; nothing where it could not be, which is said.
+    fn read<T: Default, E: std::fmt::Display>(&self, found: Result<T, E>) -> T {
+        let said = |error: &E| {
+            let _volume = self.span.enter();
+            tracing::warn!(%error, "a volume cannot be read");
+        };
+        found.inspect_err(said).unwrap_or_default()
+    }
+
+    /// Sees to one claim, or to a deletion, however often it must be tried; to which.
+    async fn free(&self, waiting: Waiting) -> Waiting {
         let mut delays = delays(self.shared.first);
+        let alloc = waiting.alloc();
         let place = (self.key.0.as_str(), self.key.1.as_str());
         loop {
             let origin = Origin {
@@ -351,26 +391,55 @@ impl Worker {
                 request_id: uuid::Uuid::now_v7().to_string(),
                 ..Origin::default()
             };
-            // Registered before the try: what becomes possible meanwhile is not missed.
-            let chance = self.shared.chance.notified();
-            let Err(error) = self.shared.volumes.unpublish(place, &alloc, &origin).await else {
-                return alloc;
+            // Looked at before the try: what becomes possible meanwhile is not missed.
+            let (before, over) = (self.signs(alloc), self.over.notified());
+            let done = self.shared.volumes.see_to(place, &waiting, &origin).await;
+            let Err(error) = done else {
+                return waiting;
             };
             // They never end.
             let delay = delays.next().unwrap_or(LONGEST);
-            tracing::debug!(alloc, %error, ?delay, "a claim is not free yet");
-            if !self.waiting().contains(&alloc) {
-                return alloc;
+            self.span
+                .in_scope(|| tracing::debug!(alloc, %error, ?delay, "it is not free yet"));
+            if !self.waiting().contains(&waiting) {
+                return waiting;
             }
-            let jitter = delay.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+            let random = (rand::random::<f64>() - 0.5) * self.shared.spread;
+            let jitter = delay.mul_f64(1.0 + random);
             tokio::select! {
                 () = tokio::time::sleep(jitter) => {}
-                () = chance => tokio::time::sleep(self.shared.first.min(jitter)).await,
+                () = self.changed(alloc, &before) => {
+                    tokio::time::sleep(self.shared.first.min(jitter)).await;
+                }
+                // It was given back by somebody else, or its volume is no more.
+                () = over => {}
             }
         }
+    }
+
+    /// Waits until what a claim needs is another than it was. What is another node's, or another
+    /// plugin's, gives this claim no turn of its own: with many nodes there is always something.
+    async fn changed(&self, alloc: &str, before: &Signs) {
+        loop {
+            let chance = self.shared.chance.notified();
+            if self.signs(alloc) != *before {
+                return;
+            }
+            chance.await;
+        }
+    }
+
+    /// What a claim needs, as it is now; nothing where that cannot be read.
+    fn signs(&self, alloc: &str) -> Signs {
+        let place = (self.key.0.as_str(), self.key.1.as_str());
+        self.read(self.shared.volumes.signs(place, alloc))
     }
 }
 
 #[cfg(test)]
 #[path = "volume_watcher_test.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "volume_histories_test.rs"]
+mod histories;

@@ -14,6 +14,11 @@ use crate::error::Code;
 use crate::volumes::harness::{World, node_id};
 use crate::volumes::testing::Fault;
 
+#[path = "volume_watcher_pace_test.rs"]
+mod pace;
+#[path = "volume_watcher_rest_test.rs"]
+mod rest;
+
 /// A watcher that runs.
 struct Watched {
     watcher: Arc<VolumeWatcher>,
@@ -285,16 +290,20 @@ async fn vw_20_it_is_asked_again_until_it_can() {
         .fault("ControllerDetachVolume", &[Fault::Lost; 3]);
     let mut watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
     let shared = Arc::get_mut(&mut watcher.shared).unwrap();
-    shared.first = Duration::from_millis(1);
-    let worker = Worker {
-        shared: Arc::clone(&watcher.shared),
-        key: ("default".to_owned(), volume.clone()),
-        told: Arc::default(),
-    };
-    let freed = tokio::time::timeout(LONG, worker.free(alloc.clone())).await;
-    assert_eq!(freed.unwrap(), alloc);
+    shared.first = Duration::from_millis(4);
+    let begun = std::time::Instant::now();
+    let key = ("default".to_owned(), volume.clone());
+    let worker = Worker::new(&watcher.shared, key, Arc::default());
+    let freed = tokio::time::timeout(LONG, worker.free(Waiting::Claim(alloc))).await;
+    freed.unwrap();
     assert_eq!(world.strict.count("NodeDetachVolume"), 5);
     assert_eq!(world.strict.count("ControllerDetachVolume"), 4);
+    // 4, 8, 16, 32, 64, 128 and 256 milliseconds, each a quarter shorter at most.
+    assert!(
+        begun.elapsed() > Duration::from_millis(370),
+        "{:?}",
+        begun.elapsed()
+    );
     assert!(!world.row(&volume).in_use() && world.strict.wrong().is_empty());
 }
 
@@ -312,4 +321,224 @@ async fn a_sign_of_nobody_is_no_claim() {
     };
     world.direct.command(&sign).unwrap();
     assert!(!world.row("data").in_use());
+}
+
+impl World {
+    /// A claim that is over, of a volume that was mounted.
+    fn ends(&self, alloc: &str) {
+        self.alloc_is(alloc, "complete");
+    }
+}
+
+#[tokio::test]
+async fn vw_01_vw_03_a_plugin_that_hangs_holds_up_one_worker_of_one_volume() {
+    let world = World::new(1);
+    let (_, first) = mounted(&world, 1, 0).await;
+    let (second, other) = mounted(&world, 2, 0).await;
+    mounted(&world, 3, 0).await;
+    let watched = watched(&world);
+    watched.settled().await;
+    world.strict.fault("NodeDetachVolume", &[Fault::Hangs]);
+    world.ends(&first);
+    until("it hangs", || world.strict.count("NodeDetachVolume") == 1).await;
+    assert_eq!(
+        watched.watcher.workers(),
+        1,
+        "VW-03: of the volume that changed"
+    );
+    // What else happens is followed meanwhile.
+    world.ends(&other);
+    until("the other is free", || !world.row(&second).in_use()).await;
+    let now = watched.context.projections.applied_index();
+    until("all is followed", || {
+        *watched.watcher.followed.lock() == Some(now)
+    })
+    .await;
+    until("one is left", || watched.watcher.workers() == 1).await;
+}
+
+#[tokio::test]
+async fn vw_05_what_is_given_back_is_given_back_in_the_name_of_the_server_that_leads() {
+    let mut world = World::new(1);
+    for server in ["s1", "s2"] {
+        let number = server.len() + usize::from(server == "s2");
+        let (volume, alloc) = mounted(&world, number, 0).await;
+        world.leader.origins.lock().clear();
+        let watcher = Arc::new(VolumeWatcher::new(Arc::clone(&world.volumes), server));
+        let reactor: Arc<dyn Reactor> = watcher;
+        let running = start(reactor, context(&world), Board::default());
+        world.ends(&alloc);
+        until("it is free", || !world.row(&volume).in_use()).await;
+        let origins = world.leader.origins.lock().clone();
+        let own = Identity::server(server, "volume_watcher").actor;
+        assert!(!origins.is_empty() && origins.iter().all(|origin| origin.actor == own));
+        drop(running);
+        world.elect();
+    }
+}
+
+#[tokio::test]
+async fn vw_06_vw_07_clients_operators_and_the_watcher_take_the_same_steps() {
+    let world = World::new(1);
+    let mut taken = Vec::new();
+    for number in 1..=3 {
+        let (volume, alloc) = mounted(&world, number, 0).await;
+        let (calls, index) = (world.strict.calls().len(), world.index());
+        world.ends(&alloc);
+        let key = ("default".to_owned(), volume.clone());
+        let mut watched_by = None;
+        match number {
+            1 => assert!(world.give_back(&volume, &alloc, 0).await.unwrap() > 0),
+            2 => {
+                let (node, origin) = (node_id(0), Origin::default());
+                world
+                    .volumes
+                    .detach(&key, (&node, false), &origin)
+                    .await
+                    .unwrap();
+            }
+            _ => watched_by = Some(watched(&world)),
+        }
+        until("it is free", || !world.row(&volume).in_use()).await;
+        drop(watched_by);
+        let view = world.direct.projections.view();
+        let mut steps = Vec::new();
+        for changes in view.changes(index + 1) {
+            for change in changes.unwrap() {
+                if change.table == CsiVolumes::ID {
+                    steps.push(change.kind);
+                }
+            }
+        }
+        taken.push((world.strict.calls()[calls..].to_vec(), steps));
+    }
+    assert_eq!(taken[0], taken[1]);
+    assert_eq!(taken[0], taken[2]);
+    assert_eq!(taken[0].0.len(), 2, "{:?}", taken[0]);
+    // VW-07: each step is an event of its own.
+    let one = drover_events::EventKind::CsiVolumeClaimed;
+    assert_eq!(taken[0].1, [one; 4]);
+}
+
+#[tokio::test]
+async fn vw_11_what_was_not_heard_is_found_by_the_next_sign() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    let watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    let context = context(&world);
+    watcher.activate(&context).await.unwrap();
+    world.ends(&alloc);
+    // It is dropped: nobody ever follows the end of the allocation.
+    *watcher.followed.lock() = Some(world.index());
+    watcher.activate(&context).await.unwrap();
+    assert_eq!(watcher.workers(), 0);
+    let gc = CoreGc::new(GcSettings::default().forced());
+    gc.collect(&context, &mut Each::default()).await.unwrap();
+    watcher.activate(&context).await.unwrap();
+    assert_eq!(watcher.workers(), 1, "VW-12: the sign wakes it");
+    until("it is free", || !world.row(&volume).in_use()).await;
+}
+
+#[tokio::test]
+async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    world.ends(&alloc);
+    let watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    let key = ("default".to_owned(), volume);
+    let told = Arc::new(Notify::new());
+    let desk = Desk {
+        news: true,
+        told: Arc::clone(&told),
+    };
+    watcher.shared.desks.lock().insert(key.clone(), desk);
+    let worker = Worker::new(&watcher.shared, key.clone(), told);
+    worker.heard();
+    // It has looked, and is about to leave, when something is said of its volume.
+    watcher.see_to(key.clone()).unwrap();
+    assert!(!worker.leaves(), "it looks again");
+    worker.heard();
+    assert!(worker.leaves());
+    assert_eq!(watcher.workers(), 0);
+    // What is said later is heard by the next one.
+    watcher.see_to(key).unwrap();
+    assert_eq!(watcher.workers(), 1);
+}
+
+#[tokio::test]
+async fn vw_15_eval_14_no_evaluation_is_made_to_free_a_volume() {
+    use drover_projections::tables::evals::Evals;
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    let watched = watched(&world);
+    world.ends(&alloc);
+    world.node_is(0, "down");
+    world.node_is(0, "ready");
+    until("it is free", || !world.row(&volume).in_use()).await;
+    watched.settled().await;
+    let view = world.direct.projections.view();
+    let evals = view.scan::<Evals>(Scan::all());
+    let core = evals.filter(|eval| eval.as_ref().unwrap().r#type == "_core");
+    assert_eq!(core.count(), 0);
+}
+
+#[tokio::test]
+async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble() {
+    let mut world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    world.node_is(0, "down");
+    world.alloc_is(&alloc, "lost");
+    let mut watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    // It would wait for an hour.
+    let shared = Arc::get_mut(&mut watcher.shared).unwrap();
+    shared.first = Duration::from_secs(3_600);
+    let context = context(&world);
+    watcher.activate(&context).await.unwrap();
+    until("it is tried", || !world.volumes.all_troubles(1).is_empty()).await;
+    let command = DeregisterVolumes {
+        namespace: "default".into(),
+        ids: vec![volume],
+        force: true,
+    };
+    world.direct.command(&command).unwrap();
+    watcher.activate(&context).await.unwrap();
+    until("it leaves", || watcher.workers() == 0).await;
+    assert!(world.volumes.all_troubles(1).is_empty());
+
+    // What was told while this server led before is not told when it leads again.
+    let (volume, alloc) = mounted_while_down(&world).await;
+    world.unpublish(&volume, &alloc).await.unwrap_err();
+    let command = DeregisterVolumes {
+        namespace: "default".into(),
+        ids: vec![volume],
+        force: true,
+    };
+    world.direct.command(&command).unwrap();
+    let next = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    next.activate(&context).await.unwrap();
+    assert!(world.volumes.all_troubles(1).is_empty());
+    world.elect();
+}
+
+/// A volume of an allocation that has ended, on a node that is down.
+async fn mounted_while_down(world: &World) -> (String, String) {
+    world.node_is(0, "ready");
+    let (volume, alloc) = mounted(world, 9, 0).await;
+    world.node_is(0, "down");
+    world.alloc_is(&alloc, "lost");
+    (volume, alloc)
+}
+
+#[tokio::test]
+async fn csi_27_an_allocation_that_ended_and_was_collected_at_once_is_not_overlooked() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    let watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    let context = context(&world);
+    watcher.activate(&context).await.unwrap();
+    world.ends(&alloc);
+    world.alloc_goes(&alloc);
+    watcher.activate(&context).await.unwrap();
+    assert_eq!(watcher.workers(), 1);
+    until("it is free", || !world.row(&volume).in_use()).await;
 }

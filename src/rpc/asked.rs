@@ -62,14 +62,21 @@ pub enum Unanswered {
 }
 
 impl Unanswered {
+    /// Whether it is certain that nothing of it is under way any more.
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Self::Unreached(_) => true,
+            Self::Unsure(_) => false,
+            Self::Refused(error) => error.code != Code::Timeout,
+        }
+    }
+
     /// Whether the same may succeed later.
     pub fn is_recoverable(&self) -> bool {
         match self {
             Self::Unreached(_) | Self::Unsure(_) => true,
-            Self::Refused(error) => matches!(
-                error.code,
-                Code::Unavailable | Code::Timeout | Code::Conflict | Code::TooManyRequests
-            ),
+            // What a node fails at by itself, it may fail at for ever.
+            Self::Refused(error) => !error.code.lasts() && error.code != Code::Internal,
         }
     }
 }

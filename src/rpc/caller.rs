@@ -1,11 +1,12 @@
 //! How a client reaches its servers: over connections, or within the process.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use super::client::Pool;
+use super::client::{Carrier, Pool};
 use super::duplex::Duplex;
 use super::service::{Call, Dispatch};
 use super::{Rpc, RpcError, Streaming, wire};
@@ -118,10 +119,9 @@ impl Caller {
 
     fn as_call(&self) -> Call {
         Call {
-            addr: String::new(),
-            certificate: None,
             token: self.token.to_string(),
             node: self.node.to_string(),
+            ..Call::default()
         }
     }
 
@@ -175,6 +175,20 @@ impl Caller {
         request: &R::Req,
         timeout: Duration,
     ) -> Result<Duplex, RpcError> {
+        self.carried::<R>(request, timeout)
+            .await
+            .map(|(stream, _)| stream)
+    }
+
+    /// The same, with the connection that it goes over; none within the process.
+    ///
+    /// # Errors
+    /// The refusal, or why there was no answer.
+    pub async fn carried<R: Streaming>(
+        &self,
+        request: &R::Req,
+        timeout: Duration,
+    ) -> Result<(Duplex, Option<Carrier>), RpcError> {
         match &self.way {
             Way::Network(ways, servers) => {
                 let pool = if R::APART { &ways.streams } else { &ways.calls };
@@ -187,7 +201,7 @@ impl Caller {
                 if opened.as_ref().is_err_and(RpcError::is_transient) {
                     servers.failed(&addr);
                 }
-                opened
+                opened.map(|(stream, carrier)| (stream, Some(carrier)))
             }
             Way::Process(service) => {
                 let (mut near, far) = Duplex::pair(R::PACE);
@@ -196,7 +210,7 @@ impl Caller {
                 tokio::time::timeout(timeout, service.open(R::NAME, self.as_call(), far))
                     .await
                     .map_err(|_| RpcError::TimedOut(R::NAME))??;
-                Ok(near)
+                Ok((near, None))
             }
         }
     }
@@ -230,7 +244,7 @@ impl Caller {
     }
 }
 
-/// Tries again while that may help and there is time.
+/// Tries again while that may help and there is time: when it was told to, where it was.
 async fn persist<T, Fut>(
     deadline: Duration,
     attempt: impl Fn(Duration) -> Fut,
@@ -243,8 +257,12 @@ where
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match attempt(left.max(RETRY)).await {
-            Err(e) if e.is_transient() && Instant::now() + wait < end => {
-                tokio::time::sleep(wait).await;
+            Err(e) if e.is_transient() => {
+                let pause = e.told_or(wait);
+                if Instant::now() + pause >= end {
+                    return Err(e);
+                }
+                tokio::time::sleep(pause).await;
                 wait = (wait * 2).min(RETRY_MAX);
             }
             answer => return answer,

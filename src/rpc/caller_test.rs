@@ -50,6 +50,10 @@ fn service(state: Arc<State>) -> Service<State> {
                     "busy" if state.calls.load(Ordering::Relaxed) < 3 => {
                         Err(ApiError::new(Code::NoLeader, "No cluster leader"))
                     }
+                    "later" if state.calls.load(Ordering::Relaxed) < 2 => {
+                        let error = ApiError::new(Code::TooManyRequests, "not now");
+                        Err(error.after(1))
+                    }
                     "who" => Ok(Text {
                         text: call.token,
                         bytes: 0,
@@ -89,6 +93,24 @@ fn text(text: &str) -> Text {
 }
 
 const SOON: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn who_is_told_when_to_come_again_comes_then_and_not_before() {
+    let state = Arc::new(State::default());
+    let caller = Caller::process(Arc::new(service(state.clone())), "");
+    let later = text("later");
+    let began = Instant::now();
+    caller.call::<Echo>(&later, SOON).await.unwrap();
+    assert_eq!(state.calls.swap(0, Ordering::Relaxed), 2);
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    // Who has less time than that hears it at once.
+    let refused = caller
+        .call::<Echo>(&later, Duration::from_millis(900))
+        .await;
+    let told = refused.unwrap_err().retry_after();
+    assert_eq!(told, Some(Duration::from_secs(1)));
+    assert_eq!(state.calls.load(Ordering::Relaxed), 1);
+}
 
 #[tokio::test]
 async fn mod_30_calls_come_back_over_the_network_and_within_the_process() {

@@ -18,6 +18,7 @@ use rustls::ClientConfig;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Duplex, Half, Outgoing, Pace};
 use super::methods::{Empty, StatusPing};
@@ -66,7 +67,36 @@ struct Line {
     sender: Sender,
     /// What was encrypted with, if anything was.
     tls: Option<Arc<ClientConfig>>,
+    /// Whether nothing more goes over it, but what does already.
+    left: CancellationToken,
     ended: watch::Receiver<Option<String>>,
+}
+
+/// The connection that a stream goes over.
+#[derive(Debug)]
+pub struct Carrier {
+    line: Line,
+    dialing: Dialing,
+}
+
+impl Carrier {
+    /// Nothing more is begun on it: the server asks whoever comes over it to come by another.
+    pub fn leave(&self) {
+        self.line.left.cancel();
+    }
+
+    /// Ready once what is begun now goes over another connection: it was left, or certificates
+    /// were loaded anew here. Where it broke, the stream says so.
+    pub async fn parts(&self) {
+        let mut reloads = self.dialing.tls.reloads();
+        while self.line.serves(&self.dialing) {
+            tokio::select! {
+                () = self.line.left.cancelled() => return,
+                // No error: the loader that says so is held here.
+                _ = reloads.changed() => {}
+            }
+        }
+    }
 }
 
 /// How long a connection that breaks may take to say why.
@@ -81,7 +111,7 @@ impl Line {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
-        same && !self.sender.is_closed()
+        same && !self.left.is_cancelled() && !self.sender.is_closed()
     }
 
     /// An error of a request in words: often the connection knows better why than the request.
@@ -166,13 +196,14 @@ impl Pool {
     ) -> Result<Bytes, RpcError> {
         let body = Outgoing::Whole(Full::new(body));
         let request = request(addr, name, &call, body, timeout)?;
-        let answered = async { taken(addr, self.send(addr, &call, request).await?).await };
+        let answered = async { taken(addr, self.send(addr, &call, request).await?.0).await };
         tokio::time::timeout(timeout, answered)
             .await
             .unwrap_or(Err(RpcError::TimedOut(name)))
     }
 
-    /// Opens a stream by name, which begins with a message; it is accepted within `timeout`.
+    /// Opens a stream by name, which begins with a message; it is accepted within `timeout`. Beside
+    /// it is the connection that it goes over.
     ///
     /// # Errors
     /// The refusal, or why there was no answer.
@@ -183,14 +214,15 @@ impl Pool {
         call: Call,
         first: Bytes,
         timeout: Duration,
-    ) -> Result<Duplex, RpcError> {
+    ) -> Result<(Duplex, Carrier), RpcError> {
         let (half, body) = Half::new(pace);
         half.first(first);
         let request = request(addr, name, &call, Outgoing::Flow(body), timeout)?;
         let opened = async {
-            let response = self.send(addr, &call, request).await?;
+            let (response, line) = self.send(addr, &call, request).await?;
+            let dialing = self.dialing.clone();
             match response.status() {
-                StatusCode::OK => Ok(half.join(response.into_body())),
+                StatusCode::OK => Ok((half.join(response.into_body()), Carrier { line, dialing })),
                 _ => Err(taken(addr, response).await.err().unwrap_or_else(|| {
                     RpcError::Malformed(format!("{addr} opens no stream {name}"))
                 })),
@@ -206,10 +238,10 @@ impl Pool {
         addr: &str,
         call: &Call,
         request: Request<Outgoing>,
-    ) -> Result<Response<Incoming>, RpcError> {
+    ) -> Result<(Response<Incoming>, Line), RpcError> {
         let mut line = self.connections(addr).line(addr, call).await?;
         match line.sender.send_request(request).await {
-            Ok(response) => Ok(response),
+            Ok(response) => Ok((response, line)),
             Err(error) => Err(line.lost(addr, &error).await),
         }
     }
@@ -305,7 +337,12 @@ async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
             tell.send_replace(Some(why));
         }
     });
-    Ok(Line { sender, tls, ended })
+    Ok(Line {
+        sender,
+        tls,
+        left: CancellationToken::new(),
+        ended,
+    })
 }
 
 async fn connect(addr: &str, unsent: Option<u32>) -> io::Result<TcpStream> {

@@ -38,6 +38,8 @@ pub(super) struct Guest {
     unsent: Mutex<Unsent>,
     blocked: Mutex<Blocked>,
     ended: CancellationToken,
+    /// Cancelled once the caller is told that the connection goes.
+    parting: CancellationToken,
 }
 
 /// Answers on their way, by when they must be gone.
@@ -63,7 +65,13 @@ impl Guest {
             unsent: Mutex::default(),
             blocked: Mutex::default(),
             ended: CancellationToken::new(),
+            parting: CancellationToken::new(),
         })
+    }
+
+    /// Cancelled once the caller is told that the connection goes.
+    pub(super) fn parting(&self) -> &CancellationToken {
+        &self.parting
     }
 
     /// A stream was opened.

@@ -5,6 +5,9 @@ use std::time::Instant;
 
 use crate::telemetry::{labels, milliseconds};
 
+/// A method that waits for a change: its time says nothing.
+const WAITS: &str = "get_client_allocs";
+
 /// Counts a call that is answered here, by its method's name, and measures how long it takes.
 /// The label says who calls; it is asked once the call was answered, for that proves it.
 pub(super) async fn timed<T>(
@@ -20,7 +23,11 @@ pub(super) async fn timed<T>(
     metrics::counter!("nomad.nomad.rpc.request").increment(1);
     let began = Instant::now();
     let answer = call.await;
-    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label());
+    let label = label();
+    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label.clone());
+    if method != WAITS {
+        labels::took((&endpoint, kind), label, began.elapsed());
+    }
     // Nomad's name for the endpoint of nodes in timings.
     let resource = if endpoint == "node" {
         "client"
@@ -35,21 +42,29 @@ pub(super) async fn timed<T>(
 /// What a method does: `read`, `list` or `write`.
 fn kind(method: &str) -> &'static str {
     match method {
-        "get_client_allocs" | "get_allocs" | "get_policies" | "get_roles_by_id" => "list",
-        "ping" | "leader" | "get_node" | "resolve_token" | "who_am_i" => "read",
+        "get_client_allocs" | "get_allocs" | "get_policies" | "get_roles_by_id" | "list"
+        | "list_external" | "list_snapshots" => "list",
+        "ping" | "leader" | "get" | "get_node" | "resolve_token" | "who_am_i" => "read",
         _ => "write",
     }
 }
 
-/// `UpdateStatus` as `update_status`; letters of abbreviations stay together.
+/// `UpdateStatus` as `update_status`, `CSIVolume` as `csi_volume`.
 fn snake(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
-    let mut lower = false;
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() && lower {
+    let mut before = None;
+    let mut letters = name.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let begins = match before {
+            // The last letter of an abbreviation begins the word behind it.
+            Some(true) => letters.peek().is_some_and(char::is_ascii_lowercase),
+            Some(false) => true,
+            None => false,
+        };
+        if letter.is_ascii_uppercase() && begins {
             out.push('_');
         }
-        lower = letter.is_ascii_lowercase();
+        before = Some(letter.is_ascii_uppercase());
         out.push(letter.to_ascii_lowercase());
     }
     out
@@ -66,10 +81,14 @@ mod tests {
             ("GetClientAllocs", "get_client_allocs"),
             ("ServiceRegistration", "service_registration"),
             ("DeleteByID", "delete_by_id"),
+            ("GetRolesByID", "get_roles_by_id"),
+            ("ACL", "acl"),
+            ("CSIVolume", "csi_volume"),
         ] {
             assert_eq!(snake(name), expected);
         }
         assert_eq!(kind("get_client_allocs"), "list");
         assert_eq!(kind("update_status"), "write");
+        assert_eq!((kind("list_external"), kind("get")), ("list", "read"));
     }
 }

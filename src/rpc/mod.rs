@@ -19,7 +19,8 @@
 //! heartbeat waits for it.
 //!
 //! A server asks a client the same way round ([`asked`]): it dials a session, names a method in it,
-//! and the client's own handlers answer. [`csi`] has the methods of volumes, both ways.
+//! and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of volumes,
+//! both ways; [`volumes`] those of people and their tools, who have a token and no node.
 //!
 //! It must not know: what a method means. That is in [`crate::endpoints`]: a view is read, or a
 //! command submitted, and nothing else.
@@ -33,14 +34,18 @@ pub mod csi;
 pub mod duplex;
 pub mod forward;
 mod guest;
+pub mod host_volume;
 mod measure;
 pub mod methods;
+#[cfg(test)]
+mod moving_test;
 pub mod server;
 pub mod service;
 pub mod sessions;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod updates;
+pub mod volumes;
 mod wire;
 
 use serde::Serialize;
@@ -89,6 +94,21 @@ pub enum RpcError {
 }
 
 impl RpcError {
+    /// After how long the caller was told to come again, if he was.
+    pub fn retry_after(&self) -> Option<std::time::Duration> {
+        match self {
+            Self::Api(e) if e.retry_after > 0 => {
+                Some(std::time::Duration::from_secs(e.retry_after.into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The wait before the next try: what the caller was told, or else this.
+    pub fn told_or(&self, wait: std::time::Duration) -> std::time::Duration {
+        self.retry_after().unwrap_or(wait)
+    }
+
     /// Another server, or the same a little later, may answer.
     pub fn is_transient(&self) -> bool {
         use crate::error::Code;

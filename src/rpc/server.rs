@@ -11,7 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::Dialing;
@@ -26,8 +26,8 @@ use crate::error::{ApiError, Code};
 use crate::net::body::{BEGIN, Rules, gather};
 use crate::net::tls::{Loader, Port};
 use crate::net::{
-    Arrival, BODIES, Begun, Budget, Door, Hold, Host, Listener, Patience, Peer, STRANGERS,
-    Visitors, accept, most_connections,
+    Arrival, BODIES, Begun, Budget, Door, Hold, Host, LEAVING, Listener, PARTING, Patience, Peer,
+    STRANGERS, Visitors, accept, most_connections, reloaded, until,
 };
 
 /// How many calls one connection may have open once a node proved itself on it: every simulated
@@ -43,8 +43,6 @@ const LOOKUPS: usize = 256;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take to be sent, whatever its length.
 const SENDING: Duration = Duration::from_secs(30);
-/// Over how long a time connections are told to go once certificates were loaded anew.
-const PARTING: Duration = Duration::from_secs(10);
 /// The longest headers of a call, bytes.
 const MAX_HEADERS: u32 = 8 << 10;
 /// What a connection begins with (RFC 9113 section 3.4).
@@ -104,6 +102,8 @@ pub struct Limits {
     /// Over how long a time connections are told to go once certificates were loaded anew: not
     /// all agents dial anew at once.
     pub parting: Duration,
+    /// How long what is open on them may go on then.
+    pub leaving: Duration,
 }
 
 impl Limits {
@@ -121,6 +121,7 @@ impl Limits {
             lookups: Budget::new(LOOKUPS),
             sending: SENDING,
             parting: PARTING,
+            leaving: LEAVING,
         }
     }
 }
@@ -178,6 +179,7 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limi
         mut stream,
         peer,
         due,
+        reloads,
         ..
     } = arrival;
     let mut first = [0; PREFACE.len()];
@@ -186,8 +188,8 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limi
         tracing::debug!(%peer, "rpc: no HTTP/2 in time");
         return;
     }
-    let (keep_alive, parting) = (limits.keep_alive, limits.parting);
-    let mut reloads = limits.tls.reloads();
+    let (keep_alive, leaving) = (limits.keep_alive, limits.leaving);
+    let mut reload = std::pin::pin!(reloaded(reloads, limits.parting));
     let guest = Guest::new(limits.sending);
     let entered = Arc::clone(&guest);
     let from = Arc::new(peer.clone());
@@ -216,7 +218,7 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limi
         .keep_alive_interval(keep_alive)
         .serve_connection(TokioIo::new(wire), answer);
     let mut served = std::pin::pin!(served);
-    let mut told = false;
+    let mut gone_by = None;
     loop {
         tokio::select! {
             served = served.as_mut() => {
@@ -229,20 +231,15 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limi
                 tracing::debug!(%peer, "rpc: connection ended: too much is open or not taken");
                 return;
             }
-            // What is under way comes to its end; who calls next shows what he has now.
-            () = reloaded(&mut reloads, parting), if !told => {
-                told = true;
+            () = until(gone_by) => return tracing::debug!(%peer, "rpc: was told to go"),
+            // What is under way comes to its end; who calls next shows what he has now, and what
+            // stands is told to move.
+            () = reload.as_mut(), if gone_by.is_none() => {
+                gone_by = Some(Instant::now() + leaving);
                 served.as_mut().graceful_shutdown();
+                guest.parting().cancel();
             }
         }
-    }
-}
-
-/// Waits until certificates were loaded anew, and then some part of the time that all have to go.
-async fn reloaded(reloads: &mut watch::Receiver<()>, parting: Duration) {
-    match reloads.changed().await {
-        Ok(()) => tokio::time::sleep(parting.mul_f64(rand::random::<f64>())).await,
-        Err(_) => std::future::pending().await,
     }
 }
 
@@ -321,6 +318,7 @@ async fn call(
         certificate: peer.certificate.clone(),
         token: text(TOKEN_HEADER),
         node: text(NODE_HEADER),
+        parting: place.guest().parting().clone(),
     };
     let mut room = Room::of(&call, peer, &service, limits, place.guest()).await?;
     place.keep(room.turn.take());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Duplex, Pace};
 use super::{Rpc, Streaming, measure, wire};
@@ -14,7 +15,7 @@ use crate::error::{ApiError, Code};
 use crate::net::tls::PeerCertificate;
 
 /// Who calls, and how.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Call {
     /// The address the call comes from; empty within the process.
     pub addr: String,
@@ -24,6 +25,8 @@ pub struct Call {
     pub token: String,
     /// The node that the caller says it is; empty for everybody else.
     pub node: String,
+    /// Cancelled once the connection is to go: what stands on it moves to another.
+    pub parting: CancellationToken,
 }
 
 impl std::fmt::Debug for Call {
@@ -86,6 +89,10 @@ pub enum Access {
     Node,
     /// The secret of a node, or a token that holds what is asked for.
     NodeOrToken,
+    /// The secret of the node that it is about, or a token that may do this.
+    NodeOr(&'static str),
+    /// A token that may do this.
+    Token(&'static str),
     /// The secret of a node, or a server's certificate.
     Agent,
     /// A session that a server opened to this client.
@@ -99,6 +106,8 @@ impl std::fmt::Display for Access {
             Self::NewNode => "a new node's own secret",
             Self::Node => "the node's secret",
             Self::NodeOrToken => "a node's secret, or a token that holds it",
+            Self::NodeOr(rights) => return write!(f, "the node's secret, or {rights}"),
+            Self::Token(rights) => rights,
             Self::Agent => "a node's secret, or a server's certificate",
             Self::Server => "a session that a server opened",
         })

@@ -16,6 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::Streaming;
 use super::duplex::{Duplex, Outflow, Pace};
@@ -68,7 +69,8 @@ impl Streaming for NodeSession {
     type Req = SessionRequest;
 }
 
-/// What a node is told over its control stream.
+/// What a node is told over its control stream. Without a name: to open another stream over
+/// another connection, for this one is to go; what is asked over it meanwhile is taken up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dial {
@@ -161,6 +163,11 @@ impl Sessions {
     /// Keeps a node reachable by its control stream until that ends. A newer stream of the same
     /// node takes the place of an older one.
     pub fn hold(self: &Arc<Self>, node: &str, stream: Duplex) {
+        self.hold_until(node, stream, CancellationToken::new());
+    }
+
+    /// The same; the node is told to open another stream once `parting` is cancelled.
+    pub fn hold_until(self: &Arc<Self>, node: &str, stream: Duplex, parting: CancellationToken) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let Duplex {
             mut inflow,
@@ -176,11 +183,18 @@ impl Sessions {
         metrics::gauge!("drover.rpc.nodes_reachable").set(self.len() as f64);
         let (sessions, node) = (Arc::clone(self), node.to_owned());
         tokio::spawn(async move {
+            let mut told = false;
             let ended = loop {
-                match inflow.next().await {
-                    Ok(Some(_)) => {}
-                    Ok(None) => break None,
-                    Err(broken) => break Some(broken),
+                tokio::select! {
+                    said = inflow.next() => match said {
+                        Ok(Some(_)) => {}
+                        Ok(None) => break None,
+                        Err(broken) => break Some(broken),
+                    },
+                    () = parting.cancelled(), if !told => {
+                        told = true;
+                        sessions.part(&node, turn);
+                    }
                 }
             };
             tracing::debug!(node, ?ended, "control stream ended");
@@ -190,6 +204,16 @@ impl Sessions {
             }
             metrics::gauge!("drover.rpc.nodes_reachable").set(nodes.len() as f64);
         });
+    }
+
+    /// Tells a node that this stream of its is to go.
+    fn part(&self, node: &str, turn: u64) {
+        let mut nodes = self.nodes.lock();
+        let held = nodes.get_mut(node).filter(|held| held.turn == turn);
+        if let Some(held) = held {
+            // One that cannot be told is about to end anyway.
+            let _ = held.outflow.message(&Dial::default());
+        }
     }
 
     /// Takes up a session that was asked for.
@@ -411,6 +435,34 @@ mod tests {
         // Who gives up leaves nothing behind.
         let _ = dialling.await;
         assert!(sessions.wanted.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn env_02_a_node_whose_connection_is_to_go_is_told_and_reached_meanwhile() {
+        let sessions = Arc::new(Sessions::default());
+        let (mut control, far) = Duplex::pair(Pace::STANDING);
+        let parting = CancellationToken::new();
+        sessions.hold_until("n1", far, parting.clone());
+        parting.cancel();
+        assert_eq!(dialled(&mut control).await, Dial::default());
+        let dialling = tokio::spawn({
+            let sessions = Arc::clone(&sessions);
+            async move { sessions.dial("n1").await.map(drop) }
+        });
+        assert!(!dialled(&mut control).await.session.is_empty());
+        dialling.abort();
+        // Of an older stream nothing is told over the newer.
+        let (_older, far) = Duplex::pair(Pace::STANDING);
+        let parting = CancellationToken::new();
+        sessions.hold_until("n1", far, parting.clone());
+        let mut newer = echo(&sessions, "n1");
+        parting.cancel();
+        let dialling = tokio::spawn({
+            let sessions = Arc::clone(&sessions);
+            async move { sessions.dial("n1").await.map(drop) }
+        });
+        assert!(!dialled(&mut newer).await.session.is_empty());
+        dialling.abort();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,7 @@
 //! Where a volume of a host is made: the node that a description without one comes to.
 
+use std::collections::BTreeSet;
+
 use drover_events::model::{Constraint, HostVolume};
 
 use super::cluster::{Cluster, NodeInfo};
@@ -20,22 +22,37 @@ pub enum NoNode {
     None(String),
 }
 
+/// What keeps a volume from nodes beside what they say of themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<'a> {
+    /// Nodes that have its name, or are about to.
+    pub nodes: &'a BTreeSet<String>,
+    /// Its plugin has to make it; else it is there.
+    pub needs_plugin: bool,
+}
+
 /// The id of the node where a volume is made: the one that it names, or by chance one of those that
 /// are ready, in its pool, run its plugin, meet its constraints and have no volume of its name.
 ///
 /// # Errors
 /// Why there is none.
-pub fn place(cluster: &Cluster, volume: &HostVolume, seed: u64) -> Result<String, NoNode> {
-    let plugin = Constraint {
+pub fn place(
+    cluster: &Cluster,
+    volume: &HostVolume,
+    taken: &Taken<'_>,
+    seed: u64,
+) -> Result<String, NoNode> {
+    let plugin = taken.needs_plugin.then(|| Constraint {
         l_target: format!("${{attr.plugins.host_volume.{}.version}}", volume.plugin_id),
         operand: "is_set".to_owned(),
         ..Constraint::default()
-    };
+    });
+    let rules = (plugin.as_ref(), taken.nodes);
     let mut operands = OperandCache::default();
     if !volume.node_id.is_empty() {
         let unknown = || NoNode::Unknown(volume.node_id.clone());
         let info = cluster.node(&volume.node_id).ok_or_else(unknown)?;
-        return match unfit(info, volume, &plugin, &mut operands) {
+        return match unfit(info, volume, rules, &mut operands) {
             Some(why) => Err(NoNode::Unfit(volume.node_id.clone(), why)),
             None => Ok(volume.node_id.clone()),
         };
@@ -46,7 +63,7 @@ pub fn place(cluster: &Cluster, volume: &HostVolume, seed: u64) -> Result<String
         let Some(info) = &cluster.slot(*slot).info else {
             continue;
         };
-        match unfit(info, volume, &plugin, &mut operands) {
+        match unfit(info, volume, rules, &mut operands) {
             Some(why) => last = why,
             None => fit.push(info.node.id.as_str()),
         }
@@ -61,7 +78,7 @@ pub fn place(cluster: &Cluster, volume: &HostVolume, seed: u64) -> Result<String
 fn unfit(
     info: &NodeInfo,
     volume: &HostVolume,
-    plugin: &Constraint,
+    (plugin, taken): (Option<&Constraint>, &BTreeSet<String>),
     operands: &mut OperandCache,
 ) -> Option<String> {
     let node = &info.node;
@@ -72,10 +89,10 @@ fn unfit(
     if !matches!(pool, "" | "all") && pool != node.node_pool {
         return Some(format!("it is in node pool {:?}", node.node_pool));
     }
-    if node.host_volumes.contains_key(&volume.name) {
+    if node.host_volumes.contains_key(&volume.name) || taken.contains(&node.id) {
         return Some(format!("it has a volume {:?} already", volume.name));
     }
-    if !holds(plugin, node, operands) {
+    if plugin.is_some_and(|plugin| !holds(plugin, node, operands)) {
         return Some(format!("it does not run plugin {:?}", volume.plugin_id));
     }
     let mut constraints = volume.constraints.iter();
@@ -85,11 +102,15 @@ fn unfit(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use drover_events::model::{ClientHostVolumeConfig, Node};
 
     use super::*;
+
+    static NONE: BTreeSet<String> = BTreeSet::new();
+    const FREE: Taken<'static> = Taken {
+        nodes: &NONE,
+        needs_plugin: true,
+    };
 
     fn node(id: &str, change: impl FnOnce(&mut Node)) -> Node {
         let mut node = Node {
@@ -135,7 +156,7 @@ mod tests {
     fn a_volume_comes_to_any_node_that_can_have_it_and_to_no_other() {
         let cluster = cluster();
         let places = |volume: &HostVolume| -> BTreeSet<String> {
-            let place = |seed| place(&cluster, volume, seed).unwrap();
+            let place = |seed| place(&cluster, volume, &FREE, seed).unwrap();
             (0..64).map(place).collect()
         };
         let any = ["a", "b"].map(str::to_owned).into();
@@ -151,12 +172,21 @@ mod tests {
         };
         let one = volume(|v| v.constraints = vec![constraint].into());
         assert_eq!(places(&one), ["b".to_owned()].into());
+        let promised = ["a".to_owned()].into();
+        let rest = Taken {
+            nodes: &promised,
+            needs_plugin: false,
+        };
+        let there: BTreeSet<_> = (0..64)
+            .map(|seed| place(&cluster, &volume(|_| {}), &rest, seed).unwrap())
+            .collect();
+        assert_eq!(there, ["b", "plain"].map(str::to_owned).into());
     }
 
     #[test]
     fn what_keeps_a_volume_from_a_node_is_told() {
         let cluster = cluster();
-        let on = |id: &str| place(&cluster, &volume(|v| v.node_id = id.into()), 1);
+        let on = |id: &str| place(&cluster, &volume(|v| v.node_id = id.into()), &FREE, 1);
         assert_eq!(on("a"), Ok("a".to_owned()));
         assert_eq!(on("none"), Err(NoNode::Unknown("none".into())));
         for (id, why) in [
@@ -167,10 +197,10 @@ mod tests {
         ] {
             assert_eq!(on(id), Err(NoNode::Unfit(id.into(), why.into())));
         }
-        let other = place(&cluster, &volume(|v| v.plugin_id = "zfs".into()), 1);
+        let other = place(&cluster, &volume(|v| v.plugin_id = "zfs".into()), &FREE, 1);
         let text = other.unwrap_err().to_string();
         assert!(text.starts_with("no node meets constraints: "), "{text}");
-        let nowhere = place(&Cluster::default(), &volume(|_| {}), 1).unwrap_err();
+        let nowhere = place(&Cluster::default(), &volume(|_| {}), &FREE, 1).unwrap_err();
         assert_eq!(nowhere, NoNode::None("there is no node".into()));
     }
 }

@@ -17,6 +17,7 @@ mod bootstrap;
 mod gauges;
 mod heal;
 mod keys;
+pub(crate) mod leader;
 pub mod member_shapes;
 mod myself;
 mod tables;
@@ -37,6 +38,7 @@ use crate::commands::Command;
 use crate::config::{Config, ConfigError};
 use crate::error::ApiError;
 use crate::gate::Gate;
+use crate::host_volumes::HostVolumes;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, Epoch, LogEngine, LogError};
@@ -107,6 +109,8 @@ pub struct Server {
     pub sessions: Arc<Sessions>,
     /// CSI volumes: what is done at their plugins.
     pub volumes: Arc<Volumes>,
+    /// Volumes of hosts: what is done on their nodes.
+    pub host_volumes: Arc<HostVolumes>,
     /// The root keys.
     pub keyring: Arc<Keyring>,
     /// The client of the same process, where there is one.
@@ -221,8 +225,11 @@ fn first_events(config: &Config, me: &Myself, raft: &RaftNode) -> FirstEvents {
     Arc::new(move |view: &_| bootstrap::first_events(view, &me, &configured, true, begin))
 }
 
-/// The request log of a server whose files lie in `dir`.
-fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, StartError> {
+/// The request log of an agent whose files lie in `dir`.
+///
+/// # Errors
+/// That it cannot be opened, where requests must not be answered without it.
+pub(crate) fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, StartError> {
     if !config.audit.enabled {
         return Ok(Arc::new(RequestLog::off()));
     }
@@ -257,8 +264,8 @@ impl Server {
         let actor = Identity::server(&me.id, "leader").actor;
         let proposer = Proposer::start(Arc::clone(&raft), Arc::clone(&projections), actor, first);
         let sessions: Arc<Sessions> = Arc::default();
-        let record = Arc::new(proposer.clone());
-        let volumes = volumes(&projections, record, &sessions, &keyring);
+        let record = leader::Leader::new(proposer.clone(), Arc::clone(&raft));
+        let (volumes, host_volumes) = volumes(&projections, record, &sessions, &keyring);
         let own = (&raft, &requests, me.id.as_str());
         let sources = Sources {
             volumes: Some(Arc::clone(&volumes)),
@@ -274,6 +281,7 @@ impl Server {
         let server = Arc::new(Self {
             sessions,
             volumes,
+            host_volumes,
             gate: Arc::new(Gate::of(config.acl.enabled, &projections)),
             config,
             me,
@@ -535,15 +543,19 @@ fn reactor_settings(config: &Config) -> ReactorSettings {
     }
 }
 
-/// The volumes of this server, whose plugins are reached by sessions with clients.
+/// The volumes of this server, whose plugins and nodes are reached by sessions with clients.
 fn volumes(
     projections: &Arc<Projections>,
-    record: Arc<Proposer>,
+    record: Arc<leader::Leader>,
     sessions: &Arc<Sessions>,
     keyring: &Arc<Keyring>,
-) -> Arc<Volumes> {
+) -> (Arc<Volumes>, Arc<HostVolumes>) {
     let reach = Arc::new(Arc::clone(sessions));
-    Volumes::new(Arc::clone(projections), record, reach, Arc::clone(keyring))
+    let (state, far) = (Arc::clone(projections), Arc::clone(&reach));
+    let of_hosts = HostVolumes::new(state, Arc::clone(&record) as _, far);
+    let state = Arc::clone(projections);
+    let volumes = Volumes::new(state, record, reach, Arc::clone(keyring));
+    (volumes, of_hosts)
 }
 
 /// How Raft begins: alone, until there are other servers.

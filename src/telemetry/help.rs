@@ -26,6 +26,7 @@ drover_reactor_failures_total How often an activation of a reactor failed or pan
 drover_reactor_running 1 where a reactor runs on this server.
 drover_requests_limited_total Requests and calls that were refused because there were too many.
 drover_requests_lost_total Requests that could not be written into the request log.
+drover_requests_spent_seconds Seconds until answers began, but for those that wait, by who asked.
 drover_rpc_nodes_reachable Nodes of other machines that this server can ask for something.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
 drover_state_digests_differ Tables that differ from what the servers agreed on.
@@ -161,10 +162,11 @@ pub(super) fn meaning(name: &str) -> Option<Cow<'static, str>> {
         "alloc_",
         "client_",
         "csi_",
-        "csivolume_",
+        "host_volume_",
         "server_forward",
         "service_registration_",
         "status_",
+        "task_group_host_volume_claim_",
     ];
     let call = endpoints.iter().any(|endpoint| rest.starts_with(endpoint));
     call.then(|| format!("Milliseconds that the call {rest} took.").into())

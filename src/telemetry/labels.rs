@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
+use std::time::Duration;
 
+use metrics::Label;
 use parking_lot::Mutex;
 
 /// Callers that are told apart; whoever comes later is counted with all others.
@@ -21,6 +23,21 @@ pub fn count(name: String, label: Option<String>) {
             metrics::counter!(name, "identity" => label).increment(1);
         }
     }
+}
+
+/// Adds to the time that requests of an endpoint and a kind took, by the label of who asked where
+/// he has one.
+pub fn took((endpoint, kind): (&str, &'static str), label: Option<String>, time: Duration) {
+    let mut labels = vec![
+        Label::new("endpoint", endpoint.to_owned()),
+        Label::new("kind", kind),
+    ];
+    if let Some(label) = label {
+        let label = told_apart(&mut KNOWN.lock(), label);
+        labels.push(Label::new("identity", label));
+    }
+    // It only grows; counters of parts of a second there are none.
+    metrics::gauge!("drover.requests.spent_seconds", labels).increment(time.as_secs_f64());
 }
 
 fn told_apart(known: &mut HashSet<String>, label: String) -> String {

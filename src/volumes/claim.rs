@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::csi::{CsiVolumeClaimed, state};
 use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
-use drover_projections::query::csi::Volume;
+use drover_events::model::status::access_mode;
+use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
 
-use super::{StepError, Volumes, external_node, filled};
+use tokio::time::sleep_until;
+
+use super::doubt::Step;
+use super::{ClaimKey, StepError, Volumes, external_node, filled, keeps_attached, place};
 use crate::commands::csi::ClaimVolume;
 use crate::error::ApiError;
 use crate::proposer::Origin;
@@ -45,7 +49,12 @@ impl Volumes {
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let index = {
             let _turn = self.taking.turn(key.clone()).await;
-            self.note(claim.clone(), &origin).await?
+            let new = self.held(&claim).is_err();
+            let index = self.note(claim.clone(), &origin).await?;
+            if new && index > 0 {
+                self.doubts.took(key_of(&claim));
+            }
+            index
         };
         origin.cause = Some(index).filter(|index| *index > 0).or(origin.cause);
         let view = self.projections.view();
@@ -80,7 +89,6 @@ impl Volumes {
                     step: PUBLISH,
                     text,
                     code: crate::error::Code::Unavailable,
-                    recoverable: true,
                 });
             }
         }
@@ -105,8 +113,12 @@ impl Volumes {
     ) -> Result<(Map<String>, u64), StepError> {
         let (namespace, id) = (&claim.namespace, &claim.volume_id);
         let held = self.held(claim)?.1;
-        let place = (namespace.clone(), id.clone(), held.node_id.clone());
-        let _turn = self.attaching.turn(place).await;
+        let at = (namespace.clone(), id.clone(), place(&held).to_owned());
+        let _turn = self.attaching.turn(at.clone()).await;
+        // What takes the volume from there, and may be done late, is not to take it from this one.
+        while let Some(until) = self.doubts.detaches(&self.held(claim)?.0, &at) {
+            sleep_until(until).await;
+        }
         // While it waited for its turn, the claim may have been attached, or given back.
         let (volume, held) = self.held(claim)?;
         if held.published {
@@ -114,25 +126,41 @@ impl Volumes {
         }
         self.must_lead()?;
         let row = &volume.row.volume;
+        let (access_mode, attachment_mode) = attached_as(&volume, &held);
         let asked = ControllerAttachVolumeRequest {
             plugin_id: row.plugin_id.clone(),
             controller_node_id: String::new(),
             volume_id: volume.plugin_name().to_owned(),
             client_csi_node_id: held.external_node_id.clone(),
-            attachment_mode: held.attachment_mode.clone(),
-            access_mode: held.access_mode.clone(),
+            read_only: reads_only(&access_mode) && self.attaches_read_only(&row.plugin_id)?,
+            attachment_mode,
+            access_mode,
             mount_options: row.mount_options.clone(),
-            read_only: held.claim == mode::READ,
             secrets: self.secrets(&volume)?,
             volume_context: filled(&row.context),
         };
-        let answer = self.shim.controller::<ControllerAttachVolume>(asked).await;
+        let call = self.doubts.begins(Step::Attach, at);
+        let shim = &self.shim;
+        let (answer, all) = shim.controllers_told::<ControllerAttachVolume>(asked).await;
+        if all {
+            call.answered();
+        }
         let context = answer.map_err(StepError::of(PUBLISH))?.publish_context;
         let mut attached = held;
         attached.published = true;
         attached.publish_context.clone_from(&context);
         let index = self.note(attached, origin).await?;
+        self.doubts.attached(&key_of(claim));
         Ok((context, index))
+    }
+
+    /// Whether the plugin's controllers know volumes that are only to be read: without that the
+    /// specification forbids to ask for one.
+    fn attaches_read_only(&self, plugin: &str) -> Result<bool, StepError> {
+        let plugin = csi::plugin(&self.projections.view(), plugin)?;
+        let told = plugin.into_iter().flat_map(|plugin| plugin.controllers);
+        let mut told = told.filter_map(|(_, info)| info.controller_info);
+        Ok(told.any(|can| can.supports_read_only_attach))
     }
 
     /// The volume, and the claim as it is held.
@@ -170,4 +198,33 @@ impl Volumes {
             index,
         })
     }
+}
+
+fn key_of(claim: &CsiVolumeClaimed) -> ClaimKey {
+    (
+        claim.namespace.clone(),
+        claim.volume_id.clone(),
+        claim.allocation_id.clone(),
+    )
+}
+
+/// The modes in which a volume is attached for a claim: those in which it is on that node already.
+/// A controller refuses to attach what is there in another way; who may only read there is held to
+/// that by the node.
+fn attached_as(volume: &Volume, claim: &CsiVolumeClaimed) -> (String, String) {
+    let mut claims = volume.row.claims().map(|(_, other)| other);
+    let there = |other: &&CsiVolumeClaimed| {
+        other.published && keeps_attached(other) && place(other) == place(claim)
+    };
+    let like = claims.find(there).unwrap_or(claim);
+    (like.access_mode.clone(), like.attachment_mode.clone())
+}
+
+/// Whether nobody may write who has a volume in this mode.
+fn reads_only(access: &str) -> bool {
+    [
+        access_mode::SINGLE_NODE_READER,
+        access_mode::MULTI_NODE_READER,
+    ]
+    .contains(&access)
 }

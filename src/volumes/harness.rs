@@ -1,9 +1,7 @@
 //! A server of one with nodes that run a plugin, and what is done with its volumes.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
@@ -23,8 +21,9 @@ use drover_projections::tables::jobs::Jobs;
 use drover_testkit::fixtures;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
-use super::testing::{Strict, Way};
+use super::testing::{Strict, Way, turns};
 use super::{Limits, Record, StepError, Taken, Volumes};
 use crate::commands::Command;
 use crate::commands::csi::RegisterVolumes;
@@ -32,25 +31,56 @@ use crate::error::ApiError;
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
 use crate::reactors::testing::Direct;
+use crate::rpc::csi::NamedClaim;
 
 pub(crate) const PLUGIN: &str = "strict";
+/// So long nobody attaches where a detach may be done late, with a leader that is patient.
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
+/// What nobody answered is done soon, or not at all.
+const SOON: Limits = Limits {
+    late: Duration::from_millis(20),
+    quiet: Duration::from_millis(2),
+    ..Limits::USUAL
+};
 
 /// The way to change the state, for one leader.
 pub(crate) struct Leader {
     direct: Arc<Direct>,
+    term: u64,
     pub leads: AtomicBool,
+    /// It is cut off from the others, and does not know.
+    pub cut: AtomicBool,
+    /// In whose name commands were given.
+    pub origins: Mutex<Vec<Origin>>,
+}
+
+impl Leader {
+    fn leads(&self) -> bool {
+        self.leads.load(Ordering::SeqCst)
+    }
 }
 
 impl Record for Leader {
-    fn leads(&self) -> bool {
-        self.leads.load(Ordering::SeqCst)
+    fn term(&self) -> Option<u64> {
+        self.leads().then_some(self.term)
+    }
+
+    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        // A leader that is cut off learns it here.
+        let cut = self.cut.load(Ordering::SeqCst);
+        let confirmed = match self.leads() && !cut {
+            true => Ok(()),
+            false => Err(ApiError::no_leader()),
+        };
+        std::future::ready(confirmed).boxed()
     }
 
     fn record(
         &self,
         command: Arc<dyn Command>,
-        _: Origin,
+        origin: Origin,
     ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        self.origins.lock().push(origin);
         let done = match self.leads() {
             false => Err(ApiError::no_leader()),
             true => self
@@ -63,15 +93,7 @@ impl Record for Leader {
         };
         // As others do, who share the thread.
         async move {
-            let mut waited = false;
-            poll_fn(|context| match std::mem::replace(&mut waited, true) {
-                true => Poll::Ready(()),
-                false => {
-                    context.waker().wake_by_ref();
-                    Poll::Pending
-                }
-            })
-            .await;
+            turns(1).await;
             done
         }
         .boxed()
@@ -130,6 +152,21 @@ impl World {
             controller: short,
             node: short,
             list: short,
+            ..SOON
+        };
+        self.volumes = Volumes::with_limits(
+            Arc::clone(&self.direct.projections),
+            self.leader.clone(),
+            (self.way.clone(), limits),
+            Arc::clone(&self.keyring),
+        );
+    }
+
+    /// A leader that waits for what may be done late.
+    pub(crate) fn patient(&mut self) {
+        let limits = Limits {
+            quiet: QUIET,
+            ..SOON
         };
         self.volumes = Volumes::with_limits(
             Arc::clone(&self.direct.projections),
@@ -141,36 +178,21 @@ impl World {
 
     /// A node registers, with a plugin that is healthy or not.
     pub(crate) fn node(&self, number: usize, healthy: bool) {
-        let mut node = fixtures::node(number);
-        let info = CsiInfo {
-            plugin_id: PLUGIN.into(),
-            healthy,
-            requires_controller_plugin: true,
-            provider: "strict.example.com".into(),
-            ..CsiInfo::default()
-        };
-        let controller = CsiInfo {
-            controller_info: Some(CsiControllerInfo {
-                supports_attach_detach: true,
-                supports_create_delete: true,
-                supports_expand: true,
-                ..CsiControllerInfo::default()
-            }),
-            ..info.clone()
-        };
-        let on_node = CsiInfo {
-            node_info: Some(CsiNodeInfo {
-                id: node.id.clone(),
-                ..CsiNodeInfo::default()
-            }),
-            ..info
-        };
-        node.csi_controller_plugins = [(PLUGIN, controller)].into();
-        node.csi_node_plugins = [(PLUGIN, on_node)].into();
-        self.direct.apply(NodeRegistered {
-            node: Box::new(node),
-            ..NodeRegistered::default()
-        });
+        self.registers(number, &node_id(number), (healthy, false));
+    }
+
+    /// A node registers that its plugin calls so.
+    pub(crate) fn node_called(&self, number: usize, name: &str) {
+        self.registers(number, name, (true, false));
+    }
+
+    /// A node registers, whose controller can attach volumes that are only to be read, or cannot.
+    pub(crate) fn node_reads_only(&self, number: usize, can: bool) {
+        self.registers(number, &node_id(number), (true, can));
+    }
+
+    fn registers(&self, number: usize, name: &str, how: (bool, bool)) {
+        self.direct.apply(registered(number, name, how));
     }
 
     /// A node is lost, or is back.
@@ -185,6 +207,17 @@ impl World {
     /// A node is gone for ever, and the state knows it.
     pub(crate) fn node_goes(&self, number: usize) {
         self.strict.lose(&node_id(number));
+        self.node_goes_from_the_state(number);
+    }
+
+    /// A node is given up, and lives.
+    pub(crate) fn node_is_given_up(&self, number: usize) {
+        self.strict.give_up(&node_id(number));
+        self.node_goes_from_the_state(number);
+    }
+
+    /// The state knows a node no more.
+    pub(crate) fn node_goes_from_the_state(&self, number: usize) {
         self.direct.apply(NodesDeregistered {
             node_ids: vec![node_id(number)],
             ..NodesDeregistered::default()
@@ -193,41 +226,44 @@ impl World {
 
     /// A volume that the provider has.
     pub(crate) fn volume(&self, id: &str, access: &str) {
+        self.volume_as(id, &[access]);
+    }
+
+    /// A volume that may be used in these ways.
+    pub(crate) fn volume_as(&self, id: &str, accesses: &[&str]) {
+        let mut volume = volume(id, accesses[0]);
+        let ways = accesses.iter().map(|access| capability(access));
+        volume.requested_capabilities = ways.collect();
         let command = RegisterVolumes {
-            volumes: vec![volume(id, access)],
+            volumes: vec![volume],
         };
         self.direct.command(&command).unwrap();
     }
 
     /// An allocation that asks for a volume starts on a node.
     pub(crate) fn alloc(&self, number: usize, node: usize, volume: &str, access: &str) -> String {
+        self.alloc_as((number, node), volume, (access, false))
+    }
+
+    /// An allocation of this number starts on a node, and asks for a volume in this way, perhaps
+    /// only to read.
+    pub(crate) fn alloc_as(
+        &self,
+        (number, node): (usize, usize),
+        volume: &str,
+        how: (&str, bool),
+    ) -> String {
         let id = alloc_id(number);
-        let (job_id, index) = self.job(volume, access);
-        let alloc = Allocation {
-            id: id.clone(),
-            name: format!("{job_id}.g[0]"),
-            namespace: "default".into(),
-            job_id,
-            task_group: "g".into(),
-            node_id: node_id(node),
-            desired_status: "run".into(),
-            client_status: "pending".into(),
-            ..Allocation::default()
-        };
-        let (_, outcome) = self.direct.apply(PlanApplied {
-            placed: vec![PlacedAlloc {
-                alloc: Box::new(alloc),
-                job_modify_index: index,
-            }],
-            ..PlanApplied::default()
-        });
+        let (job_id, index) = self.job(volume, how);
+        let placed = placed((number, node), (&job_id, index));
+        let (_, outcome) = self.direct.apply(placed);
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
         id
     }
 
     /// The job whose group asks for a volume, and its modify index.
-    fn job(&self, volume: &str, access: &str) -> (String, u64) {
-        let id = format!("job-{volume}");
+    fn job(&self, volume: &str, (access, read_only): (&str, bool)) -> (String, u64) {
+        let id = format!("job-{volume}-{access}-{read_only}");
         let known = self
             .direct
             .projections
@@ -236,36 +272,15 @@ impl World {
         if let Some(known) = known.unwrap() {
             return (id, known.job_modify_index);
         }
-        let mut job = fixtures::job("service", 1);
-        job.id.clone_from(&id);
-        job.name.clone_from(&id);
-        let asked = VolumeRequest {
-            name: "v".into(),
-            r#type: "csi".into(),
-            source: volume.into(),
-            access_mode: access.into(),
-            attachment_mode: "file-system".into(),
-            ..VolumeRequest::default()
-        };
-        job.task_groups.to_mut()[0].volumes = [("v", asked)].into();
-        let (index, _) = self.direct.apply(JobRegistered {
-            job: Arc::new(job),
-            ..JobRegistered::default()
-        });
+        let (index, _) = self
+            .direct
+            .apply(submitted(&id, volume, (access, read_only)));
         (id, index)
     }
 
     /// What its client tells of an allocation.
     pub(crate) fn alloc_is(&self, alloc: &str, status: &str) {
-        let update = ClientAllocUpdate {
-            id: alloc.to_owned(),
-            client_status: status.into(),
-            ..ClientAllocUpdate::default()
-        };
-        self.direct.apply(AllocsUpdatedByClient {
-            updates: vec![update],
-            ..AllocsUpdatedByClient::default()
-        });
+        self.direct.apply(told(alloc, status));
     }
 
     /// An allocation is collected.
@@ -277,14 +292,40 @@ impl World {
     }
 
     pub(crate) async fn claim(&self, volume: &str, alloc: &str) -> Result<Taken, StepError> {
-        let claim = CsiVolumeClaimed {
-            namespace: "default".into(),
-            volume_id: volume.to_owned(),
-            allocation_id: alloc.to_owned(),
-            claim: mode::WRITE,
-            ..CsiVolumeClaimed::default()
-        };
+        self.claim_as(volume, alloc, mode::WRITE).await
+    }
+
+    pub(crate) async fn claim_as(
+        &self,
+        volume: &str,
+        alloc: &str,
+        mode: u8,
+    ) -> Result<Taken, StepError> {
+        let claim = asked(volume, alloc, ("", mode));
         self.volumes.claim(claim, Origin::default()).await
+    }
+
+    /// A claim of a time in which nobody noted what plugins call nodes.
+    pub(crate) fn old_claim(&self, volume: &str, alloc: &str, access: &str) {
+        let claim = CsiVolumeClaimed {
+            published: true,
+            attachment_mode: "file-system".into(),
+            ..asked(volume, alloc, (access, mode::WRITE))
+        };
+        let (_, outcome) = self.direct.apply(claim);
+        assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+    }
+
+    /// A client gives back what an allocation of its node has.
+    pub(crate) async fn give_back(
+        &self,
+        volume: &str,
+        alloc: &str,
+        node: usize,
+    ) -> Result<u64, StepError> {
+        let (place, claim) = (("default", volume), named(alloc, node, mode::WRITE));
+        let origin = Origin::default();
+        self.volumes.give_back(place, &claim, &origin).await
     }
 
     pub(crate) async fn unpublish(&self, volume: &str, alloc: &str) -> Result<u64, StepError> {
@@ -295,10 +336,13 @@ impl World {
     }
 
     pub(crate) fn row(&self, volume: &str) -> CsiVolumeRow {
+        self.known(volume).expect("it is there")
+    }
+
+    /// The volume, if it is there.
+    pub(crate) fn known(&self, volume: &str) -> Option<CsiVolumeRow> {
         let view = self.direct.projections.view();
-        view.get::<CsiVolumes>(("default", volume))
-            .unwrap()
-            .unwrap()
+        view.get::<CsiVolumes>(("default", volume)).unwrap()
     }
 
     /// The state of the claims that are being given back.
@@ -312,6 +356,109 @@ impl World {
     }
 }
 
+/// A node registers that its plugin calls so: healthy, and able to attach what is only read.
+pub(crate) fn registered(
+    number: usize,
+    name: &str,
+    (healthy, reads_only): (bool, bool),
+) -> NodeRegistered {
+    let mut node = fixtures::node(number);
+    let info = CsiInfo {
+        plugin_id: PLUGIN.into(),
+        healthy,
+        requires_controller_plugin: true,
+        provider: "strict.example.com".into(),
+        ..CsiInfo::default()
+    };
+    let controller = CsiInfo {
+        controller_info: Some(CsiControllerInfo {
+            supports_attach_detach: true,
+            supports_create_delete: true,
+            supports_expand: true,
+            supports_list_volumes: true,
+            supports_read_only_attach: reads_only,
+            ..CsiControllerInfo::default()
+        }),
+        ..info.clone()
+    };
+    let on_node = CsiInfo {
+        node_info: Some(CsiNodeInfo {
+            id: name.to_owned(),
+            ..CsiNodeInfo::default()
+        }),
+        ..info
+    };
+    node.csi_controller_plugins = [(PLUGIN, controller)].into();
+    node.csi_node_plugins = [(PLUGIN, on_node)].into();
+    NodeRegistered {
+        node: Box::new(node),
+        ..NodeRegistered::default()
+    }
+}
+
+/// An allocation of a job starts on a node.
+pub(crate) fn placed(
+    (number, node): (usize, usize),
+    (job_id, job_modify_index): (&str, u64),
+) -> PlanApplied {
+    let alloc = Allocation {
+        id: alloc_id(number),
+        name: format!("{job_id}.g[0]"),
+        namespace: "default".into(),
+        job_id: job_id.to_owned(),
+        task_group: "g".into(),
+        node_id: node_id(node),
+        desired_status: "run".into(),
+        client_status: "pending".into(),
+        ..Allocation::default()
+    };
+    PlanApplied {
+        placed: vec![PlacedAlloc {
+            alloc: Box::new(alloc),
+            job_modify_index,
+        }],
+        ..PlanApplied::default()
+    }
+}
+
+/// A job whose group asks for a volume in this way, perhaps only to read.
+pub(crate) fn submitted(
+    id: &str,
+    volume: &str,
+    (access, read_only): (&str, bool),
+) -> JobRegistered {
+    let mut job = fixtures::job("service", 1);
+    id.clone_into(&mut job.id);
+    id.clone_into(&mut job.name);
+    let asked = VolumeRequest {
+        name: "v".into(),
+        r#type: "csi".into(),
+        source: volume.into(),
+        access_mode: access.into(),
+        attachment_mode: "file-system".into(),
+        read_only,
+        ..VolumeRequest::default()
+    };
+    job.task_groups.to_mut()[0].volumes = [("v", asked)].into();
+    JobRegistered {
+        job: Arc::new(job),
+        ..JobRegistered::default()
+    }
+}
+
+/// What its client tells of an allocation.
+pub(crate) fn told(alloc: &str, status: &str) -> AllocsUpdatedByClient {
+    let update = ClientAllocUpdate {
+        id: alloc.to_owned(),
+        client_status: status.into(),
+        ..ClientAllocUpdate::default()
+    };
+    AllocsUpdatedByClient {
+        updates: vec![update],
+        ..AllocsUpdatedByClient::default()
+    }
+}
+
 fn elected(
     direct: &Arc<Direct>,
     way: &Arc<Way>,
@@ -319,12 +466,15 @@ fn elected(
 ) -> (Arc<Leader>, Arc<Volumes>) {
     let leader = Arc::new(Leader {
         direct: Arc::clone(direct),
+        term: direct.projections.applied_index(),
         leads: AtomicBool::new(true),
+        cut: AtomicBool::new(false),
+        origins: Mutex::default(),
     });
-    let volumes = Volumes::new(
+    let volumes = Volumes::with_limits(
         Arc::clone(&direct.projections),
         leader.clone(),
-        way.clone(),
+        (way.clone(), SOON),
         Arc::clone(keyring),
     );
     (leader, volumes)
@@ -345,11 +495,37 @@ pub(crate) fn volume(id: &str, access: &str) -> CsiVolume {
         external_id: id.into(),
         namespace: "default".into(),
         plugin_id: PLUGIN.into(),
-        requested_capabilities: vec![CsiVolumeCapability {
-            access_mode: access.into(),
-            attachment_mode: "file-system".into(),
-        }]
-        .into(),
+        requested_capabilities: vec![capability(access)].into(),
         ..CsiVolume::default()
+    }
+}
+
+fn capability(access: &str) -> CsiVolumeCapability {
+    CsiVolumeCapability {
+        access_mode: access.into(),
+        attachment_mode: "file-system".into(),
+    }
+}
+
+/// What a client asks for.
+pub(crate) fn asked(volume: &str, alloc: &str, (access, mode): (&str, u8)) -> CsiVolumeClaimed {
+    CsiVolumeClaimed {
+        namespace: "default".into(),
+        volume_id: volume.to_owned(),
+        allocation_id: alloc.to_owned(),
+        access_mode: access.to_owned(),
+        claim: mode,
+        ..CsiVolumeClaimed::default()
+    }
+}
+
+/// What a client gives back.
+pub(crate) fn named(alloc: &str, node: usize, mode: u8) -> NamedClaim {
+    NamedClaim {
+        allocation_id: alloc.to_owned(),
+        node_id: node_id(node),
+        mode,
+        attachment_mode: "file-system".into(),
+        ..NamedClaim::default()
     }
 }

@@ -16,46 +16,67 @@
 //!    way, which plugins bear (CSI-34).
 //! 3. A controller detaches a volume from a node only when nobody there holds it, or still has to
 //!    let go of it: found in the state at that moment, while nobody attaches it there (CSI-35).
-//! 4. A server that does not lead calls no plugin (VW-02).
+//!    What it attaches for several on one node it attaches in one way.
+//! 4. What nobody answered may be done late. A claim of which an attach may still be under way is
+//!    free once it is detached, and its volume is detached from there again until that has ended;
+//!    where a detach may be under way, nobody attaches for a while. Both are noted with the claim,
+//!    which settles (`doubt`).
+//! 5. A volume that is being deleted at its provider is given to nobody, whoever leads, before the
+//!    call is made and until it has ended.
+//! 6. A server that does not lead calls no plugin (VW-02): each call is made in the term in which
+//!    it was decided, after a majority has confirmed that this server leads. Lists change nothing
+//!    and are asked for by anybody.
 
 mod claim;
+mod doubt;
+mod grow;
 #[cfg(test)]
 pub(crate) mod harness;
-mod keyed;
+#[cfg(test)]
+mod late_test;
 #[cfg(test)]
 mod model_test;
 mod provision;
+#[cfg(test)]
+mod servers_test;
 mod shim;
+#[cfg(test)]
+mod steps_test;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unpublish;
 #[cfg(test)]
 mod volumes_test;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_events::csi::{CsiVolumeClaimed, state};
 use drover_events::gojson::Map;
 use drover_events::model::status::node as node_status;
 use drover_projections::query::csi::{self, Volume};
+use drover_projections::tables::csi_plugins::CsiPlugins;
+use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::nodes::{self, Nodes};
-use drover_projections::{Projections, View};
+use drover_projections::{Projections, StorageError, View};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use self::keyed::Keyed;
+use self::doubt::Doubts;
 use self::shim::Shim;
 use crate::commands::Command;
 use crate::error::{ApiError, Code};
+use crate::keyed::Keyed;
 use crate::keyring::Keyring;
-use crate::proposer::{Committed, Origin, Proposer};
+use crate::proposer::{Committed, Origin};
 use crate::rpc::asked::{Reach, Unanswered};
 use crate::rpc::csi::Secrets;
 
 pub use claim::Taken;
 pub use provision::Page;
 pub use shim::Limits;
+pub use unpublish::Waiting;
 
 /// A volume: its namespace and its id.
 pub type Key = (String, String);
@@ -64,8 +85,12 @@ type ClaimKey = (String, String, String);
 
 /// The way to change the state.
 pub trait Record: Send + Sync {
-    /// Whether this server leads and takes commands.
-    fn leads(&self) -> bool;
+    /// The term in which this server leads and takes commands; none where it does not.
+    fn term(&self) -> Option<u64>;
+
+    /// Asks a majority whether this server still leads: one that was cut off does not know by
+    /// itself.
+    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 
     /// Decides, replicates and applies a command.
     fn record(
@@ -73,20 +98,6 @@ pub trait Record: Send + Sync {
         command: Arc<dyn Command>,
         origin: Origin,
     ) -> BoxFuture<'_, Result<Committed, ApiError>>;
-}
-
-impl Record for Proposer {
-    fn leads(&self) -> bool {
-        self.ready().borrow().is_some()
-    }
-
-    fn record(
-        &self,
-        command: Arc<dyn Command>,
-        origin: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
-        Box::pin(self.submit(command, origin))
-    }
 }
 
 /// Why a step was not done, by the name of the step (PLG-10).
@@ -99,20 +110,24 @@ pub struct StepError {
     pub text: String,
     /// The kind of the refusal.
     pub code: Code,
-    /// Whether the same may succeed later.
-    pub recoverable: bool,
 }
 
 impl StepError {
+    /// Whether the same may succeed later. Who asks from elsewhere has the code alone, and reads it
+    /// in the same way.
+    pub fn is_recoverable(&self) -> bool {
+        !self.code.lasts()
+    }
+
     fn of(step: &'static str) -> impl Fn(Unanswered) -> Self {
         move |error| Self {
             step,
-            text: error.to_string(),
-            recoverable: error.is_recoverable(),
-            code: match error.is_recoverable() {
-                true => Code::Unavailable,
-                false => Code::Refused,
+            code: match (&error, error.is_recoverable()) {
+                (Unanswered::Refused(error), true) if error.code == Code::NoLeader => error.code,
+                (_, true) => Code::Unavailable,
+                (_, false) => Code::Refused,
             },
+            text: error.to_string(),
         }
     }
 }
@@ -121,7 +136,6 @@ impl From<ApiError> for StepError {
     fn from(error: ApiError) -> Self {
         Self {
             step: "",
-            recoverable: error.concerns_all() || error.code == Code::Conflict,
             text: error.message,
             code: error.code,
         }
@@ -152,6 +166,16 @@ pub struct Trouble {
     pub tries: u64,
 }
 
+/// What the next step of a claim needs: where it is another than at the last try, the step may be
+/// possible now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// The index at which the claim's node described itself last, and its status.
+    node: Option<(u64, String)>,
+    /// How many controllers of the plugin are healthy, and how many nodes.
+    plugin: Option<(i64, i64)>,
+}
+
 /// The volumes of one server.
 pub struct Volumes {
     projections: Arc<Projections>,
@@ -160,11 +184,16 @@ pub struct Volumes {
     keyring: Arc<Keyring>,
     /// Who takes a volume, and who deletes it.
     taking: Keyed<Key>,
+    /// Who has a volume made, registered, grown or deleted.
+    making: Keyed<Key>,
     /// Who gives a claim back: one at a time.
     releasing: Keyed<ClaimKey>,
-    /// Who attaches a volume to a node, or detaches it: namespace, id, node.
+    /// Who attaches a volume to a node, or detaches it: namespace, id, and where it is attached.
     attaching: Keyed<ClaimKey>,
     troubles: Mutex<BTreeMap<ClaimKey, Trouble>>,
+    doubts: Doubts,
+    /// For how long what nobody answered may be done late.
+    late: Duration,
 }
 
 impl Volumes {
@@ -175,7 +204,7 @@ impl Volumes {
         reach: Arc<dyn Reach>,
         keyring: Arc<Keyring>,
     ) -> Arc<Self> {
-        Self::with_limits(projections, record, (reach, Limits::default()), keyring)
+        Self::with_limits(projections, record, (reach, Limits::USUAL), keyring)
     }
 
     /// The same, with limits of the caller's.
@@ -185,12 +214,20 @@ impl Volumes {
         (reach, limits): (Arc<dyn Reach>, Limits),
         keyring: Arc<Keyring>,
     ) -> Arc<Self> {
+        let (late, quiet) = (limits.late, limits.quiet);
         Arc::new(Self {
-            shim: Shim::new(Arc::clone(&projections), reach, limits),
+            doubts: Doubts::new(quiet),
+            late,
+            shim: Shim::new(
+                Arc::clone(&projections),
+                Arc::clone(&record),
+                (reach, limits),
+            ),
             projections,
             record,
             keyring,
             taking: Keyed::default(),
+            making: Keyed::default(),
             releasing: Keyed::default(),
             attaching: Keyed::default(),
             troubles: Mutex::default(),
@@ -224,6 +261,37 @@ impl Volumes {
         });
     }
 
+    /// What a claim needs to be given back, as it is now.
+    ///
+    /// # Errors
+    /// What the tables say.
+    pub fn signs(&self, key: (&str, &str), alloc: &str) -> Result<Signs, StorageError> {
+        let view = self.projections.view();
+        let Some(row) = view.get::<CsiVolumes>(key)? else {
+            return Ok(Signs::default());
+        };
+        let plugin = view.get::<CsiPlugins>(row.volume.plugin_id.as_str())?;
+        let plugin = plugin.map(|row| row.plugin);
+        let volume = csi::repaired(&row);
+        let node = volume.claim_of(alloc).map(|claim| claim.node_id.as_str());
+        let node = match node {
+            Some(id) => nodes::get(&view, id)?.zip(view.modified::<Nodes>(id)?),
+            None => None,
+        };
+        Ok(Signs {
+            node: node.map(|(node, at)| (at, node.status.clone())),
+            plugin: plugin.map(|plugin| (plugin.controllers_healthy, plugin.nodes_healthy)),
+        })
+    }
+
+    /// Forgets what held up claims of volumes other than these: of what was while another server
+    /// led, nobody tells.
+    pub fn forget_others(&self, used: &[Key]) {
+        let used: BTreeSet<(&str, &str)> = used.iter().map(|(of, id)| (&**of, &**id)).collect();
+        let mut troubles = self.troubles.lock();
+        troubles.retain(|(of, volume, _), _| used.contains(&(of.as_str(), volume.as_str())));
+    }
+
     fn load(&self, view: &View, (namespace, id): (&str, &str)) -> Result<Volume, StepError> {
         let volume = csi::volume(view, (namespace, id))?;
         let missing = || ApiError::refused(format!("volume not found: {id}"));
@@ -232,9 +300,12 @@ impl Volumes {
 
     /// A server that does not lead must not change anything outside.
     fn must_lead(&self) -> Result<(), StepError> {
-        match self.record.leads() {
-            true => Ok(()),
-            false => Err(ApiError::no_leader().into()),
+        match self.record.term() {
+            Some(term) => {
+                self.doubts.leads(term);
+                Ok(())
+            }
+            None => Err(ApiError::no_leader().into()),
         }
     }
 
@@ -251,22 +322,18 @@ impl Volumes {
     }
 }
 
-/// Every claim there is on a volume, each as far as it was given back.
-fn claims(volume: &Volume) -> BTreeMap<&str, &CsiVolumeClaimed> {
-    let row = &volume.row;
-    let mut claims = BTreeMap::new();
-    // What is past is further on than what the lists of holders say of it.
-    for known in [&row.read_claims, &row.write_claims, &row.past_claims] {
-        for (alloc, claim) in known.iter() {
-            claims.insert(alloc.as_str(), claim);
-        }
-    }
-    claims
-}
-
 /// Whether a claim still keeps its volume attached to its node.
 fn keeps_attached(claim: &CsiVolumeClaimed) -> bool {
     state::rank(claim.state) < state::rank(state::CONTROLLER_DETACHED)
+}
+
+/// Where a claim has its volume attached: what the plugin calls the node, for two of the cluster's
+/// nodes may be one to it, where a machine came back as a new node.
+fn place(claim: &CsiVolumeClaimed) -> &str {
+    match claim.external_node_id.as_str() {
+        "" => &claim.node_id,
+        external => external,
+    }
 }
 
 /// What a plugin calls a node; empty where the node does not say.

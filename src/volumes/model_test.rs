@@ -1,54 +1,21 @@
-//! A thousand random histories of one volume over the real tables, with a plugin that is strict:
-//! claims, ends, collection of allocations, nodes that are lost and come back or do not, faults of
-//! every call, answers that are lost, leaders that fall in the middle of a step.
-//!
-//! What must hold: the plugin never sees a second writer, nor a controller's call before its
-//! node's; no claim is held by nobody; in the end everything is free.
+//! Every fault of every call, and a leader that falls at every point where it waits: the same asked
+//! again ends well.
 
-use std::collections::BTreeMap;
-
-use drover_events::csi::mode;
+use drover_events::model::CsiVolume;
 use drover_events::model::status::access_mode::{
     MULTI_NODE_MULTI_WRITER as MANY, SINGLE_NODE_WRITER as ONE,
 };
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng};
 use std::sync::atomic::Ordering;
 
 use super::harness::*;
 use super::testing::*;
 use super::*;
 
-const HISTORIES: u64 = 1_000;
-/// How many share a state: a new one costs more than a history.
-const SHARED: u64 = 100;
-const DEEDS: usize = 16;
-const NODES: usize = 3;
 const METHODS: [&str; 3] = [
     "ControllerAttachVolume",
     "ControllerDetachVolume",
     "NodeDetachVolume",
 ];
-
-/// An allocation, as its client has it.
-struct Held {
-    id: String,
-    node: usize,
-    ended: bool,
-    gone: bool,
-}
-
-/// One history.
-struct History<'w> {
-    world: &'w mut World,
-    chance: StdRng,
-    volume: String,
-    access: &'static str,
-    allocs: Vec<Held>,
-    /// Nodes that are not there.
-    lost: BTreeMap<usize, bool>,
-    next: usize,
-}
 
 /// Works on something until it has waited so often; none: it was given up there, as by a leader
 /// that falls.
@@ -60,277 +27,6 @@ async fn within<T>(waits: usize, work: impl Future<Output = T>) -> Option<T> {
         }
     }
     None
-}
-
-impl History<'_> {
-    fn one_of(&mut self, many: usize) -> usize {
-        self.chance.random_range(0..many)
-    }
-
-    /// Mostly to its end, sometimes not.
-    fn waits(&mut self) -> usize {
-        match self.one_of(3) {
-            0 => self.one_of(8),
-            _ => 10_000,
-        }
-    }
-
-    fn pick(&mut self, fits: impl Fn(&Held) -> bool) -> Option<usize> {
-        let fit: Vec<usize> = (0..self.allocs.len())
-            .filter(|at| fits(&self.allocs[*at]))
-            .collect();
-        match fit.is_empty() {
-            true => None,
-            false => Some(fit[self.one_of(fit.len())]),
-        }
-    }
-
-    async fn start(&mut self) {
-        let node = self.one_of(NODES);
-        if self.lost.contains_key(&node) {
-            return;
-        }
-        self.next += 1;
-        let id = self.world.alloc(self.next, node, &self.volume, self.access);
-        self.allocs.push(Held {
-            id,
-            node,
-            ended: false,
-            gone: false,
-        });
-        self.claim(self.allocs.len() - 1).await;
-    }
-
-    async fn claim(&mut self, at: usize) {
-        let waits = self.waits();
-        let (id, node) = (self.allocs[at].id.clone(), self.allocs[at].node);
-        let claimed = within(waits, self.world.claim(&self.volume, &id)).await;
-        if matches!(claimed, Some(Ok(_))) {
-            self.world
-                .strict
-                .mount(&self.volume, &node_id(node), &id, true);
-        }
-    }
-
-    async fn unpublish(&mut self, at: usize) {
-        let waits = self.waits();
-        let id = self.allocs[at].id.clone();
-        // It is over for its client, whatever comes of this.
-        self.allocs[at].ended = true;
-        let _ = within(waits, self.world.unpublish(&self.volume, &id)).await;
-    }
-
-    /// An allocation ends and another one comes, at once.
-    async fn replace(&mut self, at: usize) {
-        let node = self.one_of(NODES);
-        if self.lost.contains_key(&node) {
-            return;
-        }
-        self.next += 1;
-        let new = self.world.alloc(self.next, node, &self.volume, self.access);
-        let old = self.allocs[at].id.clone();
-        self.allocs[at].ended = true;
-        self.world.alloc_is(&old, "complete");
-        let claimed = {
-            let going = self.world.unpublish(&self.volume, &old);
-            let coming = self.world.claim(&self.volume, &new);
-            tokio::join!(coming, going).0
-        };
-        if claimed.is_ok() {
-            self.world
-                .strict
-                .mount(&self.volume, &node_id(node), &new, true);
-        }
-        self.allocs.push(Held {
-            id: new,
-            node,
-            ended: false,
-            gone: false,
-        });
-    }
-
-    async fn sweep(&mut self) {
-        let waits = self.waits();
-        let node = node_id(self.one_of(NODES));
-        let key = ("default".to_owned(), self.volume.clone());
-        let origin = Origin::default();
-        let _ = within(waits, self.world.volumes.detach(&key, &node, &origin)).await;
-    }
-
-    fn lose(&mut self, node: usize) {
-        let forever = self.one_of(3) == 0;
-        if self.lost.contains_key(&node) {
-            return;
-        }
-        self.world.node_is(node, "down");
-        for held in self
-            .allocs
-            .iter_mut()
-            .filter(|held| held.node == node && !held.ended)
-        {
-            held.ended = true;
-            self.world.alloc_is(&held.id, "lost");
-        }
-        if forever {
-            self.world.node_goes(node);
-        }
-        self.lost.insert(node, forever);
-    }
-
-    fn find(&mut self, node: usize) {
-        match self.lost.remove(&node) {
-            Some(true) => {
-                self.world.strict.is_new(&node_id(node));
-                self.world.node(node, true);
-            }
-            Some(false) => self.world.node_is(node, "ready"),
-            None => {}
-        }
-    }
-
-    async fn deed(&mut self) {
-        match self.one_of(12) {
-            0 | 1 => self.start().await,
-            2 => {
-                if let Some(at) = self.pick(|held| !held.ended) {
-                    self.claim(at).await;
-                }
-            }
-            3 | 4 => {
-                if let Some(at) = self.pick(|held| !held.gone) {
-                    self.unpublish(at).await;
-                }
-            }
-            5 => {
-                if let Some(at) = self.pick(|held| !held.ended) {
-                    self.replace(at).await;
-                }
-            }
-            6 => {
-                if let Some(at) = self.pick(|held| !held.gone) {
-                    self.allocs[at].ended = true;
-                    let id = self.allocs[at].id.clone();
-                    self.world.alloc_is(&id, "complete");
-                    if self.one_of(2) == 0 {
-                        self.allocs[at].gone = true;
-                        self.world.alloc_goes(&id);
-                    }
-                }
-            }
-            7 => self.sweep().await,
-            8 => {
-                let node = self.one_of(NODES);
-                self.lose(node);
-            }
-            9 => {
-                let node = self.one_of(NODES);
-                self.find(node);
-            }
-            10 => {
-                let faults = [
-                    Fault::Before,
-                    Fault::Lost,
-                    Fault::Says(Code::Unavailable),
-                    Fault::Says(Code::Refused),
-                ];
-                let (method, fault) = (self.one_of(METHODS.len()), self.one_of(faults.len()));
-                self.world.strict.fault(METHODS[method], &[faults[fault]]);
-            }
-            _ => self.world.elect(),
-        }
-    }
-
-    /// What must hold at any time.
-    fn holds(&self) -> Result<(), String> {
-        let wrong = self.world.strict.wrong();
-        if let Some(first) = wrong.first() {
-            return Err(first.clone());
-        }
-        let row = self.world.row(&self.volume);
-        for claims in [&row.read_claims, &row.write_claims, &row.past_claims] {
-            for (alloc, claim) in claims.iter() {
-                let known = self.allocs.iter().any(|held| held.id == *alloc);
-                if !known || claim.node_id.is_empty() || claim.claim >= mode::GC {
-                    return Err(format!("held by nobody: {claim:?}"));
-                }
-            }
-        }
-        match self.access == ONE && row.holders().count() > 1 {
-            true => Err("two hold a volume of one".to_owned()),
-            false => Ok(()),
-        }
-    }
-
-    /// Everything is well again, and everybody leaves.
-    async fn end(&mut self) -> Result<(), String> {
-        self.world.strict.heal();
-        for node in 0..NODES {
-            self.find(node);
-        }
-        for held in self.allocs.iter_mut().filter(|held| !held.gone) {
-            self.world.alloc_is(&held.id, "complete");
-            held.ended = true;
-        }
-        let place = ("default", self.volume.as_str());
-        let waiting = self
-            .world
-            .volumes
-            .to_release(place)
-            .map_err(|e| e.to_string())?;
-        for one in waiting {
-            let done = self.world.unpublish(&self.volume, &one.alloc).await;
-            done.map_err(|error| format!("not free in the end: {error}"))?;
-        }
-        self.holds()?;
-        match self.world.row(&self.volume).in_use() || !self.world.strict.is_idle() {
-            true => Err("something is left in the end".to_owned()),
-            false => Ok(()),
-        }
-    }
-}
-
-async fn run(world: &mut World, seed: u64) -> Result<(), String> {
-    let mut chance = StdRng::seed_from_u64(seed);
-    let access = [ONE, MANY][chance.random_range(0..2_usize)];
-    world.strict.shared.store(access == MANY, Ordering::SeqCst);
-    let volume = format!("data-{seed}");
-    world.volume(&volume, access);
-    let mut history = History {
-        world,
-        chance,
-        volume,
-        access,
-        allocs: Vec::new(),
-        lost: BTreeMap::new(),
-        next: usize::try_from(seed).unwrap() * 1_000,
-    };
-    for _ in 0..DEEDS {
-        history.deed().await;
-        history.holds()?;
-    }
-    history.end().await
-}
-
-#[tokio::test]
-async fn no_history_lets_a_second_writer_in_or_keeps_a_volume_for_ever() {
-    let first = std::env::var("DROVER_SEED")
-        .ok()
-        .and_then(|seed| seed.parse::<u64>().ok());
-    let seeds = first.map_or(0..HISTORIES, |seed| seed..seed + 1);
-    let mut world = World::new(NODES);
-    let mut calls = 0;
-    for seed in seeds {
-        if seed % SHARED == 0 {
-            calls += world.strict.calls().len();
-            world = World::new(NODES);
-        }
-        if let Err(wrong) = run(&mut world, seed).await {
-            panic!("{wrong}: DROVER_SEED={seed}\n{:#?}", world.strict.calls());
-        }
-    }
-    // A model in which nothing happens shows nothing.
-    calls += world.strict.calls().len();
-    assert!(first.is_some() || calls > 3_000, "{calls} calls");
 }
 
 /// What becomes of the first call, at every step, with every fault: the same again ends well.
@@ -412,4 +108,200 @@ async fn a_leader_that_falls_at_any_point_leaves_nothing_undone() {
         "{:?}",
         world.strict.wrong()
     );
+}
+
+/// Whether a volume is held, as the plugin and as the state see it.
+fn is_free(world: &World, volume: &str) -> bool {
+    world.strict.is_idle() && !world.row(volume).in_use()
+}
+
+#[tokio::test]
+async fn csi_34_what_the_state_forgot_is_taken_from_a_node_that_is_back() {
+    let world = World::new(2);
+    world.volume("data", ONE);
+    let alloc = world.alloc(1, 0, "data", ONE);
+    world.claim("data", &alloc).await.unwrap();
+    world.strict.mount("data", &node_id(0), &alloc, true);
+    world.alloc_is(&alloc, "lost");
+    // The node is given up while it lives: nobody can ask it.
+    world.node_is_given_up(0);
+    world.unpublish("data", &alloc).await.unwrap();
+    assert!(!world.row("data").in_use());
+    let next = world.alloc(2, 1, "data", ONE);
+    world.claim("data", &next).await.unwrap();
+    world.strict.mount("data", &node_id(1), &next, true);
+    // It is back, with its mounts, and its client gives back what it has.
+    world.strict.is_new(&node_id(0));
+    world.node(0, true);
+    assert_eq!(world.strict.mounted_on(&node_id(0)).len(), 1);
+    world
+        .strict
+        .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
+    let error = world.give_back("data", &alloc, 0).await.unwrap_err();
+    assert!(error.is_recoverable(), "{error}: the client asks again");
+    world.give_back("data", &alloc, 0).await.unwrap();
+    assert!(world.strict.mounted_on(&node_id(0)).is_empty());
+    assert_eq!(world.strict.count("ControllerDetachVolume"), 1);
+    world.unpublish("data", &next).await.unwrap();
+    assert!(is_free(&world, "data") && world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn csi_35_a_machine_that_is_two_nodes_keeps_its_volume_while_one_of_them_has_it() {
+    let world = World::new(2);
+    world.strict.shared.store(true, Ordering::SeqCst);
+    // The plugin knows one machine, which came back as a new node.
+    world.node_called(1, &node_id(0));
+    world.volume("data", MANY);
+    let (old, new) = (
+        world.alloc(1, 0, "data", MANY),
+        world.alloc(2, 1, "data", MANY),
+    );
+    for alloc in [&old, &new] {
+        world.claim("data", alloc).await.unwrap();
+        world.strict.mount("data", &node_id(0), alloc, true);
+    }
+    world.alloc_is(&old, "lost");
+    world.strict.lets_go("data", &node_id(0), &old);
+    world.node_goes_from_the_state(0);
+    world.unpublish("data", &old).await.unwrap();
+    assert_eq!(world.strict.count("ControllerDetachVolume"), 0);
+    world.strict.lets_go("data", &node_id(0), &new);
+    world.unpublish("data", &new).await.unwrap();
+    assert!(is_free(&world, "data") && world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_is_attached_to_a_node_in_one_way_whoever_uses_it_there() {
+    use drover_events::csi::mode;
+    use drover_events::model::status::access_mode::MULTI_NODE_READER;
+    let world = World::new(1);
+    world.strict.shared.store(true, Ordering::SeqCst);
+    world.volume_as("data", &[MANY, MULTI_NODE_READER]);
+    let reads = world.alloc_as((1, 0), "data", (MANY, true));
+    let other = world.alloc_as((2, 0), "data", (MULTI_NODE_READER, true));
+    for alloc in [&reads, &other] {
+        world.claim_as("data", alloc, mode::READ).await.unwrap();
+    }
+    assert!(
+        world.strict.wrong().is_empty(),
+        "{:?}",
+        world.strict.wrong()
+    );
+    let attached = world.strict.attached_as("data", &node_id(0));
+    assert_eq!(attached, format!("{MANY} file-system false"));
+    for alloc in [&reads, &other] {
+        world.unpublish("data", alloc).await.unwrap();
+    }
+    // Only a plugin that says it can is asked for one that is only to be read.
+    for (can, told) in [(false, "false"), (true, "true")] {
+        world.node_reads_only(0, can);
+        world.claim_as("data", &other, mode::READ).await.unwrap();
+        let attached = world.strict.attached_as("data", &node_id(0));
+        assert_eq!(attached, format!("{MULTI_NODE_READER} file-system {told}"));
+        world.unpublish("data", &other).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn csi_05_who_comes_at_once_makes_one_volume_and_a_lie_makes_none() {
+    let world = World::new(1);
+    let origin = Origin::default();
+    world
+        .strict
+        .fault("ControllerCreateVolume", &[Fault::Slow(2_000)]);
+    let wanted = || {
+        let new = CsiVolume {
+            external_id: String::new(),
+            ..volume("new", ONE)
+        };
+        world.volumes.create(vec![new], &origin)
+    };
+    let (one, two) = tokio::join!(wanted(), wanted());
+    assert_eq!(one.unwrap().0[0].external_id, "made-new");
+    assert_eq!(two.unwrap().0[0].external_id, "made-new");
+    assert_eq!(world.strict.count("ControllerCreate"), 1);
+    let mut another = volume("other", ONE);
+    another.external_id = ANOTHER.into();
+    world
+        .volumes
+        .register(vec![another], &origin)
+        .await
+        .unwrap();
+    world.strict.fault("ControllerCreateVolume", &[Fault::Lies]);
+    let mut lied = volume("lied", ONE);
+    lied.external_id = String::new();
+    let refused = world.volumes.create(vec![lied.clone()], &origin).await;
+    let text = "controller create volume: plugin \"strict\" answers with volume \"made-another\", \
+                which is registered as \"other\" in namespace \"default\"; give the new one \
+                another name";
+    assert_eq!(refused.unwrap_err().to_string(), text);
+    assert!(world.known("lied").is_none());
+    world.volumes.create(vec![lied], &origin).await.unwrap();
+    assert_eq!(world.row("lied").volume.external_id, "made-lied");
+}
+
+#[tokio::test]
+async fn a_volume_that_is_detached_from_every_node_is_given_to_nobody_meanwhile() {
+    let world = World::new(2);
+    world.strict.shared.store(true, Ordering::SeqCst);
+    world.volume("data", MANY);
+    let (old, new) = (
+        world.alloc(1, 0, "data", MANY),
+        world.alloc(2, 1, "data", MANY),
+    );
+    world.old_claim("data", &old, MANY);
+    world.alloc_is(&old, "lost");
+    world.node_goes(0);
+    world
+        .strict
+        .fault("ControllerDetachVolume", &[Fault::Slow(5_000)]);
+    let leaves = world.unpublish("data", &old);
+    let comes = async {
+        turns(10).await;
+        world.claim("data", &new).await
+    };
+    let (left, came) = tokio::join!(leaves, comes);
+    left.unwrap();
+    came.unwrap();
+    world.strict.mount("data", &node_id(1), &new, true);
+    assert!(
+        world.strict.wrong().is_empty(),
+        "{:?}",
+        world.strict.wrong()
+    );
+}
+
+#[tokio::test]
+async fn csi_05_what_has_grown_is_recorded_and_a_node_that_cannot_now_does_its_part_later() {
+    let world = World::new(2);
+    world.strict.shared.store(true, Ordering::SeqCst);
+    let origin = Origin::default();
+    let grow = |bytes: i64| {
+        let mut wanted = volume("new", MANY);
+        wanted.external_id = String::new();
+        wanted.requested_capacity_min = bytes;
+        world.volumes.create(vec![wanted], &origin)
+    };
+    grow(10).await.unwrap();
+    for node in 0..2 {
+        let alloc = world.alloc(node, node, "new", MANY);
+        world.claim("new", &alloc).await.unwrap();
+    }
+    world.node_is(0, "down");
+    let error = grow(25).await.unwrap_err().to_string();
+    assert!(error.starts_with("node expand volume: node "), "{error}");
+    assert_eq!(
+        world.row("new").volume.capacity,
+        25,
+        "it is as large as that"
+    );
+    assert_eq!(
+        world.strict.count("NodeExpand"),
+        1,
+        "the other one has done it"
+    );
+    world.node_is(0, "ready");
+    grow(25).await.unwrap();
+    assert_eq!(world.strict.count("NodeExpand"), 3);
 }

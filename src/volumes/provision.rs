@@ -5,29 +5,33 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::csi::CsiVolumeClaimed;
 use drover_events::gojson::{List, Map};
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{
     CsiControllerInfo, CsiSnapshot, CsiTopology, CsiVolume, CsiVolumeExternalStub,
 };
 use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
+use drover_projections::tables::Namespaces;
+use drover_projections::tables::csi_volumes::CsiVolumeRow;
 
 use tokio::time::timeout;
 
-use super::{Key, StepError, Volumes, claims, filled};
+use super::{Key, StepError, Volumes, filled};
 use crate::commands::csi::{DeregisterVolumes, RegisterVolumes, removable, validate};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
+use crate::keyed::Turn;
 use crate::proposer::Origin;
 use crate::rpc::csi::{
     ControllerCreateSnapshot, ControllerCreateSnapshotRequest, ControllerCreateVolume,
     ControllerCreateVolumeRequest, ControllerDeleteSnapshot, ControllerDeleteSnapshotRequest,
-    ControllerDeleteVolume, ControllerDeleteVolumeRequest, ControllerExpandVolume,
-    ControllerExpandVolumeRequest, ControllerListSnapshots, ControllerListSnapshotsRequest,
-    ControllerListVolumes, ControllerListVolumesRequest, ControllerValidateVolume,
-    ControllerValidateVolumeRequest, NodeExpandVolume, NodeExpandVolumeRequest, Secrets,
+    ControllerDeleteVolume, ControllerDeleteVolumeRequest, ControllerListSnapshots,
+    ControllerListSnapshotsRequest, ControllerListVolumes, ControllerListVolumesRequest,
+    ControllerValidateVolume, ControllerValidateVolumeRequest, Secrets,
 };
 
+/// The step, as errors begin.
+const CREATE: &str = "controller create volume: ";
 /// How long a write waits for the cluster's first key.
 const FIRST_KEY: Duration = Duration::from_secs(5);
 
@@ -51,15 +55,19 @@ impl Volumes {
         volumes: Vec<CsiVolume>,
         origin: &Origin,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
-        let mut made = Vec::new();
-        for volume in self.checked(volumes)? {
+        let volumes = self.checked(volumes)?;
+        let _turns = self.alone(&volumes).await;
+        let (mut made, mut grown) = (Vec::new(), Vec::new());
+        for volume in volumes {
             let known = self.known(&volume)?;
             made.push(match known {
-                Some(known) => self.grown(known, volume).await?,
+                Some(known) => self.grown(known, volume, &mut grown).await?,
                 None => self.made(volume).await?,
             });
         }
-        self.registered(made, origin).await
+        let registered = self.registered(made, origin).await?;
+        self.grow_on_nodes(grown).await?;
+        Ok(registered)
     }
 
     /// Registers volumes that their provider has already, once a controller says that they can be
@@ -72,20 +80,29 @@ impl Volumes {
         volumes: Vec<CsiVolume>,
         origin: &Origin,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
-        let mut valid = Vec::new();
-        for volume in self.checked(volumes)? {
+        let volumes = self.checked(volumes)?;
+        let _turns = self.alone(&volumes).await;
+        let (mut valid, mut grown) = (Vec::new(), Vec::new());
+        for volume in volumes {
             let known = self.known(&volume)?;
+            if let Some(known) = &known {
+                // What it has, its secrets too, is shown to no plugin but its own.
+                fits(known, &volume)?;
+            }
             self.validated(&volume, known.as_ref()).await?;
             valid.push(match known {
-                Some(known) => self.grown(known, volume).await?,
+                Some(known) => self.grown(known, volume, &mut grown).await?,
                 None => volume,
             });
         }
-        self.registered(valid, origin).await
+        let registered = self.registered(valid, origin).await?;
+        self.grow_on_nodes(grown).await?;
+        Ok(registered)
     }
 
     /// Deletes a volume at its provider, and then removes it. One that is used is refused before
-    /// any call, and nobody can take it meanwhile.
+    /// any call, and nobody can take it meanwhile, nor while it may still be deleted by a call
+    /// that nobody answered.
     ///
     /// # Errors
     /// It is used, or the plugin does not delete it.
@@ -95,8 +112,9 @@ impl Volumes {
         secrets: Secrets,
         origin: &Origin,
     ) -> Result<u64, StepError> {
-        self.must_lead()?;
+        let _made = self.making.turn(key.clone()).await;
         let _turn = self.taking.turn(key.clone()).await;
+        self.must_lead()?;
         let place = (key.0.as_str(), key.1.as_str());
         let volume = removable(&self.projections.view(), place, false)?;
         let plugin = volume.row.volume.plugin_id.clone();
@@ -111,7 +129,16 @@ impl Volumes {
             external_volume_id: volume.plugin_name().to_owned(),
             secrets: with,
         };
-        let deleted = self.shim.controller::<ControllerDeleteVolume>(asked).await;
+        // Whoever leads from now on gives it to nobody.
+        self.deletes(place, true, origin).await?;
+        let told = self.shim.controllers_told::<ControllerDeleteVolume>(asked);
+        let (deleted, all) = told.await;
+        if deleted.is_err() && all {
+            // It is not deleted, and will not be: it may be used again. Where that cannot be
+            // recorded, the watcher gives it back.
+            let kept = self.deletes(place, false, origin).await;
+            drop(kept.inspect_err(|error| tracing::warn!(%error, "it stays given to nobody")));
+        }
         deleted.map_err(StepError::of("controller delete volume: "))?;
         let command = DeregisterVolumes {
             namespace: key.0.clone(),
@@ -135,6 +162,7 @@ impl Volumes {
         page: Page,
     ) -> Result<(List<CsiVolumeExternalStub>, String), StepError> {
         self.can(plugin, "list volumes", |can| can.supports_list_volumes)?;
+        let _turn = self.shim.listing(plugin)?;
         let asked = ControllerListVolumesRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
@@ -245,6 +273,7 @@ impl Volumes {
         secrets: Secrets,
     ) -> Result<(List<CsiSnapshot>, String), StepError> {
         self.can(plugin, "list snapshots", |can| can.supports_list_snapshots)?;
+        let _turn = self.shim.listing(plugin)?;
         let asked = ControllerListSnapshotsRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
@@ -264,20 +293,77 @@ impl Volumes {
             return Err(ApiError::bad_request("missing volume definition").into());
         }
         let mut seen = BTreeSet::new();
+        let view = self.projections.view();
         for volume in &volumes {
             validate(volume)?;
+            let namespace = volume.namespace.as_str();
+            if namespace != DEFAULT_NAMESPACE && view.modified::<Namespaces>(namespace)?.is_none() {
+                // Nothing is made at a provider that could not be registered then.
+                let text = format!(
+                    "volume \"{}\" is in nonexistent namespace \"{namespace}\"",
+                    volume.id
+                );
+                return Err(ApiError::refused(text).into());
+            }
             if !seen.insert((&volume.namespace, &volume.id)) {
                 let text = format!("volume \"{}\" is named twice", volume.id);
                 return Err(ApiError::bad_request(text).into());
             }
+            crate::commands::csi::has_namespace(&self.projections.view(), volume)?;
             self.plugin(&volume.plugin_id)?;
         }
         Ok(volumes)
     }
 
+    /// Waits until nobody else has one of these volumes made, registered, grown or deleted. All
+    /// come in one order, so that nobody waits for who waits for him.
+    async fn alone(&self, volumes: &[CsiVolume]) -> Vec<Turn<'_, Key>> {
+        let key = |volume: &CsiVolume| (volume.namespace.clone(), volume.id.clone());
+        let mut turns = Vec::new();
+        for key in volumes.iter().map(key).collect::<BTreeSet<Key>>() {
+            turns.push(self.making.turn(key).await);
+        }
+        turns
+    }
+
+    /// Refuses a volume that was made and is one that another row stands for: two rows would let
+    /// two writers in. A provider that goes by names answers so to a name that is taken.
+    fn is_new(&self, volume: &CsiVolume) -> Result<(), StepError> {
+        let view = self.projections.view();
+        let of_plugin = csi::volumes_of_plugin(&view, &volume.plugin_id)?;
+        let same = |row: &&Arc<CsiVolumeRow>| {
+            let known = &row.volume;
+            let name = match known.external_id.as_str() {
+                "" => &known.id,
+                external => external,
+            };
+            let own = known.namespace == volume.namespace && known.id == volume.id;
+            !own && name == volume.external_id
+        };
+        let Some(other) = of_plugin.iter().find(same) else {
+            return Ok(());
+        };
+        let text = format!(
+            "plugin \"{}\" answers with volume \"{}\", which is registered as \"{}\" in \
+             namespace \"{}\"; give the new one another name",
+            volume.plugin_id, volume.external_id, other.volume.id, other.volume.namespace
+        );
+        Err(StepError {
+            step: CREATE,
+            ..ApiError::refused(text).into()
+        })
+    }
+
     fn known(&self, volume: &CsiVolume) -> Result<Option<Volume>, StepError> {
         let view = self.projections.view();
-        Ok(csi::volume(&view, (&volume.namespace, &volume.id))?)
+        let known = csi::volume(&view, (&volume.namespace, &volume.id))?;
+        match known {
+            Some(known) if known.row.deleting != 0 => {
+                let text = format!("volume \"{}\" is being deleted", volume.id);
+                Err(ApiError::new(Code::Unavailable, text).into())
+            }
+            known => Ok(known),
+        }
     }
 
     fn plugin(&self, id: &str) -> Result<Plugin, StepError> {
@@ -288,7 +374,7 @@ impl Volumes {
     }
 
     /// Refuses what the plugin's controllers say they cannot.
-    fn can(
+    pub(super) fn can(
         &self,
         plugin: &str,
         what: &str,
@@ -331,8 +417,9 @@ impl Volumes {
             clone_id: volume.clone_id.clone(),
             requested_topologies: volume.requested_topologies.clone(),
         };
+        self.must_lead()?;
         let answer = self.shim.controller::<ControllerCreateVolume>(asked).await;
-        let answer = answer.map_err(StepError::of("controller create volume: "))?;
+        let answer = answer.map_err(StepError::of(CREATE))?;
         volume.external_id = answer.external_volume_id;
         volume.capacity = answer.capacity_bytes;
         volume.context = answer.volume_context;
@@ -344,6 +431,7 @@ impl Volumes {
                 .to_mut()
                 .retain(|topology| !nothing(topology));
         }
+        self.is_new(&volume)?;
         Ok(volume)
     }
 
@@ -381,74 +469,6 @@ impl Volumes {
         Ok(())
     }
 
-    /// The new description of a volume that is there; grown first, where it is to be larger.
-    async fn grown(&self, known: Volume, mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
-        let row = &known.row.volume;
-        let least = volume.requested_capacity_min;
-        volume.capacity = 0;
-        if least == 0 || row.capacity == 0 || least <= row.capacity {
-            return Ok(volume);
-        }
-        // All else must be as it may be, before anything is grown.
-        let unchanged = CsiVolume {
-            requested_capacity_min: 0,
-            requested_capacity_max: 0,
-            secrets: Map::nil(),
-            ..volume.clone()
-        };
-        rules::merge(row, &unchanged).map_err(ApiError::refused)?;
-        self.can(&row.plugin_id, "expand volumes", |can| can.supports_expand)?;
-        let asked = ControllerExpandVolumeRequest {
-            plugin_id: row.plugin_id.clone(),
-            controller_node_id: String::new(),
-            external_volume_id: known.plugin_name().to_owned(),
-            required_bytes: least,
-            limit_bytes: volume.requested_capacity_max,
-            secrets: self.secrets(&known)?,
-            volume_capability: row.requested_capabilities.first().cloned(),
-        };
-        let answer = self.shim.controller::<ControllerExpandVolume>(asked).await;
-        let answer = answer.map_err(StepError::of("controller expand volume: "))?;
-        if answer.node_expansion_required {
-            let live = claims(&known).into_values();
-            for claim in
-                live.filter(|claim| !known.row.past_claims.contains_key(&claim.allocation_id))
-            {
-                self.grow_on_node(&known, claim, &volume).await?;
-            }
-        }
-        volume.capacity = answer.capacity_bytes.max(least);
-        Ok(volume)
-    }
-
-    async fn grow_on_node(
-        &self,
-        known: &Volume,
-        claim: &CsiVolumeClaimed,
-        wanted: &CsiVolume,
-    ) -> Result<(), StepError> {
-        let row = &known.row.volume;
-        let asked = NodeExpandVolumeRequest {
-            plugin_id: row.plugin_id.clone(),
-            volume_id: row.id.clone(),
-            volume_namespace: row.namespace.clone(),
-            external_id: known.plugin_name().to_owned(),
-            alloc_id: claim.allocation_id.clone(),
-            node_id: claim.node_id.clone(),
-            attachment_mode: claim.attachment_mode.clone(),
-            access_mode: claim.access_mode.clone(),
-            read_only: claim.claim == drover_events::csi::mode::READ,
-            required_bytes: wanted.requested_capacity_min,
-            limit_bytes: wanted.requested_capacity_max,
-        };
-        let grown = self
-            .shim
-            .node::<NodeExpandVolume>((&claim.node_id, &row.plugin_id), &asked)
-            .await;
-        grown.map_err(StepError::of("node expand volume: "))?;
-        Ok(())
-    }
-
     async fn registered(
         &self,
         volumes: Vec<CsiVolume>,
@@ -482,6 +502,24 @@ impl Volumes {
     }
 }
 
+/// Refuses what describes another volume than the one that is known; it may have another size and
+/// other secrets.
+pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> {
+    let unchanged = CsiVolume {
+        requested_capacity_min: 0,
+        requested_capacity_max: 0,
+        capacity: 0,
+        secrets: Map::nil(),
+        ..volume.clone()
+    };
+    rules::merge(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
+    Ok(())
+}
+
 fn owned((key, value): (&String, &String)) -> (String, String) {
     (key.clone(), value.clone())
 }
+
+#[cfg(test)]
+#[path = "provision_test.rs"]
+mod tests;

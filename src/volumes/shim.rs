@@ -8,9 +8,9 @@ use drover_projections::query::csi;
 use drover_projections::{Projections, StorageError};
 use tokio::time::timeout;
 
-use super::is_ready;
-use super::keyed::Keyed;
-use crate::error::{ApiError, chain};
+use super::{Record, is_ready};
+use crate::error::{ApiError, Code, chain};
+use crate::keyed::{Keyed, Turn};
 use crate::rpc::Rpc;
 use crate::rpc::asked::{Reach, Unanswered, call};
 use crate::rpc::csi::AskController;
@@ -24,27 +24,40 @@ pub struct Limits {
     pub node: Duration,
     /// A list, for which somebody waits.
     pub list: Duration,
+    /// For how long an attach that nobody answered may still be done: a volume is detached again
+    /// until then. A volume that was to be deleted is given back then.
+    pub late: Duration,
+    /// For how long nobody attaches a volume to a node after a detach that nobody answered.
+    pub quiet: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            controller: Duration::from_secs(150),
-            node: Duration::from_secs(270),
-            list: Duration::from_secs(60),
-        }
-    }
+impl Limits {
+    /// Those of every server.
+    pub const USUAL: Self = Self {
+        controller: Duration::from_secs(150),
+        node: Duration::from_secs(270),
+        list: Duration::from_secs(60),
+        // No client waits for a plugin longer than that.
+        late: Duration::from_secs(150),
+        quiet: Duration::from_secs(5),
+    };
 }
 
 /// Calls of one plugin that are under way on one node: the rest waits here, where it is no burden
 /// to the node, and nobody else's calls wait with it.
 const AT_ONCE: usize = 64;
+/// Lists of one plugin that are under way: few, so that most of a line is left to those who attach
+/// and detach. A list is not cut where its caller is gone, so nobody waits for this turn.
+const LISTS_AT_ONCE: usize = 8;
 
 /// Calls to plugins on client nodes.
 pub(super) struct Shim {
     /// By node and plugin.
     lines: Keyed<(String, String)>,
+    /// By plugin.
+    lists: Keyed<String>,
     projections: Arc<Projections>,
+    record: Arc<dyn Record>,
     reach: Arc<dyn Reach>,
     /// Controllers have their turn one after the other.
     turn: AtomicUsize,
@@ -54,25 +67,52 @@ pub(super) struct Shim {
 impl Shim {
     pub(super) fn new(
         projections: Arc<Projections>,
-        reach: Arc<dyn Reach>,
-        limits: Limits,
+        record: Arc<dyn Record>,
+        (reach, limits): (Arc<dyn Reach>, Limits),
     ) -> Self {
         Self {
             limits,
             projections,
+            record,
             reach,
             turn: AtomicUsize::new(0),
             lines: Keyed::of(AT_ONCE),
+            lists: Keyed::of(LISTS_AT_ONCE),
         }
     }
 
     /// Asks a controller of the plugin: the one on the node that the request names, or else one
     /// that is healthy on a node that is ready and reached, and the next where that cannot now. All
     /// calls bear being repeated, so one that may have been done is made again elsewhere.
-    pub(super) async fn controller<R>(&self, mut asked: R::Req) -> Result<R::Res, Unanswered>
+    pub(super) async fn controller<R>(&self, asked: R::Req) -> Result<R::Res, Unanswered>
     where
         R: AskController,
     {
+        self.controllers_told::<R>(asked).await.0
+    }
+
+    /// The same, and whether all that were asked have answered: where not, it may be done yet.
+    pub(super) async fn controllers_told<R>(
+        &self,
+        asked: R::Req,
+    ) -> (Result<R::Res, Unanswered>, bool)
+    where
+        R: AskController,
+    {
+        let mut all = true;
+        let answer = self.any_controller::<R>(asked, &mut all).await;
+        (answer, all)
+    }
+
+    async fn any_controller<R>(
+        &self,
+        mut asked: R::Req,
+        all: &mut bool,
+    ) -> Result<R::Res, Unanswered>
+    where
+        R: AskController,
+    {
+        let decided = Decided::now(self, !R::NAME.contains("List"));
         let (plugin, node) = R::of(&mut asked);
         let nodes = self.controllers(plugin, node)?;
         let plugin = plugin.to_owned();
@@ -83,9 +123,13 @@ impl Shim {
                 true => self.limits.list,
                 false => self.limits.controller,
             };
-            match self.ask::<R>((&node, &plugin), &asked, limit).await {
+            let answer = self
+                .ask::<R>((&node, &plugin), (&asked, decided), limit)
+                .await;
+            *all &= answer.as_ref().err().is_none_or(Unanswered::has_ended);
+            match answer {
                 Ok(answer) => return Ok(answer),
-                Err(error) if error.is_recoverable() => {
+                Err(error) if error.is_recoverable() && decided.holds(self) => {
                     tracing::debug!(method = R::NAME, node, %error, "the next controller is asked");
                     failed = Some(error);
                 }
@@ -102,24 +146,60 @@ impl Shim {
         (node, plugin): (&str, &str),
         asked: &R::Req,
     ) -> Result<R::Res, Unanswered> {
+        let decided = Decided::now(self, true);
         let ready = is_ready(&self.projections.view(), node).map_err(unreadable)?;
         if !ready {
             let text = format!("node \"{node}\" is not ready");
             return Err(Unanswered::Unreached(text));
         }
-        self.ask::<R>((node, plugin), asked, self.limits.node).await
+        self.ask::<R>((node, plugin), (asked, decided), self.limits.node)
+            .await
     }
 
     async fn ask<R: Rpc>(
         &self,
         (node, plugin): (&str, &str),
-        asked: &R::Req,
+        (asked, decided): (&R::Req, Decided),
         limit: Duration,
     ) -> Result<R::Res, Unanswered> {
-        let _turn = self.lines.turn((node.to_owned(), plugin.to_owned())).await;
+        let _turn = self.turn::<R>((node, plugin), limit).await?;
+        if decided.changes {
+            self.record.confirm().await.map_err(Unanswered::Refused)?;
+        }
+        if !decided.holds(self) {
+            return Err(Unanswered::Refused(ApiError::no_leader()));
+        }
         let late = |_| Unanswered::Unsure(format!("no answer to {} within {limit:?}", R::NAME));
         let answered = timeout(limit, call::<R>(&*self.reach, node, asked, limit));
         answered.await.map_err(late)?
+    }
+
+    /// Waits for the turn of a call, no longer than it may take itself.
+    async fn turn<R: Rpc>(
+        &self,
+        (node, plugin): (&str, &str),
+        limit: Duration,
+    ) -> Result<Turn<'_, (String, String)>, Unanswered> {
+        let turn = self.lines.turn((node.to_owned(), plugin.to_owned()));
+        let late = |_| {
+            let (name, many) = (R::NAME, AT_ONCE);
+            let text = format!("{name} waited {limit:?} for {many} other calls of \"{plugin}\"");
+            Unanswered::Unreached(text)
+        };
+        timeout(limit, turn).await.map_err(late)
+    }
+
+    /// The turn of a list of what a plugin's provider has, if there is one now.
+    ///
+    /// # Errors
+    /// 503: as many lists of the plugin are under way as may be.
+    pub(super) fn listing(&self, plugin: &str) -> Result<Turn<'_, String>, ApiError> {
+        self.lists.turn_now(plugin.to_owned()).ok_or_else(|| {
+            let text = format!(
+                "{LISTS_AT_ONCE} lists of plugin \"{plugin}\" are under way; try again later"
+            );
+            ApiError::new(Code::Unavailable, text)
+        })
     }
 
     /// The nodes whose controllers may be asked, in the order in which they are.
@@ -157,6 +237,80 @@ impl Shim {
     }
 }
 
+/// When a call was decided: what it rests on is true while nobody else has led.
+#[derive(Clone, Copy)]
+struct Decided {
+    term: Option<u64>,
+    /// It changes something outside.
+    changes: bool,
+}
+
+impl Decided {
+    fn now(shim: &Shim, changes: bool) -> Self {
+        let term = shim.record.term();
+        Self { term, changes }
+    }
+
+    fn holds(self, shim: &Shim) -> bool {
+        !self.changes || (self.term.is_some() && self.term == shim.record.term())
+    }
+}
+
 fn unreadable(error: StorageError) -> Unanswered {
     Unanswered::Refused(ApiError::internal(chain(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
+    use drover_testkit::LONG;
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::volumes::Page;
+    use crate::volumes::harness::{PLUGIN, World, node_id};
+    use crate::volumes::testing::Fault;
+
+    #[tokio::test]
+    async fn lists_that_hang_hold_up_nobody_who_attaches() {
+        let world = World::new(1);
+        world.volume("data", ONE);
+        let hang = [Fault::Hangs; 2 * AT_ONCE];
+        world.strict.fault("ControllerListVolumes", &hang);
+        let list = || Box::pin(world.volumes.external(PLUGIN, Page::default()));
+        let mut lists: Vec<_> = hang.iter().map(|_| list()).collect();
+        let answered = lists.iter_mut().map(|list| list.now_or_never());
+        let refused: Vec<_> = answered.flatten().map(Result::unwrap_err).collect();
+        assert_eq!(refused.len(), hang.len() - LISTS_AT_ONCE);
+        for refused in refused {
+            assert_eq!((refused.step, refused.code), ("", Code::Unavailable));
+        }
+        let alloc = world.alloc(1, 0, "data", ONE);
+        let claimed = timeout(LONG, world.claim("data", &alloc)).await;
+        claimed.expect("it stands in no line of lists").unwrap();
+        // Another plugin has turns of its own, and this one has its back once they are done.
+        assert!(world.volumes.shim.listing("other").is_ok());
+        assert!(world.volumes.shim.listing(PLUGIN).is_err());
+        drop(lists);
+        let again = join_all((0..LISTS_AT_ONCE).map(|_| list())).now_or_never();
+        assert!(again.is_none(), "they are under way");
+        assert_eq!(world.volumes.shim.lists.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_in_line_for_too_long_is_told_that_nothing_was_done() {
+        let mut world = World::new(1);
+        world.hurry();
+        world.volume("data", ONE);
+        let line = &world.volumes.shim.lines;
+        let key = || (node_id(0), PLUGIN.to_owned());
+        let _taken = join_all((0..AT_ONCE).map(|_| line.turn(key()))).await;
+        let alloc = world.alloc(1, 0, "data", ONE);
+        let late = timeout(LONG, world.claim("data", &alloc)).await;
+        let late = late.expect("it does not wait for ever").unwrap_err();
+        assert_eq!(late.code, Code::Unavailable);
+        assert!(late.text.contains("64 other calls"), "{late}");
+        assert!(world.strict.calls().is_empty());
+    }
 }

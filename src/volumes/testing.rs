@@ -2,8 +2,10 @@
 //! never have been asked of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +17,7 @@ use crate::error::{ApiError, Code};
 use crate::rpc::asked::{Reach, Unanswered};
 use crate::rpc::csi::*;
 use crate::rpc::service::{Access, Call, Dispatch, Service};
+use crate::rpc::testing::encoded;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +30,40 @@ pub(crate) enum Fault {
     Says(Code),
     /// It hangs until the caller gives up.
     Hangs,
+    /// The plugin takes so many turns, also when nobody waits for it any more.
+    Slow(usize),
+    /// The plugin does it later, and before whatever is asked next; nobody hears of it.
+    Late,
+    /// The plugin does it after it has detached a volume, or before it attaches one; nobody hears
+    /// of it.
+    Later,
+    /// It comes to the plugin twice.
+    Twice,
+    /// The plugin does it and names another volume.
+    Lies,
+}
+
+/// The volume that a plugin names when it lies.
+pub(crate) const ANOTHER: &str = "made-another";
+
+/// Lets others go on, so often.
+pub(crate) async fn turns(mut many: usize) {
+    poll_fn(|context| {
+        if many == 0 {
+            return Poll::Ready(());
+        }
+        many -= 1;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// What the storage is like, as the plugin sees it.
 #[derive(Debug, Default)]
 struct Storage {
-    /// Volume, node.
-    attached: BTreeSet<(String, String)>,
+    /// Volume, node; and how.
+    attached: BTreeMap<(String, String), String>,
     /// Volume, node and allocation; and whether it writes.
     mounted: BTreeMap<(String, String, String), bool>,
     made: BTreeSet<String>,
@@ -41,14 +71,32 @@ struct Storage {
     calls: Vec<String>,
     wrong: Vec<String>,
     gone: BTreeSet<String>,
+    /// What is mounted on nodes from which the volume was taken while they were gone.
+    stale: BTreeSet<(String, String, String)>,
+    /// What is done before the next call.
+    late: Vec<(&'static str, Bytes)>,
+    /// What is done after the next detach, or before the next attach.
+    later: Vec<(&'static str, Bytes)>,
+    /// It does what was asked for long ago.
+    strays: bool,
+    /// What was attached when nobody waited for it any more.
+    stray: BTreeSet<(String, String)>,
+    /// Calls that take their time.
+    busy: usize,
 }
 
 /// The plugin, and the clients of all its nodes.
 pub(crate) struct Strict {
     storage: Mutex<Storage>,
     faults: Mutex<BTreeMap<&'static str, Vec<Fault>>>,
-    /// Volumes that more than one may write to.
+    /// Volumes that more than one may have.
     pub shared: AtomicBool,
+    /// Volumes that only one may write to.
+    pub one_writer: AtomicBool,
+    /// It takes no volume from a node that is gone with the volume mounted there.
+    pub stern: AtomicBool,
+    /// Its process is not there.
+    pub dead: AtomicBool,
     handlers: Mutex<Option<Arc<dyn Dispatch>>>,
 }
 
@@ -58,6 +106,9 @@ impl Strict {
             storage: Mutex::default(),
             faults: Mutex::default(),
             shared: AtomicBool::new(false),
+            one_writer: AtomicBool::new(false),
+            stern: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
             handlers: Mutex::new(None),
         });
         *strict.handlers.lock() = Some(strict.service());
@@ -87,6 +138,7 @@ impl Strict {
             ControllerDeleteVolume(ControllerDeleteVolumeRequest) => delete;
             ControllerValidateVolume(ControllerValidateVolumeRequest) => validate;
             ControllerExpandVolume(ControllerExpandVolumeRequest) => expand;
+            NodeExpandVolume(NodeExpandVolumeRequest) => expand_on_node;
         };
         Arc::new(service)
     }
@@ -99,6 +151,67 @@ impl Strict {
 
     pub(crate) fn heal(&self) {
         self.faults.lock().clear();
+        self.dead.store(false, Ordering::SeqCst);
+    }
+
+    /// A node is given up with everything mounted there, though it lives.
+    pub(crate) fn give_up(&self, node: &str) {
+        self.storage.lock().gone.insert(node.to_owned());
+    }
+
+    /// It knows nothing any more of where a volume is.
+    pub(crate) fn forget(&self, volume: &str) {
+        let mut storage = self.storage.lock();
+        storage.attached.retain(|(of, _), _| of != volume);
+        storage.mounted.retain(|(of, _, _), _| of != volume);
+        storage.stale.retain(|(of, _, _)| of != volume);
+    }
+
+    /// A node lets go of a volume by itself.
+    pub(crate) fn lets_go(&self, volume: &str, node: &str, alloc: &str) {
+        let key = (volume.to_owned(), node.to_owned(), alloc.to_owned());
+        self.storage.lock().mounted.remove(&key);
+    }
+
+    /// How a volume is attached to a node.
+    pub(crate) fn attached_as(&self, volume: &str, node: &str) -> String {
+        let place = (volume.to_owned(), node.to_owned());
+        self.storage.lock().attached[&place].clone()
+    }
+
+    /// Who has volumes mounted on a node: volume, allocation.
+    pub(crate) fn mounted_on(&self, node: &str) -> Vec<(String, String)> {
+        let storage = self.storage.lock();
+        let there = storage.mounted.keys().filter(|(_, at, _)| at == node);
+        there.map(|(of, _, by)| (of.clone(), by.clone())).collect()
+    }
+
+    /// Whether calls are under way that nobody may wait for.
+    pub(crate) fn is_busy(&self) -> bool {
+        let storage = self.storage.lock();
+        storage.busy > 0 || !storage.late.is_empty() || !storage.later.is_empty()
+    }
+
+    /// What was asked before is done before anything else; whether there was anything.
+    pub(crate) async fn catches_up(&self) -> bool {
+        let late = std::mem::take(&mut self.storage.lock().late);
+        let any = !late.is_empty();
+        for (method, body) in late {
+            let handlers = self.handlers.lock().clone().expect("they are set");
+            let _ = handlers.dispatch(method, Call::default(), body).await;
+        }
+        any
+    }
+
+    /// What was asked long before is done at last.
+    pub(crate) async fn strays(&self) {
+        let later = std::mem::take(&mut self.storage.lock().later);
+        for (method, body) in later {
+            let handlers = self.handlers.lock().clone().expect("they are set");
+            self.storage.lock().strays = true;
+            let _ = handlers.dispatch(method, Call::default(), body).await;
+            self.storage.lock().strays = false;
+        }
     }
 
     /// A node, with everything on it, is gone for ever.
@@ -106,6 +219,7 @@ impl Strict {
         let mut storage = self.storage.lock();
         storage.gone.insert(node.to_owned());
         storage.mounted.retain(|(_, at, _), _| at != node);
+        storage.stale.retain(|(_, at, _)| at != node);
     }
 
     /// A node of that name is there again, with nothing on it.
@@ -140,21 +254,26 @@ impl Strict {
     pub(crate) fn mount(&self, volume: &str, node: &str, alloc: &str, writes: bool) {
         let mut storage = self.storage.lock();
         let place = (volume.to_owned(), node.to_owned());
-        if !storage.attached.contains(&place) {
+        if !storage.attached.contains_key(&place) {
             let text = format!("{alloc} mounts {volume} on {node}, where it is not attached");
             storage.wrong.push(text);
         }
+        // What a node that was given up still shows is not the volume any more.
         let others = storage
             .mounted
             .iter()
-            .filter(|((of, at, by), _)| of == volume && !storage.gone.contains(at) && by != alloc);
-        let others = others.count();
-        if others > 0 && !self.shared.load(Ordering::SeqCst) {
-            storage
-                .wrong
-                .push(format!("{alloc} is the second that has {volume}"));
+            .filter(|(key, _)| key.0 == volume && key.2 != alloc && !storage.stale.contains(*key));
+        let others: Vec<bool> = others.map(|(_, writes)| *writes).collect();
+        if !others.is_empty() && !self.shared.load(Ordering::SeqCst) {
+            let text = format!("{alloc} is the second that has {volume}");
+            storage.wrong.push(text);
+        }
+        if writes && others.contains(&true) && self.one_writer.load(Ordering::SeqCst) {
+            let text = format!("{alloc} is the second that writes to {volume}");
+            storage.wrong.push(text);
         }
         let key = (volume.to_owned(), node.to_owned(), alloc.to_owned());
+        storage.stale.remove(&key);
         storage.mounted.insert(key, writes);
     }
 
@@ -167,15 +286,32 @@ impl Strict {
         let elsewhere = storage
             .attached
             .iter()
-            .find(|(of, at)| *of == volume && *at != node);
-        if let Some((_, at)) = elsewhere
+            .find(|((of, at), _)| *of == volume && *at != node);
+        let place = (volume.clone(), node.clone());
+        if let Some(((_, at), _)) = elsewhere
             && !self.shared.load(Ordering::SeqCst)
         {
             let text = format!("{volume} goes to {node} while it is on {at}");
-            storage.wrong.push(text.clone());
+            // Nobody knows of what was attached too late, until it is detached again.
+            let known = !storage.stray.contains(&(volume, at.clone()));
+            if known && !storage.strays {
+                storage.wrong.push(text.clone());
+            }
             return Err(ApiError::new(Code::Unavailable, text));
         }
-        storage.attached.insert((volume.clone(), node.clone()));
+        if !storage.strays {
+            storage.stray.remove(&place);
+        } else if !storage.attached.contains_key(&place) {
+            storage.stray.insert(place.clone());
+        }
+        let (access, kind) = (asked.access_mode, asked.attachment_mode);
+        let how = format!("{access} {kind} {}", asked.read_only);
+        let known = storage.attached.entry(place).or_insert_with(|| how.clone());
+        if *known != how {
+            let text = format!("{volume} is on {node} as {known} and not as {how}");
+            storage.wrong.push(text.clone());
+            return Err(ApiError::refused(text));
+        }
         Ok(ControllerAttachVolumeResponse {
             publish_context: [("device", format!("{volume} on {node}"))].into(),
         })
@@ -186,17 +322,29 @@ impl Strict {
         let (volume, node) = (asked.volume_id, asked.client_csi_node_id);
         let all = node.is_empty();
         let of = |at: &String| all || *at == node;
-        let mounted = storage
-            .mounted
-            .keys()
-            .find(|(id, at, _)| *id == volume && of(at))
-            .cloned();
-        if let Some((_, at, by)) = mounted {
+        let mut mounted = storage.mounted.keys();
+        let mounted =
+            mounted.find(|key| key.0 == volume && of(&key.1) && !storage.stale.contains(*key));
+        if let Some((_, at, by)) = mounted.cloned() {
             let text = format!("{volume} is taken from {at}, where {by} has it mounted");
-            storage.wrong.push(text.clone());
-            return Err(ApiError::refused(text));
+            let gone = storage.gone.contains(&at);
+            if !gone {
+                storage.wrong.push(text.clone());
+            }
+            if !gone || self.stern.load(Ordering::SeqCst) {
+                return Err(ApiError::refused(text));
+            }
+            let there = storage
+                .mounted
+                .keys()
+                .filter(|key| key.0 == volume && key.1 == at);
+            let there: Vec<_> = there.cloned().collect();
+            storage.stale.extend(there);
         }
-        storage.attached.retain(|(id, at)| *id != volume || !of(at));
+        storage
+            .attached
+            .retain(|(id, at), _| *id != volume || !of(at));
+        storage.stray.retain(|(id, at)| *id != volume || !of(at));
         Ok(Done {})
     }
 
@@ -204,6 +352,7 @@ impl Strict {
         let mut storage = self.storage.lock();
         let key = (asked.external_id, asked.node_id, asked.alloc_id);
         storage.mounted.remove(&key);
+        storage.stale.remove(&key);
         Ok(Done {})
     }
 
@@ -224,7 +373,15 @@ impl Strict {
     }
 
     fn delete(&self, asked: ControllerDeleteVolumeRequest) -> Result<Done, ApiError> {
-        self.storage.lock().made.remove(&asked.external_volume_id);
+        let mut storage = self.storage.lock();
+        let volume = asked.external_volume_id;
+        let attached = storage.attached.keys().find(|(id, _)| *id == volume);
+        if let Some((_, at)) = attached.cloned() {
+            let text = format!("{volume} is deleted while it is on {at}");
+            storage.wrong.push(text.clone());
+            return Err(ApiError::refused(text));
+        }
+        storage.made.remove(&volume);
         Ok(Done {})
     }
 
@@ -247,7 +404,16 @@ impl Strict {
             .insert(asked.external_volume_id, asked.required_bytes);
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: asked.required_bytes,
-            node_expansion_required: false,
+            node_expansion_required: true,
+        })
+    }
+
+    fn expand_on_node(
+        &self,
+        asked: NodeExpandVolumeRequest,
+    ) -> Result<NodeExpandVolumeResponse, ApiError> {
+        Ok(NodeExpandVolumeResponse {
+            capacity_bytes: asked.required_bytes,
         })
     }
 }
@@ -259,6 +425,8 @@ pub(crate) struct Way {
     strict: Arc<Strict>,
     /// Nodes that no way leads to.
     pub cut: Mutex<BTreeSet<String>>,
+    /// How often it was taken.
+    pub asked: AtomicUsize,
 }
 
 impl Way {
@@ -266,6 +434,7 @@ impl Way {
         Self {
             strict: Arc::clone(strict),
             cut: Mutex::default(),
+            asked: AtomicUsize::new(0),
         }
     }
 }
@@ -286,36 +455,111 @@ impl Reach for Way {
             let lost = Unanswered::Unreached("No path to node".to_owned());
             return std::future::ready(Err(lost)).boxed();
         }
+        self.asked.fetch_add(1, Ordering::SeqCst);
         let (strict, node) = (Arc::clone(&self.strict), node.to_owned());
         async move {
             let name = method.trim_start_matches("CSI.");
-            let fault = {
-                let mut faults = strict.faults.lock();
-                let of = faults.get_mut(name).filter(|of| !of.is_empty());
-                of.map(|of| of.remove(0))
-            };
             let lost = || Unanswered::Unsure("the node was lost: it broke off".to_owned());
-            strict
-                .storage
-                .lock()
-                .calls
-                .push(format!("{name} @{node} {fault:?}"));
-            match fault {
-                Some(Fault::Before) => return Err(lost()),
-                Some(Fault::Hangs) => return std::future::pending().await,
-                Some(Fault::Says(code)) => {
-                    let error = ApiError::new(code, format!("{name}: the plugin says {code:?}"));
-                    return Err(Unanswered::Refused(error));
-                }
-                Some(Fault::Lost) | None => {}
+            if strict.dead.load(Ordering::SeqCst) {
+                return Err(lost());
             }
-            let handlers = strict.handlers.lock().clone().expect("they are set");
-            let answer = handlers.dispatch(method, Call::default(), body).await;
-            match fault {
-                Some(_) => Err(lost()),
-                None => answer.map_err(Unanswered::Refused),
+            let fault = strict.next_fault(name);
+            if name == "ControllerAttachVolume" {
+                strict.strays().await;
             }
+            let call = format!("{name} @{node} {fault:?}");
+            strict.storage.lock().calls.push(call);
+            let answer = strict.asked((name, method), body, fault).await;
+            if name == "ControllerDetachVolume" {
+                strict.strays().await;
+            }
+            answer
         }
         .boxed()
+    }
+}
+
+/// The answer, with another volume in it.
+fn renamed(answer: &Bytes) -> Bytes {
+    let answer: ControllerCreateVolumeResponse = rmp_serde::from_slice(answer).expect("an answer");
+    let renamed = ControllerCreateVolumeResponse {
+        external_volume_id: ANOTHER.to_owned(),
+        ..answer
+    };
+    encoded(&renamed)
+}
+
+impl Strict {
+    fn next_fault(&self, name: &str) -> Option<Fault> {
+        let mut faults = self.faults.lock();
+        let of = faults.get_mut(name).filter(|of| !of.is_empty());
+        of.map(|of| of.remove(0))
+    }
+
+    /// What becomes of a call.
+    async fn asked(
+        self: &Arc<Self>,
+        (name, method): (&str, &'static str),
+        body: Bytes,
+        fault: Option<Fault>,
+    ) -> Result<Bytes, Unanswered> {
+        let lost = || Unanswered::Unsure("the node was lost: it broke off".to_owned());
+        if self.catches_up().await || self.storage.lock().busy > 0 {
+            let aborted = ApiError::new(Code::Timeout, "Aborted: another call goes on");
+            return Err(Unanswered::Refused(aborted));
+        }
+        match fault {
+            Some(Fault::Before) => return Err(lost()),
+            Some(Fault::Hangs) => return std::future::pending().await,
+            Some(Fault::Says(code)) => {
+                let error = ApiError::new(code, format!("{name}: the plugin says {code:?}"));
+                return Err(Unanswered::Refused(error));
+            }
+            Some(Fault::Late) => {
+                self.storage.lock().late.push((method, body));
+                return Err(lost());
+            }
+            Some(Fault::Later) => {
+                self.storage.lock().later.push((method, body));
+                return Err(lost());
+            }
+            _ => {}
+        }
+        let handlers = self.handlers.lock().clone().expect("they are set");
+        let work = move || handlers.dispatch(method, Call::default(), body.clone());
+        let answer = match fault {
+            Some(Fault::Slow(many)) => self.slowly(many, work()).await?,
+            Some(Fault::Twice) => {
+                let _ = work().await;
+                work().await
+            }
+            Some(Fault::Lies) if name == "ControllerCreateVolume" => {
+                work().await.map(|answer| renamed(&answer))
+            }
+            _ => work().await,
+        };
+        match fault {
+            Some(Fault::Lost) => Err(lost()),
+            _ => answer.map_err(Unanswered::Refused),
+        }
+    }
+
+    /// What was begun is ended, whoever waits for it.
+    async fn slowly(
+        self: &Arc<Self>,
+        many: usize,
+        work: impl Future<Output = Result<Bytes, ApiError>> + Send + 'static,
+    ) -> Result<Result<Bytes, ApiError>, Unanswered> {
+        self.storage.lock().busy += 1;
+        let strict = Arc::clone(self);
+        let ended = tokio::spawn(async move {
+            turns(many).await;
+            let answer = work.await;
+            strict.storage.lock().busy -= 1;
+            answer
+        });
+        ended
+            .await
+            .map_err(|error| Unanswered::Unsure(error.to_string()))
     }
 }

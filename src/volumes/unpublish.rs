@@ -1,17 +1,21 @@
 //! An allocation gives a volume back: taken → node-detached → controller-detached → ready to free
 //! (CSI-31). Each step is recorded once its call succeeded, and may be repeated.
 
+use std::time::Duration;
+
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::nodes::Nodes;
 use futures_util::future::join_all;
+use tracing::Instrument as _;
 
-use super::{ClaimKey, Key, StepError, Trouble, Volumes, claims, external_node, keeps_attached};
+use super::doubt::Step;
+use super::{ClaimKey, Key, StepError, Trouble, Volumes, external_node, keeps_attached, place};
 use crate::clock::unix_nanos;
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::proposer::Origin;
 use crate::rpc::csi::{
-    ControllerDetachVolume, ControllerDetachVolumeRequest, NodeDetachVolume,
+    ControllerDetachVolume, ControllerDetachVolumeRequest, NamedClaim, NodeDetachVolume,
     NodeDetachVolumeRequest,
 };
 
@@ -32,6 +36,32 @@ impl Volumes {
         alloc: &str,
         origin: &Origin,
     ) -> Result<u64, StepError> {
+        self.released((namespace, id), (alloc, false), origin).await
+    }
+
+    /// Sees to what waits to be given back ([`Volumes::to_release`]), also when it is free and only
+    /// settles: as the watcher does.
+    ///
+    /// # Errors
+    /// As [`Volumes::unpublish`], or that it has not settled yet.
+    pub async fn see_to(
+        &self,
+        place: (&str, &str),
+        waiting: &Waiting,
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
+        match waiting {
+            Waiting::Deletion => self.keep(place, origin).await,
+            Waiting::Claim(alloc) => self.released(place, (alloc, true), origin).await,
+        }
+    }
+
+    async fn released(
+        &self,
+        (namespace, id): (&str, &str),
+        (alloc, settles): (&str, bool),
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
         self.must_lead()?;
         let key: ClaimKey = (namespace.to_owned(), id.to_owned(), alloc.to_owned());
         // The client, the watcher and an operator may come at once: one does it, the others find
@@ -42,10 +72,150 @@ impl Volumes {
             key: &key,
             origin: origin.clone(),
             index: 0,
+            span: tracing::info_span!("release", namespace, volume = id, alloc),
         };
-        let done = release.run().await;
+        let span = release.span.clone();
+        let work = async {
+            release.run().await?;
+            match settles {
+                true => release.settle().await,
+                false => Ok(()),
+            }
+        };
+        let mut done = work.instrument(span).await;
+        if matches!(release.load(), Ok(None)) {
+            self.doubts.gone(&key);
+            // The volume may have gone meanwhile: nothing is left to do.
+            done = Ok(());
+        }
         self.remember(key.clone(), done.as_ref().err());
         done.map(|()| release.index)
+    }
+
+    /// As [`Volumes::unpublish`], for the node that has the volume: also what the state does not
+    /// know any more, as of a node that was away for so long that it was given up, goes from there.
+    ///
+    /// # Errors
+    /// As [`Volumes::unpublish`].
+    pub async fn give_back(
+        &self,
+        (namespace, id): (&str, &str),
+        claim: &NamedClaim,
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
+        let alloc = claim.allocation_id.as_str();
+        let index = self.unpublish((namespace, id), alloc, origin).await?;
+        let view = self.projections.view();
+        let Some(volume) = csi::volume(&view, (namespace, id))? else {
+            return Ok(index);
+        };
+        let known = view.modified::<Nodes>(claim.node_id.as_str())?.is_some();
+        drop(view);
+        if index == 0 && known && volume.row.claim_of(alloc).is_none() {
+            self.must_lead()?;
+            let asked = CsiVolumeClaimed {
+                namespace: namespace.to_owned(),
+                volume_id: id.to_owned(),
+                allocation_id: alloc.to_owned(),
+                node_id: claim.node_id.clone(),
+                claim: claim.mode,
+                access_mode: claim.access_mode.clone(),
+                attachment_mode: claim.attachment_mode.clone(),
+                ..CsiVolumeClaimed::default()
+            };
+            self.taken_from_node(&volume, &asked).await?;
+        }
+        Ok(index)
+    }
+
+    /// Asks a node to let go of a volume that an allocation has.
+    async fn taken_from_node(
+        &self,
+        volume: &Volume,
+        claim: &CsiVolumeClaimed,
+    ) -> Result<(), StepError> {
+        let asked = NodeDetachVolumeRequest {
+            plugin_id: volume.row.volume.plugin_id.clone(),
+            volume_id: claim.volume_id.clone(),
+            volume_namespace: claim.namespace.clone(),
+            external_id: volume.plugin_name().to_owned(),
+            alloc_id: claim.allocation_id.clone(),
+            node_id: claim.node_id.clone(),
+            attachment_mode: claim.attachment_mode.clone(),
+            access_mode: claim.access_mode.clone(),
+            read_only: claim.claim == mode::READ,
+        };
+        let place = (claim.node_id.as_str(), asked.plugin_id.as_str());
+        let detached = self.shim.node::<NodeDetachVolume>(place, &asked).await;
+        detached.map(drop).map_err(StepError::of(NODE))
+    }
+
+    /// Lets a controller detach a volume from a place, or from every node where it has no name; in
+    /// the turn of that place.
+    async fn taken_from_place(
+        &self,
+        volume: &Volume,
+        (at, node): (&ClaimKey, String),
+    ) -> Result<(), StepError> {
+        self.must_lead()?;
+        let asked = ControllerDetachVolumeRequest {
+            plugin_id: volume.row.volume.plugin_id.clone(),
+            controller_node_id: String::new(),
+            volume_id: volume.plugin_name().to_owned(),
+            client_csi_node_id: node,
+            secrets: self.secrets(volume)?,
+        };
+        let call = self.doubts.begins(Step::Detach, at.clone());
+        let told = self.shim.controllers_told::<ControllerDetachVolume>(asked);
+        let (detached, all) = told.await;
+        if all {
+            call.answered();
+        }
+        detached.map(drop).map_err(StepError::of(CONTROLLER))
+    }
+
+    /// Gives a volume back that was to be deleted, once no delete of it can be under way.
+    ///
+    /// # Errors
+    /// One may still be.
+    async fn keep(&self, (namespace, id): (&str, &str), origin: &Origin) -> Result<u64, StepError> {
+        self.must_lead()?;
+        let under_way = || {
+            let text = format!("volume \"{id}\" is being deleted");
+            StepError::from(ApiError::new(Code::Unavailable, text))
+        };
+        let turn = self.making.turn_now((namespace.to_owned(), id.to_owned()));
+        let _turn = turn.ok_or_else(under_way)?;
+        let volume = csi::volume(&self.projections.view(), (namespace, id))?;
+        let since = volume.map_or(0, |volume| volume.row.deleting);
+        if since == 0 {
+            return Ok(0);
+        }
+        let passed = u64::try_from(unix_nanos().saturating_sub(since)).unwrap_or_default();
+        match Duration::from_nanos(passed) < self.late {
+            true => Err(under_way()),
+            false => self.deletes((namespace, id), false, origin).await,
+        }
+    }
+
+    /// Records that a volume is being deleted and given to nobody, or is not any more.
+    pub(super) async fn deletes(
+        &self,
+        (namespace, id): (&str, &str),
+        begins: bool,
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
+        let claim = CsiVolumeClaimed {
+            namespace: namespace.to_owned(),
+            volume_id: id.to_owned(),
+            claim: mode::DELETE,
+            state: match begins {
+                true => state::TAKEN,
+                false => state::READY_TO_FREE,
+            },
+            ..CsiVolumeClaimed::default()
+        };
+        self.note(claim, origin).await
     }
 
     /// Keeps why a claim is not given back; forgets it when it is.
@@ -64,36 +234,42 @@ impl Volumes {
         trouble.tries += 1;
     }
 
-    /// The allocations whose claims are to be given back, each with its node (CSI-27).
+    /// What of a volume is to be given back: past claims, and what was to be deleted (CSI-27).
     ///
     /// # Errors
     /// The state cannot be read.
     pub fn to_release(&self, (namespace, id): (&str, &str)) -> Result<Vec<Waiting>, StepError> {
         let view = self.projections.view();
         let volume = csi::volume(&view, (namespace, id))?;
-        let past = volume
-            .map(|volume| volume.row.past_claims)
-            .unwrap_or_default();
-        let waiting = past.iter().map(|(alloc, claim)| Waiting {
-            alloc: alloc.clone(),
-            node: claim.node_id.clone(),
-        });
-        Ok(waiting.collect())
+        let Some(volume) = volume else {
+            return Ok(Vec::new());
+        };
+        let past = volume.row.past_claims.keys();
+        let claims = past.map(|alloc| Waiting::Claim(alloc.clone()));
+        let deleting = (volume.row.deleting != 0).then_some(Waiting::Deletion);
+        Ok(claims.chain(deleting).collect())
     }
 
     /// Gives back whatever allocations that have ended, or are gone, still hold of a volume on a
-    /// node (CSI-38). Those that live are not touched.
+    /// node (CSI-38). Those that live are not touched. By force its controller is asked to detach
+    /// it from there also where nobody is known to have it.
     ///
     /// # Errors
     /// There is nothing of the kind, or a step cannot be done.
-    pub async fn detach(&self, key: &Key, node: &str, origin: &Origin) -> Result<u64, StepError> {
+    pub async fn detach(
+        &self,
+        key: &Key,
+        (node, force): (&str, bool),
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
         self.must_lead()?;
         let (namespace, id) = (key.0.as_str(), key.1.as_str());
         let view = self.projections.view();
         let volume = self.load(&view, (namespace, id))?;
         let known = view.modified::<Nodes>(node)?.is_some();
         drop(view);
-        let on_node = |claim: &&CsiVolumeClaimed| claim.node_id == node;
+        let on_node =
+            |claim: &&CsiVolumeClaimed| claim.node_id == node && claim.state != state::SETTLING;
         let past: Vec<String> = volume
             .row
             .past_claims
@@ -102,9 +278,10 @@ impl Volumes {
             .map(|claim| claim.allocation_id.clone())
             .collect();
         if past.is_empty() {
-            let held = claims(&volume)
-                .into_values()
-                .any(|claim| claim.node_id == node);
+            let held = volume.row.claims().any(|(_, claim)| claim.node_id == node);
+            if force && !held {
+                return self.detach_unclaimed(key, node).await;
+            }
             let text = match (held, known) {
                 (true, _) => format!("volume \"{id}\" is in use on node \"{node}\""),
                 (false, true) => format!("volume \"{id}\" has no claims on node \"{node}\""),
@@ -121,15 +298,52 @@ impl Volumes {
         }
         Ok(index)
     }
+
+    /// Detaches a volume from a node on which nobody claims it, whatever its plugin knows of it.
+    async fn detach_unclaimed(&self, key: &Key, node: &str) -> Result<u64, StepError> {
+        let view = self.projections.view();
+        let volume = self.load(&view, (&key.0, &key.1))?;
+        let plugin = &volume.row.volume.plugin_id;
+        // Where the node is gone, its plugin may have called it as the cluster did.
+        let name = match external_node(&view, plugin, node)? {
+            name if name.is_empty() => node.to_owned(),
+            name => name,
+        };
+        drop(view);
+        if !volume.row.volume.controller_required {
+            let text = format!("plugin \"{plugin}\" attaches no volumes to nodes");
+            return Err(ApiError::refused(text).into());
+        }
+        let at = (key.0.clone(), key.1.clone(), name.clone());
+        let _turn = self.attaching.turn(at.clone()).await;
+        let volume = self.load(&self.projections.view(), (&key.0, &key.1))?;
+        let here = |claim: &CsiVolumeClaimed| claim.node_id == node || place(claim) == name;
+        if volume.row.claims().any(|(_, claim)| here(claim)) {
+            let text = format!("volume \"{}\" is in use on node \"{node}\"", key.1);
+            return Err(ApiError::refused(text).into());
+        }
+        self.taken_from_place(&volume, (&at, name)).await?;
+        Ok(0)
+    }
 }
 
-/// A claim that waits to be given back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// Whose it is.
-    pub alloc: String,
-    /// On which node.
-    pub node: String,
+/// What of a volume waits to be given back.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waiting {
+    /// The claim of an allocation, by its id.
+    Claim(String),
+    /// The volume: it was to be deleted.
+    Deletion,
+}
+
+impl Waiting {
+    /// Whose claim it is; empty for a deletion, which is nobody's.
+    pub fn alloc(&self) -> &str {
+        match self {
+            Self::Claim(alloc) => alloc,
+            Self::Deletion => "",
+        }
+    }
 }
 
 /// A claim on its way back.
@@ -138,6 +352,8 @@ struct Release<'v> {
     key: &'v ClaimKey,
     origin: Origin,
     index: u64,
+    /// Whose release every line of the log is about.
+    span: tracing::Span,
 }
 
 impl Release<'_> {
@@ -145,18 +361,24 @@ impl Release<'_> {
         let Some((volume, claim)) = self.load()? else {
             return Ok(());
         };
-        let span = (&self.key.0, &self.key.1, &self.key.2);
+        if claim.state == state::SETTLING {
+            return Ok(());
+        }
         if claim.state == state::TAKEN {
-            tracing::trace!(claim = ?span, "a claim is given back");
-            self.note(&claim, state::UNPUBLISHING).await?;
+            tracing::trace!("a claim is given back");
+            if self.note(&claim, state::UNPUBLISHING).await? {
+                self.volumes.doubts.releases(self.key.clone());
+            }
         }
         if state::rank(claim.state) < state::rank(state::NODE_DETACHED)
             && self.detach_node(&volume, &claim).await?
         {
-            tracing::trace!(claim = ?span, "its node has detached the volume");
+            tracing::trace!("its node has detached the volume");
             self.note(&claim, state::NODE_DETACHED).await?;
         }
-        if volume.row.volume.controller_required && keeps_attached(&claim) {
+        // What its controller attached it detaches, whatever nodes say now of the plugin.
+        let attached = volume.row.volume.controller_required || claim.published;
+        if attached && keeps_attached(&claim) {
             return self.detach_controller(&claim).await;
         }
         self.free(&claim).await
@@ -170,14 +392,12 @@ impl Release<'_> {
         let Some(volume) = volume else {
             return Ok(None);
         };
-        let claim = claims(&volume)
-            .get(self.key.2.as_str())
-            .map(|claim| (*claim).clone());
+        let claim = volume.row.claim_of(&self.key.2).cloned();
         Ok(claim.map(|claim| (volume, claim)))
     }
 
-    /// Records a step; nothing where it is recorded already.
-    async fn note(&mut self, claim: &CsiVolumeClaimed, step: u8) -> Result<(), StepError> {
+    /// Records a step; nothing, and false, where it is recorded already.
+    async fn note(&mut self, claim: &CsiVolumeClaimed, step: u8) -> Result<bool, StepError> {
         let step = CsiVolumeClaimed {
             state: step,
             timestamp: 0,
@@ -188,12 +408,12 @@ impl Release<'_> {
             self.index = self.index.max(index);
             self.origin.cause = Some(index);
         }
-        Ok(())
+        Ok(index > 0)
     }
 
     async fn free(&mut self, claim: &CsiVolumeClaimed) -> Result<(), StepError> {
         self.note(claim, state::READY_TO_FREE).await?;
-        tracing::trace!(claim = ?self.key, "a claim is free");
+        tracing::trace!("a claim is free");
         match self.load()? {
             None => Ok(()),
             // It must not look done: whoever waits for it would ask again at once.
@@ -217,23 +437,7 @@ impl Release<'_> {
             return Ok(false);
         }
         self.volumes.must_lead()?;
-        let asked = NodeDetachVolumeRequest {
-            plugin_id: volume.row.volume.plugin_id.clone(),
-            volume_id: self.key.1.clone(),
-            volume_namespace: self.key.0.clone(),
-            external_id: volume.plugin_name().to_owned(),
-            alloc_id: self.key.2.clone(),
-            node_id: node.to_owned(),
-            attachment_mode: claim.attachment_mode.clone(),
-            access_mode: claim.access_mode.clone(),
-            read_only: claim.claim == mode::READ,
-        };
-        let detached = self
-            .volumes
-            .shim
-            .node::<NodeDetachVolume>((node, &asked.plugin_id), &asked)
-            .await;
-        detached.map_err(StepError::of(NODE))?;
+        self.volumes.taken_from_node(volume, claim).await?;
         Ok(true)
     }
 
@@ -241,64 +445,107 @@ impl Release<'_> {
     /// then the claim is free, before anybody else looks whether he is the last (CSI-35).
     async fn detach_controller(&mut self, claim: &CsiVolumeClaimed) -> Result<(), StepError> {
         let (namespace, id, alloc) = self.key.clone();
-        let place = (namespace, id, claim.node_id.clone());
+        let at = (namespace.clone(), id.clone(), place(claim).to_owned());
         let volumes = self.volumes;
-        let _turn = volumes.attaching.turn(place).await;
+        let _turn = volumes.attaching.turn(at.clone()).await;
+        // Where it is detached from every node, nobody takes it meanwhile.
+        let everywhere = self.name_of_node(claim)?.is_empty();
+        let _alone = match everywhere {
+            true => Some(volumes.taking.turn((namespace, id)).await),
+            false => None,
+        };
         let Some((volume, claim)) = self.load()? else {
             return Ok(());
         };
-        let others: Vec<_> = claims(&volume)
-            .into_iter()
-            .filter(|(holder, other)| *holder != alloc && keeps_attached(other))
-            .map(|(_, other)| other.node_id.clone())
-            .collect();
-        if !claim.node_id.is_empty() && others.contains(&claim.node_id) {
+        let kept =
+            |(holder, other): &(&str, &CsiVolumeClaimed)| *holder != alloc && keeps_attached(other);
+        let others: Vec<_> = volume.row.claims().filter(kept).collect();
+        let node = self.name_of_node(&claim)?;
+        let here = |(_, other): &(&str, &CsiVolumeClaimed)| {
+            let same = !claim.node_id.is_empty() && other.node_id == claim.node_id;
+            same || (!node.is_empty() && place(other) == node)
+        };
+        if others.iter().any(here) {
             return self.free(&claim).await;
         }
-        let node = self.external_node(&volume, &claim, !others.is_empty())?;
-        volumes.must_lead()?;
-        let asked = ControllerDetachVolumeRequest {
-            plugin_id: volume.row.volume.plugin_id.clone(),
-            controller_node_id: String::new(),
-            volume_id: volume.plugin_name().to_owned(),
-            client_csi_node_id: node,
-            secrets: volumes.secrets(&volume)?,
-        };
-        let detached = volumes
-            .shim
-            .controller::<ControllerDetachVolume>(asked)
-            .await;
-        detached.map_err(StepError::of(CONTROLLER))?;
-        tracing::trace!(claim = ?self.key, "its controller has detached the volume");
+        if node.is_empty() && !(others.is_empty() && everywhere) {
+            return Err(self.unnamed(&volume, &claim));
+        }
+        // What was asked for before, and may be done late.
+        let attaches = volumes.doubts.attaches(self.key, &claim);
+        let detaches = volumes.doubts.detaches(&volume, &at).is_some();
+        volumes.taken_from_place(&volume, (&at, node)).await?;
+        tracing::trace!("its controller has detached the volume");
+        if attaches || detaches {
+            tracing::trace!("a call of it may still be under way");
+            // Where it is not the attach, nothing is to be detached again.
+            let published = claim.published && !attaches;
+            let claim = CsiVolumeClaimed { published, ..claim };
+            return self.note(&claim, state::SETTLING).await.map(drop);
+        }
         self.note(&claim, state::CONTROLLER_DETACHED).await?;
+        self.free(&claim).await
+    }
+
+    /// Detaches what a late attach may have attached, unless somebody has the volume there again;
+    /// the claim is forgotten once none can be under way any more.
+    async fn settle(&mut self) -> Result<(), StepError> {
+        let volumes = self.volumes;
+        let settling = |known: &(Volume, CsiVolumeClaimed)| known.1.state == state::SETTLING;
+        let Some((_, claim)) = self.load()?.filter(settling) else {
+            return Ok(());
+        };
+        let (namespace, id, _) = self.key.clone();
+        let at = (namespace, id, place(&claim).to_owned());
+        let _turn = volumes.attaching.turn(at.clone()).await;
+        let Some((volume, claim)) = self.load()?.filter(settling) else {
+            return Ok(());
+        };
+        let node = claim.node_id.as_str();
+        let here = |(_, other): (&str, &CsiVolumeClaimed)| {
+            place(other) == at.2 || (!node.is_empty() && other.node_id == node)
+        };
+        let held = volume.row.claims().any(here);
+        let since = unix_nanos().saturating_sub(claim.timestamp);
+        let since = Duration::from_nanos(u64::try_from(since).unwrap_or_default());
+        let attaches = !claim.published;
+        if attaches && !held {
+            let place = (&at, claim.external_node_id.clone());
+            volumes.taken_from_place(&volume, place).await?;
+            tracing::trace!("its controller has detached the volume again");
+        }
+        if (attaches && since < volumes.late) || volumes.doubts.detaches(&volume, &at).is_some() {
+            let text = "a call whose end is not known may still be under way".to_owned();
+            return Err(StepError {
+                step: CONTROLLER,
+                text,
+                code: Code::Unavailable,
+            });
+        }
         self.free(&claim).await
     }
 
     /// What the plugin calls the claim's node. Where nobody knows any more, and nobody else has
     /// the volume, it is detached from all nodes: an empty name says so.
-    fn external_node(
-        &self,
-        volume: &Volume,
-        claim: &CsiVolumeClaimed,
-        shared: bool,
-    ) -> Result<String, StepError> {
+    fn name_of_node(&self, claim: &CsiVolumeClaimed) -> Result<String, StepError> {
         if !claim.external_node_id.is_empty() {
             return Ok(claim.external_node_id.clone());
         }
         let view = self.volumes.projections.view();
+        let volume = csi::volume(&view, (&self.key.0, &self.key.1))?;
+        let plugin = volume.map(|volume| volume.row.volume.plugin_id);
+        external_node(&view, &plugin.unwrap_or_default(), &claim.node_id)
+    }
+
+    fn unnamed(&self, volume: &Volume, claim: &CsiVolumeClaimed) -> StepError {
         let plugin = &volume.row.volume.plugin_id;
-        let known = external_node(&view, plugin, &claim.node_id)?;
-        if known.is_empty() && shared {
-            return Err(StepError {
-                step: CONTROLLER,
-                text: format!(
-                    "what plugin \"{plugin}\" calls node \"{}\" is not known",
-                    claim.node_id
-                ),
-                code: crate::error::Code::Unavailable,
-                recoverable: true,
-            });
+        StepError {
+            step: CONTROLLER,
+            text: format!(
+                "what plugin \"{plugin}\" calls node \"{}\" is not known",
+                claim.node_id
+            ),
+            code: Code::Unavailable,
         }
-        Ok(known)
     }
 }

@@ -82,7 +82,7 @@ async fn csi_31_each_step_is_recorded_after_its_call_and_goes_on_where_it_stoppe
     let error = world.unpublish("data", &alloc).await.unwrap_err();
     let text = "could not detach from node: NodeDetachVolume: the plugin says Unavailable";
     assert_eq!(
-        (error.to_string().as_str(), error.recoverable),
+        (error.to_string().as_str(), error.is_recoverable()),
         (text, true)
     );
     assert_eq!(world.past("data"), [state::UNPUBLISHING]);
@@ -145,7 +145,7 @@ async fn csi_34_a_lost_answer_is_asked_for_again() {
     world.strict.fault(ATTACH, &[Fault::Lost]);
     let error = world.claim("data", &alloc).await.unwrap_err();
     assert!(
-        error.recoverable && error.to_string().starts_with("controller publish: "),
+        error.is_recoverable() && error.to_string().starts_with("controller publish: "),
         "{error}"
     );
     world.claim("data", &alloc).await.unwrap();
@@ -193,7 +193,7 @@ async fn csi_45_without_the_node_or_a_controller_a_claim_waits_and_nothing_is_ca
     world.node_is(0, "down");
     let error = world.unpublish("data", &alloc).await.unwrap_err();
     assert!(
-        error.recoverable && error.to_string().contains("is not ready"),
+        error.is_recoverable() && error.to_string().contains("is not ready"),
         "{error}"
     );
     world.node_is(0, "ready");
@@ -249,7 +249,12 @@ async fn csi_25_csi_32_a_claim_outlives_its_allocation_with_what_it_was() {
 async fn csi_38_csi_39_an_operator_detaches_what_has_ended_and_nothing_else() {
     let (world, alloc) = mounted(2, ONE).await;
     let key = ("default".to_owned(), "data".to_owned());
-    let detach = async |node: &str| world.volumes.detach(&key, node, &Origin::default()).await;
+    let detach = async |node: &str| {
+        world
+            .volumes
+            .detach(&key, (node, false), &Origin::default())
+            .await
+    };
     let said = |done: Result<u64, StepError>| done.unwrap_err().to_string();
     let (here, there) = (node_id(0), node_id(1));
     let text = format!("volume \"data\" is in use on node \"{here}\"");
@@ -291,7 +296,7 @@ async fn plg_05_controllers_have_their_turn_and_the_next_one_is_asked_where_one_
     world.strict.fault(ATTACH, &[Fault::Before]);
     let alloc = world.alloc(9, 2, "data", MANY);
     let error = world.claim("data", &alloc).await.unwrap_err();
-    assert!(error.recoverable, "the only one that is left failed");
+    assert!(error.is_recoverable(), "the only one that is left failed");
     world.node_is(1, "ready");
     world.strict.fault(ATTACH, &[Fault::Before]);
     world
@@ -414,4 +419,107 @@ async fn a_call_that_hangs_ends_and_is_told_by_its_step() {
     let text = ended.unwrap_err().to_string();
     assert!(text.contains("no answer to CSI.NodeDetachVolume"), "{text}");
     assert_eq!(world.past("data"), [state::UNPUBLISHING]);
+}
+
+/// Who leads no more, knowing it or not.
+fn falls(world: &World, knows: bool) {
+    use std::sync::atomic::Ordering::SeqCst;
+    match knows {
+        true => world.leader.leads.store(false, SeqCst),
+        false => world.leader.cut.store(true, SeqCst),
+    }
+}
+
+#[tokio::test]
+async fn vw_02_a_leader_that_falls_between_two_steps_makes_no_other_call() {
+    for knows in [true, false] {
+        let (world, alloc) = mounted(1, ONE).await;
+        world.strict.fault(UNMOUNT, &[Fault::Slow(5_000)]);
+        let fall = async {
+            turns(10).await;
+            assert_eq!(world.strict.count(UNMOUNT), 1, "it is under way");
+            falls(&world, knows);
+        };
+        let (given_back, ()) = tokio::join!(world.unpublish("data", &alloc), fall);
+        assert_eq!(given_back.unwrap_err().code, Code::NoLeader, "{knows}");
+        assert_eq!(world.strict.count(DETACH), 0, "{knows}");
+        falls(&world, knows);
+        let calls = world.strict.calls().len();
+        world.unpublish("data", &alloc).await.unwrap_err();
+        let key = ("default".to_owned(), "data".to_owned());
+        let (secrets, origin) = (Secrets::default(), Origin::default());
+        let deleted = world.volumes.delete(&key, secrets, &origin).await;
+        deleted.unwrap_err();
+        assert_eq!(world.strict.calls().len(), calls, "{knows}");
+    }
+}
+
+#[tokio::test]
+async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
+    let world = World::new(1);
+    world.volume("data", ONE);
+    let alloc = world.alloc(1, 0, "data", ONE);
+    world.strict.fault(ATTACH, &[Fault::Slow(5_000)]);
+    // Its answer is lost: with one controller there is no next one, and nobody asks again.
+    let fall = async {
+        turns(10).await;
+        falls(&world, true);
+    };
+    let (claimed, ()) = tokio::join!(world.claim("data", &alloc), fall);
+    assert_eq!(
+        claimed.unwrap_err().code,
+        Code::NoLeader,
+        "its answer is not noted"
+    );
+    assert_eq!(world.strict.count(ATTACH), 1);
+}
+
+#[tokio::test]
+async fn csi_36_a_claim_that_its_controller_has_detached_is_freed_without_a_call() {
+    let (world, alloc) = mounted(1, ONE).await;
+    let claim = world.row("data").write_claims[alloc.as_str()].clone();
+    let step = CsiVolumeClaimed {
+        state: state::CONTROLLER_DETACHED,
+        ..claim
+    };
+    world.volumes.note(step, &Origin::default()).await.unwrap();
+    let calls = world.strict.calls().len();
+    world.unpublish("data", &alloc).await.unwrap();
+    assert_eq!(world.strict.calls().len(), calls);
+    assert!(!world.row("data").in_use());
+}
+
+#[tokio::test]
+async fn csi_38_all_that_have_ended_on_a_node_are_detached_and_who_lives_beside_them_stays() {
+    let world = World::new(1);
+    world
+        .strict
+        .shared
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    world.volume("data", MANY);
+    let mut allocs = Vec::new();
+    for number in 1..=3 {
+        let alloc = world.alloc(number, 0, "data", MANY);
+        world.claim("data", &alloc).await.unwrap();
+        world.strict.mount("data", &node_id(0), &alloc, true);
+        allocs.push(alloc);
+    }
+    for ended in &allocs[..2] {
+        world.alloc_is(ended, "complete");
+    }
+    world.alloc_goes(&allocs[1]);
+    let key = ("default".to_owned(), "data".to_owned());
+    let (node, origin) = (node_id(0), Origin::default());
+    world
+        .volumes
+        .detach(&key, (&node, false), &origin)
+        .await
+        .unwrap();
+    assert_eq!(world.strict.count(UNMOUNT), 2);
+    let row = world.row("data");
+    assert_eq!(row.holders().collect::<Vec<_>>(), [allocs[2].as_str()]);
+    let left = world.strict.mounted_on(&node);
+    assert_eq!(left, [("data".to_owned(), allocs[2].clone())]);
+    assert_eq!(world.strict.count(DETACH), 0, "who lives needs it there");
+    assert!(world.strict.wrong().is_empty());
 }

@@ -254,6 +254,12 @@ fn a_client_of_another_machine_is_described_and_captured_too() {
         one["Meta"]["far"] == "away"
     });
 
+    wait_for("a checkpoint", LONG, || -> anyhow::Result<()> {
+        let told = session.http().get("/v1/log/checkpoint")?;
+        anyhow::ensure!(told.status == 200, "{}", told.text());
+        Ok(())
+    })
+    .expect("one is signed");
     let shown = session.done("operator debug -duration 2s -interval 2s -output .");
     let place = shown.lines().last().expect("a line");
     let place = place

@@ -151,6 +151,9 @@ fn mod_23_a_terminal_is_lent_and_given_back() {
         typed.sees("on a 2nd terminal");
         let raw = tcgetattr(&typed.slave).expect("it works");
         assert_ne!(raw.local_flags, before.local_flags);
+        for number in 0..1_000 {
+            typed.resize(20 + number % 50, 80 + number % 60);
+        }
         typed.resize(33, 77);
         typed.types("while test \"$(stty size)\" != '33 77'; do :; done; echo size $((6 * 7))\r");
         typed.sees("size 42");

@@ -29,8 +29,38 @@ fn volumes_and_plugins_are_shown_and_what_is_wrong_with_them_is_said() {
             1,
         ),
         ("volume snapshot create data -secret odd", 1),
+        ("volume snapshot list -plugin nothing", 1),
+        ("volume history nothing", 1),
+        ("volume status -node-pool default", 0),
+        ("volume status -type csi -node-pool default", 1),
+        ("volume delete -force nothing", 1),
+        ("volume delete -type host -secret a=b nothing", 1),
     ] {
         let ran = session.run(line);
         assert_eq!(ran.code, code, "{line}: {}", ran.all());
     }
+}
+
+/// A flag that means nothing for a type of volume is not taken for done.
+#[test]
+fn flags_of_the_other_type_of_volume_are_refused_by_name() {
+    let session = Session::new("volume-flags");
+    for (line, said) in [
+        ("volume delete -force data", "-force is about host volumes"),
+        (
+            "volume delete -type host -secret a=b data",
+            "-secret is about CSI volumes",
+        ),
+        (
+            "volume status -type csi -node-pool default",
+            "-node-pool is about host volumes",
+        ),
+    ] {
+        let ran = session.quiet(line);
+        assert_eq!(ran.code, 1, "{line}: {}", ran.all());
+        assert!(ran.stderr.contains(said), "{line}: {}", ran.all());
+    }
+    let listed = session.done("volume status -node-pool default");
+    assert!(!listed.contains("Container Storage"), "{listed}");
+    assert!(listed.contains("Dynamic Host Volumes"), "{listed}");
 }

@@ -16,7 +16,9 @@ mod t74_verify_online;
 mod t76_checkpoints;
 mod t80_kafka;
 mod t82_kafka_horizon;
+#[cfg(feature = "kafka")]
 mod t84_kafka_faults;
 mod t90_retention;
 mod t92_damaged_base;
 mod t95_s3;
+mod t97_volumes;

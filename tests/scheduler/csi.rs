@@ -6,12 +6,14 @@ use drover_events::csi::{CSI_LEVEL, CsiVolumeClaimed, CsiVolumesRegistered, mode
 use drover_events::eval::EvalsDeleted;
 use drover_events::job::JobRegistered;
 use drover_events::model::{
-    CsiInfo, CsiNodeInfo, CsiVolume, CsiVolumeCapability, Job, Node, VolumeRequest,
+    Constraint, CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiTopology, CsiVolume,
+    CsiVolumeCapability, Job, Node, SchedulerConfiguration, VolumeRequest,
 };
 use drover_projections::tables::allocs::AllocsByJob;
 use std::sync::Arc;
 
 use super::world::World;
+use drover::reactors::scheduling::core::Core;
 use drover::reactors::scheduling::plan_check::prepare;
 use drover_scheduler::Outcome;
 use drover_scheduler::rank::{Said, Step};
@@ -190,7 +192,7 @@ fn csi_29_what_is_left_of_one_who_is_gone_is_told_apart_and_waited_for() {
          be released"
     );
     assert_eq!(why(&run(&mut world, "other")), [&left]);
-    let mut core = world.core();
+    let mut core = world.settled();
     assert_eq!(core.blocked.stats().total, 1);
     claim(&mut world, &first, state::READY_TO_FREE);
     core.catch_up(&world.view(), world.now).unwrap();
@@ -242,15 +244,8 @@ fn csi_43_a_release_wakes_who_waits_for_the_volume_and_nobody_else() {
     for job in ["other", "third"] {
         assert!(run(&mut world, job).blocked.is_some());
     }
-    let mut core = world.core();
     ends(&mut world, &first);
-    core.catch_up(&world.view(), world.now).unwrap();
-    // Its room is free: both look, and wait again.
-    while let Some((eval, token)) = core.broker.dequeue(&["service"], world.now) {
-        world.run_eval(&eval);
-        core.catch_up(&world.view(), world.now).unwrap();
-        core.broker.ack(&eval.id, token, world.now).unwrap();
-    }
+    let mut core = world.settled();
     assert_eq!(core.blocked.stats().total, 2);
     claim(&mut world, &first, state::UNPUBLISHING);
     core.catch_up(&world.view(), world.now).unwrap();
@@ -290,7 +285,7 @@ fn a_node_takes_no_more_volumes_than_its_plugin_says() {
     let first = allocs(&world, "j").remove(0);
     claim(&mut world, &first, state::TAKEN);
     ends(&mut world, &first);
-    let mut core = world.core();
+    let mut core = world.settled();
     assert_eq!(core.blocked.stats().total, 1);
     claim(&mut world, &first, state::READY_TO_FREE);
     core.catch_up(&world.view(), world.now).unwrap();
@@ -318,7 +313,7 @@ fn a_volume_without_a_healthy_plugin_is_waited_for() {
     });
     let missing = run(&mut world, "j");
     assert_eq!(why(&missing), ["missing CSI Volume data"]);
-    let mut core = world.core();
+    let mut core = world.settled();
     world.add_node(mounts(1, 0));
     world.apply(CsiVolumesRegistered {
         volumes: vec![volume("data")],
@@ -327,4 +322,172 @@ fn a_volume_without_a_healthy_plugin_is_waited_for() {
     core.catch_up(&world.view(), world.now).unwrap();
     let (eval, _) = core.broker.dequeue(&["service"], world.now).expect("woken");
     assert!(world.run_eval(&eval).failed.is_empty());
+}
+
+/// A volume whose release nobody heard of who could wake `other`, which waits for it.
+fn held_and_waited_for() -> (World, String) {
+    let mut world = world(&["data"]);
+    register(&mut world, writes("other", "data"));
+    run(&mut world, "j");
+    let first = allocs(&world, "j").remove(0);
+    claim(&mut world, &first, state::TAKEN);
+    assert_eq!(why(&run(&mut world, "other")), [TAKEN]);
+    (world, first)
+}
+
+#[test]
+fn csi_43_the_next_leader_wakes_who_waited_for_what_the_last_one_saw_released() {
+    let (mut world, first) = held_and_waited_for();
+    ends(&mut world, &first);
+    claim(&mut world, &first, state::READY_TO_FREE);
+    let mut core = world.core();
+    let (eval, token) = core.broker.dequeue(&["service"], world.now).expect("woken");
+    assert_eq!(eval.job_id, "other");
+    assert!(world.run_eval(&eval).failed.is_empty());
+    core.catch_up(&world.view(), world.now).unwrap();
+    core.broker.ack(&eval.id, token, world.now).unwrap();
+    assert!(core.broker.dequeue(&["service"], world.now).is_none());
+    assert_eq!(core.blocked.stats().total, 0);
+}
+
+#[test]
+fn csi_43_what_was_released_while_the_broker_paused_wakes_who_waits_for_it() {
+    let (mut world, first) = held_and_waited_for();
+    let mut core = world.settled();
+    assert_eq!(core.blocked.stats().total, 1);
+    let pause = |world: &mut World, core: &mut Core, pause_eval_broker| {
+        world.configure(SchedulerConfiguration {
+            pause_eval_broker,
+            ..SchedulerConfiguration::default()
+        });
+        core.catch_up(&world.view(), world.now).unwrap();
+    };
+    pause(&mut world, &mut core, true);
+    ends(&mut world, &first);
+    claim(&mut world, &first, state::READY_TO_FREE);
+    core.catch_up(&world.view(), world.now).unwrap();
+    assert!(core.broker.dequeue(&["service"], world.now).is_none());
+    pause(&mut world, &mut core, false);
+    let (eval, _) = core.broker.dequeue(&["service"], world.now).expect("woken");
+    assert_eq!(eval.job_id, "other");
+    assert!(world.run_eval(&eval).failed.is_empty());
+}
+
+/// The plugin's controller runs where the job may not: nothing of its own nodes changes when it is
+/// in health again.
+#[test]
+fn csi_43_a_job_goes_on_when_the_controller_of_its_volume_is_back_on_another_class_of_nodes() {
+    let mut spec = writes("j", "data");
+    spec.constraints = vec![Constraint {
+        l_target: "${node.class}".to_owned(),
+        r_target: "app".to_owned(),
+        operand: "=".to_owned(),
+    }]
+    .into();
+    let mut world = World::new(0, spec);
+    world.apply(VersionBarrierRaised {
+        level: CSI_LEVEL,
+        ..VersionBarrierRaised::default()
+    });
+    let with_controller = |mut node: Node, healthy: Option<bool>| {
+        let class = if healthy.is_some() { "infra" } else { "app" };
+        node.node_class = class.to_owned();
+        node.computed_class = class.to_owned();
+        for (_, info) in node.csi_node_plugins.iter_mut() {
+            info.requires_controller_plugin = true;
+        }
+        if let Some(healthy) = healthy {
+            let info = CsiInfo {
+                plugin_id: "p".to_owned(),
+                healthy,
+                requires_controller_plugin: true,
+                controller_info: Some(CsiControllerInfo {
+                    supports_attach_detach: true,
+                    ..CsiControllerInfo::default()
+                }),
+                ..CsiInfo::default()
+            };
+            node.csi_controller_plugins.insert("p", info);
+        }
+        node
+    };
+    world.add_node(with_controller(mounts(1, 0), None));
+    world.add_node(with_controller(node(2), Some(false)));
+    world.apply(CsiVolumesRegistered {
+        volumes: vec![volume("data")],
+        timestamp: 1,
+    });
+    let unusable = "CSI volume data is unschedulable or is read-only";
+    let outcome = run(&mut world, "j");
+    assert!(why(&outcome).contains(&unusable), "{:?}", why(&outcome));
+    let mut core = world.settled();
+    assert_eq!(core.blocked.stats().total, 1);
+    world.add_node(with_controller(node(2), Some(true)));
+    core.catch_up(&world.view(), world.now).unwrap();
+    let (eval, _) = core.broker.dequeue(&["service"], world.now).expect("woken");
+    assert!(world.run_eval(&eval).failed.is_empty());
+}
+
+/// Each allocation has the volume of its index, wherever that one can be mounted, and says of its
+/// own why there is none.
+#[test]
+fn hv_01_hv_04_each_allocation_gets_the_csi_volume_of_its_index() {
+    let mut spec = writes("j", "data");
+    spec.task_groups[0].count = 3;
+    let request = spec.task_groups[0].volumes.get_mut("v").unwrap();
+    request.per_alloc = true;
+    let mut world = World::new(0, spec);
+    world.apply(VersionBarrierRaised {
+        level: CSI_LEVEL,
+        ..VersionBarrierRaised::default()
+    });
+    let zone = |zone: &str| CsiTopology {
+        segments: [("zone".to_owned(), zone.to_owned())].into_iter().collect(),
+    };
+    for number in 0..3 {
+        let mut node = mounts(number, 0);
+        let info = node.csi_node_plugins.get_mut("p").unwrap();
+        let told = info.node_info.as_mut().unwrap();
+        told.accessible_topology = Some(zone(&format!("z{number}")));
+        world.add_node(node);
+    }
+    // All nodes are of one class. The volume without an index is none of them.
+    let within = |id: &str, of: &str| CsiVolume {
+        topologies: vec![zone(of)].into(),
+        ..volume(id)
+    };
+    world.apply(CsiVolumesRegistered {
+        volumes: vec![
+            within("data[0]", "z2"),
+            within("data[1]", "z0"),
+            within("data", "z1"),
+        ],
+        timestamp: 1,
+    });
+    let outcome = world.run("job-register");
+    let metric = &outcome.failed["g"];
+    let reasons: Vec<_> = metric.constraint_filtered.iter().collect();
+    assert_eq!(reasons, [(&"missing CSI Volume data[2]".to_owned(), &3)]);
+    let places = |world: &World| -> Vec<(String, String)> {
+        let live = world.live().into_iter().map(|id| world.alloc(&id));
+        live.map(|alloc| (alloc.name, alloc.node_name)).collect()
+    };
+    let placed = |name: &str, number: usize| (name.to_owned(), node(number).name);
+    let first = [placed("j.g[0]", 2), placed("j.g[1]", 0)];
+    assert_eq!(places(&world), first);
+    // Another job that wants one of them is not in the way of the others.
+    register(&mut world, writes("other", "data[1]"));
+    let taken = "CSI volume data[1] has exhausted its available writer claims";
+    assert!(why(&run(&mut world, "other")).contains(&taken));
+    let mut core = world.settled();
+    assert_eq!(core.blocked.stats().total, 2);
+    world.apply(CsiVolumesRegistered {
+        volumes: vec![within("data[2]", "z1")],
+        timestamp: 2,
+    });
+    core.catch_up(&world.view(), world.now).unwrap();
+    let (eval, _) = core.broker.dequeue(&["service"], world.now).expect("woken");
+    assert_eq!(eval.job_id, "j");
+    assert!(world.run_eval(&eval).failed.is_empty());
+    assert_eq!(places(&world)[2], placed("j.g[2]", 1));
 }

@@ -2,10 +2,11 @@
 
 use drover_events::cluster::VersionBarrierRaised;
 use drover_events::csi::CSI_LEVEL;
-use drover_events::host_volume::HostVolumeRegistered;
+use drover_events::host_volume::{HOST_VOLUME_LEVEL, HostVolumeDeleted, HostVolumeRegistered};
 use drover_events::model::{
     ClientHostVolumeConfig, HostVolume, HostVolumeCapability, Job, Node, VolumeRequest,
 };
+use drover_projections::tables::host_volumes::HostVolumesByNode;
 
 use super::world::World;
 use drover_testkit::fixtures::{SECOND, job, node, update};
@@ -239,4 +240,51 @@ fn a_group_that_sticks_goes_back_to_its_volume_whatever_else_there_is() {
         }
         assert_eq!(sorted(&world), expected, "round {round}");
     }
+}
+
+#[test]
+fn a_group_that_sticks_waits_for_its_node_until_its_claim_or_its_volume_is_gone() {
+    let mut spec = asking("service", 1, false);
+    let volumes = spec.task_groups[0].volumes.to_mut();
+    volumes.get_mut("v").unwrap().sticky = true;
+    let mut world = World::new(0, spec);
+    world.apply(VersionBarrierRaised {
+        level: HOST_VOLUME_LEVEL,
+        ..VersionBarrierRaised::default()
+    });
+    for number in 0..3 {
+        managed(&mut world, number);
+    }
+    world.run("job-register");
+    world.all_are("running");
+    let placed = |world: &World| world.alloc(&world.live()[0]).node_id;
+    let first = placed(&world);
+    world.node_status(&first, "down");
+    let outcome = world.run("node-update");
+    let failed = &outcome.failed["g"];
+    assert_eq!(
+        failed.constraint_filtered["missing compatible host volumes"],
+        2
+    );
+    let view = world.view();
+    let gone = view.by_index::<HostVolumesByNode>(first.as_str()).next();
+    let gone = gone.expect("its volume").unwrap();
+    assert_eq!(gone.state, "unavailable");
+    drop(view);
+    // The node is back, and the group with it.
+    world.node_status(&first, "ready");
+    let outcome = world.run("node-update");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert_eq!(placed(&world), first);
+    world.all_are("running");
+    world.node_status(&first, "down");
+    assert!(!world.run("node-update").failed.is_empty());
+    world.apply(HostVolumeDeleted {
+        namespace: "default".to_owned(),
+        volume_id: gone.id.clone(),
+        force: true,
+    });
+    let outcome = world.run("node-update");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    assert_ne!(placed(&world), first, "it sticks to nothing any more");
 }

@@ -39,6 +39,9 @@ use drover_testkit::fixtures::{SECOND, node};
 const JOB: (&str, &str) = ("default", "j");
 
 /// The state, and how plans change it.
+/// The types of evaluations.
+const KINDS: [&str; 4] = ["service", "batch", "system", "sysbatch"];
+
 pub(crate) struct World {
     projections: Arc<Projections>,
     writer: Writer,
@@ -248,6 +251,17 @@ impl World {
     /// The scheduling state of a server that begins to lead.
     pub(crate) fn core(&self) -> Core {
         Core::load(&self.view(), BrokerSettings::default(), self.now).unwrap()
+    }
+
+    /// The same once that server has tried everything it found.
+    pub(crate) fn settled(&mut self) -> Core {
+        let mut core = self.core();
+        while let Some((eval, token)) = core.broker.dequeue(&KINDS, self.now) {
+            self.run_eval(&eval);
+            core.catch_up(&self.view(), self.now).unwrap();
+            core.broker.ack(&eval.id, token, self.now).unwrap();
+        }
+        core
     }
 
     /// What was decided of an evaluation, to be checked and committed.

@@ -52,6 +52,8 @@ words! {
         MULTI_NODE_READER = "multi-node-reader-only",
         MULTI_NODE_SINGLE_WRITER = "multi-node-single-writer",
         MULTI_NODE_MULTI_WRITER = "multi-node-multi-writer",
+        SINGLE_NODE_SINGLE_WRITER = "single-node-single-writer",
+        SINGLE_NODE_MULTI_WRITER = "single-node-multi-writer",
     }
     /// Ways in which a volume appears to a task.
     attachment_mode { FILE_SYSTEM = "file-system", BLOCK_DEVICE = "block-device" }

@@ -48,6 +48,22 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
          follow from NodeRegistered, NodesDeregistered, JobRegistered, JobDeregistered, \
          JobsDeregistered, PlanApplied, AllocsUpdatedByClient and EvalsDeleted",
     ),
+    (
+        9,
+        "CsiVolumeClaimed: the access mode of every claim counts, not of the last one only; one \
+         that is attached keeps ExternalNodeID; NodeRegistered: a plugin is described by reports \
+         that count",
+    ),
+    (
+        10,
+        "NodeRegistered, NodeStatusUpdated, NodesDeregistered: host volumes of the node become \
+         unavailable and ready again, lie where it says, and go with it where it says so",
+    ),
+    (
+        11,
+        "CsiVolumeClaimed: State 5, a claim that is free while a call of it may be under way; \
+         Claim 3, a volume that is being deleted and given to nobody",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.
@@ -75,6 +91,10 @@ mod tests {
         assert!(line.starts_with("AclPoliciesUpserted, "), "{line}");
         let line = EVENT_CHANGE_LOG[drover_events::csi::CSI_LEVEL as usize - 1].1;
         assert!(line.starts_with("CsiVolumesRegistered, "), "{line}");
+        let line = EVENT_CHANGE_LOG[drover_events::host_volume::HOST_VOLUME_LEVEL as usize - 1].1;
+        assert!(line.starts_with("NodeRegistered, "), "{line}");
+        let line = EVENT_CHANGE_LOG[drover_events::csi::UNSURE_LEVEL as usize - 1].1;
+        assert!(line.starts_with("CsiVolumeClaimed: State 5"), "{line}");
     }
 
     #[test]

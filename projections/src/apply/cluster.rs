@@ -36,6 +36,17 @@ pub(super) fn barrier_raised(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VersionBarrierRa
     Ok(Reply::None)
 }
 
+/// What every server reads.
+pub(super) fn feature_level(txn: &Txn<'_>) -> Result<u32, Refused> {
+    let known = txn.get::<ClusterMetas>(())?;
+    Ok(known.map_or(0, |known| known.feature_level))
+}
+
+/// Whether every server reads what a feature level brought.
+pub(super) fn speaks(txn: &Txn<'_>, level: u32) -> Result<bool, Refused> {
+    Ok(feature_level(txn)? >= level)
+}
+
 /// The cluster gets its identity, once, and what is built in.
 pub(super) fn id_set(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ClusterIdSet) -> Answer {
     let mut row = meta(txn)?;

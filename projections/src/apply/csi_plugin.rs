@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::csi::{CSI_LEVEL, CsiPluginDeleted};
+use drover_events::csi::{CLAIMS_LEVEL, CSI_LEVEL, CsiPluginDeleted};
 use drover_events::gojson::{Any, Map};
 use drover_events::model::status::job_type;
 use drover_events::model::{CsiInfo, Job, Node};
 
 use super::Answer;
+use super::cluster::speaks;
 use crate::outcome::{Refused, Reply};
 use crate::query::csi;
 use crate::scan::Scan;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::AllocRow;
-use crate::tables::cluster_meta::ClusterMetas;
 use crate::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
 use crate::tables::job_summaries::JobSummaries;
 use crate::tables::jobs::Jobs;
@@ -41,8 +41,7 @@ pub(super) fn runs_plugins(job: &Job) -> bool {
 
 /// Before every server derives plugins, none does: rows would differ.
 fn derived(txn: &Txn<'_>) -> Result<bool, Refused> {
-    let known = txn.get::<ClusterMetas>(())?;
-    Ok(known.is_some_and(|known| known.feature_level >= CSI_LEVEL))
+    speaks(txn, CSI_LEVEL)
 }
 
 /// A node reports other plugins than before, or goes. To be called before its row is written.
@@ -71,14 +70,16 @@ pub(super) fn node_changed(
         })
         .cloned()
         .collect();
+    let only_counting = speaks(txn, CLAIMS_LEVEL)?;
     for id in ids {
         let was = told(txn, old, &id)?;
         let is = told(txn, new, &id)?;
-        let news = new.and_then(|node| {
-            let node_plugin = node.csi_node_plugins.get(&id);
-            node_plugin.or_else(|| node.csi_controller_plugins.get(&id))
-        });
+        // What does not count is not believed either: one node would speak for all.
+        let [by_controller, by_node] = is.map(|told| told.is_some() || !only_counting);
         let controller = new.and_then(|node| node.csi_controller_plugins.get(&id));
+        let controller = controller.filter(|_| by_controller);
+        let node = new.and_then(|node| node.csi_node_plugins.get(&id));
+        let news = node.filter(|_| by_node).or(controller);
         change(txn, ctx, &id, |row| {
             row.add(&was, -1);
             row.add(&is, 1);

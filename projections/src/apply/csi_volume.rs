@@ -9,6 +9,7 @@ use drover_events::csi::{
 use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
 
+use super::cluster::feature_level;
 use super::{Answer, namespace};
 use crate::claims;
 use crate::outcome::{Refused, Reply};
@@ -121,13 +122,20 @@ pub(super) fn claims_applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimsA
 
 fn claim(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> Result<(), Refused> {
     let mut row = known(txn, (&ev.namespace, &ev.volume_id))?;
-    if state::rank(ev.state).is_none() || ev.claim > mode::GC {
+    let level = feature_level(txn)?;
+    if !state::is_known(ev.state, level) || !mode::is_known(ev.claim, level) {
         return Err(Refused::because(format!(
             "claim {} with state {} on volume \"{}\" is not known",
             ev.claim, ev.state, ev.volume_id
         )));
     }
-    let changed = if ev.claim == mode::GC && ev.state == state::TAKEN {
+    let changed = if ev.claim == mode::DELETE {
+        let since = match ev.state {
+            state::TAKEN => ev.timestamp.max(1),
+            _ => 0,
+        };
+        row.deletes(since).map_err(Refused::because)?
+    } else if ev.claim == mode::GC && ev.state == state::TAKEN {
         // VW-12, VW-13: nothing but the index, which wakes who waits for the volume.
         row.volume.modify_index = ctx.index;
         txn.put::<CsiVolumes>(row)?;
@@ -159,7 +167,8 @@ fn take(txn: &Txn<'_>, row: &mut CsiVolumeRow, ev: &CsiVolumeClaimed) -> Result<
         claim.node_id.clone_from(&alloc.alloc.node_id);
     }
     note_plugin(txn, row)?;
-    row.take(&claim).map_err(Refused::because)
+    let level = feature_level(txn)?;
+    row.take(&claim, level).map_err(Refused::because)
 }
 
 /// The volume, complete.

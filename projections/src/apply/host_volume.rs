@@ -3,15 +3,17 @@
 
 use drover_events::csi::CSI_LEVEL;
 use drover_events::host_volume::*;
-use drover_events::model::status::host_volume as status;
-use drover_events::model::{Allocation, HostVolume, Job, Node, TaskGroupHostVolumeClaim};
+use drover_events::model::status::{host_volume as status, node as node_status};
+use drover_events::model::{
+    Allocation, ClientHostVolumeConfig, HostVolume, Job, Node, TaskGroupHostVolumeClaim,
+};
 use sha2::{Digest as _, Sha256};
 
+use super::cluster::speaks;
 use super::{Answer, namespace};
 use crate::outcome::{Refused, Reply};
 use crate::query::{csi, host};
 use crate::scan::Scan;
-use crate::tables::cluster_meta::ClusterMetas;
 use crate::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
 use crate::tables::host_volumes::{HostVolumes, HostVolumesByNode};
 use crate::tables::nodes::Nodes;
@@ -95,11 +97,18 @@ pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &HostVolumeDeleted) -> 
     if !users.is_empty() {
         return Err(Refused::because(in_use(&ev.volume_id, &users)));
     }
+    remove(txn, &known)?;
+    Ok(Reply::None)
+}
+
+/// Removes a volume with what groups hold of it.
+fn remove(txn: &mut Txn<'_>, volume: &HostVolume) -> Result<(), Refused> {
+    let key = (volume.namespace.as_str(), volume.id.as_str());
     for claim in host::claims_on(txn, key)? {
         remove_claim(txn, &claim)?;
     }
     txn.delete::<HostVolumes>(key)?;
-    Ok(Reply::None)
+    Ok(())
 }
 
 /// The refusal to remove a volume that these allocations use.
@@ -141,25 +150,85 @@ fn has(node: &Node, volume: &HostVolume) -> bool {
     offered.is_some_and(|offered| offered.id == volume.id)
 }
 
-/// A node describes itself: the volumes that it has are ready.
+/// A node describes itself: the volumes that it has are ready, and those that it had are not there.
 pub(super) fn node_described(txn: &mut Txn<'_>, ctx: &Ctx, node: &Node) -> Result<(), Refused> {
-    if node
-        .host_volumes
-        .values()
-        .all(|offered| offered.id.is_empty())
-    {
+    let follows = speaks(txn, HOST_VOLUME_LEVEL)?;
+    let offers = |offered: &ClientHostVolumeConfig| !offered.id.is_empty();
+    if !follows && !node.host_volumes.values().any(offers) {
         return Ok(());
     }
-    let rows = txn.by_index::<HostVolumesByNode>(node.id.as_str());
-    let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
-    for row in rows {
-        if row.state != status::READY && has(node, &row) {
-            let mut row = HostVolume::clone(&row);
-            row.state = status::READY.to_owned();
-            row.modify_index = ctx.index;
-            row.modify_time = ctx.time;
-            txn.put::<HostVolumes>(row)?;
+    for row in of_node(txn, &node.id)? {
+        let is_there = has(node, &row);
+        let mut new = row.clone();
+        match row.state.as_str() {
+            status::READY if follows && !is_there => new.state = status::UNAVAILABLE.to_owned(),
+            _ if is_there => new.state = status::READY.to_owned(),
+            _ => {}
         }
+        // Of a call that was cut off nobody has told where the volume came to lie.
+        if follows && is_there && row.host_path.is_empty() {
+            let offered = node.host_volumes.get(&row.name);
+            new.host_path = offered.map_or_else(String::new, |offered| offered.path.clone());
+        }
+        changed(txn, ctx, &row, new)?;
+    }
+    Ok(())
+}
+
+/// A node is heard of again, or not any more, and its volumes with it.
+pub(super) fn node_heard(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    node: &Node,
+    status: &str,
+) -> Result<(), Refused> {
+    if !speaks(txn, HOST_VOLUME_LEVEL)? {
+        return Ok(());
+    }
+    for row in of_node(txn, &node.id)? {
+        let mut new = row.clone();
+        match (status, row.state.as_str()) {
+            (node_status::DOWN | node_status::DISCONNECTED, status::READY) => {
+                new.state = status::UNAVAILABLE.to_owned();
+            }
+            (node_status::READY, status::UNAVAILABLE) if has(node, &row) => {
+                new.state = status::READY.to_owned();
+            }
+            _ => {}
+        }
+        changed(txn, ctx, &row, new)?;
+    }
+    Ok(())
+}
+
+/// A node is gone: its volumes are known still, and nobody can use them; where it said so, they go
+/// with it.
+pub(super) fn node_gone(txn: &mut Txn<'_>, ctx: &Ctx, node: &Node) -> Result<(), Refused> {
+    if !node.gc_volumes_on_node_gc || !speaks(txn, HOST_VOLUME_LEVEL)? {
+        return node_heard(txn, ctx, node, node_status::DOWN);
+    }
+    for row in of_node(txn, &node.id)? {
+        remove(txn, &row)?;
+    }
+    Ok(())
+}
+
+fn of_node(txn: &Txn<'_>, node: &str) -> Result<Vec<HostVolume>, Refused> {
+    let rows = txn.by_index::<HostVolumesByNode>(node);
+    let rows = rows.map(|row| row.map(|row| HostVolume::clone(&row)));
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn changed(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    old: &HostVolume,
+    mut new: HostVolume,
+) -> Result<(), Refused> {
+    if new != *old {
+        new.modify_index = ctx.index;
+        new.modify_time = ctx.time;
+        txn.put::<HostVolumes>(new)?;
     }
     Ok(())
 }
@@ -175,8 +244,7 @@ pub(super) fn placed(
     let group = csi::group_of(job, &alloc.task_group);
     let asked = group.map_or_else(Vec::new, |group| host::asked_for(group, &alloc.name));
     for (name, _) in asked.iter().filter(|(_, asked)| asked.sticky) {
-        let known = txn.get::<ClusterMetas>(())?;
-        if known.is_none_or(|known| known.feature_level < CSI_LEVEL) {
+        if !speaks(txn, CSI_LEVEL)? {
             return Ok(());
         }
         let key = (alloc.namespace.as_str(), name.as_str());

@@ -81,6 +81,7 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodesDeregistered)
     for id in &ev.node_ids {
         let gone = known(txn, id)?;
         csi_plugin::node_changed(txn, ctx, Some(&gone), None)?;
+        host_volume::node_gone(txn, ctx, &gone)?;
         txn.delete::<Nodes>(id.as_str())?;
         txn.delete::<NodeStates>(id.as_str())?;
         txn.delete::<NodeUses>(id.as_str())?;
@@ -109,6 +110,7 @@ pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdate
         push_event(&mut state, event, ctx.index);
     }
     txn.put::<NodeStates>(state)?;
+    host_volume::node_heard(txn, ctx, &node, &ev.status)?;
     if !ev.identity_signing_key_id.is_empty() {
         node.identity_signing_key_id
             .clone_from(&ev.identity_signing_key_id);

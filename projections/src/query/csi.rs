@@ -19,6 +19,7 @@ use crate::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
 use crate::tables::csi_volumes::{CsiVolumeRow, CsiVolumes, CsiVolumesByPlugin};
 use crate::tables::nodes::NodesByPlugin;
 use crate::txn::Read;
+use crate::{Id, View};
 
 /// A volume as one view sees it, and its plugin from the same view (EV-10).
 #[derive(Clone, Debug)]
@@ -28,6 +29,15 @@ pub struct Volume {
     pub row: CsiVolumeRow,
     /// Its plugin; none while nothing runs it and no job asks for it.
     pub plugin: Option<Arc<CsiPluginRow>>,
+}
+
+/// Shows that a volume has mount flags, and not which: passwords may stand there.
+pub fn hide_mount_flags(volume: &mut CsiVolume) {
+    if let Some(options) = &mut volume.mount_options
+        && !options.mount_flags.is_empty()
+    {
+        options.mount_flags = List::from(vec!["[REDACTED]".to_owned()]);
+    }
 }
 
 impl Volume {
@@ -64,11 +74,7 @@ impl Volume {
         shown.read_allocs = holders(&self.row.read_claims);
         shown.write_allocs = holders(&self.row.write_claims);
         shown.secrets = Map::nil();
-        if let Some(options) = &mut shown.mount_options
-            && !options.mount_flags.is_empty()
-        {
-            options.mount_flags = List::from(vec!["[REDACTED]".to_owned()]);
-        }
+        hide_mount_flags(&mut shown);
         shown
     }
 
@@ -125,7 +131,11 @@ pub fn volume(from: &impl Read, (namespace, id): (&str, &str)) -> Found<Option<V
 pub fn with_past_claims(from: &impl Read, row: &CsiVolumeRow) -> Found<Volume> {
     let mut row = repaired(row);
     let mut past = Vec::new();
-    for claims in [&mut row.read_claims, &mut row.write_claims] {
+    for (claims, holds) in [
+        (&mut row.read_claims, true),
+        (&mut row.write_claims, true),
+        (&mut row.past_claims, false),
+    ] {
         for (alloc, claim) in claims.iter_mut() {
             let held = from.row::<Allocs>(alloc.as_str())?;
             if let Some(held) = &held
@@ -133,7 +143,7 @@ pub fn with_past_claims(from: &impl Read, row: &CsiVolumeRow) -> Found<Volume> {
             {
                 claim.node_id.clone_from(&held.alloc.node_id);
             }
-            if held.is_none_or(|held| held.alloc.client_terminal()) {
+            if holds && is_over(held.as_deref()) {
                 past.push(claim.clone());
             }
         }
@@ -141,6 +151,7 @@ pub fn with_past_claims(from: &impl Read, row: &CsiVolumeRow) -> Found<Volume> {
     for claim in past {
         let known = row.past_claims.to_mut().entry(claim.allocation_id.clone());
         let known = known.or_insert_with(|| claim.clone());
+        // Its allocation may be gone, and the holder's list may know it still.
         if known.node_id.is_empty() {
             known.node_id = claim.node_id;
         }
@@ -151,6 +162,34 @@ pub fn with_past_claims(from: &impl Read, row: &CsiVolumeRow) -> Found<Volume> {
         volume.row.volume.controller_required = required;
     }
     Ok(volume)
+}
+
+/// Whether what an allocation holds is to be given back: it has ended, or is gone (CSI-27).
+fn is_over(held: Option<&AllocRow>) -> bool {
+    held.is_none_or(|held| held.alloc.client_terminal())
+}
+
+/// The volumes (namespace, id) on which the change of an allocation at an index may have left a
+/// past claim: those that it asks for, once it is over. Of one that is gone it is what it asked for
+/// before; none where that is not known any more: then it may be any volume.
+pub fn left_by(view: &View, alloc: &Id, index: u64) -> Found<Option<Vec<(String, String)>>> {
+    let held = view.row::<Allocs>(alloc)?;
+    if !is_over(held.as_deref()) {
+        return Ok(Some(Vec::new()));
+    }
+    let asked = |from: &View, row: &AllocRow| -> Found<Vec<(String, String)>> {
+        let asked = requests_of_alloc(from, row)?.into_iter();
+        let volumes = asked.map(|(source, _)| (row.alloc.namespace.clone(), source));
+        Ok(volumes.collect())
+    };
+    if let Some(row) = held {
+        return asked(view, &row).map(Some);
+    }
+    let Some(before) = view.as_of(index.saturating_sub(1), 0) else {
+        return Ok(None);
+    };
+    let row = before.row::<Allocs>(alloc)?;
+    row.map(|row| asked(&before, &row)).transpose()
 }
 
 /// Fills in what rows of other ages lack: a claim for each allocation that the volume lists, and
@@ -253,7 +292,7 @@ pub fn requests_of_alloc(from: &impl Read, row: &AllocRow) -> Found<Vec<(String,
 /// The volumes that the allocations of a node ask for, by (namespace, id) (CSI-47).
 pub fn volumes_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<CsiVolumeRow>>> {
     let mut found = BTreeMap::new();
-    for row in from.rows_by::<AllocsByNode>(Scan::group::<crate::Id>(node)) {
+    for row in from.rows_by::<AllocsByNode>(Scan::group::<Id>(node)) {
         let row = row?;
         for (source, _) in requests_of_alloc(from, &row)? {
             let key = (row.alloc.namespace.clone(), source);

@@ -1,7 +1,11 @@
 //! Host volumes: who uses them, and which groups hold the sticky ones.
 
+use std::collections::BTreeSet;
+
 use drover_events::model::status::volume_type;
-use drover_events::model::{HostVolume, TaskGroup, TaskGroupHostVolumeClaim, VolumeRequest};
+use drover_events::model::{
+    HostVolume, HostVolumeStub, TaskGroup, TaskGroupHostVolumeClaim, VolumeRequest,
+};
 
 use super::csi::group_of;
 use super::{Found, live_allocs_of_node};
@@ -54,6 +58,19 @@ pub fn on_node(
     Ok(None)
 }
 
+/// The nodes that have, or are to have, a volume of this name: it is one volume's there, whatever
+/// its namespace.
+pub fn nodes_with(from: &impl Read, name: &str) -> Found<BTreeSet<String>> {
+    let mut nodes = BTreeSet::new();
+    for row in from.rows::<HostVolumes>(Scan::all()) {
+        let row = row?;
+        if row.name == name {
+            nodes.insert(row.node_id.clone());
+        }
+    }
+    Ok(nodes)
+}
+
 /// The claims on a volume.
 pub fn claims_on(
     from: &impl Read,
@@ -68,6 +85,24 @@ pub fn claims_on(
         }
     }
     Ok(claims)
+}
+
+/// What lists show of a volume.
+pub fn stub(row: HostVolume) -> HostVolumeStub {
+    HostVolumeStub {
+        namespace: row.namespace,
+        id: row.id,
+        name: row.name,
+        plugin_id: row.plugin_id,
+        node_pool: row.node_pool,
+        node_id: row.node_id,
+        capacity_bytes: row.capacity_bytes,
+        state: row.state,
+        create_index: row.create_index,
+        create_time: row.create_time,
+        modify_index: row.modify_index,
+        modify_time: row.modify_time,
+    }
 }
 
 /// The id of a host volume of the namespace (NS-07).

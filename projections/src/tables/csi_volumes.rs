@@ -20,6 +20,8 @@ drover_events::wire! {
         read_claims: Map<CsiVolumeClaimed> = "ReadClaims",
         write_claims: Map<CsiVolumeClaimed> = "WriteClaims",
         past_claims: Map<CsiVolumeClaimed> = "PastClaims",
+        /// Since when it is being deleted at its provider, Unix nanoseconds; 0 where it is not.
+        deleting: i64 = "Deleting" omit,
     }
 }
 

@@ -5,7 +5,7 @@ use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::query::{Thing, find};
 use super::super::show::text;
-use super::external;
+use super::{external, status};
 use anyhow::{Result, bail};
 use hyper::Method;
 
@@ -27,12 +27,16 @@ pub(in crate::cli) struct DeregisterArgs {
 
 /// Flags of `volume delete`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover volume delete database
+  drover volume delete -type host 4b7a2c11          a prefix of its id is enough
+  drover volume delete -type host -force 4b7a2c11   also when its node is gone for good")]
 pub(in crate::cli) struct DeleteArgs {
     #[command(flatten)]
     conn: Conn,
-    /// Its id
+    /// Its id; of a host volume a prefix of it
     volume: String,
-    /// A secret for the plugin, as key=value; may be repeated
+    /// Of a CSI volume: a secret for the plugin, as key=value; may be repeated
     #[arg(long = "secret", value_name = "KEY=VALUE")]
     secrets: Vec<String>,
     /// The type of volume: csi or host
@@ -45,6 +49,10 @@ pub(in crate::cli) struct DeleteArgs {
 
 /// Flags of `volume detach`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover volume detach database 4b7a2c11          what has ended there and is not given back
+  drover volume detach -force database 4b7a2c11   also where nobody is known to have it, as after
+                                                  an attach that its plugin did too late")]
 pub(in crate::cli) struct DetachArgs {
     #[command(flatten)]
     conn: Conn,
@@ -52,6 +60,9 @@ pub(in crate::cli) struct DetachArgs {
     volume: String,
     /// The node's id or a prefix of it
     node: String,
+    /// Also where nobody claims it there: its plugin is asked nevertheless
+    #[arg(long)]
+    force: bool,
 }
 
 /// Forgets a volume.
@@ -73,16 +84,28 @@ pub(super) async fn deregister(args: DeregisterArgs, out: &Out) -> Result<u8> {
 
 /// Deletes a volume.
 pub(super) async fn delete(args: DeleteArgs, out: &Out) -> Result<u8> {
+    // What nobody acts on is not taken for done.
+    match args.kind.as_str() {
+        "csi" if args.force => bail!(
+            "Error: -force is about host volumes; a CSI volume that nobody uses is forgotten \
+             with: volume deregister -force {}",
+            args.volume
+        ),
+        "host" if !args.secrets.is_empty() => {
+            bail!("Error: -secret is about CSI volumes: host volumes have no secrets")
+        }
+        _ => {}
+    }
     let client = args.conn.client()?;
-    let id = encode(&args.volume);
     let done = match args.kind.as_str() {
         "csi" => {
-            let path = format!("/v1/volume/csi/{id}/delete");
+            let path = format!("/v1/volume/csi/{}/delete", encode(&args.volume));
             external::with_secrets(&client, (Method::DELETE, &path), &args.secrets).await
         }
         "host" => {
             let force = if args.force { "true" } else { "false" };
-            let path = format!("/v1/volume/host/{id}");
+            let id = status::host_id(&client, &args.volume).await?;
+            let path = format!("/v1/volume/host/{}", encode(&id));
             client.delete(&path, &[("force", force)], None).await
         }
         other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
@@ -101,7 +124,9 @@ pub(super) async fn detach(args: DetachArgs, _out: &Out) -> Result<u8> {
         _ => text(&find(&client, Thing::Node, &args.node).await?, "ID"),
     };
     let path = format!("/v1/volume/csi/{}/detach", encode(&args.volume));
-    let done = client.delete(&path, &[("node", node.as_str())], None).await;
+    let force = if args.force { "true" } else { "false" };
+    let params = [("node", node.as_str()), ("force", force)];
+    let done = client.delete(&path, &params, None).await;
     done.map_err(|err| err.context("Error detaching volume"))?;
     Ok(0)
 }

@@ -105,7 +105,13 @@ pub(super) async fn with_secrets(
     (method, target): (Method, &str),
     secrets: &[String],
 ) -> Result<Json> {
-    parameters(secrets)?;
+    let named = parameters(secrets)?;
+    for (name, value) in named.as_object().into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default();
+        if name.contains(',') || value.contains(',') {
+            bail!("Error: the secret {name:?} holds a comma, by which secrets are told apart");
+        }
+    }
     let headers = match secrets.is_empty() {
         true => Vec::new(),
         false => vec![("x-nomad-csi-secrets".to_owned(), secrets.join(","))],

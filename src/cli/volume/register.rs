@@ -13,7 +13,9 @@ use serde_json::{Value as Json, json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover volume init
-  drover volume register volume.hcl")]
+  drover volume register volume.hcl
+  drover volume init -type host && drover volume create volume.hcl
+                                             a directory on a node that will do")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -25,10 +27,10 @@ pub(in crate::cli) struct Args {
     /// Accepted for Nomad's sake
     #[arg(long, hide = true)]
     policy_override: bool,
-    /// Do not wait until it is ready
+    /// Do not wait until a new host volume is ready; a CSI volume is when this returns
     #[arg(long)]
     detach: bool,
-    /// Show full ids
+    /// Show the full id of a new host volume
     #[arg(long)]
     verbose: bool,
 }
@@ -68,7 +70,11 @@ async fn csi(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
         How::Register => (format!("/v1/volume/csi/{}", encode(&id)), "registering"),
         How::Create => (format!("/v1/volume/csi/{}/create", encode(&id)), "creating"),
     };
-    let body = json!({ "Volumes": [volume] });
+    let mut body = json!({ "Volumes": [volume] });
+    if args.policy_override {
+        // Servers say in their warnings what they do not act on.
+        body["PolicyOverride"] = Json::Bool(true);
+    }
     let done = args.conn.client()?.put(&path, query, &body).await;
     let done = done.map_err(|err| err.context(format!("Error {verb} volume")))?;
     match how {
@@ -109,10 +115,15 @@ async fn wait(args: &Args, made: &Json, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
     let id = text(made, "ID");
     let path = format!("/v1/volume/host/{}", encode(&id));
+    let namespace = text(made, "Namespace");
     let mut volume = made.clone();
     while text(&volume, "State") == "pending" {
         let index = number(&volume, "ModifyIndex").to_string();
-        let query = [("index", index.as_str()), ("wait", "60s")];
+        let query = [
+            ("index", index.as_str()),
+            ("wait", "60s"),
+            ("namespace", namespace.as_str()),
+        ];
         volume = client.get_json(&path, &query).await?;
     }
     let (shown, state) = (short(&id, args.verbose), text(&volume, "State"));

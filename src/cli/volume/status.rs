@@ -5,7 +5,7 @@ use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::paged::Paged;
-use super::super::show::{Format, boolean, list, number, short, size, stamp, text};
+use super::super::show::{Format, boolean, list, number, short, size, text, time};
 use anyhow::{Result, bail};
 use serde_json::Value as Json;
 
@@ -60,12 +60,20 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
             args.kind
         );
     }
+    if args.kind == "csi" && !args.node_pool.is_empty() {
+        bail!("Error: -node-pool is about host volumes: CSI volumes are in no node pool");
+    }
     let client = args.conn.client()?;
     if !args.volume.is_empty() {
         return one(&args, &client, out).await;
     }
     let mut found = Vec::new();
-    for kind in ["csi", "host"] {
+    // Only host volumes are in a node pool.
+    let kinds: &[&str] = match args.node_pool.as_str() {
+        "" => &["csi", "host"],
+        _ => &["host"],
+    };
+    for kind in kinds.iter().copied() {
         if args.kind.is_empty() || args.kind == kind {
             found.push((kind, of_type(&args, &client, kind).await?));
         }
@@ -182,7 +190,7 @@ async fn one(args: &Args, client: &Client, out: &Out) -> Result<u8> {
             Err(err) => return Err(err.context("Error querying volume")),
         }
     }
-    let id = host_id(args, client).await?;
+    let id = host_id(client, &args.volume).await?;
     let path = format!("/v1/volume/host/{}", encode(&id));
     let volume = client.get_json(&path, &[]).await;
     let volume = volume.map_err(|err| err.context("Error querying volume"))?;
@@ -194,12 +202,12 @@ async fn one(args: &Args, client: &Client, out: &Out) -> Result<u8> {
 }
 
 /// The host volume whose id begins so.
-async fn host_id(args: &Args, client: &Client) -> Result<String> {
-    let query = [("type", "host"), ("prefix", args.volume.as_str())];
+pub(super) async fn host_id(client: &Client, prefix: &str) -> Result<String> {
+    let query = [("type", "host"), ("prefix", prefix)];
     let found = client.get_json("/v1/volumes", &query).await;
     let found = found.map_err(|err| err.context("Error querying volumes"))?;
     match found.as_array().map(Vec::as_slice).unwrap_or_default() {
-        [] => bail!("No volumes with prefix or ID {:?} found", args.volume),
+        [] => bail!("No volumes with prefix or ID {prefix:?} found"),
         [one] => Ok(text(one, "ID")),
         many => bail!(
             "Prefix matched multiple host volumes\n\n{}",
@@ -247,8 +255,8 @@ fn csi(volume: &Json, args: &Args, out: &Out) {
         ("Access Mode", text(volume, "AccessMode")),
         ("Attachment Mode", text(volume, "AttachmentMode")),
         ("Mount Options", mount_options(&volume["MountOptions"])),
-        ("Created", stamp(volume, "CreateTime")),
-        ("Modified", stamp(volume, "ModifyTime")),
+        ("Created", time(number(volume, "CreateTime"))),
+        ("Modified", time(number(volume, "ModifyTime"))),
     ]));
     if args.short {
         return;

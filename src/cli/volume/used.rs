@@ -82,9 +82,10 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Json, out: &O
         }
         let volume = read(client, &text(alloc, "Namespace"), &id).await;
         // Options of the job are instead of the volume's own (CSI-15).
-        let options = match asked["MountOptions"].is_object() {
-            true => mount_options(&asked["MountOptions"]),
-            false => mount_options(&volume["MountOptions"]),
+        let own = mount_options(&asked["MountOptions"]);
+        let options = match own.is_empty() {
+            true => mount_options(&volume["MountOptions"]),
+            false => own,
         };
         csi.row([
             name.clone(),

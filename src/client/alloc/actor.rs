@@ -13,13 +13,13 @@ use drover_events::model::status::client;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::factory::{AllocRunner, Report};
-use super::hooks::list::AllocHooks;
 use super::jobs::Jobs;
 use super::machine::{Action, AllocSpec, Input, Phase};
 use super::offers::Offers;
 use super::runner::{Msg, RunnerFactory, RunnerShared, alloc_key, spec_of, state_key};
 use crate::client::clock::{SECOND, nanos};
-use crate::client::task::hooks::list::TaskHooks;
+use crate::client::hooks::alloc::list::AllocHooks;
+use crate::client::hooks::task::list::TaskHooks;
 
 /// How many inputs that wait together are taken in one step of the journal.
 const BATCH: usize = 64;
@@ -83,6 +83,11 @@ impl Actor {
             match next {
                 Some(msg @ (Msg::Input(_) | Msg::Noted(..))) => {
                     held = self.take_inputs(msg, &mut rx, (&mut actions, &mut acks));
+                }
+                Some(Msg::Seen(reply)) => {
+                    // Who was dropped meanwhile needs no answer.
+                    let _ = reply.send(());
+                    continue;
                 }
                 Some(Msg::Update(alloc)) => actions.extend(self.take_update(alloc).await),
                 Some(Msg::Destroy(reply)) => {

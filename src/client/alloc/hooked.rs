@@ -4,20 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde_json::Value;
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::actor::Actor;
-use super::hooks::chain::{self, Notes};
-use super::hooks::list::AllocHooks;
-use super::hooks::{AllocGiven, AllocNote};
 use super::machine::Input;
-use super::runner::Msg;
+use super::runner::{Msg, RunnerShared};
 use crate::client::drivers::ExitResult;
-use crate::client::task::hooks::chain as task_chain;
-use crate::client::task::hooks::list::TaskHooks;
-use crate::client::task::hooks::{Hooked, Running, TaskGiven, TaskHook, TaskNote};
-use crate::client::task::machine::{HookError, TaskInput};
+use crate::client::hooks::alloc::chain;
+use crate::client::hooks::alloc::list::AllocHooks;
+use crate::client::hooks::alloc::{AllocGiven, AllocNote};
+use crate::client::hooks::notes::Keep;
+use crate::client::hooks::task::chain as task_chain;
+use crate::client::hooks::task::list::TaskHooks;
+use crate::client::hooks::task::{Hooked, Running, TaskGiven, TaskHook, TaskNote};
+use crate::client::task::machine::{Ending, HookError, TaskInput};
 
 /// How long hooks may hold up the end of tasks.
 const PRE_KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -47,6 +49,46 @@ impl Restored {
     }
 }
 
+/// Tells the machine what becomes of a call in which a hook panics; otherwise nothing.
+struct Panicked(mpsc::UnboundedSender<Msg>, Option<Input>);
+
+impl Drop for Panicked {
+    fn drop(&mut self) {
+        if let Some(input) = self.1.take().filter(|_| std::thread::panicking()) {
+            // A runner that has ended needs no input.
+            let _ = self.0.send(Msg::Input(input));
+        }
+    }
+}
+
+/// Takes what hooks answer to the machine and its journal.
+struct Notes(mpsc::UnboundedSender<Msg>);
+
+impl Notes {
+    /// Waits until the machine took all that was sent before.
+    async fn caught_up(&self) {
+        let (seen, rx) = oneshot::channel();
+        // From a runner that is gone nothing more comes either.
+        let _ = self.0.send(Msg::Seen(seen));
+        let _ = rx.await;
+    }
+}
+
+impl Keep<Input> for Notes {
+    fn write(&self, said: Input) -> BoxFuture<'static, Result<(), String>> {
+        let (written, rx) = oneshot::channel();
+        // A runner that is gone writes nothing more, and neither does who is asked by it.
+        let _ = self.0.send(Msg::Noted(said, written));
+        let gone = |_| Err("the allocation's runner has ended".to_owned());
+        rx.map(move |told| told.unwrap_or_else(gone)).boxed()
+    }
+
+    fn tell(&self, said: Input) {
+        // A runner that is gone has no use for it.
+        let _ = self.0.send(Msg::Input(said));
+    }
+}
+
 /// The hooks of a task, and what a call of them is given.
 struct Call {
     hooks: TaskHooks,
@@ -54,20 +96,76 @@ struct Call {
     notes: Vec<TaskNote>,
     name: String,
     tx: mpsc::UnboundedSender<Msg>,
+    shared: Arc<RunnerShared>,
+}
+
+impl Keep<TaskInput> for Call {
+    fn write(&self, said: TaskInput) -> BoxFuture<'static, Result<(), String>> {
+        let notes = Notes(self.tx.clone());
+        notes.write(Input::Task(self.name.clone(), said))
+    }
+
+    fn tell(&self, said: TaskInput) {
+        self.send(said);
+    }
 }
 
 impl Call {
     /// Makes one call of every hook of the task.
     async fn each<'a>(
-        &'a self,
+        &'a mut self,
         kind: &str,
         mut call: impl FnMut(&'a dyn TaskHook, &'a TaskGiven, &'a Value) -> Hooked<'a>,
     ) {
-        let given = &self.given;
-        task_chain::each(kind, &self.hooks, given, &self.notes, |hook, kept| {
+        self.begin().await;
+        let Self {
+            hooks,
+            given,
+            notes,
+            ..
+        } = self;
+        task_chain::each(kind, hooks, given, notes, |hook, kept| {
             call(hook, given, kept)
         })
         .await;
+    }
+
+    /// Makes the call at an end of every hook that did not do its work there yet.
+    async fn ending<'a>(
+        &'a mut self,
+        ending: Ending,
+        mut call: impl FnMut(&'a dyn TaskHook, &'a TaskGiven, &'a Value) -> Hooked<'a>,
+    ) {
+        self.begin().await;
+        let through = {
+            let machine = self.shared.machine.lock();
+            let task = machine.tasks.get(&self.name);
+            task.map_or_else(Default::default, |task| task.through(ending).clone())
+        };
+        let this: &'a Self = self;
+        let (given, known) = (&this.given, (&this.notes[..], &through));
+        task_chain::ending(ending, &this.hooks, given, known, this, |hook, kept| {
+            call(hook, given, kept)
+        })
+        .await;
+    }
+
+    /// Its turn has come: what hooks answered in those before it counts, also where a stop dropped
+    /// one on its way.
+    async fn begin(&mut self) {
+        Notes(self.tx.clone()).caught_up().await;
+        self.given.alloc = self.shared.alloc.lock().clone();
+        let machine = self.shared.machine.lock();
+        if let Some(task) = machine.tasks.get(&self.name) {
+            self.notes = task.notes().to_vec();
+            self.given.hook_env = task.hook_env();
+        }
+    }
+
+    /// What is told where a hook panics, so that nobody waits for its answer for ever.
+    fn or(&self, panicked: TaskInput) -> Panicked {
+        let input = Input::Task(self.name.clone(), panicked);
+        Panicked(self.tx.clone(), Some(input))
     }
 
     fn send(&self, input: TaskInput) {
@@ -95,6 +193,8 @@ impl Actor {
         let before = self.shared.machine.lock().notes().to_vec();
         let ready = self.ready.clone();
         self.jobs.put_dropped(None, async move {
+            let failed = Input::PrerunDone(Err("a hook panicked".to_owned()));
+            let _panicked = Panicked(tx.clone(), Some(failed));
             let notes = Notes(tx.clone());
             let done = chain::prerun(&hooks, &given, &before, &notes).await;
             if done.is_ok() {
@@ -125,8 +225,9 @@ impl Actor {
 
     pub(super) fn update_hooks(&mut self) {
         let (given, hooks) = (self.alloc_given(), self.hooks.clone());
-        let notes = self.shared.machine.lock().notes().to_vec();
+        let shared = Arc::clone(&self.shared);
         self.jobs.put_dropped(None, async move {
+            let notes = shared.machine.lock().notes().to_vec();
             let kept = |name: &str| chain::kept_of(&notes, name);
             chain::each("update", &hooks, &given, |hook| {
                 hook.update(&given, kept(hook.name()))
@@ -149,6 +250,7 @@ impl Actor {
         let (given, hooks, tx) = (self.alloc_given(), self.hooks.clone(), self.tx.clone());
         self.jobs.interrupt(None);
         self.jobs.put(None, async move {
+            let _panicked = Panicked(tx.clone(), Some(Input::PreKillDone));
             let run = chain::each("pre-kill", &hooks, &given, |hook| hook.pre_kill(&given));
             if tokio::time::timeout(PRE_KILL_LIMIT, run).await.is_err() {
                 tracing::error!(alloc = %given.alloc.id, "hooks hold up the end of its tasks");
@@ -159,13 +261,17 @@ impl Actor {
 
     pub(super) fn postrun(&mut self) {
         let (given, hooks, tx) = (self.alloc_given(), self.hooks.clone(), self.tx.clone());
-        let (before, ended) = {
-            let machine = self.shared.machine.lock();
-            (machine.notes().to_vec(), machine.ended_hooks().clone())
-        };
+        let shared = Arc::clone(&self.shared);
         self.jobs.interrupt(None);
         self.jobs.put(None, async move {
+            let _panicked = Panicked(tx.clone(), Some(Input::PostrunDone));
             let notes = Notes(tx.clone());
+            // What a stop dropped may have answered on its way.
+            notes.caught_up().await;
+            let (before, ended) = {
+                let machine = shared.machine.lock();
+                (machine.notes().to_vec(), machine.ended_hooks().clone())
+            };
             chain::postrun(&hooks, &given, (&before, &ended), &notes).await;
             let _ = tx.send(Msg::Input(Input::PostrunDone));
         });
@@ -212,13 +318,14 @@ impl Actor {
             notes: task.notes().to_vec(),
             name: name.to_owned(),
             tx: self.tx.clone(),
+            shared: Arc::clone(&self.shared),
         })
     }
 
     pub(super) fn prepare(&mut self, name: &str, done: std::collections::BTreeSet<String>) {
         let Some(call) = self.call(name) else {
             let error = HookError {
-                hook: crate::client::task::hooks::VALIDATE.to_owned(),
+                hook: crate::client::hooks::task::VALIDATE.to_owned(),
                 message: "the job has no such task".to_owned(),
                 recoverable: false,
             };
@@ -226,19 +333,15 @@ impl Actor {
         };
         let restored = self.restored();
         self.jobs.put_dropped(Some(name), async move {
-            let (notes, name) = (Notes(call.tx.clone()), call.name.clone());
-            let write = move |answers: Vec<TaskNote>| {
-                let (notes, name) = (notes.clone(), name.clone());
-                async move {
-                    let answered = TaskInput::HooksAnswered(answers);
-                    notes.put(Input::Task(name, answered)).await
-                }
-                .boxed()
-            };
+            let _panicked = call.or(TaskInput::Prepared(Err(HookError {
+                hook: "prestart".to_owned(),
+                message: "a hook panicked".to_owned(),
+                recoverable: false,
+            })));
             let result = match restored.wait().await {
                 Ok(()) => {
                     let (before, given) = ((&call.notes[..], &done), call.given.clone());
-                    task_chain::prestart(&call.hooks, given, before, &write).await
+                    task_chain::prestart(&call.hooks, given, before, &call).await
                 }
                 Err(e) => Err(e),
             };
@@ -249,7 +352,7 @@ impl Actor {
     pub(super) fn poststart(&mut self, name: &str, recovered: bool) {
         let running = self.shared.tasks.lock().get(name).cloned();
         // One that has ended meanwhile has no use for it any more.
-        if let (Some(call), Some(task)) = (self.call(name), running) {
+        if let (Some(mut call), Some(task)) = (self.call(name), running) {
             let running = Running { task, recovered };
             self.jobs.put_dropped(Some(name), async move {
                 call.each("poststart", |hook, given, kept| {
@@ -261,7 +364,7 @@ impl Actor {
     }
 
     pub(super) fn update_task_hooks(&mut self, name: &str) {
-        if let Some(call) = self.call(name) {
+        if let Some(mut call) = self.call(name) {
             self.jobs.put_dropped(Some(name), async move {
                 call.each("update", |hook, given, kept| hook.update(given, kept))
                     .await;
@@ -271,9 +374,10 @@ impl Actor {
 
     pub(super) fn exited_hooks(&mut self, name: &str, exit: ExitResult) {
         self.jobs.interrupt(Some(name));
-        if let Some(call) = self.call(name) {
+        if let Some(mut call) = self.call(name) {
             self.jobs.put(Some(name), async move {
-                call.each("exited", |hook, given, kept| {
+                let _panicked = call.or(TaskInput::ExitedDone);
+                call.ending(Ending::Exited, |hook, given, kept| {
                     hook.exited(given, kept, &exit)
                 })
                 .await;
@@ -284,11 +388,12 @@ impl Actor {
 
     pub(super) fn stop_hooks(&mut self, name: &str) {
         self.jobs.interrupt(Some(name));
-        let Some(call) = self.call(name) else {
+        let Some(mut call) = self.call(name) else {
             return self.send(name, TaskInput::HooksStopped);
         };
         self.jobs.put(Some(name), async move {
-            call.each("stop", |hook, given, kept| hook.stop(given, kept))
+            let _panicked = call.or(TaskInput::HooksStopped);
+            call.ending(Ending::Stop, |hook, given, kept| hook.stop(given, kept))
                 .await;
             call.send(TaskInput::HooksStopped);
         });

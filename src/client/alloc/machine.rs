@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::coordinator::{Kind, Progress, Stage};
 use super::health::{HealthSpec, Verdict};
-use super::hooks::AllocNote;
 use crate::client::clock::Jitter;
+use crate::client::hooks::alloc::AllocNote;
 use crate::client::task::events;
 use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec};
 

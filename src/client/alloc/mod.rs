@@ -18,9 +18,6 @@ mod effects;
 pub mod factory;
 pub mod health;
 mod hooked;
-pub mod hooks;
-#[cfg(test)]
-mod hooks_test;
 mod jobs;
 pub mod machine;
 mod offers;

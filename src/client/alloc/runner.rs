@@ -17,7 +17,6 @@ use super::actor::Actor;
 use super::asked::Asked;
 use super::dir::AllocDir;
 use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report};
-use super::hooks::list::AllocHookList;
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
@@ -25,13 +24,14 @@ use crate::client::clock::{Clock, Jitter, SECOND};
 use crate::client::config::Shared;
 use crate::client::drivers::exec::{ExecCommand, Wires};
 use crate::client::drivers::{Registry, RunningTask, TaskError};
+use crate::client::hooks::alloc::list::AllocHookList;
+use crate::client::hooks::resources::Resources;
+use crate::client::hooks::task::Usage;
+use crate::client::hooks::task::list::TaskHookList;
 use crate::client::journal::Journal;
-use crate::client::resources::Resources;
 use crate::client::service::book::Book;
 use crate::client::stats::{alloc_usage, no_usage};
 use crate::client::task::events;
-use crate::client::task::hooks::Usage;
-use crate::client::task::hooks::list::TaskHookList;
 use crate::client::task::machine::TaskInput;
 
 /// Makes runners that run tasks with drivers.
@@ -91,10 +91,10 @@ impl AllocRunnerFactory for RunnerFactory {
                 machine
             }
         };
-        let hooks = self.alloc_hooks.of(self, &alloc);
+        let hooks = self.alloc_hooks.of(&self.services, &alloc);
         let tasks = alloc.group().map(|group| group.tasks.iter());
         let task_hooks = tasks.into_iter().flatten().map(|task| {
-            let hooks = self.task_hooks.of(self, &alloc, task);
+            let hooks = self.task_hooks.of(&alloc, task);
             (task.name.clone(), hooks)
         });
         let task_hooks = task_hooks.collect();
@@ -180,6 +180,8 @@ pub(super) enum Msg {
     Input(Input),
     /// As an input; the answer comes when the journal has what it changed, or cannot have it.
     Noted(Input, oneshot::Sender<Result<(), String>>),
+    /// Answered when all that came before was taken.
+    Seen(oneshot::Sender<()>),
     Update(Arc<Allocation>),
     Destroy(oneshot::Sender<()>),
     Detach(oneshot::Sender<()>),

@@ -11,8 +11,6 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::factory::{AllocRunner, AllocRunnerFactory, Report};
-use super::hooks::list::AllocHookList;
-use super::hooks::testing::Script;
 use super::runner::{RunnerFactory, alloc_key, state_key};
 use crate::client::clock::{Clock, Jitter};
 use crate::client::config::{Settings, Shared};
@@ -21,10 +19,12 @@ use crate::client::drivers::raw_exec::{RawExec, Runs};
 use crate::client::drivers::{Driver, Registry, mock::Mock};
 use crate::client::executor::cgroup::{self, Parents};
 use crate::client::executor::executor_test::{AGENT, launcher};
+use crate::client::hooks::alloc::list::AllocHookList;
+use crate::client::hooks::task::list::TaskHookList;
+use crate::client::hooks::testing::Script;
 use crate::client::journal::LogJournal;
-use crate::client::task::hooks::list::TaskHookList;
 
-pub(super) fn factory(dir: &Path) -> RunnerFactory {
+pub(crate) fn factory(dir: &Path) -> RunnerFactory {
     let settings = Settings {
         alloc_dir: dir.join("alloc"),
         host_env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
@@ -63,7 +63,7 @@ fn isolated(dir: &Path, cgroups: Parents) -> Arc<dyn Driver> {
     Arc::new(exec.unwrap())
 }
 
-pub(super) fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
+pub(crate) fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
     let Value::Object(config) = config else {
         panic!("a block")
     };
@@ -101,7 +101,7 @@ pub(super) fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
 }
 
 /// Starts or restores the allocation; reports go to the cell.
-pub(super) fn run(
+pub(crate) fn run(
     factory: &RunnerFactory,
     alloc: &Allocation,
     told: &Arc<Mutex<Option<Allocation>>>,
@@ -115,13 +115,13 @@ pub(super) fn run(
         .unwrap()
 }
 
-pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let look = || condition().then_some(()).ok_or("not yet");
     tokio::task::block_in_place(|| drover_testkit::wait_for(what, drover_testkit::LONG, look))
         .unwrap();
 }
 
-pub(super) fn events(state: &TaskState) -> Vec<String> {
+pub(crate) fn events(state: &TaskState) -> Vec<String> {
     state.events.iter().map(|e| e.r#type.clone()).collect()
 }
 
@@ -157,10 +157,10 @@ pub(crate) fn agent(dir: &Path) -> ! {
 }
 
 /// A process that is an agent; it is killed with this.
-pub(super) struct Agent(Child);
+pub(crate) struct Agent(Child);
 
 impl Agent {
-    pub(super) fn spawn(dir: &Path) -> Self {
+    pub(crate) fn spawn(dir: &Path) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .env(AGENT, dir)
             .stdin(Stdio::null())
@@ -171,7 +171,7 @@ impl Agent {
     }
 
     /// Waits for its own end.
-    pub(super) fn wait(mut self) {
+    pub(crate) fn wait(mut self) {
         self.0.wait().unwrap();
     }
 }

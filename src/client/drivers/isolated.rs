@@ -15,6 +15,8 @@ use super::config::Reader;
 use super::raw_exec::Runs;
 use super::{Driver, Handle, Mount, Namespaces, Recovered, RunningTask, StartError, TaskConfig};
 use crate::client::executor::cgroup::Parents;
+use crate::client::executor::cores::Cores;
+use crate::client::executor::devices;
 use crate::client::executor::files::{Capabilities, ExecSpec};
 use crate::client::executor::mounts;
 use crate::config::{ClientConfig, PluginConfig};
@@ -47,6 +49,7 @@ const SYS_ADMIN: u64 = 1 << 21;
 /// Runs commands apart from the host.
 pub struct Exec {
     runs: Runs,
+    cores: Arc<Cores>,
     plugin: Plugin,
     /// Why it cannot; `None` where it can.
     missing: Option<String>,
@@ -179,13 +182,19 @@ impl Exec {
         let missing = missing(&runs.cgroups);
         Ok(Self {
             runs,
+            cores: Arc::default(),
             plugin,
             missing,
         })
     }
 
-    fn spec(task: &TaskConfig, plugin: &Plugin, cgroups: &Parents) -> Result<ExecSpec, StartError> {
+    fn spec(task: &TaskConfig, plugin: &Plugin, runs: &Runs) -> Result<ExecSpec, StartError> {
         let config = Config::read(&task.config, plugin).map_err(StartError::fatal)?;
+        let held = runs.cgroups.hold_devices();
+        let mut devices = task.devices.iter();
+        if let Some(why) = devices.find_map(|device| devices::refused(device, held)) {
+            return Err(StartError::fatal(why));
+        }
         let mut spec = ExecSpec {
             command: find_command(&config.command, task),
             args: config.args,
@@ -215,8 +224,7 @@ impl Exec {
             log_disabled: task.log_disabled,
             ..ExecSpec::default()
         };
-        let name = format!("{}.{}", task.alloc_id, uuid::Uuid::new_v4().simple());
-        cgroups.run(&name, &mut spec);
+        runs.group(&task.alloc_id, &mut spec);
         Ok(spec)
     }
 }
@@ -314,9 +322,23 @@ impl Driver for Exec {
             let error = StartError::fatal(format!("{NAME} driver: {why}"));
             return std::future::ready(Err(error)).boxed();
         }
-        let (plugin, cgroups) = (self.plugin.clone(), self.runs.cgroups.clone());
-        let spec = move |task: &TaskConfig| Self::spec(task, &plugin, &cgroups);
-        self.runs.start(config, spec)
+        let (plugin, runs) = (self.plugin.clone(), self.runs.clone());
+        let (own, parents) = (Arc::clone(&self.cores), runs.cgroups.clone());
+        let cores = Arc::clone(&self.cores);
+        let spec = move |task: &TaskConfig| {
+            let mut spec = Self::spec(task, &plugin, &runs)?;
+            own.begin(&runs.cgroups, &mut spec);
+            Ok(spec)
+        };
+        let started = self.runs.start(config, spec);
+        async move {
+            let started = started.await;
+            // Others may have reserved some while its groups were made.
+            let told = tokio::task::spawn_blocking(move || cores.made(&parents));
+            told.await.map_err(|e| StartError::fatal(e.to_string()))?;
+            started
+        }
+        .boxed()
     }
 
     fn recover(
@@ -324,10 +346,28 @@ impl Driver for Exec {
         config: TaskConfig,
         _handle: Option<Handle>,
     ) -> BoxFuture<'static, Result<Recovered, StartError>> {
-        self.runs.recover(&config)
+        let (cores, runs) = (Arc::clone(&self.cores), self.runs.clone());
+        let found = self.runs.recover(&config);
+        async move {
+            let found = found.await;
+            if matches!(found, Ok(Recovered::Live(_))) {
+                let again = move || {
+                    let run = (&*config.alloc_id, &*config.task, config.run);
+                    let mut spec = runs.spec_of(run).unwrap_or_default();
+                    cores.begin(&runs.cgroups, &mut spec);
+                };
+                let begun = tokio::task::spawn_blocking(again).await;
+                begun.map_err(|e| StartError::fatal(e.to_string()))?;
+            }
+            found
+        }
+        .boxed()
     }
 
     fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
+        if let Some(spec) = self.runs.spec_of((alloc_id, task, run)) {
+            self.cores.end(&self.runs.cgroups, &spec);
+        }
         self.runs.destroy(alloc_id, task, run);
     }
 }

@@ -93,6 +93,82 @@ fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
     assert_eq!(runs_as("raw_exec", ""), "");
 }
 
+/// A task that asks for this, and what its executor is told.
+fn spec_of(plugin: &Plugin, asked: Value) -> ExecSpec {
+    let runs = Runs {
+        launcher: launcher(),
+        dir: "/nowhere".into(),
+        cgroups: Parents::default(),
+    };
+    let task = TaskConfig {
+        config: block(asked),
+        ..TaskConfig::default()
+    };
+    Exec::spec(&task, plugin, &runs).unwrap()
+}
+
+#[test]
+fn drv_06_every_option_of_exec_reaches_its_executor() {
+    let usual = plugin(None, None).unwrap();
+    let hosts = PluginConfig {
+        default_pid_mode: Some("host".into()),
+        default_ipc_mode: Some("host".into()),
+        allow_caps: Some(vec!["chown".into()]),
+        ..PluginConfig::default()
+    };
+    let hosts = Plugin::of(&ClientConfig::default(), &hosts).unwrap();
+    let own = |spec: &ExecSpec| (spec.namespaces.pid, spec.namespaces.ipc);
+    let both = json!({"command": "x", "pid_mode": "host", "ipc_mode": "host"});
+    let none = json!({"command": "x", "pid_mode": "private", "ipc_mode": "private"});
+    for (plugin, asked, wanted) in [
+        (&usual, json!({"command": "x"}), (true, true)),
+        (
+            &usual,
+            json!({"command": "x", "pid_mode": "host"}),
+            (false, true),
+        ),
+        (
+            &usual,
+            json!({"command": "x", "ipc_mode": "host"}),
+            (true, false),
+        ),
+        (&usual, both, (false, false)),
+        (&hosts, json!({"command": "x"}), (false, false)),
+        (&hosts, none, (true, true)),
+    ] {
+        assert_eq!(own(&spec_of(plugin, asked.clone())), wanted, "{asked}");
+    }
+    let asked = json!({"command": "run", "args": ["-v", 3], "work_dir": "/local",
+        "cap_add": ["chown"], "cap_drop": ["kill"]});
+    let spec = spec_of(&usual, asked.clone());
+    assert_eq!(
+        (&*spec.command, &*spec.args),
+        ("run", ["-v", "3"].map(str::to_owned).as_slice())
+    );
+    assert_eq!(spec.cwd, Path::new("/local"));
+    let bits = |names: &[&str]| Set::named(names).unwrap().0;
+    let rights = spec.capabilities.unwrap();
+    assert_eq!(rights.bounding, Set::usual().0 & !bits(&["kill"]));
+    assert_eq!(rights.ambient, bits(&["chown"]));
+    let rights = spec_of(&hosts, json!({"command": "x"})).capabilities;
+    assert_eq!(
+        rights.unwrap().bounding,
+        bits(&["chown"]),
+        "what is allowed"
+    );
+    // What `exec` does not know it refuses.
+    for key in [
+        "oom_score_adj",
+        "denied_envvars",
+        "cgroup_v2_override",
+        "image",
+    ] {
+        let config = block(json!({"command": "x", key: 1}));
+        let refused = Config::read(&config, &usual).unwrap_err();
+        assert_eq!(refused, format!("{key}: unknown key"));
+    }
+}
+
 #[test]
 fn drv_06_names_are_found_where_the_file_that_says_how_is_a_link() {
     let tmp = tempfile::tempdir().unwrap();
@@ -305,6 +381,55 @@ async fn drv_06_drv_08_a_task_of_exec_is_found_again_and_commands_run_in_its_wor
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&given.tmp.path().display().to_string()));
+}
+
+#[tokio::test]
+async fn drv_06_a_task_without_cores_of_its_own_leaves_those_that_others_reserved() {
+    let Some(given) = Given::new(json!({"command": "sleep", "args": ["1000"]})) else {
+        return;
+    };
+    let allowed = |task: &Arc<dyn RunningTask>| {
+        let status = format!("/proc/{}/status", task.handle().state["Pid"]);
+        let status = fs::read_to_string(status).unwrap();
+        let list = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        list.unwrap().trim().to_owned()
+    };
+    let driver = given.exec();
+    let one = driver.start(given.config.clone()).await.unwrap();
+    let all = allowed(&one);
+    let Some(last) = all.rsplit(['-', ',']).next().filter(|last| *last != all) else {
+        return drover_testkit::skip("cores of tasks", "this machine has one");
+    };
+    let mut config = given.config.clone();
+    (config.run, config.cores) = (2, vec![last.parse().unwrap()]);
+    config.log_dir = given.tmp.path().to_owned();
+    let two = driver.start(config.clone()).await.unwrap();
+    assert_eq!(allowed(&two), last);
+    let others = allowed(&one);
+    assert!(
+        others != all && !others.split(['-', ',']).any(|core| core == last),
+        "{others}"
+    );
+
+    // As an agent that began again has it.
+    let later = given.exec();
+    for config in [&given.config, &config] {
+        let found = later.recover(config.clone(), None).await.unwrap();
+        assert!(matches!(found, Recovered::Live(_)));
+    }
+    two.stop("SIGKILL", Duration::ZERO).unwrap();
+    two.wait().await;
+    assert_eq!(allowed(&one), others);
+    later.destroy("a1", "web", 2);
+    assert_eq!(allowed(&one), all, "they are everybody's again");
+    one.stop("SIGKILL", Duration::ZERO).unwrap();
+    one.wait().await;
+    later.destroy("a1", "web", 1);
+    let groups = &given.cgroups;
+    let all = groups.unified.iter().chain(groups.v1.values());
+    all.for_each(|parent| cgroup::remove(parent));
 }
 
 #[tokio::test]

@@ -107,6 +107,9 @@ pub struct Mount {
     /// The label that SELinux knows it by; empty for none.
     #[serde(default)]
     pub selinux_label: String,
+    /// It has to be mounted there, and the path has no links in it: others write to the folder.
+    #[serde(default)]
+    pub is_mount: bool,
 }
 
 /// A device of the host that a task may use.
@@ -119,6 +122,9 @@ pub struct Device {
     /// What it may do with it: of `r`, `w` and `m`.
     #[serde(default)]
     pub permissions: String,
+    /// As [`Mount::is_mount`].
+    #[serde(default)]
+    pub is_mount: bool,
 }
 
 /// How much a task may use; 0 is no limit.

@@ -21,8 +21,10 @@ use super::{
 use crate::client::env::matches;
 use crate::client::executor::cgroup::Parents;
 use crate::client::executor::exec::ExecError;
-use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir};
+use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir, read_json};
 use crate::client::executor::launch::{Executor, Found, LaunchError, Launcher};
+use crate::client::executor::measure::{Measure, Measures};
+use crate::client::executor::sweep;
 use crate::client::proc::{Processes, TreeUsage};
 use crate::client::stats::task_usage;
 
@@ -31,6 +33,8 @@ pub const NAME: &str = "raw_exec";
 /// How long after the grace an executor may take before its task is ended without it: it may have
 /// been stopped, or hang.
 const STUCK: Duration = Duration::from_secs(5);
+/// How long an executor that cannot be asked may take to be seen to have ended.
+const GONE: Duration = Duration::from_millis(500);
 
 /// Runs commands of the host.
 pub struct RawExec {
@@ -108,12 +112,32 @@ impl RawExec {
 }
 
 impl Runs {
+    /// Gives a run control groups of its own.
+    pub(super) fn group(&self, alloc: &str, spec: &mut ExecSpec) {
+        self.cgroups.run(&sweep::name(&self.dir, alloc), spec);
+    }
+
+    /// What a run was started with, if it has its directory still.
+    pub(super) fn spec_of(&self, (alloc, task, run): (&str, &str, u64)) -> Option<ExecSpec> {
+        read_json(&self.run_dir(alloc, task, run).spec())
+            .ok()
+            .flatten()
+    }
+
+    /// Ends and removes what is left of runs that nobody knows any more.
+    pub fn sweep(&self) {
+        match sweep::sweep(&self.dir, &self.cgroups) {
+            0 => {}
+            count => tracing::warn!(count, "removed control groups of lost runs"),
+        }
+    }
+
     fn run_dir(&self, alloc: &str, task: &str, run: u64) -> RunDir {
         RunDir(self.dir.join(alloc).join(task).join(run.to_string()))
     }
 }
 
-fn spec(task: &TaskConfig, cgroups: &Parents) -> Result<ExecSpec, StartError> {
+fn spec(task: &TaskConfig, runs: &Runs) -> Result<ExecSpec, StartError> {
     let config = Config::read(&task.config).map_err(StartError::fatal)?;
     let denied = |name: &str| config.denied_envvars.iter().any(|d| matches(d, name));
     let cwd = if config.work_dir.is_empty() {
@@ -152,8 +176,7 @@ fn spec(task: &TaskConfig, cgroups: &Parents) -> Result<ExecSpec, StartError> {
         mounts,
         ..ExecSpec::default()
     };
-    let name = format!("{}.{}", task.alloc_id, uuid::Uuid::new_v4().simple());
-    cgroups.run(&name, &mut spec);
+    runs.group(&task.alloc_id, &mut spec);
     Ok(spec)
 }
 
@@ -196,9 +219,9 @@ impl Driver for RawExec {
             let error = StartError::fatal("raw_exec driver is disabled");
             return std::future::ready(Err(error)).boxed();
         }
-        let cgroups = self.runs.cgroups.clone();
+        let runs = self.runs.clone();
         self.runs
-            .start(config, move |task: &TaskConfig| spec(task, &cgroups))
+            .start(config, move |task: &TaskConfig| spec(task, &runs))
     }
 
     fn recover(
@@ -304,10 +327,9 @@ struct Meter {
 
 impl Meter {
     /// What was used since the last look.
-    fn look(&mut self, all: &Processes, executor: &Executor) -> TaskResourceUsage {
-        let usage = executor.usage(all);
-        let told = task_usage(&self.usage, self.at, &usage, all.at());
-        (self.at, self.usage) = (all.at(), usage);
+    fn take(&mut self, at: i64, usage: TreeUsage) -> TaskResourceUsage {
+        let told = task_usage(&self.usage, self.at, &usage, at);
+        (self.at, self.usage) = (at, usage);
         told
     }
 }
@@ -316,28 +338,92 @@ impl Meter {
 struct Sampled {
     executor: Executor,
     meter: Arc<Mutex<Meter>>,
-    ticks: tokio::time::Interval,
-    /// As old as a look at all processes may be that somebody else took.
-    age: Duration,
+    interval: Duration,
+    source: Source,
+}
+
+/// Where samples come from.
+enum Source {
+    /// Nobody was asked yet.
+    New,
+    /// The executor.
+    Told(Measures),
+    /// One's own looks: the executor is of a release that tells nothing of its task.
+    Looks(tokio::time::Interval),
+    /// Nothing follows.
+    Over,
 }
 
 impl Sampled {
     async fn next(mut self) -> Option<(Result<TaskResourceUsage, StatsError>, Self)> {
-        tokio::select! {
-            biased;
-            () = self.executor.ended() => return None,
-            _ = self.ticks.tick() => {}
+        loop {
+            match &mut self.source {
+                Source::Over => return None,
+                Source::New => match self.executor.measure(self.interval).await {
+                    Ok(measures) => self.source = Source::Told(measures),
+                    Err(ExecError::Gone) => {
+                        let ended = tokio::time::timeout(GONE, self.executor.ended()).await;
+                        self.source = match ended {
+                            Ok(()) => Source::Over,
+                            Err(_) => self.looks(),
+                        };
+                    }
+                    Err(error) => return Some(self.failed(error.to_string(), true)),
+                },
+                Source::Told(measures) => match measures.next().await {
+                    Measure::Sample { at, usage } => {
+                        let told = self.meter.lock().take(at, usage);
+                        return Some((Ok(told), self));
+                    }
+                    Measure::Failed { why, recoverable } => {
+                        return Some(self.failed(why, recoverable));
+                    }
+                    Measure::Ended => self.source = Source::Over,
+                    Measure::Unknown => self.source = self.looks(),
+                },
+                Source::Looks(ticks) => {
+                    tokio::select! {
+                        biased;
+                        () = self.executor.ended() => return None,
+                        _ = ticks.tick() => {}
+                    }
+                    return Some((self.look().await, self));
+                }
+            }
         }
-        let (meter, age) = (Arc::clone(&self.meter), self.age);
-        let executor = self.executor.clone();
+    }
+
+    fn failed(
+        mut self,
+        why: String,
+        recoverable: bool,
+    ) -> (Result<TaskResourceUsage, StatsError>, Self) {
+        self.source = Source::Over;
+        let error = match recoverable {
+            true => StatsError::Failed(why),
+            false => StatsError::Unsupported,
+        };
+        (Err(error), self)
+    }
+
+    fn looks(&self) -> Source {
+        let mut ticks = tokio::time::interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Source::Looks(ticks)
+    }
+
+    async fn look(&self) -> Result<TaskResourceUsage, StatsError> {
+        let (meter, executor) = (Arc::clone(&self.meter), self.executor.clone());
+        let age = self.interval / 2;
         // It reads as many files as there are processes.
         let looked = tokio::task::spawn_blocking(move || {
             let mut meter = meter.lock();
+            // As old as a look at all processes may be that somebody else took.
             let all = Processes::lately(age, meter.at);
-            meter.look(&all, &executor)
+            let usage = executor.usage(&all);
+            meter.take(all.at(), usage)
         });
-        let sample = looked.await.map_err(|e| StatsError::Failed(e.to_string()));
-        Some((sample, self))
+        looked.await.map_err(|e| StatsError::Failed(e.to_string()))
     }
 }
 
@@ -423,13 +509,11 @@ impl RunningTask for Process {
     }
 
     fn stats(&self, interval: Duration) -> Samples {
-        let mut ticks = tokio::time::interval(interval);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let sampled = Sampled {
             executor: self.executor.clone(),
             meter: Arc::clone(&self.meter),
-            ticks,
-            age: interval / 2,
+            interval,
+            source: Source::New,
         };
         stream::unfold(sampled, Sampled::next).boxed()
     }
@@ -439,14 +523,50 @@ impl RunningTask for Process {
 mod tests {
     use super::*;
 
+    fn block(config: Value) -> BTreeMap<String, Value> {
+        serde_json::from_value(config).unwrap()
+    }
+
     #[test]
     fn drv_06_a_configuration_names_all_its_problems() {
-        let config = [("comand", Value::from("x")), ("args", Value::from(3))]
-            .map(|(k, v)| (k.to_owned(), v))
-            .into();
+        let config = block(
+            serde_json::json!({"comand": "x", "args": 3, "oom_score_adj": -5,
+            "work_dir": "a", "cgroup_v1_override": {}, "cgroup_v2_override": "x"}),
+        );
         let text = Config::read(&config).unwrap_err();
-        for part in ["missing command", "args: expected", "comand: unknown key"] {
-            assert!(text.contains(part), "{text}");
+        for part in [
+            "missing command",
+            "args: expected",
+            "comand: unknown key",
+            "oom_score_adj must not be negative or above 1000",
+            "work_dir must be an absolute path",
+            "cgroup_v1_override is not supported by this client",
+            "cgroup_v2_override is not supported by this client",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn drv_06_every_option_of_raw_exec_reaches_its_executor() {
+        let runs = Runs {
+            launcher: Launcher::current(),
+            dir: "/nowhere".into(),
+            cgroups: Parents::default(),
+        };
+        let env = ["A", "AWS_KEY", "AWS_ID", "B"];
+        let task = TaskConfig {
+            config: block(serde_json::json!({"command": "run", "args": ["-v", 3],
+                "oom_score_adj": 500, "work_dir": "/srv", "denied_envvars": ["AWS_*", "B"]})),
+            env: env.map(|name| (name.to_owned(), "1".to_owned())).into(),
+            ..TaskConfig::default()
+        };
+        let told = spec(&task, &runs).unwrap();
+        assert_eq!((&*told.command, told.oom_score_adj), ("run", 500));
+        assert_eq!(told.args, ["-v", "3"]);
+        assert_eq!(told.cwd, Path::new("/srv"));
+        assert_eq!(told.env, [("A".to_owned(), "1".to_owned())]);
+        // It shares all with the host that the host has.
+        assert_eq!((told.namespaces, told.capabilities), Default::default());
     }
 }

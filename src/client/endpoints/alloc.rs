@@ -45,7 +45,11 @@ pub async fn stats(
     let runner = runner(client, alloc)?;
     let control = control(&runner)?;
     control.sampled().await;
-    Ok(control.stats(named(task))?)
+    let mut usage = control.stats(named(task))?;
+    if let Some(devices) = client.devices() {
+        devices.add_figures(&runner.alloc(), &mut usage);
+    }
+    Ok(usage)
 }
 
 /// The last results of the checks of its services, by their ids (CHK-06).

@@ -45,7 +45,12 @@ impl Meter {
 
 /// What the machine did in the last interval of the client's own, whoever else asked.
 pub fn stats(client: &Client) -> HostStats {
-    client.core.meter.told()
+    let mut stats = client.core.meter.told();
+    let devices = client.devices().map(|devices| devices.figures());
+    if let Some(figures) = devices.filter(|figures| !figures.is_empty()) {
+        stats.device_stats = figures.into();
+    }
+    stats
 }
 
 fn figures(before: &[Ticks], now: &[Ticks], alloc_dir: &storage::Disk) -> HostStats {

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::cores;
+use super::device_program;
+use super::devices;
 use super::files::ExecSpec;
 use crate::client::drivers::Limits;
 
@@ -21,9 +24,15 @@ const PARENT_V1: &str = "drover";
 /// How deep groups that a task made within its own are looked for.
 const DEPTH: usize = 8;
 /// The controllers of version 1 that are of use.
-const USED_V1: [&str; 3] = ["cpu", "freezer", "memory"];
+const USED_V1: [&str; 5] = [
+    "cpu",
+    cores::CONTROLLER,
+    devices::CONTROLLER,
+    "freezer",
+    "memory",
+];
 /// Those of version 2.
-const USED: [&str; 2] = ["cpu", "memory"];
+const USED: [&str; 3] = ["cpu", cores::CONTROLLER, "memory"];
 /// The group of the task within that of its run, and the one of its executor.
 const TASK: &str = "task";
 const EXECUTOR: &str = "executor";
@@ -38,6 +47,8 @@ pub struct Parents {
     pub unified: Option<PathBuf>,
     /// Of version 1, by controller.
     pub v1: BTreeMap<String, PathBuf>,
+    /// Those of version 2 are given programs that decide about devices.
+    pub device_programs: bool,
 }
 
 impl Parents {
@@ -46,7 +57,7 @@ impl Parents {
     pub fn of_host(named: &str) -> Self {
         let mut out = Self {
             unified: parent(named),
-            v1: BTreeMap::new(),
+            ..Self::default()
         };
         if !rustix::process::geteuid().is_root() {
             return out;
@@ -54,7 +65,18 @@ impl Parents {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         for (controller, mount) in mounts_v1(&mounts) {
             let path = mount.join(name(named, PARENT_V1));
-            if fs::create_dir_all(&path).is_ok() {
+            let made = fs::create_dir_all(&path);
+            let made = made.and_then(|()| match controller.as_str() {
+                // Groups are made without any.
+                cores::CONTROLLER => {
+                    let made: Vec<&Path> = path.ancestors().take_while(|p| *p != mount).collect();
+                    made.iter()
+                        .rev()
+                        .try_for_each(|path| cores::keep(path, &[]))
+                }
+                _ => Ok(()),
+            });
+            if made.is_ok() {
                 out.v1.insert(controller, path);
             }
         }
@@ -62,6 +84,8 @@ impl Parents {
             // What could not be handed on is missed where it is asked for.
             let _ = out.unified.as_ref().map(|path| hand_on(path, controller));
         }
+        let is_held = out.v1.contains_key(devices::CONTROLLER);
+        out.device_programs = !is_held && out.unified.is_some() && device_program::can_load();
         out
     }
 
@@ -73,7 +97,30 @@ impl Parents {
         Self {
             unified: self.unified.clone(),
             v1: v1.map(|(c, path)| (c.clone(), path.clone())).collect(),
+            device_programs: false,
         }
+    }
+
+    /// Below this groups are kept to their cores; none where nothing does that.
+    pub(super) fn cpuset_parent(&self) -> Option<PathBuf> {
+        let unified = self.unified.as_ref();
+        let unified = unified.filter(|path| path.join("cpuset.cpus.effective").exists());
+        self.v1.get(cores::CONTROLLER).or(unified).cloned()
+    }
+
+    /// The group that keeps a run to its cores.
+    pub(super) fn cpuset(&self, spec: &ExecSpec) -> Option<PathBuf> {
+        self.cpuset_parent()?;
+        let unified = || spec.cgroup.as_ref().map(|path| path.join(TASK));
+        spec.cgroups_v1
+            .get(cores::CONTROLLER)
+            .cloned()
+            .or_else(unified)
+    }
+
+    /// Whether a task can be given less than all rights to a device.
+    pub fn hold_devices(&self) -> bool {
+        self.device_programs || self.v1.contains_key(devices::CONTROLLER)
     }
 
     /// Why tasks cannot be held and limited here; `None` where they can.
@@ -102,6 +149,7 @@ impl Parents {
         spec.cgroup = self.unified.as_ref().map(|path| path.join(name));
         let v1 = self.v1.iter();
         spec.cgroups_v1 = v1.map(|(c, path)| (c.clone(), path.join(name))).collect();
+        spec.device_program = self.device_programs;
     }
 }
 
@@ -167,7 +215,12 @@ impl Groups {
     ///
     /// # Errors
     /// The kernel said no. What was made is removed by [`Groups::leave`].
-    pub fn make(&self, limits: Limits) -> io::Result<Vec<File>> {
+    pub fn make(&self, spec: &ExecSpec) -> io::Result<Vec<File>> {
+        let (limits, given) = (spec.limits, &spec.devices);
+        let own = match spec.cores.is_empty() {
+            true => &spec.shared_cores,
+            false => &spec.cores,
+        };
         let mut doors = Vec::new();
         if let Some(path) = &self.unified {
             let task = path.join(TASK);
@@ -176,11 +229,22 @@ impl Groups {
             enter(&executor)?;
             fs::create_dir_all(&task)?;
             self.limit_unified(path, limits)?;
+            if !self.v1.contains_key(cores::CONTROLLER) && !own.is_empty() {
+                hand_on(path, cores::CONTROLLER)?;
+                cores::keep(&task, own)?;
+            }
+            if spec.device_program {
+                devices::allow_unified(&task, given)?;
+            }
             doors.push(door(&task)?);
         }
         for (controller, path) in &self.v1 {
             fs::create_dir_all(path)?;
-            limit_v1(controller, path, limits)?;
+            match controller.as_str() {
+                cores::CONTROLLER => cores::keep(path, own)?,
+                devices::CONTROLLER => devices::allow(path, given)?,
+                controller => limit_v1(controller, path, limits)?,
+            }
             doors.push(door(path)?);
         }
         Ok(doors)
@@ -189,7 +253,8 @@ impl Groups {
     fn limit_unified(&self, run: &Path, limits: Limits) -> io::Result<()> {
         let wants = |controller: &str| match controller {
             "memory" => limits.memory > 0,
-            _ => limits.cpu_shares > 0,
+            "cpu" => limits.cpu_shares > 0,
+            _ => false,
         };
         let old = |controller: &&&str| !self.v1.contains_key(**controller);
         for controller in USED.iter().filter(old).filter(|c| wants(c)) {
@@ -325,6 +390,15 @@ fn kill_frozen(path: &Path) {
         }
     }
     let _ = fs::write(&state, "THAWED");
+}
+
+/// Kills all that is in a group, or in those in it, where its kind can.
+pub fn kill(path: &Path) {
+    if path.join("cgroup.kill").exists() {
+        let _ = fs::write(path.join("cgroup.kill"), "1");
+    } else if path.join("freezer.state").exists() {
+        kill_frozen(path);
+    }
 }
 
 /// Removes a group and those in it, once they are empty; others stay.

@@ -137,7 +137,10 @@ impl Executor {
     /// It could not be started, or the task has ended.
     pub async fn exec(&self, command: Vec<String>, tty: bool) -> Result<Guest, ExecError> {
         let dir = self.dir().clone();
-        let call = Call { command };
+        let call = Call {
+            command,
+            measure_ms: None,
+        };
         let begun = tokio::task::spawn_blocking(move || {
             let (ours, theirs) = if tty { terminal() } else { pipes() }?;
             Ok::<_, ExecError>((ask(&dir, &call, &theirs)?, ours))
@@ -151,7 +154,7 @@ impl Executor {
         let process = match serde_json::from_str(&line).map_err(io::Error::other)? {
             Told::Started { pid, start } => (pid, start),
             Told::Failed(why) => return Err(ExecError::NotStarted(why)),
-            Told::Ended(_) => return Err(silent()),
+            Told::Ended(_) | Told::Sample { .. } | Told::NoSample { .. } => return Err(silent()),
         };
         let mut ours = ours.into_iter();
         let mut next = |interest| ours.next().map(|fd| Channel::new(fd, interest)).transpose();
@@ -195,8 +198,8 @@ fn terminal() -> io::Result<Ends> {
     Ok((vec![ours.as_fd().try_clone_to_owned()?], vec![theirs]))
 }
 
-/// Asks the executor for a command; the connection by which it tells, and which ends it.
-fn ask(dir: &RunDir, call: &Call, ends: &[OwnedFd]) -> Result<Blocking, ExecError> {
+/// Asks the executor for something; the connection by which it tells, and which ends it.
+pub(super) fn ask(dir: &RunDir, call: &Call, ends: &[OwnedFd]) -> Result<Blocking, ExecError> {
     let mut line = serde_json::to_vec(call).map_err(io::Error::other)?;
     line.push(b'\n');
     if line.len() > LONGEST {
@@ -207,7 +210,7 @@ fn ask(dir: &RunDir, call: &Call, ends: &[OwnedFd]) -> Result<Blocking, ExecErro
     let ends: Vec<_> = ends.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
-    if !rights.push(SendAncillaryMessage::ScmRights(&ends)) {
+    if !ends.is_empty() && !rights.push(SendAncillaryMessage::ScmRights(&ends)) {
         return Err(io::Error::other("too many descriptors").into());
     }
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::client::drivers::{Device, Limits, Mount, Namespaces};
+use crate::client::proc::TreeUsage;
 
 /// What is added to a signal's number to tell it as an exit code, as shells do.
 pub const SIGNALLED: i32 = 128;
@@ -32,6 +33,9 @@ pub struct ExecSpec {
     /// The cores that it runs on; none: all that the agent may use.
     #[serde(default)]
     pub cores: Vec<u16>,
+    /// Those that it shares with others while it has none of its own, where groups keep it there.
+    #[serde(default)]
+    pub shared_cores: Vec<u16>,
     /// What is mounted for it.
     #[serde(default)]
     pub mounts: Vec<Mount>,
@@ -70,6 +74,9 @@ pub struct ExecSpec {
     /// The same of version 1, by controller.
     #[serde(default)]
     pub cgroups_v1: BTreeMap<String, PathBuf>,
+    /// That of version 2 is given a program that decides about devices.
+    #[serde(default)]
+    pub device_program: bool,
 }
 
 /// Rights as the kernel's bits.
@@ -127,15 +134,20 @@ pub struct StopRequest {
     pub grace_ms: u64,
 }
 
-/// A command to run beside the task; one line of JSON on the socket, with the descriptors it gets:
-/// a terminal, or input, output and errors.
+/// What is asked of the executor; one line of JSON on the socket. With a command come the
+/// descriptors it gets: a terminal, or input, output and errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
-    /// Program and arguments.
+    /// Program and arguments of a command to run beside the task.
     pub command: Vec<String>,
+    /// Instead of a command: what the task uses, now and after every so many milliseconds. An
+    /// executor that does not know this has no command to start, and says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measure_ms: Option<u64>,
 }
 
-/// What the executor says of it, a line each. The command is killed when the socket is closed.
+/// What the executor says to that, a line each. A command is killed, and nothing is measured any
+/// more, when the socket is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Told {
     /// It runs, as this process.
@@ -147,8 +159,23 @@ pub enum Told {
     },
     /// It does not.
     Failed(String),
-    /// It ended with this code; [`SIGNALLED`] and the signal's number where one ended it.
+    /// It ended with this code; [`SIGNALLED`] and the signal's number where one ended it. Who
+    /// measures is told so of the task.
     Ended(i32),
+    /// What the task has used.
+    Sample {
+        /// When, unix nanoseconds.
+        at: i64,
+        /// By all of its processes.
+        usage: TreeUsage,
+    },
+    /// There is no sample, and none will follow.
+    NoSample {
+        /// Why.
+        why: String,
+        /// Whoever asks again later may get some.
+        recoverable: bool,
+    },
 }
 
 /// Names inside a run directory.

@@ -1,25 +1,31 @@
 //! Commands that run beside the task: started by the executor, so that they are in the task's tree,
-//! and end with it.
+//! and end with it. And whoever wants to know what the task uses.
 //!
 //! Whoever asks connects to a socket of the run directory, and holds the connection for as long as
-//! the command is to run: when it is closed, the command's session is killed.
+//! the command is to run, or it is to be measured: when it is closed, the command's session is
+//! killed.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
 
+use nix::poll::{PollFd, PollFlags};
 use nix::unistd::Pid;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::files::{Call, RunDir, Told};
+use super::measured::Measured;
 use super::spawn::{Place, spawn_beside};
 use super::tree;
 use crate::client::proc;
 
 /// How many may run at once.
 const MOST: usize = 64;
+/// How many may measure at once.
+const MOST_MEASURED: usize = 8;
 /// The longest request, bytes: a command line.
 pub(super) const LONGEST: usize = 256 << 10;
 /// How much of a request is read at once, bytes.
@@ -39,6 +45,8 @@ struct Guest {
     said: Vec<u8>,
     ends: Vec<OwnedFd>,
     process: Option<Pid>,
+    /// What he is told of the task.
+    measured: Option<Measured>,
 }
 
 /// What a look at somebody's connection shows.
@@ -67,20 +75,38 @@ impl Guests {
     }
 
     /// What is to be waited for.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let guests = self.all.iter().map(|guest| guest.stream.as_fd());
-        self.door.iter().map(AsFd::as_fd).chain(guests)
+    pub(super) fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let guests = self.all.iter().map(|guest| {
+            let more = guest.measured.as_ref().is_some_and(Measured::has_more);
+            let write = if more {
+                PollFlags::POLLOUT
+            } else {
+                PollFlags::empty()
+            };
+            PollFd::new(guest.stream.as_fd(), PollFlags::POLLIN | write)
+        });
+        let door = self.door.iter().map(AsFd::as_fd);
+        door.map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .chain(guests)
+    }
+
+    /// When the next sample is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let all = self.all.iter().filter_map(|guest| guest.measured.as_ref());
+        all.map(Measured::due).min()
     }
 
     /// Lets in who waits, starts what is asked for, and kills what nobody waits for any more.
     pub(super) fn serve(&mut self, place: Place<'_>, runs: bool) {
         while let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) {
-            if self.all.len() < MOST && stream.set_nonblocking(true).is_ok() {
+            let commands = self.all.iter().filter(|guest| guest.measured.is_none());
+            if commands.count() < MOST && stream.set_nonblocking(true).is_ok() {
                 self.all.push(Guest {
                     stream,
                     said: Vec::new(),
                     ends: Vec::new(),
                     process: None,
+                    measured: None,
                 });
             } else {
                 let text = format!("{MOST} commands run beside this task: no more are started");
@@ -88,10 +114,19 @@ impl Guests {
             }
         }
         let mut stay = Vec::with_capacity(self.all.len());
+        let measured = self.all.iter().filter(|guest| guest.measured.is_some());
+        let mut free = MOST_MEASURED.saturating_sub(measured.count());
         for mut guest in self.all.drain(..) {
             let stays = match guest.look() {
-                Seen::Nothing => true,
-                Seen::Asks(call, ends) => guest.start(&call, ends, place, runs),
+                Seen::Nothing => guest.measure(place),
+                Seen::Asks(call, ends) => match call.measure_ms {
+                    Some(every) => {
+                        let begun = guest.begin_to_measure(every, free > 0, runs);
+                        free = free.saturating_sub(usize::from(begun));
+                        begun && guest.measure(place)
+                    }
+                    None => guest.start(&call, ends, place, runs),
+                },
                 Seen::Gone => {
                     guest.kill();
                     false
@@ -102,6 +137,16 @@ impl Guests {
             }
         }
         self.all = stay;
+    }
+
+    /// The task ended: who measures is told so, after what he was not told yet.
+    pub(super) fn task_ended(&mut self, code: i32) {
+        self.all.retain_mut(|guest| {
+            if let Some(measured) = &mut guest.measured {
+                measured.end(&guest.stream, code);
+            }
+            guest.measured.is_none()
+        });
     }
 
     /// A child ended: whoever waits for it is told.
@@ -152,7 +197,7 @@ impl Guest {
             if n == 0 {
                 return Seen::Gone;
             }
-            if self.process.is_some() {
+            if self.process.is_some() || self.measured.is_some() {
                 continue;
             }
             self.said.extend_from_slice(&buf[..n]);
@@ -188,6 +233,34 @@ impl Guest {
                 false
             }
         }
+    }
+
+    /// Measures from now on, if that can be; whether there is anything to wait for.
+    fn begin_to_measure(&mut self, every_ms: u64, is_room: bool, runs: bool) -> bool {
+        let refused = |why: &str, recoverable| Told::NoSample {
+            why: why.to_owned(),
+            recoverable,
+        };
+        let told = match (runs, every_ms, is_room) {
+            // With which code is told elsewhere.
+            (false, _, _) => Told::Ended(0),
+            (true, 0, _) => refused("no time passes between two samples", false),
+            (true, _, false) => refused("too many measure this task", true),
+            (true, _, true) => {
+                self.measured = Some(Measured::every(every_ms));
+                return true;
+            }
+        };
+        tell(&self.stream, &told);
+        false
+    }
+
+    /// Tells of the task what is due; whether there is anything more to wait for.
+    fn measure(&mut self, place: Place<'_>) -> bool {
+        let Some(measured) = &mut self.measured else {
+            return true;
+        };
+        measured.go_on(&self.stream, place.world.map(|world| world.init))
     }
 
     fn kill(&self) {

@@ -9,7 +9,8 @@
 //! It must not know: allocations, drivers, servers. Agent and executor share nothing but the files
 //! of a run directory ([`files`]), two signals, and a socket by which commands are run beside the
 //! task: the agent hands over the descriptors they talk by and reads and writes the other ends
-//! itself ([`exec`]), so that no byte goes through the executor.
+//! itself ([`exec`]), so that no byte goes through the executor. By the same socket it is told, as
+//! a stream, what the task uses ([`measure`]).
 //!
 //! Invariants:
 //! - The executor holds the lock of its run directory for its whole life; who finds the lock free
@@ -28,19 +29,35 @@
 //! them as for others.
 
 pub mod cgroup;
+pub(crate) mod cores;
+mod device_program;
+#[cfg(test)]
+mod device_program_test;
+pub(crate) mod devices;
 pub mod exec;
 #[cfg(test)]
 pub(crate) mod executor_test;
 pub mod files;
+#[cfg(test)]
+mod groups_test;
 mod guests;
 #[cfg(test)]
 mod hostile_test;
+mod keyring;
+#[cfg(test)]
+mod keyring_test;
+pub(crate) mod labels;
 pub mod launch;
+pub mod measure;
+#[cfg(test)]
+mod measure_test;
+mod measured;
 pub(crate) mod mounts;
 mod output;
 pub mod rotate;
 mod spawn;
 mod supervise;
+pub(crate) mod sweep;
 mod tree;
 mod world;
 #[cfg(test)]

@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
 use nix::sched::{CloneFlags, unshare};
-use rustix::fs::{self, CWD, FileType, Mode, OFlags};
+use rustix::fs::{
+    self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
@@ -20,10 +22,11 @@ use rustix::mount::{
 };
 
 use super::files::ExecSpec;
+use super::labels::{self, Labels};
 use crate::client::drivers::{Mount, Propagation};
 
 /// Devices that programs take for granted: name, major and minor number.
-const DEVICES: [(&str, u32, u32); 6] = [
+pub(super) const DEVICES: [(&str, u32, u32); 6] = [
     ("null", 1, 3),
     ("zero", 1, 5),
     ("full", 1, 7),
@@ -93,6 +96,7 @@ pub(super) fn make(spec: &ExecSpec) -> io::Result<()> {
     rustix::process::umask(Mode::empty());
     let chroot = spec.chroot.is_some();
     let (optional, wanted) = wanted(spec);
+    let labels = Labels::of_host();
     let mut trees = Vec::with_capacity(optional.len() + wanted.len());
     for (mount, is_optional) in optional
         .iter()
@@ -101,7 +105,7 @@ pub(super) fn make(spec: &ExecSpec) -> io::Result<()> {
     {
         // Refused before anything is touched.
         parts(mount, chroot).map_err(|e| of_mount(mount, &e))?;
-        match take(mount) {
+        match take(mount, labels.as_ref()) {
             Ok(tree) => trees.push((mount, tree)),
             Err(e) if is_optional && e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(of_mount(mount, &e)),
@@ -133,6 +137,7 @@ fn wanted(spec: &ExecSpec) -> (Vec<Mount>, Vec<Mount>) {
     let devices = spec.devices.iter().map(|device| Mount {
         host_path: device.host_path.clone(),
         task_path: device.task_path.clone(),
+        is_mount: device.is_mount,
         ..Mount::default()
     });
     let own = spec.mounts.iter().cloned().chain(devices).collect();
@@ -150,15 +155,28 @@ fn of_mount(mount: &Mount, error: &io::Error) -> io::Error {
     )
 }
 
-/// A tree of the host's, mounted nowhere yet.
-fn take(mount: &Mount) -> io::Result<OwnedFd> {
+/// A tree of the host's, mounted nowhere yet; labelled as the job says where the host has labels.
+pub(super) fn take(mount: &Mount, labels: Option<&Labels>) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
-    if mount.propagation == Propagation::Bidirectional && !is_shared(&mount.host_path)? {
+    let path = mount.host_path.as_path();
+    let found = mount.is_mount.then(|| find(path)).transpose()?;
+    let spreads = match mount.propagation {
+        Propagation::Private => true,
+        Propagation::HostToTask => is_spread(path, &["shared:", "master:"])?,
+        Propagation::Bidirectional => is_spread(path, &["shared:"])?,
+    };
+    if !spreads {
         return Err(io::Error::other("it is not on a shared mount"));
     }
-    let tree = open_tree(CWD, mount.host_path.as_path(), flags)?;
+    let tree = match &found {
+        Some(found) => open_tree(found, c"", flags | OpenTreeFlags::AT_EMPTY_PATH)?,
+        None => open_tree(CWD, path, flags)?,
+    };
+    if let Some(label) = labels.and_then(|labels| labels.named(&mount.selinux_label)) {
+        labels::apply(&tree, path, label)?;
+    }
     let mut attrs = MountAttrFlags::empty();
     if mount.read_only {
         attrs |= READ;
@@ -179,8 +197,20 @@ fn take(mount: &Mount) -> io::Result<OwnedFd> {
     Ok(tree)
 }
 
-/// Whether mounts below a path are seen by others who see its mount.
-fn is_shared(path: &Path) -> io::Result<bool> {
+/// What is mounted at a path of the host's where others write to the folder: found without links.
+fn find(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let asked = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let told = fs::statx(&found, c"", asked, StatxFlags::TYPE)?;
+    match told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        true => Ok(found),
+        false => Err(io::Error::other("nothing is mounted there any more")),
+    }
+}
+
+/// Whether what is mounted below a path spreads to others who see its mount, in one of these ways.
+fn is_spread(path: &Path, ways: &[&str]) -> io::Result<bool> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = fs::open(path, flags, Mode::empty())?;
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", found.as_raw_fd()))?;
@@ -193,7 +223,7 @@ fn is_shared(path: &Path) -> io::Result<bool> {
     let fields = |line: &str| {
         line.split(' ')
             .take_while(|f| *f != "-")
-            .any(|f| f.starts_with("shared:"))
+            .any(|f| ways.iter().any(|way| f.starts_with(way)))
     };
     Ok(mount.next().is_some_and(fields))
 }

@@ -18,6 +18,7 @@ use super::files::{
     ExecSpec, ExecState, ExitRecord, RunDir, SIGNALLED, StopRequest, read_json, write_json,
 };
 use super::guests::Guests;
+use super::keyring;
 use super::output::Output;
 use super::rotate::Rotator;
 use super::spawn::{self, Place};
@@ -88,6 +89,7 @@ fn failure(dir: &RunDir, error: &io::Error) -> ExitRecord {
 fn execute(dir: &RunDir) -> io::Result<()> {
     let spec: ExecSpec = read_json(&dir.spec())?
         .ok_or_else(|| io::Error::other("the run directory has no specification"))?;
+    own_keys()?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let signals = catch_signals()?;
     let mut following = Following::start(dir, spec)?;
@@ -95,6 +97,18 @@ fn execute(dir: &RunDir) -> io::Result<()> {
     // Whatever went wrong, nobody else would end what is left.
     following.end_all();
     record(dir, &exit?)
+}
+
+/// Lets go of the agent's keys. Without root the task is the agent's own user, who may read them in
+/// other ways; there a keyring more than he may have keeps no task from running.
+fn own_keys() -> io::Result<()> {
+    match keyring::leave() {
+        Err(e) if !rustix::process::geteuid().is_root() => {
+            let _ = writeln!(io::stderr(), "executor: {e}");
+            Ok(())
+        }
+        left => left,
+    }
 }
 
 fn announce(dir: &RunDir, following: &Following) -> io::Result<()> {
@@ -233,6 +247,9 @@ impl Following {
             };
             self.guests.serve(place, self.ended.is_none());
             let left = self.reap();
+            if let Some(exit) = &self.ended {
+                self.guests.task_ended(exit.exit_code);
+            }
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
                 self.kill_tree();
             }
@@ -263,14 +280,14 @@ impl Following {
     fn wait_for_something(&self, signals: &SignalFd, until: Option<Instant>) -> io::Result<()> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let open = self.outputs.iter().filter_map(Output::fd);
-        let open = open.chain(self.guests.fds());
         fds.extend(open.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(self.guests.fds());
         let now = Instant::now();
         let wait = if until.is_some() {
             Some(SWEEP)
         } else {
-            self.kill_at
-                .map(|at| at.saturating_duration_since(now).max(SWEEP))
+            let due = self.kill_at.into_iter().chain(self.guests.due()).min();
+            due.map(|at| at.saturating_duration_since(now).max(SWEEP))
         };
         let timeout = wait.map_or(PollTimeout::NONE, |d| {
             PollTimeout::try_from(d.as_millis()).unwrap_or(PollTimeout::MAX)
@@ -345,8 +362,8 @@ fn begin(
     groups: &Groups,
     ends: (OwnedFd, OwnedFd),
 ) -> io::Result<(Pid, Vec<File>, Option<World>)> {
-    let is_limited = spec.limits != Limits::default();
-    let doors = match groups.make(spec.limits) {
+    let is_limited = spec.limits != Limits::default() || !spec.devices.is_empty();
+    let doors = match groups.make(spec) {
         Err(e) if is_limited => {
             let text = format!("cannot limit the task: {e}");
             return Err(io::Error::new(e.kind(), text));

@@ -20,7 +20,7 @@ use crate::client::proc;
 const FROM_HOST: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 
 /// Whether the tests of this file can run; told where they cannot.
-fn can(what: &str) -> bool {
+pub(super) fn can(what: &str) -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
         drover_testkit::skip(what, "namespaces need root");
@@ -29,13 +29,13 @@ fn can(what: &str) -> bool {
 }
 
 /// A run whose task has a directory of its own for its root.
-struct Apart {
-    run: Run,
+pub(super) struct Apart {
+    pub(super) run: Run,
     tmp: tempfile::TempDir,
 }
 
 impl Apart {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let tmp = tempfile::tempdir().unwrap();
         for name in ["root", "host"] {
             let dir = tmp.path().join(name);
@@ -63,7 +63,7 @@ impl Apart {
         }
     }
 
-    fn spec(&self, script: &str) -> ExecSpec {
+    pub(super) fn spec(&self, script: &str) -> ExecSpec {
         let chroot = FROM_HOST.iter().chain(&["/nowhere/at/all"]);
         let chroot = chroot.map(|path| Mount {
             host_path: path.into(),
@@ -89,12 +89,12 @@ impl Apart {
         }
     }
 
-    async fn launch(&self, spec: &ExecSpec) -> Result<Executor, LaunchError> {
+    pub(super) async fn launch(&self, spec: &ExecSpec) -> Result<Executor, LaunchError> {
         launcher().launch(&self.run.dir, spec).await
     }
 
     /// Runs it to its end.
-    async fn end(&self, spec: &ExecSpec) -> (String, ExitRecord) {
+    pub(super) async fn end(&self, spec: &ExecSpec) -> (String, ExitRecord) {
         let executor = self.launch(spec).await.unwrap();
         let exit = executor.wait().await;
         (self.run.out("stdout"), exit)
@@ -223,6 +223,7 @@ async fn drv_06_what_a_task_is_given_is_mounted_for_it_alone() {
         host_path: "/dev/zero".into(),
         task_path: "/dev/mine".into(),
         permissions: "rw".into(),
+        ..Device::default()
     };
     let script = "cat /deep/in/file /data/file /one; echo x > /data/new && echo written; \
                   echo x > /deep/in/new || echo read only; \
@@ -374,6 +375,16 @@ async fn drv_06_mounts_that_come_later_are_seen_as_the_job_says() {
     ];
     let error = apart.launch(&spec).await.unwrap_err().to_string();
     assert!(
+        error.contains("/slave: it is not on a shared mount"),
+        "{error}"
+    );
+    let with_both = ExecSpec {
+        mounts: vec![spread("/both", Propagation::Bidirectional)],
+        ..spec.clone()
+    };
+    let error = Apart::new().launch(&with_both).await.unwrap_err();
+    let error = error.to_string();
+    assert!(
         error.contains("/both: it is not on a shared mount"),
         "{error}"
     );
@@ -457,7 +468,7 @@ async fn drv_06_a_task_that_takes_more_memory_than_it_has_is_killed_and_that_is_
 }
 
 /// Processes that run under a name.
-fn named(mark: &str) -> Vec<i32> {
+pub(super) fn named(mark: &str) -> Vec<i32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let is_it = |pid: &i32| {

@@ -186,7 +186,7 @@ pub fn node(
 }
 
 /// The volumes that the configuration offers. They have no id: nobody made them.
-fn host_volumes(settings: &Settings) -> Map<ClientHostVolumeConfig> {
+pub(super) fn host_volumes(settings: &Settings) -> Map<ClientHostVolumeConfig> {
     let offered = |(name, volume): (&String, &HostVolume)| {
         let told = ClientHostVolumeConfig {
             name: name.clone(),

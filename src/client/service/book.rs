@@ -147,7 +147,8 @@ pub(in crate::client) async fn keep(core: Arc<Core>) {
         core.services.some.notified().await;
         while let Err(e) = tell(&core).await {
             tracing::warn!("services: {e}");
-            tokio::time::sleep(nanos(RETRY + chance.below(RETRY))).await;
+            let wait = nanos(RETRY + chance.below(RETRY));
+            tokio::time::sleep(e.told_or(wait)).await;
         }
     }
 }

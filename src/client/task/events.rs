@@ -25,6 +25,7 @@ pub mod kind {
     pub const LEADER_DEAD: &str = "Leader Task Dead";
     pub const MAIN_DEAD: &str = "Main Tasks Dead";
     pub const HOOK_FAILED: &str = "Task hook failed";
+    pub const HOOK_MESSAGE: &str = "Task hook message";
     pub const FAILED_RESTORE: &str = "Failed Restoring Task";
     pub const RECONNECTED: &str = "Reconnected";
     pub const WAITING_SHUTDOWN_DELAY: &str = "Waiting for shutdown delay";
@@ -117,6 +118,11 @@ pub fn driver_failure(now: i64, error: &str) -> TaskEvent {
 /// A hook failed.
 pub fn hook_failed(now: i64, hook: &str, error: &str) -> TaskEvent {
     message(kind::HOOK_FAILED, now, format!("{hook}: {error}"))
+}
+
+/// A hook has something to say.
+pub fn hook_message(now: i64, hook: &str, text: &str) -> TaskEvent {
+    message(kind::HOOK_MESSAGE, now, format!("{hook}: {text}"))
 }
 
 /// A signal is on its way.

@@ -10,11 +10,13 @@ use drover_events::model::status::task as status;
 use drover_events::model::{RestartPolicy, TaskEvent, TaskState};
 use serde::{Deserialize, Serialize};
 
+pub use hooked::Ending;
+
 use super::events;
-use super::hooks::TaskNote;
 use super::restart::{Cause, Decision, RestartTracker};
 use crate::client::alloc::coordinator::Kind;
 use crate::client::drivers::{ExitResult, Handle, StartError};
+use crate::client::hooks::task::TaskNote;
 
 /// How often the end of a task is asked for before it is given up.
 const STOP_TRIES: u32 = 5;
@@ -88,6 +90,8 @@ pub enum TaskInput {
     HooksAnswered(Vec<TaskNote>),
     /// Its prestart hooks are through.
     Prepared(Result<Prepared, HookError>),
+    /// A hook did its work at an end, and the next waits for its turn.
+    HookThrough(Ending, String),
     /// Its hooks after an end are through.
     ExitedDone,
     /// Its hooks at the end are through.
@@ -214,9 +218,15 @@ pub struct TaskMachine {
     /// An end whose hooks are not through yet.
     #[serde(default)]
     exit: Option<ExitResult>,
+    /// Those of them that did their work.
+    #[serde(default)]
+    hooks_exited: BTreeSet<String>,
     /// The hooks at its end are through.
     #[serde(default)]
     hooks_stopped: bool,
+    /// Those of them that did their work.
+    #[serde(default)]
+    hooks_ended: BTreeSet<String>,
     /// Those were told to run, by this agent.
     #[serde(skip)]
     hooks_stopping: bool,
@@ -242,7 +252,9 @@ impl TaskMachine {
             hooks_done: BTreeSet::new(),
             notes: Vec::new(),
             exit: None,
+            hooks_exited: BTreeSet::new(),
             hooks_stopped: false,
+            hooks_ended: BTreeSet::new(),
             hooks_stopping: false,
             tracker: RestartTracker::new(seed),
             killed: false,
@@ -322,6 +334,7 @@ impl TaskMachine {
                 self.go(&mut out);
             }
             TaskInput::HooksAnswered(notes) => self.answered(notes),
+            TaskInput::HookThrough(ending, hook) => _ = self.through_at(ending).insert(hook),
             TaskInput::ExitedDone => self.exit = None,
             TaskInput::HooksStopped => self.hooks_stopped = true,
             TaskInput::Prepared(result) => self.prepared(spec, result, now, &mut out),
@@ -418,8 +431,14 @@ impl TaskMachine {
                 self.phase = Phase::Running(handle);
                 self.exited(spec, &exit, now, out);
             }
-            Found::Nothing if starting && self.killed => self.end(now),
-            Found::Nothing if starting => self.phase = Phase::Waiting,
+            Found::Nothing if starting => {
+                // It never ran; what was made ready for it is of no use any more.
+                out.push(TaskAction::Destroy { run: self.run });
+                match self.killed {
+                    true => self.end(now),
+                    false => self.phase = Phase::Waiting,
+                }
+            }
             // What was under way goes on: a stop is asked for again, a delay has its timer.
             Found::Live(_) => {
                 out.push(TaskAction::Poststart { recovered: true });
@@ -428,12 +447,19 @@ impl TaskMachine {
                 }
             }
             Found::Exited(exit) => self.exited(spec, &exit, now, out),
-            Found::Nothing | Found::NotStarted(_) => self.lost_hold(now),
+            Found::Nothing | Found::NotStarted(_) => self.lost_hold(now, out),
         }
     }
 
-    /// A task that ran and cannot be found: it waits for the servers' word.
-    fn lost_hold(&mut self, now: i64) {
+    /// A task that ran and cannot be found: its end was seen by nobody, and it waits for the
+    /// servers' word.
+    fn lost_hold(&mut self, now: i64, out: &mut Vec<TaskAction>) {
+        self.exit = Some(ExitResult {
+            error: "the task was not found again".to_owned(),
+            ..ExitResult::default()
+        });
+        self.hooks_exited.clear();
+        out.extend(self.exited_hooks());
         if self.killed {
             return self.end(now);
         }
@@ -453,6 +479,7 @@ impl TaskMachine {
         self.stop_retry_at = None;
         self.emit(events::terminated(now, exit));
         self.exit = Some(exit.clone());
+        self.hooks_exited.clear();
         out.extend(self.exited_hooks());
         out.push(TaskAction::Destroy { run: self.run });
         let at = if exit.finished_at > 0 {

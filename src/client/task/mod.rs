@@ -6,6 +6,5 @@
 //! is made of is what the journal keeps, so a restarted agent goes on from the very state.
 
 pub mod events;
-pub mod hooks;
 pub mod machine;
 pub mod restart;

@@ -17,27 +17,21 @@ pub use policy::{DeleteAclPolicies, UpsertAclPolicies};
 pub use role::{DeleteAclRoles, UpsertAclRoles};
 pub use token::{CreateAclToken, DeleteAclTokens, TtlBounds, UpdateAclToken};
 
-use drover_error::{ApiError, Code};
+use drover_error::ApiError;
 use drover_events::acl::ACL_LEVEL;
 use drover_events::gojson::Base64;
 use drover_projections::View;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::support::speaks;
+use super::support::every_server_speaks;
 
 /// The longest description of a policy or role, and the longest name of a token.
 const MAX_TEXT: usize = 256;
 
-/// Refuses while a server may not apply these events: the servers' states would differ.
+/// Refuses while a server may not apply these events.
 fn every_server_applies(view: &View) -> Result<(), ApiError> {
-    match speaks(view, ACL_LEVEL)? {
-        true => Ok(()),
-        false => Err(ApiError::new(
-            Code::Unavailable,
-            "ACLs cannot be changed until every server runs a version that knows them; try again",
-        )),
-    }
+    every_server_speaks(view, ACL_LEVEL, "ACLs")
 }
 
 /// The hash of what an object says, whoever wrote it when.

@@ -19,7 +19,7 @@ fn mounts(acl: &Acl, namespace: &str, group: &TaskGroup) -> bool {
                 writes || acl.host_volume_allows(&volume.source, Mount::MountReadonly)
             }
             "host" => writes,
-            _ => acl.namespace_allows(namespace, Ns::CsiMountVolume) && acl.plugin_read(),
+            _ => acl.csi_mount_allows(namespace),
         }
     })
 }

@@ -39,8 +39,6 @@ pub(super) enum Methods {
     OnlyPost,
     /// DELETE.
     Delete,
-    /// PUT, POST and DELETE.
-    Writes,
     /// Whatever Nomad takes anywhere.
     Any,
 }
@@ -54,7 +52,6 @@ impl Methods {
             Self::OnlyPut => MethodFilter::PUT,
             Self::OnlyPost => MethodFilter::POST,
             Self::Delete => MethodFilter::DELETE,
-            Self::Writes => put.or(MethodFilter::DELETE),
             Self::Any => put.or(MethodFilter::GET).or(MethodFilter::DELETE),
         }
     }
@@ -66,7 +63,6 @@ impl Methods {
             Self::OnlyPut => "PUT",
             Self::OnlyPost => "POST",
             Self::Delete => "DELETE",
-            Self::Writes => "PUT, POST, DELETE",
             Self::Any => "any",
         }
     }

@@ -4,13 +4,13 @@
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
-use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put, Writes};
+use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put};
 use super::{Table, body, get, late, later, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
-use crate::http::front::Watched::{Nothing, Now, Rows, Tables};
+use crate::http::front::Watched::{Nothing, Now, Rows, Tables, Told};
 use crate::http::gate::Access::{
-    Absent, Agent, Anyone, Management, Metrics, Namespace, Node, Object, Operation, Operator,
-    Plugins, Public,
+    Absent, Agent, Management, Metrics, Namespace, Node, Object, Operation, Operator, Plugins,
+    Public,
 };
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
@@ -38,6 +38,7 @@ pub(super) fn all() -> Table {
         history,
         at_plugins,
         volumes,
+        host_volumes,
         plugins,
         elsewhere,
     ]
@@ -242,13 +243,13 @@ fn history(table: Table) -> Table {
         .route(
             "/v1/audit",
             [
-                get(seen, Nothing, audit::list),
-                query(Put, seen, Nothing, audit::list),
+                get(seen, Told, audit::list),
+                query(Put, seen, Told, audit::list),
             ],
         )
         .route("/v1/audit/requests", [get(Management, Now, requests::list)])
-        .route("/v1/audit/trace", [get(seen, Nothing, audit::trace)])
-        .route("/v1/state/diff", [get(seen, Nothing, audit::between)])
+        .route("/v1/audit/trace", [get(seen, Told, audit::trace)])
+        .route("/v1/state/diff", [get(seen, Told, audit::between)])
 }
 
 /// What has to be done at the plugins of volumes.
@@ -263,7 +264,7 @@ fn at_plugins(table: Table) -> Table {
     );
     let list = (
         "csi-list-volume and plugin:read",
-        Somewhere::Namespace(volumes::csi::LIST),
+        Somewhere::Namespace(volumes::provision::EXTERNAL),
     );
     table
         .route(
@@ -300,6 +301,11 @@ fn volumes(table: Table) -> Table {
         "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
         volumes::csi::readable,
     );
+    let list = Object(
+        "csi-list-volume, csi-read-volume, csi-mount-volume, list-jobs or host-volume-read",
+        volumes::listable,
+    );
+    let claims = Object("host-volume-read", volumes::claims_listable);
     let release = (
         "host-volume-delete",
         Somewhere::Namespace(volumes::host::DELETE),
@@ -308,7 +314,7 @@ fn volumes(table: Table) -> Table {
         .route(
             "/v1/volumes",
             [
-                get(Anyone, Tables(volumes::VOLUMES), volumes::list),
+                get(list, Tables(volumes::VOLUMES), volumes::list),
                 late(Put, register, volumes::csi::register),
             ],
         )
@@ -329,6 +335,27 @@ fn volumes(table: Table) -> Table {
             [get(read, Nothing, volumes::explain::get)],
         )
         .route(
+            "/v1/volumes/claims",
+            [get(claims, Tables(volumes::CLAIMS), volumes::host::claims)],
+        )
+        .route(
+            "/v1/volumes/claim/{id}",
+            [late(Delete, release, volumes::host::release)],
+        )
+}
+
+/// Volumes of hosts.
+fn host_volumes(table: Table) -> Table {
+    let create = (
+        "host-volume-create",
+        Somewhere::Namespace(volumes::host::CREATE),
+    );
+    let registers = (
+        "host-volume-register",
+        Somewhere::Namespace(volumes::host::REGISTER),
+    );
+    table
+        .route(
             "/v1/volume/host/{id}",
             [
                 get(
@@ -336,16 +363,28 @@ fn volumes(table: Table) -> Table {
                     Rows(volumes::host::watched_row),
                     volumes::host::get,
                 ),
-                later(Writes, absent::NO_VOLUMES),
+                body(
+                    Delete,
+                    Namespace(volumes::host::DELETE),
+                    volumes::host::delete,
+                ),
             ],
         )
         .route(
-            "/v1/volumes/claims",
-            [get(Anyone, Tables(volumes::CLAIMS), volumes::host::claims)],
+            "/v1/volume/host/{id}/delete",
+            [body(
+                Delete,
+                Namespace(volumes::host::DELETE),
+                volumes::host::delete,
+            )],
         )
         .route(
-            "/v1/volumes/claim/{id}",
-            [late(Delete, release, volumes::host::release)],
+            "/v1/volume/host/create",
+            [late(Put, create, volumes::host::create)],
+        )
+        .route(
+            "/v1/volume/host/register",
+            [late(Put, registers, volumes::host::register)],
         )
 }
 
@@ -355,7 +394,7 @@ fn plugins(table: Table) -> Table {
         .route(
             "/v1/plugins",
             [get(
-                Anyone,
+                Object("plugin:list", volumes::plugins::listable),
                 Tables(volumes::PLUGINS),
                 volumes::plugins::list,
             )],

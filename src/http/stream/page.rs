@@ -38,8 +38,10 @@ pub(super) struct Needs {
     pub(super) payloads: bool,
     /// What only the log knows: actors, and events without rows.
     pub(super) log: bool,
-    /// The log's events as CloudEvents.
+    /// The log's events as CloudEvents, for who may see all of them.
     pub(super) clouds: bool,
+    /// The same for everybody else.
+    pub(super) bare: bool,
     /// The documents in those, for filters.
     pub(super) documents: bool,
 }
@@ -50,6 +52,7 @@ impl Needs {
         (self.payloads || !other.payloads)
             && (self.log || !other.log)
             && (self.clouds || !other.clouds)
+            && (self.bare || !other.bare)
             && (self.documents || !other.documents)
     }
 }
@@ -61,6 +64,9 @@ pub(super) struct Clouds {
     pub(super) epoch: [u8; 16],
     /// As for every export: secrets are left out, sensitive values are hashes.
     pub(super) redactor: Redactor,
+    /// The same without the hashes: whoever sees them finds out what a value is by writing others
+    /// himself until one has its hash.
+    pub(super) bare: Redactor,
     /// The address of an agent, where schemas are said to be.
     pub(super) agent: String,
 }
@@ -101,9 +107,34 @@ pub(super) struct Batch {
     /// Where the line begins in the page; what is of our own lies outside.
     start: usize,
     pub(super) actor: Option<Actor>,
-    pub(super) cloud: Option<Bytes>,
-    /// The document in the CloudEvent, read from its text once for all subscribers.
+    /// For who may see all events.
+    pub(super) cloud: Option<Cloud>,
+    /// For everybody else.
+    pub(super) bare: Option<Cloud>,
+}
+
+/// A CloudEvent.
+#[derive(Debug)]
+pub(super) struct Cloud {
+    pub(super) text: Bytes,
+    /// The document in it, read from its text once for all subscribers.
     pub(super) document: Option<Data>,
+}
+
+impl Batch {
+    /// The log's event for who may see all events, or not; none where it is not kept.
+    pub(super) fn cloud(&self, sees_all: bool) -> Option<&Cloud> {
+        match sees_all {
+            true => self.cloud.as_ref(),
+            false => self.bare.as_ref(),
+        }
+    }
+
+    /// Bytes of its CloudEvents.
+    fn cloudy(&self) -> usize {
+        let both = [&self.cloud, &self.bare].into_iter().flatten();
+        both.map(|cloud| cloud.text.len()).sum()
+    }
 }
 
 /// Everything about some indexes, without a gap between `first` and `upto`.
@@ -135,8 +166,7 @@ impl Page {
     /// Bytes it takes in memory, roughly.
     pub(super) fn weight(&self) -> usize {
         let beside = |batch: &Batch| {
-            let clouds = batch.cloud.as_ref().map_or(0, Bytes::len);
-            let clouds = clouds * if self.has.documents { DOCUMENT } else { 1 };
+            let clouds = batch.cloudy() * if self.has.documents { DOCUMENT } else { 1 };
             let per_event = if self.has.payloads { 1024 } else { 0 };
             192 + batch.line.len() + clouds + (256 + per_event) * batch.events.len()
         };
@@ -217,7 +247,7 @@ impl Draft<'_> {
             start,
             actor: None,
             cloud: None,
-            document: None,
+            bare: None,
         };
         let mut ranges = Vec::new();
         let Some(kind) = item.kind else {
@@ -251,14 +281,12 @@ impl Draft<'_> {
             batch.actor = item.actor()?;
         }
         if self.has.clouds {
-            let mut out = Vec::new();
-            cloud(item, self.clouds, &mut out)?;
-            if self.has.documents && out.len() <= BIG {
-                batch.document = Some(Data::of(&out)?);
-            }
-            batch.cloud = Some(out.into());
+            batch.cloud = Some(self.cloud(item, true)?);
         }
-        let clouds = batch.cloud.as_ref().map_or(0, Bytes::len);
+        if self.has.bare {
+            batch.bare = Some(self.cloud(item, false)?);
+        }
+        let clouds = batch.cloudy();
         // Of Nomad's lines nothing is cut out yet: this is one of our own, or empty.
         let own = batch.line.len();
         if own > BIG || clouds > BIG {
@@ -269,6 +297,17 @@ impl Draft<'_> {
         debug_assert_eq!(batch.kind, Some(kind));
         self.batches.push((batch, ranges));
         Ok(true)
+    }
+
+    fn cloud(&self, item: &Item, sees_all: bool) -> Result<Cloud, ApiError> {
+        let mut text = Vec::new();
+        cloud(item, (self.clouds, sees_all), &mut text)?;
+        let document = match self.has.documents && text.len() <= BIG {
+            true => Some(Data::of(&text)?),
+            false => None,
+        };
+        let text = text.into();
+        Ok(Cloud { text, document })
     }
 
     fn event(
@@ -392,17 +431,24 @@ pub(super) fn write(
     }
 }
 
-/// Writes the log's event as a CloudEvent.
+/// Writes the log's event as a CloudEvent, for who may see all events or for others.
 ///
 /// # Errors
 /// When it cannot be decoded.
-pub(super) fn cloud(item: &Item, clouds: &Clouds, out: &mut Vec<u8>) -> Result<(), ApiError> {
+pub(super) fn cloud(
+    item: &Item,
+    (clouds, sees_all): (&Clouds, bool),
+    out: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     let recorded = item.recorded()?;
     // What was refused is not told on the stream.
     let document = Document::of(&recorded).became(Some(Outcome::Applied));
     let event = CloudEvent::of(document, clouds.epoch, &clouds.agent);
-    Redactor::write(Some(&clouds.redactor), out, &event)
-        .map_err(|e| ApiError::internal(e.to_string()))
+    let redactor = match sees_all {
+        true => &clouds.redactor,
+        false => &clouds.bare,
+    };
+    Redactor::write(Some(redactor), out, &event).map_err(|e| ApiError::internal(e.to_string()))
 }
 
 /// Tells that something happened of which this server cannot say what: everybody hears it.

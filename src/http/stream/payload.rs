@@ -7,6 +7,7 @@ use drover_events::model::AclToken;
 use drover_events::{Topic, gojson};
 use drover_projections::changes::{Change, Operation};
 use drover_projections::filter::Fields;
+use drover_projections::query::csi;
 use drover_projections::tables::*;
 use drover_projections::view::View;
 use drover_projections::{Table, key::Id};
@@ -173,7 +174,9 @@ impl At<'_> {
                 self.row::<host_volumes::HostVolumes>(|row| boxed(OfVolume { row }))
             }
             csi_volumes::CsiVolumes::ID => self.row::<csi_volumes::CsiVolumes>(|row| {
-                let row = WithoutSecrets(row.volume);
+                let mut row = row.volume;
+                csi::hide_mount_flags(&mut row);
+                let row = WithoutSecrets(row);
                 boxed(OfVolume { row })
             }),
             csi_plugins::CsiPlugins::ID => {

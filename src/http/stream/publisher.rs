@@ -55,6 +55,7 @@ impl Publisher {
         Clouds {
             epoch,
             redactor: redactor.showing(self.shape.public.clone()),
+            bare: Redactor::default().showing(self.shape.public.clone()),
             agent: self.shape.agent.clone(),
         }
     }
@@ -125,7 +126,7 @@ impl Publisher {
         let source = Source { view: &view, log };
         let needs = self.ring.needs();
         let epoch = log.epoch().id;
-        let clouds = match needs.clouds {
+        let clouds = match needs.clouds || needs.bare {
             true => self.clouds(epoch),
             false => Clouds::default(),
         };

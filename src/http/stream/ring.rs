@@ -25,8 +25,9 @@ pub(super) struct Ring {
     published: watch::Sender<u64>,
     awake: watch::Sender<bool>,
     arrived: Notify,
-    /// How many listeners need payloads, the log, CloudEvents, the documents in those.
-    needs: [AtomicUsize; 4],
+    /// How many listeners need payloads, the log, CloudEvents of both kinds, the documents in
+    /// those.
+    needs: [AtomicUsize; 5],
 }
 
 #[derive(Default)]
@@ -167,7 +168,14 @@ impl Ring {
     }
 
     fn count(&self, needs: Needs, change: fn(usize, usize) -> usize) {
-        let wanted = [needs.payloads, needs.log, needs.clouds, needs.documents];
+        let Needs {
+            payloads,
+            log,
+            clouds,
+            bare,
+            documents,
+        } = needs;
+        let wanted = [payloads, log, clouds, bare, documents];
         for (counter, _) in self.needs.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             let step = |count| Some(change(count, 1));
             // The closure never refuses.
@@ -177,12 +185,13 @@ impl Ring {
 
     /// What listeners need of pages beside lines.
     pub(super) fn needs(&self) -> Needs {
-        let [payloads, log, clouds, documents] =
-            [0, 1, 2, 3].map(|at: usize| self.needs[at].load(Ordering::Relaxed) > 0);
+        let [payloads, log, clouds, bare, documents] =
+            [0, 1, 2, 3, 4].map(|at: usize| self.needs[at].load(Ordering::Relaxed) > 0);
         Needs {
             payloads,
             log,
             clouds,
+            bare,
             documents,
         }
     }

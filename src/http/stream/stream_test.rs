@@ -16,7 +16,7 @@ use super::reader::{HEARTBEAT, Said};
 use super::ring::Found;
 use super::tell::PIECE;
 use super::*;
-use crate::acl::Acl;
+use crate::acl::{self, Acl, Strictness};
 use crate::http::harness::Harness;
 use crate::http::query::Query;
 use crate::log::LogEngine;
@@ -462,6 +462,70 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
     Page::render(source, (first, view.index()), plain, clouds).unwrap();
     assert_eq!(sample::PARSED.get(), 0);
     assert!(!plain.cover(needs) && needs.cover(plain));
+    drop(view);
+    h.stop().await;
+}
+
+/// Whoever writes values himself and sees hashes of others' finds out what those are.
+#[tokio::test(flavor = "multi_thread")]
+async fn hashes_in_cloud_events_are_for_who_may_see_all() {
+    let h = Harness::start().await;
+    let first = h.server.projections.view().index() + 1;
+    let mut job = json!({"ID": "web", "Type": "batch", "Datacenters": ["*"]});
+    job["TaskGroups"] = json!([{"Name": "g", "Count": 0, "Tasks": [{
+        "Name": "t", "Driver": "mock_driver", "Env": {"NAME": "canary"},
+    }]}]);
+    let reply = h.put("/v1/jobs", &json!({ "Job": job })).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let view = h.server.projections.view();
+    let log = &h.api.log;
+    let source = walk::Source { view: &view, log };
+    let publisher = Publisher::new(Shape {
+        keyring: Some(Arc::clone(&h.api.keyring)),
+        ..Shape::default()
+    });
+    let hashes = async || match publisher.clouds(log.epoch().id).redactor.can_hash() {
+        true => Ok(()),
+        false => Err("there is no key yet"),
+    };
+    drover_testkit::asked("a key", drover_testkit::LONG, hashes)
+        .await
+        .unwrap();
+    let reads = "namespace \"*\" { policy = \"read\" }";
+    let reads = acl::parse(reads, Strictness::Strict).unwrap();
+    for (acl, hashes) in [(Acl::management(), true), (Acl::compile(&[&reads]), false)] {
+        let acl = Arc::new(acl);
+        // What is looked for with a filter is what is shown.
+        let value = "Payload.Job.TaskGroups.0.Tasks.0.Env.NAME";
+        let by_hash = format!("&filter={value}%20contains%20hmac");
+        for (filter, found) in [("", true), (by_hash.as_str(), hashes)] {
+            let query = format!("namespace=*&topic=Job{filter}");
+            let wish = Wish {
+                selection: Selection::read(&Query::parse(Some(&query)).unwrap(), true).unwrap(),
+                form: Form {
+                    cloud: true,
+                    ..Form::default()
+                },
+                permit: Permit::of(Arc::clone(&acl)),
+                clouds: publisher.clouds(log.epoch().id),
+            };
+            let range = (first, view.index());
+            let page = Page::render(source, range, wish.needs(), &wish.clouds).unwrap();
+            let (mut live, mut past) = (Vec::new(), Vec::new());
+            for batch in &page.batches {
+                wish.tell(batch, &mut live).unwrap();
+            }
+            Past::default()
+                .tell(source, &wish, range, &mut past)
+                .unwrap();
+            for told in [live, past] {
+                let told = String::from_utf8(told).unwrap();
+                assert!(!told.contains("canary"), "{told}");
+                assert_eq!(told.contains("JobRegistered"), found, "{filter}: {told}");
+                assert_eq!(told.contains("hmac:"), hashes, "{filter}: {told}");
+            }
+        }
+    }
     drop(view);
     h.stop().await;
 }

@@ -44,7 +44,8 @@ impl Wish {
         Needs {
             payloads: self.selection.asks_what() && !self.form.cloud,
             log: self.form.cloud || self.selection.asks_who() || self.selection.topics() & own != 0,
-            clouds: self.form.cloud,
+            clouds: self.form.cloud && self.permit.sees_all(),
+            bare: self.form.cloud && !self.permit.sees_all(),
             documents: self.selection.asks_what() && self.form.cloud,
         }
     }
@@ -73,7 +74,7 @@ impl Wish {
             if !selection.takes(&headline) || !self.permit.sees(&headline) {
                 continue;
             }
-            if let Some(cloud) = &batch.cloud
+            if let Some(cloud) = batch.cloud(self.permit.sees_all())
                 && form.cloud
             {
                 // It holds the whole event: every object in it must be one that may be seen.
@@ -81,11 +82,11 @@ impl Wish {
                 if !all.all(|event| self.permit.sees(&event.headline(kind))) {
                     return Ok(());
                 }
-                if !selection.passes_cloud(cloud, batch.document.as_ref())? {
+                if !selection.passes_cloud(&cloud.text, cloud.document.as_ref())? {
                     return Ok(());
                 }
                 self.framed(batch.index, out, |out| {
-                    out.extend_from_slice(cloud);
+                    out.extend_from_slice(&cloud.text);
                     Ok(())
                 })?;
                 return Ok(());
@@ -330,7 +331,8 @@ impl Telling<'_> {
         if self.wish.form.cloud {
             if self.any(walk, item)? {
                 let mut cloud = Vec::new();
-                page::cloud(item, &self.wish.clouds, &mut cloud)?;
+                let how = (&self.wish.clouds, self.wish.permit.sees_all());
+                page::cloud(item, how, &mut cloud)?;
                 if selection.passes_cloud(&cloud, None)? {
                     let write = |out: &mut Vec<u8>| {
                         out.extend_from_slice(&cloud);

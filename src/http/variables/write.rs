@@ -134,7 +134,7 @@ async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, Ap
         Ok(answer.status(409).written(clear.modify_index))
     });
     let never_denied = || requests::denied(&write.request);
-    requests::answered(&write.api, Some(ticket), never_denied, answer).await
+    requests::answered(&write.api.requests, Some(ticket), never_denied, answer).await
 }
 
 fn outcome(reply: Reply) -> Result<VarOutcome, ApiError> {

@@ -19,6 +19,7 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{Late, Write, demand, in_namespace};
+use crate::http::known;
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::variables;
@@ -39,8 +40,6 @@ drover_events::wire! {
     /// Volumes to be registered.
     pub(in crate::http) struct RegisterRequest {
         volumes: List<CsiVolume> = "Volumes",
-        timestamp: i64 = "Timestamp",
-        policy_override: bool = "PolicyOverride",
     }
 
     /// Volumes as they are registered now.
@@ -160,6 +159,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
+    let warnings = warnings(&write.request);
     let registered = async move {
         let at_work = &write.api.server.volumes;
         at_work.register(volumes, &write.origin()).await
@@ -167,17 +167,20 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
     let (volumes, index) = provision::done(registered).await?;
     let answer = RegisterResponse {
         volumes: volumes.into(),
-        warnings: String::new(),
+        warnings,
     };
     Ok(Answer::json(&answer)?.written(index))
 }
 
+/// What of a request nobody acts on, a line each.
+pub(super) fn warnings(request: &Request) -> String {
+    let lines: Vec<String> = known::warnings(request.query.ignored()).collect();
+    lines.join("\n")
+}
+
 /// `DELETE /v1/volume/csi/:id`: nothing is unmounted or detached (CSI-42).
 pub(in crate::http) async fn deregister(write: Write) -> Result<Answer, ApiError> {
-    let force = match write.request.query.text("force") {
-        "" => false,
-        text => boolean(text).ok_or_else(|| ApiError::bad_request("invalid force value"))?,
-    };
+    let force = super::force(&write.request)?;
     let command = DeregisterVolumes {
         namespace: write.request.namespace().to_owned(),
         ids: vec![write.request.segment(3)?],
@@ -185,13 +188,4 @@ pub(in crate::http) async fn deregister(write: Write) -> Result<Answer, ApiError
     };
     let done = write.submit(command).await?;
     Ok(Answer::nothing().written(done.index))
-}
-
-/// What Go reads as a boolean.
-fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }

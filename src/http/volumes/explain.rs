@@ -41,6 +41,8 @@ drover_events::wire! {
         waits_for: String = "WaitsFor",
         /// Why that cannot happen now; empty where nothing stands against it.
         hindered_by: String = "HinderedBy",
+        /// How often that was tried, by the server that leads.
+        tries: u64 = "Tries",
         /// When the last step was, or when its allocation ended; Unix nanoseconds.
         since: i64 = "Since",
     }
@@ -59,11 +61,21 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> {
     let row = &volume.row;
     let plugin = stored::plugin(&read.view, &row.volume.plugin_id)?;
+    let key = (row.volume.namespace.as_str(), row.volume.id.as_str());
+    let mut troubles = read.api.server.volumes.troubles(key);
     let mut claims = List::empty();
-    for alloc in row.holders() {
-        if let Some(claim) = row.claim_of(alloc) {
-            claims.push(explain_claim(read, volume, plugin.as_ref(), claim)?);
+    for (alloc, claim) in row.claims() {
+        let mut claim = explain_claim(read, volume, plugin.as_ref(), claim)?;
+        // In this view it may still be held, whatever was tried since.
+        if let Some(trouble) = troubles
+            .remove(alloc)
+            .filter(|_| !claim.waits_for.is_empty())
+        {
+            // What was said when it was tried, and not what may stand against it.
+            claim.hindered_by = trouble.error;
+            claim.tries = trouble.tries;
         }
+        claims.push(claim);
     }
     Ok(Explained {
         id: row.volume.id.clone(),
@@ -87,6 +99,10 @@ fn says(volume: &Volume) -> String {
             format!("no node has a healthy plugin {plugin:?}")
         }
         (Some(_), false) => format!("no controller of plugin {plugin:?} is healthy"),
+        (Some(_), true) if row.deleting != 0 => "it is being deleted".to_owned(),
+        (Some(_), true) if row.settling().next().is_some() && !row.in_use() => {
+            "nobody holds it; a call whose end is not known may still be under way".to_owned()
+        }
         (Some(_), true) if !row.in_use() => "nobody holds it".to_owned(),
         (Some(_), true) if row.has_room("", mode::WRITE, "") => {
             "it is held, and others may write to it as well".to_owned()
@@ -123,7 +139,7 @@ fn explain_claim(
         state::TAKEN | state::UNPUBLISHING => {
             let why = match &node {
                 None => format!("node {} is not there any more", claim.node_id),
-                Some(node) if node.status != "ready" => format!("the node is {}", node.status),
+                Some(node) if node.status != "ready" => hinders(read, &node.status),
                 Some(_) if !runs_there => format!("plugin {id:?} is not healthy on the node"),
                 Some(_) => String::new(),
             };
@@ -166,6 +182,15 @@ fn explain_claim(
         .to_owned(),
         waits_for,
         hindered_by,
+        tries: 0,
         since,
     })
+}
+
+/// Why a node does not do it now, in words for who may know how nodes are, and for the others.
+fn hinders(read: &Read<'_>, status: &str) -> String {
+    match read.identity.acl.node_read() {
+        true => format!("the node is {status}"),
+        false => "the node does not do it now".to_owned(),
+    }
 }

@@ -15,14 +15,36 @@ use crate::commands::host_volume::ReleaseHostVolumeClaim;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
-use crate::http::gate::Late;
+use crate::http::gate::{Late, Write};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
+use crate::net::going_on;
 
 /// Seeing host volumes.
 pub(in crate::http) const READ: &[Ns] = &[Ns::HostVolumeRead];
+/// Having them made.
+pub(in crate::http) const CREATE: &[Ns] = &[Ns::HostVolumeCreate];
+/// Registering what is there.
+pub(in crate::http) const REGISTER: &[Ns] = &[Ns::HostVolumeRegister];
 /// Removing them, and claims on them.
 pub(in crate::http) const DELETE: &[Ns] = &[Ns::HostVolumeDelete];
+
+drover_events::wire! {
+    struct HostVolumeRequest {
+        volume: Option<HostVolume> = "Volume",
+        policy_override: bool = "PolicyOverride",
+    }
+
+    struct HostVolumeResponse {
+        volume: Option<HostVolume> = "Volume",
+        warnings: String = "Warnings",
+        index: u64 = "Index",
+    }
+
+    struct HostVolumeDeleted {
+        index: u64 = "Index",
+    }
+}
 
 /// `GET /v1/volumes?type=host`.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
@@ -49,30 +71,13 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let stubs = rows.filter_map(|row| match row {
         Ok(row) if !shown(&row) => None,
-        Ok(row) => Some(Ok(stub(row))),
+        Ok(row) => Some(Ok(host::stub(row))),
         Err(error) => Some(Err(error)),
     });
     let token =
         |row: &HostVolumeStub| PageToken::NamespaceId(row.namespace.clone(), row.id.clone());
     let answer = list::render(read.options, TokenKind::NamespaceId, stubs, token, Ok)?;
     Ok(answer.at(read.view.table_index::<HostVolumes>()))
-}
-
-fn stub(row: HostVolume) -> HostVolumeStub {
-    HostVolumeStub {
-        namespace: row.namespace,
-        id: row.id,
-        name: row.name,
-        plugin_id: row.plugin_id,
-        node_pool: row.node_pool,
-        node_id: row.node_id,
-        capacity_bytes: row.capacity_bytes,
-        state: row.state,
-        create_index: row.create_index,
-        create_time: row.create_time,
-        modify_index: row.modify_index,
-        modify_time: row.modify_time,
-    }
 }
 
 /// The row of the volume in the path.
@@ -128,6 +133,64 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let answer = list::render(read.options, TokenKind::NamespaceId, rows, token, Ok)?;
     Ok(answer.at(read.view.table_index::<HostVolumeClaims>()))
+}
+
+/// The volume that a request is about, in the namespace that it names, or else the request's.
+async fn asked(late: &Late) -> Result<HostVolume, ApiError> {
+    let asked: HostVolumeRequest = late.json().await?;
+    let missing = || ApiError::bad_request("missing volume definition");
+    let mut volume = asked.volume.ok_or_else(missing)?;
+    if volume.namespace.is_empty() {
+        late.request.namespace().clone_into(&mut volume.namespace);
+    }
+    Ok(volume)
+}
+
+fn answer((volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
+    let answer = HostVolumeResponse {
+        volume: Some(volume),
+        warnings: String::new(),
+        index,
+    };
+    Ok(Answer::json(&answer)?.written(index))
+}
+
+/// `PUT /v1/volume/host/create`.
+pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
+    let volume = asked(&late).await?;
+    let write = late.in_namespace(&volume.namespace, CREATE)?;
+    let made = async move {
+        let at_work = &write.api.server.host_volumes;
+        at_work.create(volume, &write.origin()).await
+    };
+    answer(going_on(made).await??)
+}
+
+/// `PUT /v1/volume/host/register`.
+pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
+    let volume = asked(&late).await?;
+    let write = late.in_namespace(&volume.namespace, REGISTER)?;
+    let registered = async move {
+        let at_work = &write.api.server.host_volumes;
+        at_work.register(volume, &write.origin()).await
+    };
+    answer(going_on(registered).await??)
+}
+
+/// `DELETE /v1/volume/host/:id`.
+pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
+    let force = super::force(&write.request)?;
+    let (namespace, id) = (
+        write.request.namespace().to_owned(),
+        write.request.segment(3)?,
+    );
+    let deleted = async move {
+        let at_work = &write.api.server.host_volumes;
+        let key = (namespace.as_str(), id.as_str());
+        at_work.delete(key, force, &write.origin()).await
+    };
+    let index = going_on(deleted).await??;
+    Ok(Answer::json(&HostVolumeDeleted { index })?.written(index))
 }
 
 /// `DELETE /v1/volumes/claim/:id`.

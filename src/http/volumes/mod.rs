@@ -18,6 +18,8 @@ use drover_projections::{StorageError, Table as _};
 
 use super::answer::{Answer, JSON};
 use super::front::Read;
+use super::gate::{demand, in_namespace};
+use super::request::Request;
 use super::{allocations, list};
 use crate::error::ApiError;
 
@@ -27,6 +29,22 @@ pub(in crate::http) const VOLUMES: &[u16] = &[CsiVolumes::ID, HostVolumes::ID];
 pub(in crate::http) const PLUGINS: &[u16] = &[CsiPlugins::ID];
 /// The table of claims on host volumes.
 pub(in crate::http) const CLAIMS: &[u16] = &[HostVolumeClaims::ID];
+
+/// Whether volumes of the type that is asked for may be seen in the namespace of the request.
+pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
+    let within = |any_of| in_namespace(&read.identity.acl, &read.options.namespace, any_of);
+    demand(match read.request.query.text("type") {
+        "csi" => within(csi::LIST),
+        "host" => within(host::READ),
+        _ => within(csi::LIST) || within(host::READ),
+    })
+}
+
+/// Whether claims on host volumes may be seen in the namespace of the request.
+pub(in crate::http) fn claims_listable(read: &Read<'_>) -> Result<(), ApiError> {
+    let acl = &read.identity.acl;
+    demand(in_namespace(acl, &read.options.namespace, host::READ))
+}
 
 /// `GET /v1/volumes`: of one type; without one there is nothing to show.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
@@ -40,6 +58,15 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
             Ok(Answer::of(JSON, "[]".to_owned()).at(index))
         }
         _ => Err(ApiError::not_found("resource not found")),
+    }
+}
+
+/// Whether a request asks for more than is done without force.
+fn force(request: &Request) -> Result<bool, ApiError> {
+    match request.query.text("force") {
+        "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        _ => Err(ApiError::bad_request("invalid force value")),
     }
 }
 

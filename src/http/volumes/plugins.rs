@@ -11,9 +11,14 @@ use drover_projections::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
 use crate::error::ApiError;
 use crate::http::answer::{Answer, JSON};
 use crate::http::front::Read;
-use crate::http::gate::READ_JOB;
+use crate::http::gate::{READ_JOB, demand};
 use crate::http::list::{self, storage};
 use crate::http::rows;
+
+/// Whether plugins may be seen in lists.
+pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
+    demand(read.identity.acl.plugin_list())
+}
 
 /// `GET /v1/plugins`: of one type; without one there is nothing to show.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
@@ -26,9 +31,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         }
         _ => return Ok(Answer::nothing()),
     }
-    let may = read.identity.acl.plugin_list();
     let rows = read.view.scan::<CsiPlugins>(rows::named(read.options));
-    let stubs = rows.filter(|_| may).map(|row| row.map(|row| stub(&row)));
+    let stubs = rows.map(|row| row.map(|row| stub(&row)));
     let token = |row: &CsiPluginListStub| PageToken::Id(row.id.clone());
     let answer = list::render(read.options, TokenKind::Id, stubs, token, Ok)?;
     Ok(answer.at(index))

@@ -6,7 +6,7 @@
 use drover_events::gojson::{List, Map};
 use drover_events::model::{CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
 
-use super::csi::{LIST, WRITE};
+use super::csi::WRITE;
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::error::ApiError;
 use crate::http::answer::Answer;
@@ -18,6 +18,9 @@ use crate::volumes::{Page, StepError, Volumes};
 
 /// Using them.
 pub(in crate::http) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
+
+/// Seeing what a provider has: not only those may who see the jobs.
+pub(in crate::http) const EXTERNAL: &[Ns] = &[Ns::CsiListVolume];
 
 /// Where secrets of a request stand: `name=value`, separated by commas.
 const SECRETS: &str = "X-Nomad-CSI-Secrets";
@@ -129,11 +132,12 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
+    let warnings = super::csi::warnings(&write.request);
     let made = async move { at_work(&write).create(volumes, &write.origin()).await };
     let (volumes, index) = done(made).await?;
     let answer = CreateResponse {
         volumes: volumes.into(),
-        warnings: String::new(),
+        warnings,
     };
     Ok(Answer::json(&answer)?.written(index))
 }
@@ -152,7 +156,8 @@ pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
 
 /// `DELETE /v1/volume/csi/:id/detach`.
 pub(in crate::http) async fn detach(late: Late) -> Result<Answer, ApiError> {
-    let write = admitted(late, MOUNT)?;
+    let allowed = late.acl().csi_mount_allows(late.request.namespace());
+    let write = late.when(allowed)?;
     let node = write.request.query.text("node").to_owned();
     if node.is_empty() {
         return Err(ApiError::bad_request("detach requires node ID"));
@@ -161,13 +166,17 @@ pub(in crate::http) async fn detach(late: Late) -> Result<Answer, ApiError> {
         write.request.namespace().to_owned(),
         write.request.segment(3)?,
     );
-    let detached = async move { at_work(&write).detach(&key, &node, &write.origin()).await };
+    let force = super::force(&write.request)?;
+    let detached = async move {
+        let on = (node.as_str(), force);
+        at_work(&write).detach(&key, on, &write.origin()).await
+    };
     Ok(Answer::nothing().written(done(detached).await?))
 }
 
 /// `GET /v1/volumes/external`.
 pub(in crate::http) async fn external(late: Late) -> Result<Answer, ApiError> {
-    let write = admitted(late, LIST)?;
+    let write = admitted(late, EXTERNAL)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let listed = async move { at_work(&write).external(&plugin, page).await };
     let (volumes, next_token) = done(listed).await?;
@@ -179,7 +188,7 @@ pub(in crate::http) async fn external(late: Late) -> Result<Answer, ApiError> {
 
 /// `GET /v1/volumes/snapshot`.
 pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
-    let write = admitted(late, LIST)?;
+    let write = admitted(late, EXTERNAL)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let secrets = secrets(&write.request)?;
     let listed = async move { at_work(&write).snapshots(&plugin, page, secrets).await };
@@ -220,4 +229,29 @@ pub(in crate::http) async fn delete_snapshot(late: Late) -> Result<Answer, ApiEr
     let deleted = async move { at_work(&write).delete_snapshot(&plugin, &id, secrets).await };
     done(deleted).await?;
     Ok(Answer::nothing())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acl::{self, Strictness};
+
+    #[test]
+    fn csi_17_what_a_provider_has_is_for_who_may_list_volumes_and_read_plugins() {
+        let plugins = "plugin { policy = \"read\" }";
+        for (of_namespace, of_plugins, allowed) in [
+            ("list-jobs", plugins, false),
+            ("csi-read-volume", plugins, false),
+            ("csi-list-volume", plugins, true),
+            ("csi-list-volume", "", false),
+        ] {
+            let rules = format!(
+                "namespace \"red\" {{ capabilities = [\"{of_namespace}\"] }}\n{of_plugins}"
+            );
+            let policy = acl::parse(&rules, Strictness::Strict).unwrap();
+            let acl = Acl::compile(&[&policy]);
+            assert_eq!(may(&acl, "red", EXTERNAL), allowed, "{rules}");
+            assert!(!may(&acl, "blue", EXTERNAL), "{rules}");
+        }
+    }
 }

@@ -31,10 +31,6 @@ fn there<const N: usize>(list: [(&'static str, bool); N]) -> impl Iterator<Item 
 
 fn of_group(group: &TaskGroup) -> impl Iterator<Item = &'static str> {
     there([
-        (
-            "sticky volume blocks",
-            group.volumes.values().any(|v| v.sticky),
-        ),
         ("consul blocks", group.consul.is_some()),
         (
             "services with a connect block",
@@ -102,16 +98,12 @@ mod tests {
         let plain = json!({"Resources": {"NUMA": {"Affinity": "none"}}, "Env": {"A": "b"},
             "Services": [{"Name": "web", "Provider": "nomad"}], "VolumeMounts": [{"Volume": "x"}]});
         for kind in ["host", "csi"] {
-            let group = json!({"Volumes": {"x": {"Type": kind, "Source": "x"}}});
+            let group = json!({"Volumes": {"x": {"Type": kind, "Source": "x", "Sticky": true}}});
             assert!(unbuilt(&job(group, plain.clone())).is_empty());
         }
         let plugin = json!({"CSIPluginConfig": {"ID": "x"}});
         assert!(unbuilt(&job(none.clone(), plugin)).is_empty());
         for (group, text) in [
-            (
-                json!({"Volumes": {"data": {"Type": "host", "Sticky": true}}}),
-                "sticky volume blocks",
-            ),
             (json!({"Consul": {}}), "consul blocks"),
             (
                 json!({"Services": [{"Connect": {"Native": true}}]}),

@@ -95,3 +95,44 @@ fn csi(v: &VolumeRequest, count: i64, errors: &mut Vec<String>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_09_per_alloc_is_for_host_volumes_as_it_is_for_csi() {
+        for r#type in ["host", "csi"] {
+            let mut volume = VolumeRequest {
+                name: "data".into(),
+                r#type: r#type.into(),
+                source: "data".into(),
+                per_alloc: true,
+                ..VolumeRequest::default()
+            };
+            if r#type == "csi" {
+                volume.access_mode = "single-node-writer".into();
+                volume.attachment_mode = "file-system".into();
+            }
+            let told = |volume: &VolumeRequest, job: &str, count: i64, canaries: bool| {
+                let mut errors = Vec::new();
+                check(volume, job, count, canaries, &mut errors);
+                errors
+            };
+            let none = Vec::<String>::new();
+            for job in ["service", "batch"] {
+                assert_eq!(told(&volume, job, 3, false), none, "{type} {job}");
+            }
+            for job in ["system", "sysbatch"] {
+                let why = "volume cannot be per_alloc for system or sysbatch jobs";
+                assert_eq!(told(&volume, job, 1, false), [why], "{type} {job}");
+            }
+            let why = "volume cannot be per_alloc when canaries are in use";
+            assert_eq!(told(&volume, "service", 3, true), [why], "{type}");
+            // One volume for all is no better for a writer of three.
+            volume.per_alloc = false;
+            let shared = told(&volume, "service", 3, false);
+            assert_eq!(shared.is_empty(), r#type == "host", "{shared:?}");
+        }
+    }
+}

@@ -88,7 +88,7 @@ struct Loaded {
 /// Holds the material; whoever shakes hands asks for it anew each time.
 pub struct Loader {
     current: ArcSwap<Loaded>,
-    /// Bumped where what agents show each other was loaded anew.
+    /// Bumped where what is shown was loaded anew.
     reloads: watch::Sender<()>,
 }
 
@@ -129,13 +129,14 @@ impl Loader {
     /// Which file or setting is no good, and why; what was in use stays.
     pub fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
         let before = self.current.swap(Arc::new(load(settings)?));
-        if before.rpc.is_some() || self.current.load().rpc.is_some() {
+        let encrypts = |loaded: &Loaded| loaded.rpc.is_some() || loaded.http.is_some();
+        if encrypts(&before) || encrypts(&self.current.load()) {
             self.reloads.send_replace(());
         }
         Ok(())
     }
 
-    /// Hears whenever what agents show each other was loaded anew.
+    /// Hears whenever what is shown was loaded anew.
     #[must_use]
     pub fn reloads(&self) -> watch::Receiver<()> {
         self.reloads.subscribe()

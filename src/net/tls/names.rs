@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use rustls::pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -125,13 +126,19 @@ pub struct PeerCertificate {
     pub region: String,
     /// Until when it holds, Unix seconds.
     pub until: i64,
+    /// SHA-256 of it, in hexadecimal: others may have its names.
+    pub fingerprint: String,
 }
 
 impl PeerCertificate {
     /// Reads what was shown; none where it is no certificate.
     #[must_use]
     pub fn of(der: &CertificateDer<'_>) -> Option<Self> {
-        Certificate::read(der).map(Self::from)
+        let read = Certificate::read(der)?;
+        Some(Self {
+            fingerprint: drover_projections::hex(&Sha256::digest(der)),
+            ..Self::from(read)
+        })
     }
 
     /// Whether an agent that looks at no names may take it for a server's: it is not said to be a
@@ -165,6 +172,7 @@ impl From<Certificate> for PeerCertificate {
             common_name: read.common_name,
             until: read.until,
             names: read.names,
+            fingerprint: String::new(),
         }
     }
 }

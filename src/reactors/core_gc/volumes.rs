@@ -26,8 +26,7 @@ pub(super) async fn collect(
     each: &mut Each,
 ) -> Result<(), Failure> {
     for id in left_over(context, cutoffs)? {
-        let what = format!("plugin {id}");
-        submit(context, DeleteCsiPlugin { id }, &what, each).await?;
+        remove(context, id, each).await?;
     }
     for (namespace, volume_id) in waiting(context, cutoffs)? {
         let what = format!("claims on volume {volume_id} of namespace {namespace}");
@@ -40,6 +39,23 @@ pub(super) async fn collect(
         submit(context, ClaimVolume { claim }, &what, each).await?;
     }
     Ok(())
+}
+
+/// Removes a plugin. One that came into use meanwhile stays, and one that is gone is gone: neither
+/// is a failure (PLG-03).
+async fn remove(context: &Context, id: String, each: &mut Each) -> Result<(), Failure> {
+    let command = Arc::new(DeleteCsiPlugin { id: id.clone() });
+    match context.proposer.submit(command, "core_gc").await {
+        Err(error) if error.concerns_all() => Err(error.into()),
+        Err(error) => {
+            let row = context.projections.view().get::<CsiPlugins>(id.as_str())?;
+            if row.is_some_and(|row| !row.in_use()) {
+                each.fail(&format!("plugin {id}"), &error);
+            }
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+    }
 }
 
 async fn submit(
@@ -76,7 +92,7 @@ fn waiting(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<(String, String)>
     let mut old = Vec::new();
     for row in view.scan::<CsiVolumes>(Scan::all()) {
         let row = row?;
-        if row.in_use() && row.volume.modify_time <= cutoffs.claims {
+        if !row.is_at_rest() && row.volume.modify_time <= cutoffs.claims {
             old.push(row);
         }
     }
@@ -93,3 +109,7 @@ fn waiting(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<(String, String)>
     }
     Ok(found)
 }
+
+#[cfg(test)]
+#[path = "plugins_test.rs"]
+mod tests;

@@ -36,6 +36,10 @@ impl Held {
     }
 
     /// The position of this server's publisher; none when it publishes no longer.
+    #[cfg_attr(
+        not(feature = "kafka"),
+        expect(dead_code, reason = "nobody publishes without Kafka")
+    )]
     pub(super) fn set(&self, published: Option<u64>) {
         *self.published.lock() = published;
     }

@@ -29,9 +29,9 @@ mod reader;
 mod record;
 mod routes;
 mod session;
+mod source;
 mod status;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use drover_projections::Interest;
@@ -40,27 +40,10 @@ use parking_lot::Mutex;
 
 use self::status::Seen;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
-use crate::config::KafkaConfig;
-use crate::keyring::Keyring;
-use crate::log::LogEngine;
 
 pub use client::validate;
 pub use held::{Held, Hold};
-
-/// What the publisher is made of.
-#[derive(Clone)]
-pub struct KafkaSource {
-    /// What it was told.
-    pub config: Arc<KafkaConfig>,
-    /// The log it reads.
-    pub log: Arc<LogEngine>,
-    /// The keys under which sensitive values are hashed.
-    pub keyring: Arc<Keyring>,
-    /// What retention asks before it drops anything.
-    pub held: Arc<Held>,
-    /// The address of an agent, where CloudEvents say that schemas are.
-    pub agent: String,
-}
+pub use source::KafkaSource;
 
 /// How often progress is looked at while events come, and how often the status is renewed.
 const GRAIN: Duration = Duration::from_millis(20);

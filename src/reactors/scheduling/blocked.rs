@@ -4,7 +4,8 @@
 //! constraints look at more than the class (scheduler.md 3). It is a cache and can be thrown away.
 //!
 //! Invariant: nothing is missed between a scheduler's snapshot and its evaluation's arrival here:
-//! the index of the last change of each class is kept and compared.
+//! the index of the last change of each class is kept and compared, and whatever was decided before
+//! the tracker began to follow is tried once more. So it is with a new leader, and after a pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +29,8 @@ pub struct BlockedStats {
 #[derive(Debug, Default)]
 pub struct Blocked {
     enabled: bool,
+    /// Of what changed up to this index nothing is known.
+    began: u64,
     jobs: BTreeMap<JobKey, Evaluation>,
     /// System evaluations, by node and job.
     system: BTreeMap<(String, JobKey), Evaluation>,
@@ -56,9 +59,11 @@ fn age(eval: &Evaluation) -> u64 {
 }
 
 impl Blocked {
-    /// Starts to take evaluations.
-    pub fn enable(&mut self) {
+    /// Starts to take evaluations. What changed up to an index was not followed: whatever was
+    /// decided before it is given back once.
+    pub fn enable(&mut self, index: u64) {
         self.enabled = true;
+        self.began = index;
     }
 
     /// Forgets everything and takes nothing any more.
@@ -98,6 +103,9 @@ impl Blocked {
     }
 
     fn missed(&self, eval: &Evaluation) -> bool {
+        if eval.snapshot_index < self.began {
+            return true;
+        }
         let waited = waited_for(eval);
         let after = |index: &u64| *index > eval.snapshot_index;
         let volumes = || {
@@ -288,7 +296,7 @@ mod tests {
 
     fn tracker() -> Blocked {
         let mut tracker = Blocked::default();
-        tracker.enable();
+        tracker.enable(0);
         tracker
     }
 
@@ -335,6 +343,32 @@ mod tests {
                 .block(blocked("c", "2", &[("big", false)], 9))
                 .is_none()
         );
+    }
+
+    #[test]
+    fn what_was_decided_before_changes_were_followed_is_tried_once_more() {
+        let mut tracker = Blocked::default();
+        tracker.enable(10);
+        let escaped = Evaluation {
+            escaped_computed_class: true,
+            ..blocked("b", "2", &[], 9)
+        };
+        let of_node = Evaluation {
+            node_id: "n".into(),
+            ..blocked("c", "3", &[], 9)
+        };
+        for eval in [blocked("a", "1", &[("big", false)], 9), escaped, of_node] {
+            let id = eval.id.clone();
+            assert_eq!(tracker.block(eval).unwrap().id, id);
+        }
+        assert!(
+            tracker
+                .block(blocked("a", "1", &[("big", false)], 10))
+                .is_none()
+        );
+        tracker.disable();
+        tracker.enable(20);
+        assert!(tracker.block(blocked("a", "1", &[], 19)).is_some());
     }
 
     #[test]

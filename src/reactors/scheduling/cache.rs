@@ -203,7 +203,7 @@ impl Cache {
         };
         let Some(node) = nodes::get(view, &id)? else {
             if change.table == Nodes::ID && change.operation == Operation::Delete {
-                self.remove_node(&id);
+                self.remove_node(&id, change.index);
             }
             return Ok(());
         };
@@ -222,13 +222,15 @@ impl Cache {
     }
 
     /// A node goes, and with it what is noted of its allocations: its slot is another's soon.
-    fn remove_node(&mut self, id: &str) {
+    fn remove_node(&mut self, id: &str, index: u64) {
         if let Some(slot) = self.cluster.find(id) {
             let volumes = self.cluster.volumes_mut();
+            let noted = &mut self.volumes;
             self.live.retain(|alloc_id, live| {
                 let stays = live.slot != slot;
                 if !stays {
                     volumes.remove_user(alloc_id, id, &live.demand.volumes);
+                    noted.released(&live.demand.volumes, index);
                 }
                 stays
             });

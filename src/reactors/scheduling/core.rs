@@ -62,12 +62,16 @@ impl Core {
         Ok(core)
     }
 
-    /// Takes every open evaluation there is.
+    /// Takes every open evaluation there is. Those that are over say nothing here: one that ended
+    /// long ago does not mean that its job has all it wants now.
     fn restore(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         self.broker.enable();
-        self.blocked.enable();
+        self.blocked.enable(view.index());
         for eval in view.scan::<Evals>(Scan::all()) {
-            self.take(eval?, now);
+            let eval = eval?;
+            if !eval.terminal_status() {
+                self.take(eval, now);
+            }
         }
         Ok(())
     }

@@ -305,19 +305,62 @@ async fn eval_16_what_is_given_back_is_taken_by_what_waits_for_it() {
     stage
         .wait(|stage| stage.scheduling.status().blocked == 1)
         .await;
-    // Ten end by themselves; nobody asks for anything.
-    let ended = stage.allocs("a").into_iter().take(10);
+    stage.direct.apply(ten_of(&stage, "a"));
+    stage.until(&done.blocked_eval, "complete").await;
+    assert_eq!(stage.allocs("b").len(), 10);
+}
+
+/// Ten allocations of a job end by themselves; nobody asks for anything.
+fn ten_of(stage: &Stage, job: &str) -> AllocsUpdatedByClient {
+    let ended = stage.allocs(job).into_iter().take(10);
     let ended = ended.map(|row| ClientAllocUpdate {
         id: row.alloc.id,
         client_status: "complete".into(),
         ..ClientAllocUpdate::default()
     });
-    stage.direct.apply(AllocsUpdatedByClient {
+    AllocsUpdatedByClient {
         updates: ended.collect(),
         ..AllocsUpdatedByClient::default()
-    });
-    stage.until(&done.blocked_eval, "complete").await;
-    assert_eq!(stage.allocs("b").len(), 10);
+    }
+}
+
+fn pause(direct: &Direct, pause_eval_broker: bool) {
+    let config = SchedulerConfiguration {
+        pause_eval_broker,
+        ..SchedulerConfiguration::default()
+    };
+    direct.apply(SchedulerConfigured { config, cas: false });
+}
+
+/// What was freed while nobody followed it: the broker paused, or another server led and was gone
+/// before it woke anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn eval_16_what_was_freed_during_a_pause_or_under_another_leader_is_not_missed() {
+    for pauses in [true, false] {
+        let mut stage = Stage::new(1);
+        let first = stage.register("a", 200);
+        stage.until(&first, "complete").await;
+        let second = stage.register("b", 10);
+        let done = stage.until(&second, "complete").await;
+        let is_blocked = |stage: &Stage| stage.scheduling.status().blocked == 1;
+        stage.wait(is_blocked).await;
+        if pauses {
+            pause(&stage.direct, true);
+            stage.wait(|stage| stage.scheduling.status().paused).await;
+            stage.direct.apply(ten_of(&stage, "a"));
+            pause(&stage.direct, false);
+        } else {
+            let ended = ten_of(&stage, "a");
+            let Stage { direct, scheduling } = stage;
+            let stopped = tokio::task::spawn_blocking(|| drop(scheduling));
+            stopped.await.unwrap();
+            direct.apply(ended);
+            let scheduling = start(&direct);
+            stage = Stage { direct, scheduling };
+        }
+        stage.until(&done.blocked_eval, "complete").await;
+        assert_eq!(stage.allocs("b").len(), 10, "pauses: {pauses}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -431,16 +474,7 @@ async fn kr_03_a_plan_waits_until_there_is_a_key_to_sign_what_it_places() {
 #[tokio::test(flavor = "multi_thread")]
 async fn eval_09_a_paused_broker_leaves_evaluations_pending_until_it_goes_on() {
     let stage = Stage::new(2);
-    let pause = |pause_eval_broker| {
-        let config = SchedulerConfiguration {
-            pause_eval_broker,
-            ..Default::default()
-        };
-        stage
-            .direct
-            .apply(SchedulerConfigured { config, cas: false });
-    };
-    pause(true);
+    pause(&stage.direct, true);
     stage.wait(|stage| stage.scheduling.status().paused).await;
     let eval = stage.register("a", 3);
     let index = stage.direct.projections.applied_index();
@@ -449,7 +483,7 @@ async fn eval_09_a_paused_broker_leaves_evaluations_pending_until_it_goes_on() {
         .await;
     assert_eq!(stage.eval(&eval).status, "pending");
     assert_eq!(stage.scheduling.status().ready, 0);
-    pause(false);
+    pause(&stage.direct, false);
     stage.until(&eval, "complete").await;
     assert_eq!(stage.allocs("a").len(), 3);
 }

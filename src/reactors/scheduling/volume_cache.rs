@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Job;
-use drover_events::model::status::host_volume;
+use drover_events::model::status::{access_mode, host_volume};
 use drover_projections::key::{Id, Key};
 use drover_projections::query::csi;
 use drover_projections::tables::alloc_jobs::AllocJobs;
@@ -27,7 +27,7 @@ use crate::scheduler::cluster::{
 /// A change after which something that waited for a volume may go on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeChange {
-    /// This CSI volume is new, or less of it is held.
+    /// This CSI volume is new, can be used again, or less of it is held.
     Volume(JobKey),
     /// Volumes of this plugin can be used.
     Plugin(String),
@@ -64,7 +64,9 @@ impl VolumeCache {
         for row in view.scan::<CsiPlugins>(Scan::all()) {
             let row = row?;
             let facts = plugin_facts(&row);
-            cluster.volumes_mut().set_plugin(row.plugin.id, Some(facts));
+            cluster
+                .volumes_mut()
+                .set_plugin(&row.plugin.id, Some(facts));
         }
         for row in view.scan::<CsiVolumes>(Scan::all()) {
             let row = row?;
@@ -108,7 +110,9 @@ impl VolumeCache {
                 if let Some(id) = key::<String>(change) {
                     let row = view.get::<CsiPlugins>(id.as_str())?;
                     let facts = row.as_ref().map(plugin_facts);
-                    cluster.volumes_mut().set_plugin(id.clone(), facts);
+                    for key in cluster.volumes_mut().set_plugin(&id, facts) {
+                        self.note_volume(key, change.index);
+                    }
                     self.note(VolumeChange::Plugin(id), change.index);
                 }
             }
@@ -130,6 +134,10 @@ impl VolumeCache {
                     let claim = (namespace, job, group, id.as_str().to_owned());
                     let held = change.operation == Operation::Put;
                     cluster.volumes_mut().set_sticky(claim, held);
+                    if !held {
+                        // Who stuck to it may go elsewhere.
+                        self.note(VolumeChange::Host, change.index);
+                    }
                 }
             }
             _ => {}
@@ -139,6 +147,14 @@ impl VolumeCache {
 
     fn note(&mut self, change: VolumeChange, index: u64) {
         self.changed.push((change, index));
+    }
+
+    fn note_volume(&mut self, key: VolumeKey, index: u64) {
+        let change = match key {
+            VolumeKey::Csi(namespace, id) => VolumeChange::Volume((namespace, id)),
+            VolumeKey::Host(..) => VolumeChange::Host,
+        };
+        self.note(change, index);
     }
 
     fn set_csi(
@@ -206,13 +222,7 @@ impl VolumeCache {
     /// An allocation takes no room any more and may never have claimed what it was placed for.
     pub fn released(&mut self, uses: &[VolumeUse], index: u64) {
         for one in uses {
-            match &one.key {
-                VolumeKey::Csi(namespace, id) => {
-                    let name = (namespace.clone(), id.clone());
-                    self.note(VolumeChange::Volume(name), index);
-                }
-                VolumeKey::Host(..) => self.note(VolumeChange::Host, index),
-            }
+            self.note_volume(one.key.clone(), index);
         }
     }
 
@@ -255,7 +265,7 @@ impl VolumeCache {
         let volumes = cluster.volumes();
         let flying = self.flying.get(&one.key).into_iter().flatten();
         if let VolumeKey::Host(..) = &one.key {
-            if one.access_mode != "single-node-single-writer" {
+            if one.access_mode != access_mode::SINGLE_NODE_SINGLE_WRITER {
                 return Ok(());
             }
             let mut writers = volumes.writers(&one.key);
@@ -336,7 +346,7 @@ fn gives_more(before: &CsiFacts, after: &CsiFacts) -> bool {
     let held = |alloc: &str| after.holders.iter().any(|holder| holder.alloc_id == alloc);
     let freed = before.holders.iter().any(|holder| !held(&holder.alloc_id));
     let described = |facts: &CsiFacts| {
-        let modes = facts.access_modes.clone();
+        let modes = facts.modes.clone();
         let rest = (facts.exhausted, facts.controller_required);
         (
             facts.plugin_id.clone(),
@@ -353,6 +363,9 @@ fn csi_facts(view: &View, row: &CsiVolumeRow) -> Result<CsiFacts, StorageError> 
     let mut holders: BTreeMap<String, Holder> = BTreeMap::new();
     for claims in [&row.past_claims, &row.read_claims, &row.write_claims] {
         for (alloc_id, claim) in claims {
+            if claim.state == drover_events::csi::state::SETTLING {
+                continue;
+            }
             let alloc = view.get::<Allocs>(alloc_id.as_str())?.map(|row| row.alloc);
             let node = alloc.as_ref().map(|alloc| alloc.node_id.clone());
             let holder = Holder {
@@ -363,6 +376,11 @@ fn csi_facts(view: &View, row: &CsiVolumeRow) -> Result<CsiFacts, StorageError> 
                 },
                 job: alloc.map(|alloc| (alloc.namespace, alloc.job_id)),
                 writes: claim.claim == drover_events::csi::mode::WRITE,
+                access_mode: claim.access_mode.clone(),
+                attachment_mode: match claim.attachment_mode.as_str() {
+                    "" => row.volume.attachment_mode.clone(),
+                    own => own.to_owned(),
+                },
             };
             holders.insert(alloc_id.clone(), holder);
         }
@@ -370,7 +388,9 @@ fn csi_facts(view: &View, row: &CsiVolumeRow) -> Result<CsiFacts, StorageError> 
     let volume = row.volume;
     let modes = volume.requested_capabilities.iter();
     Ok(CsiFacts {
-        access_modes: modes.map(|one| one.access_mode.clone()).collect(),
+        modes: modes
+            .map(|one| (one.access_mode.clone(), one.attachment_mode.clone()))
+            .collect(),
         plugin_id: volume.plugin_id,
         controller_required: volume.controller_required,
         access_mode: volume.access_mode,

@@ -9,15 +9,14 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::body::{Body, Frame as Piece, SizeHint};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{Account, BEAT, BROKEN, Broken, COST, CREDIT, DATA, END, Frame, HEADER, MESSAGE};
+use super::{Account, BEAT, BROKEN, Broken, COST, CREDIT, DATA, END, Frame, HEADER, MESSAGE, line};
 
 /// The body that one end sends: its frames as they come, and a sign of life where none comes.
 #[derive(Debug)]
 pub struct OutBody {
-    frames: mpsc::UnboundedReceiver<Frame>,
+    frames: line::Receiver<Frame>,
     /// What a frame carries whose header is sent already.
     carried: Option<Bytes>,
     account: Arc<Account>,
@@ -28,7 +27,7 @@ pub struct OutBody {
 
 impl OutBody {
     pub(super) fn new(
-        frames: mpsc::UnboundedReceiver<Frame>,
+        frames: line::Receiver<Frame>,
         beat: Duration,
         account: Arc<Account>,
     ) -> Self {

@@ -17,6 +17,7 @@
 
 mod body;
 mod io;
+mod line;
 mod reader;
 
 #[cfg(test)]
@@ -30,7 +31,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::wire;
@@ -137,7 +138,7 @@ struct Account {
 /// What one end has before the other's body is there.
 #[derive(Debug)]
 pub struct Half {
-    line: mpsc::UnboundedSender<Frame>,
+    line: line::Sender<Frame>,
     pace: Pace,
     account: Arc<Account>,
 }
@@ -146,7 +147,7 @@ impl Half {
     /// This end, and the body that it sends.
     #[must_use]
     pub fn new(pace: Pace) -> (Self, OutBody) {
-        let (line, frames) = mpsc::unbounded_channel();
+        let (line, frames) = line::line();
         let account = Arc::<Account>::default();
         let body = OutBody::new(frames, pace.beat, Arc::clone(&account));
         (
@@ -172,7 +173,7 @@ impl Half {
         B::Error: std::fmt::Display,
     {
         let credit = Arc::new(Semaphore::new(WINDOW));
-        let (items, came) = mpsc::unbounded_channel();
+        let (items, came) = line::line();
         let ends = Arc::new(Ends::default());
         let (cut, left) = (ends.cut.clone(), ends.left.clone());
         let books = (Arc::clone(&credit), Arc::clone(&self.account));
@@ -244,9 +245,9 @@ impl Drop for Inflow {
 /// The incoming side.
 #[derive(Debug)]
 pub struct Inflow {
-    came: mpsc::UnboundedReceiver<Result<Option<Item>, Broken>>,
+    came: line::Receiver<Result<Option<Item>, Broken>>,
     ended: bool,
-    line: mpsc::UnboundedSender<Frame>,
+    line: line::Sender<Frame>,
     /// What was taken and not yet given back as credit.
     taken: usize,
     account: Arc<Account>,
@@ -313,7 +314,7 @@ impl Inflow {
 /// The outgoing side. Dropped before [`Outflow::end`], it breaks the stream.
 #[derive(Debug)]
 pub struct Outflow {
-    line: mpsc::UnboundedSender<Frame>,
+    line: line::Sender<Frame>,
     credit: Arc<Semaphore>,
     ended: bool,
     _ends: Arc<Ends>,

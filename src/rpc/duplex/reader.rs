@@ -7,15 +7,15 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{
     Account, BEAT, BROKEN, Broken, COST, CREDIT, DATA, END, HEADER, Item, LONGEST, MAX_MESSAGE,
-    MESSAGE, MESSAGES, WINDOW,
+    MESSAGE, MESSAGES, WINDOW, line,
 };
 
-type Items = mpsc::UnboundedSender<Result<Option<Item>, Broken>>;
+type Items = line::Sender<Result<Option<Item>, Broken>>;
 
 /// The longest reason that is given, bytes.
 const MAX_REASON: usize = 4 << 10;

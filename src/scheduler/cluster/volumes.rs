@@ -6,20 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_events::csi::has_room;
+use drover_events::model::status::access_mode;
 use drover_events::model::{
     Allocation, CsiTopology, HostVolumeCapability, TaskGroup, VolumeRequest,
 };
 use imbl::{OrdMap, OrdSet};
-
-/// Ways in which several may use a volume at once.
-mod access {
-    pub(super) const ONE_READER: &str = "single-node-reader-only";
-    pub(super) const ONE_WRITER: &str = "single-node-writer";
-    pub(super) const READERS: &str = "multi-node-reader-only";
-    pub(super) const WRITER_AND_READERS: &str = "multi-node-single-writer";
-    pub(super) const WRITERS: &str = "multi-node-multi-writer";
-    pub(super) const ONE_WRITER_OF_NODE: &str = "single-node-single-writer";
-}
 
 /// A job: its namespace and its id.
 pub type JobKey = (String, String);
@@ -44,6 +36,8 @@ pub struct VolumeUse {
     pub writes: bool,
     /// As what it is claimed.
     pub access_mode: String,
+    /// How it is attached.
+    pub attachment_mode: String,
 }
 
 /// What of a group's volumes is counted, for an allocation on a node.
@@ -55,19 +49,30 @@ pub fn uses_of(
     let counted = |request: &&VolumeRequest| match request.r#type.as_str() {
         "csi" => true,
         // Others may be used by as many as are on the node.
-        "host" => request.access_mode == access::ONE_WRITER_OF_NODE || request.sticky,
+        "host" => request.access_mode == access_mode::SINGLE_NODE_SINGLE_WRITER || request.sticky,
         _ => false,
     };
     let use_of = |request: &VolumeRequest| {
         let source = request.source_for(alloc_name).into_owned();
+        let (key, (access, attachment)) = match request.r#type.as_str() {
+            "csi" => (
+                VolumeKey::Csi(namespace.to_owned(), source),
+                request.csi_modes(),
+            ),
+            _ => (
+                VolumeKey::Host(node_id.to_owned(), source),
+                (
+                    request.access_mode.as_str(),
+                    request.attachment_mode.as_str(),
+                ),
+            ),
+        };
         VolumeUse {
-            key: match request.r#type.as_str() {
-                "csi" => VolumeKey::Csi(namespace.to_owned(), source),
-                _ => VolumeKey::Host(node_id.to_owned(), source),
-            },
+            key,
             job: (namespace.to_owned(), job.to_owned()),
             writes: !request.read_only,
-            access_mode: request.access_mode.clone(),
+            access_mode: access.to_owned(),
+            attachment_mode: attachment.to_owned(),
         }
     };
     group.volumes.values().filter(counted).map(use_of).collect()
@@ -94,6 +99,10 @@ pub struct Holder {
     pub node_id: String,
     /// It writes.
     pub writes: bool,
+    /// As what it holds it; empty where that is not known.
+    pub access_mode: String,
+    /// How it is attached for it; empty where that is not known.
+    pub attachment_mode: String,
 }
 
 /// A CSI volume.
@@ -105,8 +114,8 @@ pub struct CsiFacts {
     pub controller_required: bool,
     /// As what it is claimed now; empty while nobody does.
     pub access_mode: String,
-    /// As what it may be claimed.
-    pub access_modes: BTreeSet<String>,
+    /// As what it may be claimed: access modes, each with how it is attached; empty: anyhow.
+    pub modes: BTreeSet<(String, String)>,
     /// Where it can be reached; empty: everywhere.
     pub topologies: Vec<CsiTopology>,
     /// The plugin cannot take more for now.
@@ -151,6 +160,7 @@ struct User {
     job: JobKey,
     writes: bool,
     access_mode: String,
+    attachment_mode: String,
 }
 
 /// Why a volume cannot be claimed.
@@ -248,29 +258,47 @@ impl Volumes {
         users.filter(|user| user.job == *job).count()
     }
 
-    /// The same of a plugin.
-    pub fn set_plugin(&mut self, id: String, facts: Option<PluginFacts>) {
+    /// The same of a plugin; answers which CSI volumes can be used from now on.
+    pub fn set_plugin(&mut self, id: &str, facts: Option<PluginFacts>) -> Vec<VolumeKey> {
+        let before = self.plugins.get(id).copied();
         match facts {
-            Some(facts) => drop(self.plugins.insert(id, facts)),
-            None => drop(self.plugins.remove(&id)),
+            Some(facts) => drop(self.plugins.insert(id.to_owned(), facts)),
+            None => drop(self.plugins.remove(id)),
         }
+        let serves = |facts: PluginFacts| {
+            let controlled = facts.controllers > 0;
+            (facts.nodes > 0, controlled, facts.controller_required)
+        };
+        if before.map(serves) == facts.map(serves) {
+            return Vec::new();
+        }
+        let of_plugin = self.csi.iter().filter(|(_, csi)| csi.plugin_id == id);
+        let usable = of_plugin
+            .filter(|(_, csi)| !can_use(before.as_ref(), csi) && can_use(facts.as_ref(), csi));
+        usable.map(|(key, _)| key.clone()).collect()
     }
 
     /// An allocation that takes room uses these on a node.
     pub fn add_user(&mut self, alloc_id: &str, node_id: &str, uses: &[VolumeUse]) {
         for one in uses {
             let users = self.users.entry(one.key.clone()).or_default();
+            let users = Arc::make_mut(users);
+            if let Some(known) = users.get_mut(alloc_id) {
+                // It asks twice: what writes counts.
+                if one.writes && !known.writes {
+                    known.writes = true;
+                    known.access_mode.clone_from(&one.access_mode);
+                }
+                continue;
+            }
             let user = User {
                 job: one.job.clone(),
                 writes: one.writes,
                 access_mode: one.access_mode.clone(),
+                attachment_mode: one.attachment_mode.clone(),
             };
-            if Arc::make_mut(users)
-                .insert(alloc_id.to_owned(), user)
-                .is_none()
-            {
-                self.count(node_id, &one.key, true);
-            }
+            users.insert(alloc_id.to_owned(), user);
+            self.count(node_id, &one.key, true);
         }
     }
 
@@ -321,13 +349,7 @@ impl Volumes {
 
     /// Whether claims on a volume can be served now.
     pub fn is_usable(&self, facts: &CsiFacts) -> bool {
-        let plugin = self.plugins.get(&facts.plugin_id);
-        let healthy = plugin.is_some_and(|plugin| {
-            let required = plugin.controller_required;
-            let required = required.unwrap_or(facts.controller_required);
-            plugin.nodes > 0 && (!required || plugin.controllers > 0)
-        });
-        healthy && !facts.exhausted
+        can_use(self.plugins.get(&facts.plugin_id), facts)
     }
 
     /// Whether an allocation of a job may claim a CSI volume so beside all others, those of plans
@@ -343,8 +365,11 @@ impl Volumes {
     ) -> Result<(), Denied> {
         let facts = self.csi.get(&wanted.key).ok_or(Denied::Unusable)?;
         let mode = wanted.access_mode.as_str();
-        let offered = facts.access_modes.is_empty() || facts.access_modes.contains(mode);
-        if !self.is_usable(facts) || !(mode.is_empty() || offered) {
+        let is_wanted = |(access, attachment): &(String, String)| {
+            access == mode && *attachment == wanted.attachment_mode
+        };
+        let offered = facts.modes.is_empty() || facts.modes.iter().any(is_wanted);
+        if !self.is_usable(facts) || !offered {
             return Err(Denied::Unusable);
         }
         let mut others = Others::default();
@@ -354,7 +379,11 @@ impl Volumes {
             let live = user(&holder.alloc_id);
             let job = live.map(|user| &user.job).or(holder.job.as_ref());
             if job != Some(&wanted.job) {
-                others.add(holder.writes, &facts.access_mode);
+                let used_as = match holder.access_mode.as_str() {
+                    "" => &facts.access_mode,
+                    own => own,
+                };
+                others.add(holder.writes, (used_as, &holder.attachment_mode));
                 match job {
                     Some(_) => others.known = true,
                     None => others.gone.push(&holder.alloc_id),
@@ -364,12 +393,12 @@ impl Volumes {
         let held = |alloc: &String| facts.holders.iter().any(|one| one.alloc_id == *alloc);
         for (alloc, user) in users.into_iter().flat_map(|users| users.iter()) {
             if user.job != wanted.job && !held(alloc) {
-                others.add(user.writes, &user.access_mode);
+                others.add(user.writes, (&user.access_mode, &user.attachment_mode));
                 others.known = true;
             }
         }
         for one in in_flight.filter(|one| one.key == wanted.key && one.job != wanted.job) {
-            others.add(one.writes, &one.access_mode);
+            others.add(one.writes, (&one.access_mode, &one.attachment_mode));
             others.known = true;
         }
         others.allow(wanted)
@@ -385,12 +414,24 @@ impl Volumes {
     }
 }
 
+/// Whether a plugin serves claims on a volume of its now.
+fn can_use(plugin: Option<&PluginFacts>, facts: &CsiFacts) -> bool {
+    let serves = plugin.is_some_and(|plugin| {
+        let required = plugin.controller_required;
+        let required = required.unwrap_or(facts.controller_required);
+        plugin.nodes > 0 && (!required || plugin.controllers > 0)
+    });
+    serves && !facts.exhausted
+}
+
 /// What others than a job do with a volume.
 #[derive(Default)]
 struct Others<'a> {
     readers: usize,
     writers: usize,
     modes: BTreeSet<&'a str>,
+    /// How it is attached for them: for all at once it is in one way only.
+    attached: BTreeSet<&'a str>,
     /// Allocations that are gone and still hold it.
     gone: Vec<&'a str>,
     /// There are some that are not gone.
@@ -398,26 +439,22 @@ struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    fn add(&mut self, writes: bool, mode: &'a str) {
+    fn add(&mut self, writes: bool, (mode, attachment): (&'a str, &'a str)) {
         match writes {
             true => self.writers += 1,
             false => self.readers += 1,
         }
         self.modes.insert(mode);
+        if !attachment.is_empty() {
+            self.attached.insert(attachment);
+        }
     }
 
     fn allow(&self, wanted: &VolumeUse) -> Result<(), Denied> {
-        let allows = |mode: &&str| match (*mode, wanted.writes) {
-            ("", _) => true,
-            (access::ONE_READER, false) | (access::ONE_WRITER, _) => {
-                self.readers + self.writers == 0
-            }
-            (access::READERS, false) => self.writers == 0,
-            (access::WRITER_AND_READERS, writes) => !writes || self.writers == 0,
-            (access::WRITERS, _) => true,
-            _ => false,
-        };
-        if self.modes.iter().all(allows) && allows(&wanted.access_mode.as_str()) {
+        let allows = |mode: &&str| has_room(mode, wanted.writes, self.readers, self.writers);
+        let mut attached = self.attached.iter();
+        let alike = attached.all(|attached| *attached == wanted.attachment_mode);
+        if alike && self.modes.iter().all(allows) && allows(&wanted.access_mode.as_str()) {
             return Ok(());
         }
         match self.gone.first() {

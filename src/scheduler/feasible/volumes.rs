@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_events::model::status::access_mode;
 use drover_events::model::{ClientHostVolumeConfig, Node, TaskGroup, VolumeRequest};
 
 use crate::cluster::{
@@ -196,7 +197,9 @@ impl VolumeAsks {
 
     /// Where only one may write, nobody else does.
     fn is_free(&self, ask: &Ask, node: &Node, volumes: &Volumes, plan: &PlanVolumes) -> bool {
-        if ask.request.access_mode != "single-node-single-writer" || ask.request.read_only {
+        if ask.request.access_mode != access_mode::SINGLE_NODE_SINGLE_WRITER
+            || ask.request.read_only
+        {
             return true;
         }
         let key = VolumeKey::Host(node.id.clone(), ask.source.clone());

@@ -186,8 +186,8 @@ fn plugin_on(node: &mut Node, healthy: bool, max_volumes: i64, zone: &str) {
 fn csi(volumes: &mut Volumes, id: &str, change: impl FnOnce(&mut CsiFacts)) {
     let mut facts = CsiFacts {
         plugin_id: "p".to_owned(),
-        access_modes: ["single-node-writer", "multi-node-multi-writer"]
-            .map(str::to_owned)
+        modes: ["single-node-writer", "multi-node-multi-writer"]
+            .map(|mode| (mode.to_owned(), "file-system".to_owned()))
             .into(),
         ..CsiFacts::default()
     };
@@ -196,7 +196,7 @@ fn csi(volumes: &mut Volumes, id: &str, change: impl FnOnce(&mut CsiFacts)) {
         nodes: 1,
         ..PluginFacts::default()
     };
-    volumes.set_plugin("p".to_owned(), Some(plugin));
+    volumes.set_plugin("p", Some(plugin));
     volumes.set_csi(VolumeKey::Csi("default".into(), id.into()), Some(facts));
 }
 
@@ -214,6 +214,8 @@ fn holder(alloc: &str, job: Option<&str>) -> Holder {
         job: job.map(|id| ("default".to_owned(), id.to_owned())),
         node_id: "n9".to_owned(),
         writes: true,
+        access_mode: String::new(),
+        attachment_mode: String::new(),
     }
 }
 
@@ -277,9 +279,14 @@ fn a_volume_says_in_its_words_why_it_cannot_be_used() {
     let controller = |facts: &mut CsiFacts| facts.controller_required = true;
     assert_eq!(said(&writer("data"), controller).as_deref(), Some(unusable));
     let readers = |facts: &mut CsiFacts| {
-        facts.access_modes = ["multi-node-reader-only".to_owned()].into();
+        facts.modes = [("multi-node-reader-only".into(), "file-system".into())].into();
     };
     assert_eq!(said(&writer("data"), readers).as_deref(), Some(unusable));
+    let raw = VolumeRequest {
+        attachment_mode: "block-device".to_owned(),
+        ..writer("data")
+    };
+    assert_eq!(said(&raw, |_| {}).as_deref(), Some(unusable));
     let written = |facts: &mut CsiFacts| {
         facts.holders = vec![holder("a1", Some("other"))];
         facts.access_mode = "single-node-writer".to_owned();
@@ -414,6 +421,7 @@ fn a_group_that_sticks_to_volumes_goes_back_to_the_one_it_left() {
         job: ("default".to_owned(), "j".to_owned()),
         writes: true,
         access_mode: String::new(),
+        attachment_mode: String::new(),
     }];
     volumes.add_user("a1", "n2", &uses);
     assert_eq!(suits(&volumes, &none), [true; 3]);

@@ -185,6 +185,8 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     }
     follow_until_lost(&world, &mut root_there, (token, &logs));
 
+    kept_here(&world, &alloc);
+
     // What was known while the servers are away goes on counting.
     let World { server, client, .. } = world;
     assert_eq!(text(&mut root_here, &logs), "begun");
@@ -192,6 +194,105 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     assert_eq!(text(&mut with(client.http(), &root), &logs), "begun");
     let never = with(client.http(), "22222222-2222-2222-2222-222222222222").get(&logs);
     assert_eq!(never.expect("an answer").status, 503);
+}
+
+/// What is counted of lists of namespaces, by everybody and by who gave no good token.
+fn lists_of_namespaces(http: &mut Http) -> (u64, u64) {
+    let told = text(http, "/v1/metrics?format=prometheus");
+    let (mut all, mut nobody) = (0, 0);
+    for line in told.lines() {
+        let Some((series, value)) = line.rsplit_once(' ') else {
+            continue;
+        };
+        if !series.starts_with("nomad_nomad_rpc_namespace_list") {
+            continue;
+        }
+        let count: u64 = value.parse().expect("a number");
+        all += count;
+        if series.contains("unauthenticated") {
+            nobody += count;
+        }
+    }
+    (all, nobody)
+}
+
+#[test]
+fn auth_08_what_an_agent_forwards_is_counted_by_the_server_and_not_by_the_agent() {
+    let figures = "telemetry {\n  prometheus_metrics = true\n}\n";
+    let with = |more: &str| format!("{more}{figures}");
+    let world = World::with(&with(ACLS), &with(KEPT_SHORTLY));
+    let mut there = world.http();
+    let made = there
+        .send("POST", "/v1/acl/bootstrap", b"")
+        .expect("an answer");
+    let made = made.json().expect("JSON");
+    let root = made["SecretID"].as_str().expect("a secret");
+    let here = |token: &str| {
+        let http = world.client.http().timeout(LONG);
+        http.header("X-Nomad-Token", token)
+    };
+    let forged = "11111111-1111-1111-1111-111111111111";
+    let begun = || world.client.http().get("/v1/agent/health");
+    wait_for("the client's agent", LONG, begun).expect("it answers");
+    let (before, nobody) = lists_of_namespaces(&mut there);
+    for (token, status, times) in [(root, 200, 3), (forged, 403, 2)] {
+        for _ in 0..times {
+            let answer = here(token).get("/v1/namespaces").expect("an answer");
+            // A list without anything to see is no refusal, but a token that is none is.
+            assert_eq!(answer.status, status, "{}", answer.text());
+        }
+    }
+    let after = lists_of_namespaces(&mut there);
+    assert_eq!(
+        after,
+        (before + 5, nobody + 2),
+        "once each, the refused ones too"
+    );
+    assert_eq!(lists_of_namespaces(&mut world.client.http()), (0, 0));
+}
+
+/// What a client's agent answered that matters, and what it denied, is in its own request log; what
+/// it forwarded is in the server's.
+fn kept_here(world: &World, alloc: &str) {
+    let kept = |class: &str| {
+        let dir = world.setup.data_dir.to_str().expect("UTF-8");
+        let words = [
+            "audit",
+            "requests",
+            "-class",
+            class,
+            "-data-dir",
+            dir,
+            "-json",
+        ];
+        let told = drover("http://127.0.0.1:1", "", &words);
+        assert!(told.status.success(), "{told:?}");
+        let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+        let entries = told.as_array().expect("a list").clone();
+        entries
+            .iter()
+            .map(|entry| {
+                (
+                    entry["Path"].as_str().expect("a path").to_owned(),
+                    entry.clone(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let denied = kept("denied");
+    let of = |path: &str| denied.iter().filter(|(one, _)| one == path).count();
+    let ls = format!("/v1/client/fs/ls/{alloc}");
+    assert_eq!((of(&ls), of("/v1/agent/self")), (3, 3), "{denied:?}");
+    assert_eq!(of("/v1/jobs"), 0, "the server has it");
+    assert!(denied.iter().all(|(_, entry)| entry["Status"] == 403));
+    let files = kept("files");
+    let logs = format!("/v1/client/fs/logs/{alloc}");
+    let (_, read) = files
+        .iter()
+        .find(|(path, _)| *path == logs)
+        .expect("it was read");
+    assert_eq!(read["Status"], 200, "{read}");
+    assert_eq!(read["Actor"]["kind"], "token", "{read}");
 }
 
 /// A follower of a log is cut off when the right to it goes.
@@ -290,4 +391,22 @@ fn mod_23_a_client_agent_takes_other_metadata_headers_and_limits_while_it_runs()
     let said = json_of(&mut here, "/v1/client/metadata");
     assert_eq!(said["Static"]["rack"], "r2");
     assert_eq!(said["Dynamic"], json!({"owner": "me"}));
+}
+
+#[test]
+fn auth_09_a_client_agent_counts_who_comes_to_it_before_it_forwards() {
+    let limits = "limits {\n  http_max_requests_per_address = 1\n  request_burst = \"1s\"\n}\n";
+    let world = World::with("", limits);
+    let mut here = world.client.http();
+    wait_for("the client's agent", LONG, || here.get("/v1/jobs")).expect("it answers");
+    let mut ask = || here.get("/v1/jobs").expect("an answer");
+    let refused = (0..2_000).map(|_| ask()).find(|told| told.status == 429);
+    let refused = refused.expect("it is too much");
+    assert!(
+        refused.text().contains("this address"),
+        "{}",
+        refused.text()
+    );
+    // The servers limit nobody.
+    assert_eq!(world.http().get("/v1/jobs").expect("an answer").status, 200);
 }

@@ -2,6 +2,7 @@
 //! figures and tasks.
 
 mod edge;
+mod elsewhere;
 mod lost;
 mod verbs;
 

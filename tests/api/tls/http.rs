@@ -319,15 +319,24 @@ fn an_end_that_is_near_is_told_everywhere() {
 }
 
 #[test]
-fn the_official_go_client_works_over_tls() {
+fn the_official_go_client_works_over_tls_with_acls_on() {
     let Some(module) = go_works() else { return };
     let trust = Trust::new();
-    let mut setup = trust.setup(CLOSED, "");
+    let mut setup = trust.setup(CLOSED, "acl { enabled = true }\n");
     setup.dev = true;
     let agent = setup.spawn().expect("starts");
     trust.ready(&agent);
+    let asked = |path: &str, more: &[&str]| -> anyhow::Result<serde_json::Value> {
+        let output = trust.curl(&agent, path, &[&["--fail"], more].concat());
+        anyhow::ensure!(output.status.success(), "{}", said(&output));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    };
+    let first = || asked("/v1/acl/bootstrap", &["-X", "PUT"]);
+    let token = wait_for("the first token", LONG, first).expect("it is given");
+    let token = token["SecretID"].as_str().expect("a secret");
+    let header = format!("X-Nomad-Token: {token}");
     wait_for("the node", LONG, || -> anyhow::Result<()> {
-        let nodes = trust.json(&agent, "/v1/nodes")?;
+        let nodes = asked("/v1/nodes", &["-H", &header])?;
         anyhow::ensure!(nodes[0]["Status"] == "ready", "{nodes}");
         Ok(())
     })
@@ -338,7 +347,7 @@ fn the_official_go_client_works_over_tls() {
         .current_dir(module)
         .env("NOMAD_ADDR", format!("https://{}", agent.addr()))
         .envs(trust.env())
-        .env_remove("NOMAD_TOKEN")
+        .env("NOMAD_TOKEN", token)
         .output()
         .expect("go runs");
     assert!(

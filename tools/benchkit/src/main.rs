@@ -33,6 +33,8 @@ const UPPER: &[&str] = &[
     "kb_each",
     "slowed",
     "workers",
+    "over_share_ms",
+    "p99_of_alone",
 ];
 
 impl Goal {
@@ -88,6 +90,10 @@ const GOALS: &[Goal] = &[
     goal("fold of evaluations, 300 B", "times_batches", 4.0),
     goal("right checked, warm", "p50_us", 5.0),
     goal("right checked, cold", "p50_us", 50.0),
+    goal("control streams", "mb", 40.0),
+    goal("list for one of 50 namespaces", "over_share_ms", 5.0),
+    goal("register with ACLs and TLS", "of_plain", 0.85),
+    goal("get job with ACLs and TLS", "of_plain", 0.85),
     goal("exec round trip", "p50_us", 2_000.0),
     goal("exec round trip, remote task", "p50_us", 2_000.0),
     goal("logs of a remote task", "mb_per_second", 200.0),
@@ -138,7 +144,20 @@ const GOALS: &[Goal] = &[
     goal("agent -dev to running task", "seconds", 0.8),
     goal("agent -dev resident memory", "mb", 50.0),
     goal("volume watcher at rest", "workers", 0.0),
+    goal("volume watcher at rest", "mb", 2.0),
     goal("1000 volumes released at once", "seconds", 5.0),
+    goal("job stopped to volume claimable", "p99_us", 1_000_000.0),
+    goal(
+        "placed to running with a volume, over the plugin's time",
+        "p99_us",
+        300_000.0,
+    ),
+    goal("place beside a plugin of 60 s", "p99_of_alone", 1.1),
+    goal(
+        "another plugin's volume comes and goes beside it",
+        "p99_of_alone",
+        1.1,
+    ),
 ];
 
 fn main() -> Result<()> {

@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
 use crate::Options;
 use crate::asked::{Asked, Told};
 use crate::faults::{self, Fault, When};
 use crate::lies::Lie;
-use crate::record::Record;
+use crate::record::{End, Record};
 use crate::state::{Node, State, Store};
+
+/// The plugin as it is asked.
+#[derive(Clone)]
+pub(crate) struct Plugin(Arc<HostPath>);
 
 /// The plugin.
 pub(crate) struct HostPath {
@@ -65,9 +70,35 @@ pub(crate) fn let_in(
     }
 }
 
+impl Plugin {
+    /// Answers a call: `work` is done alone among all plugins that share the folder, also if nobody
+    /// waits for the answer any more, as most plugins do it.
+    pub(crate) async fn answer<R, A>(
+        &self,
+        call: &'static str,
+        request: Request<R>,
+        work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed> + Send + 'static,
+    ) -> Result<Response<A>, Status>
+    where
+        R: Told + Send + 'static,
+        A: Lie + Send + 'static,
+    {
+        let plugin = Arc::clone(&self.0);
+        let request = request.into_inner();
+        let (waited_for, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            let answer = plugin.recorded(call, request, work, &waited_for).await;
+            // Nobody may wait any more.
+            let _ = waited_for.send(answer);
+        });
+        let panicked = |_| Status::internal("the call ended without an answer");
+        answer.await.map_err(panicked)?.map(Response::new)
+    }
+}
+
 impl HostPath {
     /// Opens the folder, and says there that the node is known.
-    pub(crate) fn open(mut options: Options) -> Result<Arc<HostPath>> {
+    pub(crate) fn open(mut options: Options) -> Result<Plugin> {
         options.links |= !nix::unistd::geteuid().is_root();
         let store = Store::open(&options.state_dir)?;
         let record = Record::new(options.record.clone());
@@ -81,25 +112,20 @@ impl HostPath {
                 anyhow::Ok(())
             })?;
         }
-        Ok(Arc::new(HostPath {
+        Ok(Plugin(Arc::new(HostPath {
             options,
             store,
             record,
-        }))
+        })))
     }
 
-    /// Answers a call: `work` is done alone among all plugins that share the folder.
-    pub(crate) async fn answer<R, A>(
+    async fn recorded<R: Told, A: Lie>(
         &self,
         call: &'static str,
-        request: Request<R>,
+        request: R,
         work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed>,
-    ) -> Result<Response<A>, Status>
-    where
-        R: Told,
-        A: Lie,
-    {
-        let request = request.into_inner();
+        waited_for: &oneshot::Sender<Result<A, Status>>,
+    ) -> Result<A, Status> {
         let asked = request.told();
         let node = &self.options.node_id;
         let seq = self.record.begin(node, call, &asked);
@@ -108,8 +134,13 @@ impl HostPath {
             Ok(_) => (Code::Ok, ""),
             Err(status) => (status.code(), status.message()),
         };
-        self.record.end(node, call, seq, &format!("{code:?}"), text);
-        answer.map(Response::new)
+        let end = End {
+            code: format!("{code:?}"),
+            text,
+            late: waited_for.is_closed(),
+        };
+        self.record.end(node, call, seq, end);
+        answer
     }
 
     async fn done<R, A: Lie>(

@@ -5,7 +5,7 @@ use drover_csi::proto::controller_service_capability::rpc::Type;
 use drover_csi::proto::{self, controller_service_capability};
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::calls::{Failed, HostPath, given, let_in};
+use crate::calls::{Failed, HostPath, Plugin, given, let_in};
 use crate::kinds;
 use crate::state::{State, Use, Volume};
 use crate::{create, listing, snapshot};
@@ -14,7 +14,7 @@ use crate::{create, listing, snapshot};
 macro_rules! answers {
     ($($call:ident = $name:literal, $request:ident -> $answer:ident, $work:expr;)*) => {
         #[async_trait]
-        impl Controller for HostPath {
+        impl Controller for Plugin {
             $(async fn $call(
                 &self,
                 request: Request<proto::$request>,

@@ -8,10 +8,10 @@ use drover_csi::proto::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::calls::HostPath;
+use crate::calls::Plugin;
 
 #[async_trait]
-impl Identity for HostPath {
+impl Identity for Plugin {
     async fn get_plugin_info(
         &self,
         request: Request<GetPluginInfoRequest>,

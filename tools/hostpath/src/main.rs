@@ -20,7 +20,6 @@ mod state;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -111,12 +110,12 @@ async fn run(options: Options) -> Result<()> {
     let plugin = HostPath::open(options.clone())?;
     let listener = listen(&path)?;
     println!("listening on {}", path.display());
-    let mut server = Server::builder().add_service(IdentityServer::from_arc(Arc::clone(&plugin)));
+    let mut server = Server::builder().add_service(IdentityServer::new(plugin.clone()));
     if !options.no_controller && !options.nodes_only {
-        server = server.add_service(ControllerServer::from_arc(Arc::clone(&plugin)));
+        server = server.add_service(ControllerServer::new(plugin.clone()));
     }
     if !options.no_node {
-        server = server.add_service(NodeServer::from_arc(plugin));
+        server = server.add_service(NodeServer::new(plugin));
     }
     let mut asked = signal(SignalKind::terminate())?;
     let mut pressed = signal(SignalKind::interrupt())?;

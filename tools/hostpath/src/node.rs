@@ -7,7 +7,7 @@ use drover_csi::proto::node_service_capability::rpc::Type;
 use drover_csi::proto::{self, node_service_capability};
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::calls::{Failed, HostPath, given, let_in};
+use crate::calls::{Failed, HostPath, Plugin, given, let_in};
 use crate::controller::{ATTACHMENT, attachment, named};
 use crate::create::is_own;
 use crate::kinds;
@@ -17,7 +17,7 @@ use crate::state::{Kind, State, Use, Volume};
 macro_rules! answers {
     ($($call:ident = $name:literal, $request:ident -> $answer:ident, $work:expr;)*) => {
         #[async_trait]
-        impl Node for HostPath {
+        impl Node for Plugin {
             $(async fn $call(
                 &self,
                 request: Request<proto::$request>,

@@ -32,8 +32,18 @@ struct Ended<'a> {
     seq: u64,
     node: &'a str,
     call: &'a str,
-    code: &'a str,
-    text: &'a str,
+    #[serde(flatten)]
+    end: End<'a>,
+}
+
+/// How a call ends.
+#[derive(Serialize)]
+pub(crate) struct End<'a> {
+    /// The name of the code of gRPC.
+    pub(crate) code: String,
+    pub(crate) text: &'a str,
+    /// Nobody waits for the answer any more.
+    pub(crate) late: bool,
 }
 
 impl Record {
@@ -58,7 +68,7 @@ impl Record {
     }
 
     /// It ends.
-    pub(crate) fn end(&self, node: &str, call: &str, seq: u64, code: &str, text: &str) {
+    pub(crate) fn end(&self, node: &str, call: &str, seq: u64, end: End<'_>) {
         let (at, pid) = (now(), std::process::id());
         self.write(&Ended {
             at,
@@ -66,8 +76,7 @@ impl Record {
             seq,
             node,
             call,
-            code,
-            text,
+            end,
         });
     }
 

@@ -1,6 +1,7 @@
 //! Authorities and certificates for tests, good ones and bad ones.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -8,6 +9,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, date_time_ymd,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 
 /// An authority that signs whatever it is told to, and the directory with its files.
 #[derive(Debug)]
@@ -60,6 +64,20 @@ impl Authority {
     #[must_use]
     pub fn file(&self) -> PathBuf {
         self.dir.join("ca.pem")
+    }
+
+    /// What a client goes by that trusts it and shows no certificate.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub fn trusted(&self) -> Result<Arc<ClientConfig>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(self.file())?)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions()?;
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        Ok(Arc::new(config))
     }
 
     /// Signs a certificate for these machines and addresses, valid for a day more and 90 days;

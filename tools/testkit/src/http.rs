@@ -4,9 +4,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 
 /// A client of one server.
@@ -14,7 +17,39 @@ pub struct Http {
     addr: SocketAddr,
     headers: String,
     timeout: Duration,
-    connection: Option<BufReader<TcpStream>>,
+    tls: Option<Arc<ClientConfig>>,
+    connection: Option<BufReader<Line>>,
+}
+
+/// A connection.
+enum Line {
+    Clear(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Read for Line {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.read(to),
+            Self::Tls(stream) => stream.read(to),
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Clear(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 /// An answer.
@@ -76,8 +111,16 @@ impl Http {
             addr,
             headers,
             timeout: Duration::from_secs(60),
+            tls: None,
             connection: None,
         }
+    }
+
+    /// Speaks TLS; the server's certificate has to name its address.
+    #[must_use]
+    pub fn tls(mut self, config: Arc<ClientConfig>) -> Http {
+        self.tls = Some(config);
+        self
     }
 
     /// Sends this header with every request.
@@ -170,7 +213,7 @@ impl Http {
         })
     }
 
-    fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<BufReader<TcpStream>> {
+    fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<BufReader<Line>> {
         let mut reader = match self.connection.take() {
             Some(reader) => reader,
             None => {
@@ -178,7 +221,15 @@ impl Http {
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(self.timeout))?;
                 stream.set_write_timeout(Some(self.timeout))?;
-                BufReader::with_capacity(1 << 18, stream)
+                let line = match &self.tls {
+                    None => Line::Clear(stream),
+                    Some(config) => {
+                        let name = ServerName::from(self.addr.ip());
+                        let session = ClientConnection::new(Arc::clone(config), name)?;
+                        Line::Tls(Box::new(StreamOwned::new(session, stream)))
+                    }
+                };
+                BufReader::with_capacity(1 << 18, line)
             }
         };
         let mut request = format!(
@@ -190,6 +241,7 @@ impl Http {
         .into_bytes();
         request.extend_from_slice(body);
         reader.get_mut().write_all(&request)?;
+        reader.get_mut().flush()?;
         Ok(reader)
     }
 
@@ -215,7 +267,7 @@ impl Http {
 /// The lines of an answer without end.
 pub struct Lines {
     head: Head,
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Line>,
     chunked: bool,
     pending: Vec<u8>,
     at: usize,

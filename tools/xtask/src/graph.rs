@@ -207,4 +207,20 @@ mod tests {
         assert_eq!(circles(&graph), [circle]);
         assert!(told(&graph).contains("c            → b"));
     }
+
+    #[test]
+    fn plg_08_what_calls_plugins_knows_nothing_of_volumes() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let graph = read(&crate::tree::read(&root).expect("the project's files"));
+        let knows = |name: &str, other: &str| graph[name].contains_key(other);
+        for room in ["csi", "rpc", "client"] {
+            for other in ["volumes", "commands", "endpoints", "reactors"] {
+                assert!(!knows(room, other), "{room} knows {other}");
+            }
+        }
+        // And whoever serves, or watches, may ask them.
+        for room in ["http", "reactors"] {
+            assert!(knows(room, "volumes"), "{room}");
+        }
+    }
 }

@@ -172,7 +172,7 @@ fn types(files: &[File]) -> Vec<(String, String)> {
             if line.starts_with("const NAME") && !kind.is_empty() {
                 found.push((quoted.to_owned(), kind.to_owned()));
             } else if let Some((name, rest)) = line.split_once(" = \"")
-                && rest.contains(" -> ")
+                && (rest.contains(" -> ") || rest.ends_with("\":"))
             {
                 found.push((quoted.to_owned(), name.to_owned()));
             }

@@ -23,6 +23,8 @@ const RESOLVED: &[&str] = &[
     "advertise.http",
     "advertise.rpc",
     "bind_addr",
+    "client.host_volume_plugin_dir",
+    "client.host_volumes_dir",
     "event_publisher.kafka.cert_file",
     "event_publisher.kafka.key_file",
     "event_publisher.schemas",

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Job, Task, TaskGroup, VolumeRequest};
-use crate::model::status::{self, job_type};
+use crate::model::status::{self, access_mode, attachment_mode, job_type};
 
 impl Job {
     /// Launched by the clock, not placed itself.
@@ -173,5 +173,20 @@ impl VolumeRequest {
             Some(at) if self.per_alloc => format!("{}{}", self.source, &alloc_name[at..]).into(),
             _ => self.source.as_str().into(),
         }
+    }
+
+    /// As what a CSI volume is claimed, and how it is attached, also where neither is said.
+    #[must_use]
+    pub fn csi_modes(&self) -> (&str, &str) {
+        let access = match (self.access_mode.as_str(), self.read_only) {
+            ("", true) => access_mode::MULTI_NODE_READER,
+            ("", false) => access_mode::SINGLE_NODE_WRITER,
+            (own, _) => own,
+        };
+        let attachment = match self.attachment_mode.as_str() {
+            "" => attachment_mode::FILE_SYSTEM,
+            own => own,
+        };
+        (access, attachment)
     }
 }

@@ -18,9 +18,13 @@ pub(super) const DATA: (&str, &str) = ("default", "data");
 
 /// A world in which every server applies volumes.
 pub(super) fn world() -> World {
+    world_at(UNSURE_LEVEL)
+}
+
+pub(super) fn world_at(level: u32) -> World {
     let mut world = World::new();
     world.given(VersionBarrierRaised {
-        level: CSI_LEVEL,
+        level,
         ..VersionBarrierRaised::default()
     });
     world
@@ -112,11 +116,11 @@ pub(super) fn claim(alloc: u32, mode: u8, access: &str) -> CsiVolumeClaimed {
     }
 }
 
-fn writes(alloc: u32) -> CsiVolumeClaimed {
+pub(super) fn writes(alloc: u32) -> CsiVolumeClaimed {
     claim(alloc, mode::WRITE, "single-node-writer")
 }
 
-fn step(alloc: u32, to: u8) -> CsiVolumeClaimed {
+pub(super) fn step(alloc: u32, to: u8) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         state: to,
         ..claim(alloc, mode::GC, "")
@@ -138,7 +142,11 @@ pub(super) fn reported(allocs: &[u32], status: &str) -> AllocsUpdatedByClient {
 
 /// The job `web` with allocations 40 to 43 on node 10, the plugin's with 60 on it, and the volume.
 pub(super) fn with_volume() -> World {
-    let mut world = world();
+    with_volume_at(UNSURE_LEVEL)
+}
+
+pub(super) fn with_volume_at(level: u32) -> World {
+    let mut world = world_at(level);
     world.given(registered(node(10)));
     world.given(submitted(job("web")));
     let web = world.index;

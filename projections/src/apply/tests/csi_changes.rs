@@ -4,9 +4,10 @@ use drover_events::csi::*;
 use drover_events::gojson::Map;
 use drover_events::model::*;
 
-use super::csi::{registers, volume, with_volume};
+use super::csi::{registers, reported, volume, with_volume};
 use super::*;
-use crate::tables::csi_volumes::CsiVolumes;
+use crate::query::csi as read;
+use crate::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 
 /// A volume with everything that may not change.
 fn full(world: &mut World) -> CsiVolume {
@@ -104,4 +105,34 @@ fn csi_03_what_an_operator_may_change_is_changed_and_nothing_of_the_clusters() {
     let mut large = first;
     large.requested_capacity_min = 200;
     assert!(world.refused(registers(vec![large])).contains("capacity"));
+}
+
+#[test]
+fn csi_26_ev_11_the_node_of_an_old_claim_is_that_of_its_allocation() {
+    let mut world = with_volume();
+    // As rows were before claims knew their nodes, and before there were claims at all.
+    let unknown = |mode| CsiVolumeClaimed {
+        claim: mode,
+        ..CsiVolumeClaimed::default()
+    };
+    let old = CsiVolumeRow {
+        volume: CsiVolume {
+            read_allocs: Map::from([(id(40), None)]),
+            ..volume("data")
+        },
+        write_claims: Map::from([(id(41), unknown(mode::WRITE))]),
+        past_claims: Map::from([(id(41), unknown(mode::WRITE))]),
+        ..CsiVolumeRow::default()
+    };
+    for (ended, past) in [(vec![], vec![41]), (vec![40], vec![40, 41])] {
+        world.given(reported(&ended, "complete"));
+        let row = read::with_past_claims(&world.view(), &old).unwrap().row;
+        assert_eq!(row.read_claims[&id(40)].node_id, id(10), "{ended:?}");
+        assert_eq!(row.write_claims[&id(41)].node_id, id(10), "{ended:?}");
+        let known: Vec<_> = row.past_claims.keys().cloned().collect();
+        assert_eq!(known, past.iter().map(|n| id(*n)).collect::<Vec<_>>());
+        for claim in row.past_claims.values() {
+            assert_eq!(claim.node_id, id(10), "{ended:?}");
+        }
+    }
 }

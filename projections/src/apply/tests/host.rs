@@ -1,11 +1,13 @@
 //! Host volumes: registration, readiness, use, and which group holds a sticky one.
 
+use drover_events::cluster::VersionBarrierRaised;
 use drover_events::gojson::Map;
 use drover_events::host_volume::*;
 use drover_events::model::*;
 use drover_events::namespace::NamespacesDeleted;
+use drover_events::node::{NodeStatusUpdated, NodesDeregistered};
 
-use super::csi::{reported, world};
+use super::csi::{reported, world, world_at};
 use super::*;
 use crate::Scan;
 use crate::tables::host_volume_claims::HostVolumeClaims;
@@ -146,6 +148,106 @@ fn a_volume_in_use_stays_and_goes_with_what_groups_hold_of_it() {
         world.refused(deleted),
         format!("no such volume: {}", id(70))
     );
+}
+
+/// A world whose servers follow nodes with their volumes.
+fn following() -> World {
+    let mut world = world();
+    world.given(VersionBarrierRaised {
+        level: HOST_VOLUME_LEVEL,
+        ..VersionBarrierRaised::default()
+    });
+    world
+}
+
+fn heard(node: u32, status: &str) -> NodeStatusUpdated {
+    NodeStatusUpdated {
+        node_id: id(node),
+        status: status.into(),
+        ..NodeStatusUpdated::default()
+    }
+}
+
+#[test]
+fn a_volume_is_there_as_long_as_its_node_is_and_has_it() {
+    let mut world = following();
+    let data = volume(70, "data", 10);
+    world.given(registered(node(10)));
+    world.given(registers(data.clone()));
+    world.given(registered(node(10)));
+    assert_eq!(row(&world, 70).state, "pending", "it never was there");
+    world.given(heard(10, "down"));
+    world.given(heard(10, "ready"));
+    assert_eq!(row(&world, 70).state, "pending");
+    world.given(registered(offers(10, &data)));
+    let ready = row(&world, 70);
+    assert_eq!(
+        (ready.state.as_str(), ready.host_path.as_str()),
+        ("ready", "/v")
+    );
+    // The same again is no change.
+    world.given(registered(offers(10, &data)));
+    world.given(heard(10, "ready"));
+    assert_eq!(row(&world, 70), ready);
+    for status in ["down", "disconnected"] {
+        world.given(heard(10, status));
+        assert_eq!(row(&world, 70).state, "unavailable", "{status}");
+        assert_eq!(row(&world, 70).modify_index, world.index);
+        world.given(heard(10, "ready"));
+        assert_eq!(row(&world, 70).state, "ready", "{status}");
+    }
+    // The node is back without it.
+    world.given(heard(10, "down"));
+    world.given(registered(node(10)));
+    world.given(heard(10, "ready"));
+    assert_eq!(row(&world, 70).state, "unavailable");
+    world.given(registered(offers(10, &data)));
+    assert_eq!(row(&world, 70).state, "ready");
+    world.given(NodesDeregistered {
+        node_ids: vec![id(10)],
+        ..NodesDeregistered::default()
+    });
+    assert_eq!(row(&world, 70).state, "unavailable");
+    world.given(registered(offers(10, &data)));
+    assert_eq!(row(&world, 70).state, "ready", "the node came back");
+}
+
+#[test]
+fn volumes_go_with_a_node_that_says_so() {
+    let mut world = following();
+    let data = volume(70, "data", 10);
+    let mut node = offers(10, &data);
+    node.gc_volumes_on_node_gc = true;
+    world.given(registered(node));
+    world.given(registers(data.clone()));
+    world.given(submitted(sticky_job("web")));
+    let web = world.index;
+    world.given(placed(vec![alloc(40, "web", 10)], web));
+    assert_eq!(claims(&world).len(), 1);
+    world.given(NodesDeregistered {
+        node_ids: vec![id(10)],
+        ..NodesDeregistered::default()
+    });
+    let key = ("default", &*id(70));
+    assert_eq!(world.view().get::<HostVolumes>(key).unwrap(), None);
+    assert!(claims(&world).is_empty());
+}
+
+#[test]
+fn servers_of_before_do_not_follow_nodes() {
+    let mut world = world_at(HOST_VOLUME_LEVEL - 1);
+    let data = volume(70, "data", 10);
+    world.given(registered(node(10)));
+    world.given(registers(data.clone()));
+    world.given(registered(offers(10, &data)));
+    let ready = row(&world, 70);
+    assert_eq!(
+        (ready.state.as_str(), ready.host_path.as_str()),
+        ("ready", "")
+    );
+    world.given(heard(10, "down"));
+    world.given(registered(node(10)));
+    assert_eq!(row(&world, 70), ready);
 }
 
 fn uuid_like(text: &str) -> bool {

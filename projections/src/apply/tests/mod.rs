@@ -6,6 +6,8 @@ mod allocs;
 mod csi;
 mod csi_changes;
 mod csi_histories;
+mod csi_reads;
+mod csi_room;
 mod deployments;
 mod evals;
 mod host;

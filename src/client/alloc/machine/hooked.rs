@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Action, AllocMachine, AllocSpec, Input, Phase};
-use crate::client::alloc::hooks::AllocNote;
+use crate::client::hooks::alloc::AllocNote;
 use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine};
 
 impl AllocMachine {

@@ -4,9 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{HookError, Phase, Prepared, TaskAction, TaskMachine, TaskSpec};
 use crate::client::drivers::{Device, Mount};
+use crate::client::hooks::task::{TaskNote, VALIDATE};
 use crate::client::task::events;
-use crate::client::task::hooks::{TaskNote, VALIDATE};
 use crate::client::task::restart::Cause;
+
+/// An end at which hooks have work to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Of a run of the task.
+    Exited,
+    /// Of the task.
+    Stop,
+}
+
+impl Ending {
+    /// The name of the call.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Stop => "stop",
+        }
+    }
+}
 
 impl TaskMachine {
     /// What its hooks answered, in their order.
@@ -46,7 +65,8 @@ impl TaskMachine {
         out: &mut Vec<TaskAction>,
     ) {
         if self.phase != Phase::Preparing {
-            return;
+            // Its end came first; what hooks keep they are given there.
+            return self.answered(result.map_or_else(|_| Vec::new(), |done| done.notes));
         }
         match result {
             Ok(prepared) => {
@@ -83,6 +103,21 @@ impl TaskMachine {
                 None if note.answer.leaves_something() => self.notes.push(note),
                 None => {}
             }
+        }
+    }
+
+    /// Hooks that did their work at an end.
+    pub fn through(&self, ending: Ending) -> &BTreeSet<String> {
+        match ending {
+            Ending::Exited => &self.hooks_exited,
+            Ending::Stop => &self.hooks_ended,
+        }
+    }
+
+    pub(super) fn through_at(&mut self, ending: Ending) -> &mut BTreeSet<String> {
+        match ending {
+            Ending::Exited => &mut self.hooks_exited,
+            Ending::Stop => &mut self.hooks_ended,
         }
     }
 

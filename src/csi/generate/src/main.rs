@@ -1,5 +1,6 @@
-//! Writes `src/csi/generated/csi.v1.rs` from `csi.proto` beside it. Run it at the root of the
-//! repository: `cargo run --manifest-path src/csi/generate/Cargo.toml`.
+//! Writes `src/csi/generated/csi.v1.rs` from `csi.proto` beside it, and in the same way what is in
+//! `src/plugins/generated`. Run it at the root of the repository: `cargo run --manifest-path
+//! src/csi/generate/Cargo.toml`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -53,6 +54,37 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         writeln!(written, ".finish()\n}}\n}}")?;
     }
+    std::fs::write(path, written)?;
+    plugins()
+}
+
+/// The protocol of plugins that are processes of their own.
+fn plugins() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = Path::new("src/plugins/generated");
+    let files = ["base.proto", "controller.proto", "device.proto"].map(|file| folder.join(file));
+    let mut described = protox::compile(files, [folder])?;
+    for file in &mut described.file {
+        file.source_code_info = None;
+    }
+    let mut config = prost_build::Config::new();
+    config.btree_map(["."]);
+    // Settings may be secrets.
+    config.skip_debug([".hashicorp.nomad.plugins.base.proto.SetConfigRequest"]);
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .out_dir(folder)
+        .compile_fds_with_config(described, config)?;
+    let path = folder.join("hashicorp.nomad.plugins.base.proto.rs");
+    let mut written = std::fs::read_to_string(&path)?;
+    writeln!(written, "impl ::core::fmt::Debug for SetConfigRequest {{")?;
+    writeln!(
+        written,
+        "fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{"
+    )?;
+    writeln!(
+        written,
+        "f.debug_struct(\"SetConfigRequest\").finish_non_exhaustive()\n}}\n}}"
+    )?;
     std::fs::write(path, written)?;
     Ok(())
 }

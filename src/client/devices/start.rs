@@ -1,0 +1,163 @@
+//! One run of a plugin's process: its start, what it says, and its end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use drover_plugins::handshake::{self, Address, COOKIE, PORTS, VERSIONS};
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::client::proc::{self, Group};
+use crate::config::PluginConfig;
+
+/// The variable that holds the mark of a run.
+pub(super) const MARK: &str = "DROVER_PLUGIN_RUN";
+/// How long a plugin may take until it says where it listens.
+const HANDSHAKE: Duration = Duration::from_secs(60);
+/// The longest line that is taken in, bytes.
+const LINE: u64 = 64 << 10;
+/// How long a file that is just being written is left alone.
+const BUSY: Duration = Duration::from_millis(50);
+/// How often it is looked whether what was killed is gone, and how long between.
+const LOOKS: usize = 500;
+const BETWEEN: Duration = Duration::from_millis(10);
+
+/// A process; dropped, it ends with all that it started.
+pub(super) struct Started {
+    child: Child,
+    /// Ends them.
+    _group: Group,
+    stdout: Option<BufReader<ChildStdout>>,
+    /// Listens to what it says.
+    heard: Vec<AbortOnDropHandle<()>>,
+    name: String,
+}
+
+impl Started {
+    /// Starts a file with the mark of its run.
+    pub(super) async fn begin(
+        (name, file): (&str, &Path),
+        config: &PluginConfig,
+        env: &BTreeMap<String, String>,
+        mark: &str,
+    ) -> Result<Self, String> {
+        let mut command = Command::new(file);
+        command
+            .args(&config.args)
+            .env_clear()
+            .envs(env)
+            .envs([COOKIE, VERSIONS])
+            .envs(PORTS)
+            .env(MARK, mark)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let mut child = loop {
+            match command.spawn() {
+                // It is being replaced.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => sleep(BUSY).await,
+                other => break other.map_err(|error| format!("{}: {error}", file.display()))?,
+            }
+        };
+        let group = Group::of(&child);
+        let stdout = child.stdout.take().map(BufReader::new);
+        let complaints = child.stderr.take().map(BufReader::new);
+        let heard = complaints.map(|from| logged(name.to_owned(), from));
+        Ok(Self {
+            child,
+            _group: group,
+            stdout,
+            heard: heard.into_iter().collect(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Where it says that it listens.
+    pub(super) async fn address(&mut self) -> Result<Address, String> {
+        let ended = || "it ended before it said where it listens".to_owned();
+        let mut stdout = self.stdout.take().ok_or_else(ended)?;
+        let late = |_| format!("it did not say within {HANDSHAKE:?} where it listens");
+        let said = timeout(HANDSHAKE, line(&mut stdout)).await.map_err(late)?;
+        let address = handshake::parse(&said.ok_or_else(ended)?)?;
+        self.heard.push(logged(self.name.clone(), stdout));
+        Ok(address)
+    }
+
+    /// Waits for its end; says how it ended.
+    pub(super) async fn ended(&mut self) -> String {
+        match self.child.wait().await {
+            Ok(status) => format!("it ended: {status}"),
+            Err(error) => format!("it is lost: {error}"),
+        }
+    }
+}
+
+/// The next line, without its end; of one that is too long its beginning.
+async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> Option<String> {
+    let mut said = Vec::new();
+    let read = from.take(LINE).read_until(b'\n', &mut said).await;
+    match read {
+        Ok(1..) => Some(String::from_utf8_lossy(said.trim_ascii_end()).into_owned()),
+        _ => None,
+    }
+}
+
+/// Puts what a plugin says into the agent's log: until it ends, or nobody listens any more.
+fn logged(
+    name: String,
+    mut from: BufReader<impl AsyncRead + Send + Unpin + 'static>,
+) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        while let Some(line) = line(&mut from).await {
+            tracing::debug!(plugin = name, "{line}");
+        }
+    }))
+}
+
+/// Ends whatever has a mark, and waits until it is gone.
+///
+/// # Errors
+/// It does not go.
+pub(super) async fn end_marked(mark: &str) -> Result<(), String> {
+    for _ in 0..LOOKS {
+        let mark = mark.to_owned();
+        let killed = tokio::task::spawn_blocking(move || kill_marked(&mark)).await;
+        match killed.map_err(|error| error.to_string())? {
+            0 => return Ok(()),
+            _ => sleep(BETWEEN).await,
+        }
+    }
+    Err("a former process of it does not end".to_owned())
+}
+
+/// Kills all that have a mark; how many there were.
+fn kill_marked(mark: &str) -> usize {
+    let wanted = format!("{MARK}={mark}");
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut count = 0;
+    for pid in pids {
+        // Looked at before its environment: what is killed is what was looked at.
+        let Some(found) = proc::stat(pid).filter(|found| found.state != 'Z') else {
+            continue;
+        };
+        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if env
+            .split(|byte| *byte == 0)
+            .any(|one| one == wanted.as_bytes())
+        {
+            proc::signal(pid, found.start, Signal::KILL);
+            count += 1;
+        }
+    }
+    count
+}

@@ -1,0 +1,179 @@
+//! On which cores tasks run, by control groups: who has some reserved has those and no others, and
+//! those who have none share the rest. A task cannot leave its group, whatever it asks the kernel
+//! for itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use super::cgroup::Parents;
+use super::files::ExecSpec;
+use crate::client::env::cpu_set;
+
+/// The controller.
+pub(super) const CONTROLLER: &str = "cpuset";
+/// Its file of cores.
+const CPUS: &str = "cpuset.cpus";
+/// That of memory, which version 1 wants filled in first.
+const MEMS: &str = "cpuset.mems";
+
+/// The cores that the tasks of one agent have, by their groups; none for those who share.
+#[derive(Debug, Default)]
+pub(crate) struct Cores(Mutex<BTreeMap<PathBuf, Vec<u16>>>);
+
+impl Cores {
+    /// A run begins, or was found again. One that has no cores reserved is told which it shares.
+    pub(crate) fn begin(&self, parents: &Parents, spec: &mut ExecSpec) {
+        let Some(group) = parents.cpuset(spec) else {
+            return;
+        };
+        let mut runs = self.0.lock();
+        runs.insert(group, spec.cores.clone());
+        if spec.cores.is_empty() {
+            spec.shared_cores = free(&runs, parents);
+        } else {
+            share(&runs, parents);
+        }
+    }
+
+    /// A run is over: its cores are everybody's again.
+    pub(crate) fn end(&self, parents: &Parents, spec: &ExecSpec) {
+        let Some(group) = parents.cpuset(spec) else {
+            return;
+        };
+        let mut runs = self.0.lock();
+        if runs.remove(&group).is_some_and(|cores| !cores.is_empty()) {
+            share(&runs, parents);
+        }
+    }
+
+    /// A group was made that was not there when its cores were last decided.
+    pub(crate) fn made(&self, parents: &Parents) {
+        share(&self.0.lock(), parents);
+    }
+}
+
+/// Cores that nobody reserved; all where there are none left.
+fn free(runs: &BTreeMap<PathBuf, Vec<u16>>, parents: &Parents) -> Vec<u16> {
+    let all = parents
+        .cpuset_parent()
+        .map_or_else(Vec::new, |parent| of_group(&parent));
+    let taken = |core: &u16| runs.values().any(|cores| cores.contains(core));
+    let free: Vec<u16> = all.iter().copied().filter(|core| !taken(core)).collect();
+    if free.is_empty() { all } else { free }
+}
+
+/// Tells those who share what is left for them.
+fn share(runs: &BTreeMap<PathBuf, Vec<u16>>, parents: &Parents) {
+    let cores = cpu_set(&free(runs, parents));
+    for (group, _) in runs.iter().filter(|(_, cores)| cores.is_empty()) {
+        // One that is not there yet has them from its specification, one that is gone needs none.
+        if let Err(e) = fs::write(group.join(CPUS), &cores)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("a task keeps the cores it has: {}: {e}", group.display());
+        }
+    }
+}
+
+/// Keeps what is in a group to these cores; to those of the group above where there are none.
+pub(super) fn keep(group: &Path, cores: &[u16]) -> io::Result<()> {
+    let above = group.parent().unwrap_or(group);
+    for (file, value) in [(MEMS, String::new()), (CPUS, cpu_set(cores))] {
+        let path = group.join(file);
+        let of = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let value = match value.is_empty() {
+            // What somebody wrote there stays.
+            true if !of(path.clone()).trim().is_empty() => continue,
+            true => of(above.join(file)),
+            false => value,
+        };
+        // Version 2 takes an empty one for that of the group above; version 1 never has one.
+        if !value.trim().is_empty() {
+            let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+            fs::write(&path, value.trim()).map_err(told)?;
+        }
+    }
+    Ok(())
+}
+
+/// The cores of a group.
+fn of_group(group: &Path) -> Vec<u16> {
+    let effective = fs::read_to_string(group.join("cpuset.cpus.effective"));
+    let list = effective.or_else(|_| fs::read_to_string(group.join(CPUS)));
+    parsed(list.unwrap_or_default().trim())
+}
+
+/// `0-3,5`.
+fn parsed(list: &str) -> Vec<u16> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse::<u16>().ok()?..=last.trim().parse().ok()?)
+    };
+    list.split(',').filter_map(part).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drv_06_cores_that_are_reserved_are_nobody_elses_until_their_run_is_over() {
+        let tmp = tempfile::tempdir().unwrap();
+        let parents = Parents {
+            v1: [(CONTROLLER.to_owned(), tmp.path().to_owned())].into(),
+            ..Parents::default()
+        };
+        fs::write(tmp.path().join(CPUS), "0-3,6\n").unwrap();
+        fs::write(tmp.path().join(MEMS), "0\n").unwrap();
+        let cores = Cores::default();
+        let begin = |name: &str, reserved: &[u16]| {
+            let mut spec = ExecSpec {
+                cores: reserved.to_vec(),
+                ..ExecSpec::default()
+            };
+            parents.run(name, &mut spec);
+            cores.begin(&parents, &mut spec);
+            fs::create_dir(tmp.path().join(name)).unwrap();
+            let own = if reserved.is_empty() {
+                &spec.shared_cores
+            } else {
+                &spec.cores
+            };
+            keep(&tmp.path().join(name), own).unwrap();
+            cores.made(&parents);
+            spec
+        };
+        let of = |name: &str| fs::read_to_string(tmp.path().join(name).join(CPUS)).unwrap();
+        let _one = begin("one", &[]);
+        assert_eq!(of("one"), "0-3,6");
+        assert_eq!(
+            fs::read_to_string(tmp.path().join("one").join(MEMS)).unwrap(),
+            "0"
+        );
+        let two = begin("two", &[1, 6]);
+        assert_eq!(
+            (of("one"), of("two")),
+            ("0,2-3".to_owned(), "1,6".to_owned())
+        );
+        let _three = begin("three", &[]);
+        assert_eq!(of("three"), "0,2-3");
+        let four = begin("four", &[0, 2, 3]);
+        assert_eq!(of("one"), "0-3,6", "none are left: they share with all");
+        cores.end(&parents, &two);
+        assert_eq!(
+            (of("one"), of("four")),
+            ("1,6".to_owned(), "0,2-3".to_owned())
+        );
+        cores.end(&parents, &four);
+        cores.end(&parents, &four);
+        assert_eq!(
+            (of("one"), of("three")),
+            ("0-3,6".to_owned(), "0-3,6".to_owned())
+        );
+        assert_eq!(parsed("x,1-"), Vec::<u16>::new());
+    }
+}

@@ -1,0 +1,211 @@
+//! What a real executor tells of its task, and what becomes of that when something fails.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use drover_testkit::LONG;
+use futures_util::StreamExt;
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+
+use super::executor_test::{Run, launcher, until};
+use super::files::{Call, Told};
+use super::launch::Executor;
+use super::measure::{Measure, Measures};
+use crate::client::drivers::{Driver, StatsError, TaskConfig};
+use crate::client::proc;
+
+const OFTEN: Duration = Duration::from_millis(20);
+
+async fn told(measures: &mut Measures) -> Measure {
+    let told = tokio::time::timeout(LONG, measures.next()).await;
+    told.expect("it is told in time")
+}
+
+fn pid_of(executor: &Executor) -> Pid {
+    Pid::from_raw(executor.state().executor_pid).unwrap()
+}
+
+fn failed(told: Measure) -> (String, bool) {
+    match told {
+        Measure::Failed { why, recoverable } => (why, recoverable),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends() {
+    let run = Run::new();
+    let spec = run.shell("sleep 1000 & while :; do :; done");
+    let executor = launcher().launch(&run.dir, &spec).await.unwrap();
+    let task = executor.state().task_pid;
+    let mut measures = executor.measure(OFTEN).await.unwrap();
+    let (mut last, mut ticks, mut samples) = (0, 0, 0);
+    while samples < 3 || ticks == 0 {
+        let Measure::Sample { at, usage } = told(&mut measures).await else {
+            panic!("no end before the end");
+        };
+        assert!(at > last, "in their order");
+        assert!(usage.pids[&task].rss > 0, "{usage:?}");
+        assert!(usage.pids[&task].user >= ticks, "{usage:?}");
+        (last, ticks, samples) = (at, usage.pids[&task].user, samples + 1);
+    }
+    // Another one has its own interval, and is told at once all the same.
+    let mut seldom = executor.measure(Duration::from_secs(3600)).await.unwrap();
+    let Measure::Sample { usage, .. } = told(&mut seldom).await else {
+        panic!("a sample at once");
+    };
+    assert_eq!(usage.pids.len(), 2, "{usage:?}");
+    executor
+        .stop(Signal::KILL.as_raw(), Duration::ZERO)
+        .unwrap();
+    assert_eq!(told(&mut seldom).await, Measure::Ended);
+    while let told @ (Measure::Sample { .. } | Measure::Failed { .. }) = told(&mut measures).await {
+        assert!(matches!(told, Measure::Sample { .. }), "{told:?}");
+    }
+    executor.wait().await;
+    assert!(executor.measure(OFTEN).await.is_err(), "nobody is there");
+}
+
+#[tokio::test]
+async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
+    let run = Run::new();
+    let spec = run.shell("exec sleep 1000");
+    let executor = launcher().launch(&run.dir, &spec).await.unwrap();
+    // What is asked for can never be.
+    let mut never = executor.measure(Duration::ZERO).await.unwrap();
+    let (why, recoverable) = failed(told(&mut never).await);
+    assert!(!recoverable, "{why}");
+    // What cannot be read now may be read later.
+    let mut measures = executor.measure(OFTEN).await.unwrap();
+    assert!(matches!(told(&mut measures).await, Measure::Sample { .. }));
+    let pid = pid_of(&executor);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap();
+    let names = open.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let open: BTreeSet<u64> = names.map(|name| name.parse().unwrap()).collect();
+    let free = (0..).find(|number| !open.contains(number)).unwrap();
+    let limit = |current| Rlimit {
+        current: Some(current),
+        maximum: Some(1024),
+    };
+    prlimit(Some(pid), Resource::Nofile, limit(free)).unwrap();
+    let (why, recoverable) = loop {
+        match told(&mut measures).await {
+            Measure::Sample { .. } => {}
+            other => break failed(other),
+        }
+    };
+    assert!(recoverable, "{why}");
+    prlimit(Some(pid), Resource::Nofile, limit(1024)).unwrap();
+    let mut again = executor.measure(OFTEN).await.unwrap();
+    assert!(matches!(told(&mut again).await, Measure::Sample { .. }));
+    // No more of them at once than an executor can serve.
+    let mut many = vec![again];
+    let (why, recoverable) = loop {
+        let mut one = executor.measure(Duration::from_secs(3600)).await.unwrap();
+        match told(&mut one).await {
+            Measure::Sample { .. } => many.push(one),
+            other => break failed(other),
+        }
+    };
+    assert!(recoverable && why == "too many measure this task", "{why}");
+    assert_eq!(many.len(), 8);
+    executor
+        .stop(Signal::KILL.as_raw(), Duration::ZERO)
+        .unwrap();
+    executor.wait().await;
+}
+
+#[tokio::test]
+async fn drv_04_an_executor_killed_amid_a_stream_fails_it_and_is_no_end_of_the_task() {
+    let tmp = tempfile::tempdir().unwrap();
+    let raw = crate::client::drivers::raw_exec::RawExec::new(true, launcher(), tmp.path().into());
+    let shell = serde_json::json!({"command": "/bin/sh", "args": ["-c", "exec sleep 1000"]});
+    let task = TaskConfig {
+        alloc_id: "a".into(),
+        task: "web".into(),
+        config: serde_json::from_value(shell).unwrap(),
+        env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
+        log_dir: tmp.path().join("logs"),
+        log_max_files: 2,
+        log_max_bytes: 1 << 20,
+        paths: crate::client::env::TaskPaths {
+            root: tmp.path().into(),
+            ..Default::default()
+        },
+        ..TaskConfig::default()
+    };
+    let running = raw.start(task).await.unwrap();
+    let state = running.handle().state;
+    let pid = |name: &str| i32::try_from(state[name].as_i64().unwrap()).unwrap();
+    let mut samples = running.stats(OFTEN);
+    for _ in 0..2 {
+        let sample = samples.next().await.expect("it goes on");
+        sample.expect("a sample");
+    }
+    kill_process(Pid::from_raw(pid("ExecutorPid")).unwrap(), Signal::KILL).unwrap();
+    let error = loop {
+        match samples.next().await.expect("it does not just end") {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let killed = "the executor was killed".to_owned();
+    assert_eq!(error, StatsError::Failed(killed), "another may be tried");
+    assert!(samples.next().await.is_none(), "nothing follows an error");
+    let exit = running.wait().await;
+    assert_eq!(exit.error, "the executor was killed");
+    until("the task is gone", || {
+        proc::stat(pid("Pid")).is_none_or(|s| s.state == 'Z')
+    })
+    .await;
+    // Whoever opens another one hears of the end.
+    assert!(running.stats(OFTEN).next().await.is_none());
+}
+
+#[test]
+fn drv_04_every_word_of_the_protocol_is_read_as_it_was_written() {
+    let usage = proc::TreeUsage {
+        pids: [(
+            7,
+            proc::PidUsage {
+                user: 1,
+                system: 2,
+                rss: 3,
+            },
+        )]
+        .into(),
+    };
+    for told in [
+        Told::Sample { at: 5, usage },
+        Told::NoSample {
+            why: "a".into(),
+            recoverable: true,
+        },
+        Told::NoSample {
+            why: "b".into(),
+            recoverable: false,
+        },
+        Told::Ended(3),
+    ] {
+        let line = serde_json::to_string(&told).unwrap();
+        assert_eq!(serde_json::from_str::<Told>(&line).unwrap(), told, "{line}");
+    }
+    // An executor of a former release reads of it what it knows, and that is nothing to start.
+    #[derive(serde::Deserialize)]
+    struct Former {
+        command: Vec<String>,
+    }
+    let call = Call {
+        command: Vec::new(),
+        measure_ms: Some(5),
+    };
+    let line = serde_json::to_string(&call).unwrap();
+    assert!(
+        serde_json::from_str::<Former>(&line)
+            .unwrap()
+            .command
+            .is_empty()
+    );
+    let of_former: Call = serde_json::from_str("{\"command\":[\"ls\"]}").unwrap();
+    assert_eq!(of_former.measure_ms, None);
+}

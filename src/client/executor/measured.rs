@@ -1,0 +1,110 @@
+//! What the executor tells of the task to somebody who measures it: a sample at once, and one after
+//! every interval, for as long as the task runs.
+//!
+//! Nobody who is slow to listen holds up the executor: what does not fit waits until there is room,
+//! and no sample is taken meanwhile.
+
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+
+use super::files::Told;
+use crate::client::proc;
+use crate::clock::unix_nanos;
+
+/// Somebody who measures.
+pub(super) struct Measured {
+    every: Duration,
+    next: Instant,
+    /// What was not taken yet.
+    unsent: Vec<u8>,
+    /// Nothing follows it.
+    is_over: bool,
+}
+
+impl Measured {
+    /// One who wants a sample after every so many milliseconds.
+    pub(super) fn every(milliseconds: u64) -> Self {
+        Self {
+            every: Duration::from_millis(milliseconds),
+            next: Instant::now(),
+            unsent: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// There is something that was not taken yet.
+    pub(super) fn has_more(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// When the next sample is due.
+    pub(super) fn due(&self) -> Instant {
+        self.next
+    }
+
+    /// Tells what is due, without the init of the task's namespaces; whether more follows.
+    pub(super) fn go_on(&mut self, stream: &UnixStream, init: Option<Pid>) -> bool {
+        let now = Instant::now();
+        if self.next <= now {
+            // One that is late is not made up for.
+            self.next = now.checked_add(self.every).unwrap_or(now + FAR);
+            if let (true, Some(told)) = (self.unsent.is_empty(), sample(init)) {
+                self.say(&told);
+            }
+        }
+        self.send(stream).is_ok() && (!self.is_over || self.has_more())
+    }
+
+    /// The task ended.
+    pub(super) fn end(&mut self, stream: &UnixStream, code: i32) {
+        self.say(&Told::Ended(code));
+        // Who has not listened until now does not wait for this.
+        let _ = self.send(stream);
+    }
+
+    fn say(&mut self, told: &Told) {
+        self.is_over |= matches!(told, Told::NoSample { .. });
+        if let Ok(line) = serde_json::to_vec(told) {
+            self.unsent.extend_from_slice(&line);
+            self.unsent.push(b'\n');
+        }
+    }
+
+    fn send(&mut self, mut stream: &UnixStream) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match stream.write(&self.unsent) {
+                Ok(written) => drop(self.unsent.drain(..written)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As good as never.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What the executor's own tree has used; nothing where all of it has died a moment ago.
+fn sample(init: Option<Pid>) -> Option<Told> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let mut all = proc::descendants(own);
+    all.retain(|process| init.is_none_or(|init| init.as_raw() != process.pid));
+    if all.is_empty() {
+        // Who died is seen until the executor has taken notice: the kernel's files are not open to
+        // it.
+        return Some(Told::NoSample {
+            why: "the processes of the task cannot be seen".to_owned(),
+            recoverable: true,
+        });
+    }
+    let usage = proc::used(all);
+    (!usage.pids.is_empty()).then(|| Told::Sample {
+        at: unix_nanos(),
+        usage,
+    })
+}

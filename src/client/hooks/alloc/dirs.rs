@@ -1,0 +1,184 @@
+//! The hooks of an allocation's directories: they are made, and what a predecessor left is taken
+//! over when it is through.
+
+use futures_util::FutureExt;
+use serde_json::Value;
+
+use super::{AllocAnswer, AllocGiven, AllocHook, Hooked};
+use crate::client::alloc::dir::AllocDir;
+
+/// Makes the directories that the tasks share.
+pub(super) struct AllocDirs;
+
+impl AllocHook for AllocDirs {
+    fn name(&self) -> &'static str {
+        "alloc_dir"
+    }
+
+    fn repeatable(&self) -> bool {
+        true
+    }
+
+    fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
+        let dir = given.dir.clone();
+        async move {
+            aside(move || dir.build()).await?;
+            Ok(AllocAnswer::nothing())
+        }
+        .boxed()
+    }
+}
+
+/// Waits until what it replaces is through.
+pub(super) struct AwaitPrevious;
+
+impl AllocHook for AwaitPrevious {
+    fn name(&self) -> &'static str {
+        "await_previous_allocations"
+    }
+
+    fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
+        async move {
+            for runner in &given.previous {
+                // An error means that the runner is gone, which is as good as done.
+                let _ = runner.done().wait_for(|done| *done).await;
+            }
+            Ok(AllocAnswer::nothing())
+        }
+        .boxed()
+    }
+}
+
+/// Takes over what its predecessor left.
+pub(super) struct MigrateDisk;
+
+impl AllocHook for MigrateDisk {
+    fn name(&self) -> &'static str {
+        "migrate_disk"
+    }
+
+    fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
+        async move {
+            let Some((from, tasks)) = predecessor(given) else {
+                return Ok(AllocAnswer::nothing());
+            };
+            let dir = given.dir.clone();
+            aside(move || dir.take_over(&from, &tasks)).await?;
+            Ok(AllocAnswer::done())
+        }
+        .boxed()
+    }
+}
+
+/// Runs what may wait for the disk.
+async fn aside(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|e| Err(std::io::Error::other(e)))
+        .map_err(|e| e.to_string())
+}
+
+/// Whose data is taken over, and of which tasks.
+fn predecessor(given: &AllocGiven) -> Option<(AllocDir, Vec<String>)> {
+    let group = given.alloc.group()?;
+    let disk = group.ephemeral_disk.as_ref()?;
+    if !disk.sticky && !disk.migrate {
+        return None;
+    }
+    let tasks = group.tasks.iter().map(|t| t.name.clone()).collect();
+    let mut previous = given.previous.iter();
+    let runner = previous.find(|runner| runner.alloc().id == given.alloc.previous_allocation)?;
+    Some((runner.control()?.dir().clone(), tasks))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_events::model::{Allocation, Node};
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::client::alloc::machine::Input;
+    use crate::client::config::Settings;
+    use crate::client::hooks::alloc::chain;
+    use crate::client::hooks::alloc::list::AllocHooks;
+    use crate::client::hooks::notes::Keep;
+    use crate::telemetry;
+
+    /// Who takes none of these hooks' answers: they have none.
+    struct Nowhere;
+
+    impl Keep<Input> for Nowhere {
+        fn write(&self, _: Input) -> BoxFuture<'static, Result<(), String>> {
+            panic!("none of them answers")
+        }
+
+        fn tell(&self, _: Input) {
+            panic!("none of them answers")
+        }
+    }
+
+    #[test]
+    fn hooks_are_timed_and_counted_by_how_they_end_unless_that_is_switched_off() {
+        let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.unwrap();
+        let tmp = tempfile::tempdir().unwrap();
+        std::fs::write(
+            tmp.path().join("taken"),
+            "a file where a directory should be",
+        )
+        .unwrap();
+        let run = |id: &str, measured: bool| {
+            let settings = Settings {
+                hook_metrics: measured,
+                ..Settings::default()
+            };
+            let given = AllocGiven {
+                alloc: Arc::new(Allocation::default()),
+                dir: AllocDir::new(tmp.path(), id),
+                node: Arc::new(Node::default()),
+                settings: Arc::new(settings),
+                resources: Arc::default(),
+                previous: Vec::new(),
+            };
+            let hooks: AllocHooks = [
+                Box::new(AllocDirs) as Box<dyn AllocHook>,
+                Box::new(AwaitPrevious),
+            ]
+            .into_iter()
+            .collect();
+            let ran = chain::prerun(&hooks, &given, &[], &Nowhere);
+            metrics::with_local_recorder(&recorder, || runtime.block_on(ran))
+        };
+        run("a", true).unwrap();
+        run("b", true).unwrap();
+        run("c", false).unwrap();
+        let error = run("taken", true).unwrap_err();
+        assert!(
+            error.starts_with("pre-run hook \"alloc_dir\" failed"),
+            "{error}"
+        );
+        run("taken", false).unwrap_err();
+        let told = telemetry.prometheus();
+        let value = |what: &str, hook: &str| {
+            let line = format!("nomad_client_alloc_hook_prerun_{what}{{hook_name=\"{hook}\"}} ");
+            let line = told.lines().find_map(|text| text.strip_prefix(&line));
+            line.map(str::to_owned)
+        };
+        let dirs = ["success", "failed", "elapsed_count"].map(|what| value(what, "alloc_dir"));
+        assert_eq!(
+            dirs,
+            ["2", "1", "3"].map(|text| Some(text.to_owned())),
+            "{told}"
+        );
+        // What comes after a hook that failed is not run.
+        let waits = ["success", "failed", "elapsed_count"];
+        let waits = waits.map(|what| value(what, "await_previous_allocations"));
+        assert_eq!(
+            waits,
+            [Some("2".to_owned()), None, Some("2".to_owned())],
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! What hooks answered, and how it comes to the journal.
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+/// What a hook answered; what the journal keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Note<A> {
+    /// The hook's name.
+    pub hook: String,
+    /// Its answer.
+    pub answer: A,
+}
+
+/// Brings what hooks said to the machine that takes it, and to its journal; `I` is what the machine
+/// takes.
+pub trait Keep<I>: Send + Sync {
+    /// Settled when the journal has it.
+    fn write(&self, said: I) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Written with the next thing that is.
+    fn tell(&self, said: I);
+}
+
+/// What a hook answered last.
+pub(super) fn answer_of<'a, A>(notes: &'a [Note<A>], hook: &str) -> Option<&'a A> {
+    let note = notes.iter().find(|note| note.hook == hook);
+    note.map(|note| &note.answer)
+}
+
+/// Answers that nobody was told yet; whatever ends the call that holds them, none is lost.
+pub(super) struct Untold<'a, A, I> {
+    notes: Vec<Note<A>>,
+    keep: &'a dyn Keep<I>,
+    said: fn(Vec<Note<A>>) -> I,
+}
+
+impl<'a, A, I> Untold<'a, A, I> {
+    /// None; `said` makes of them what the machine takes.
+    pub(super) fn new(keep: &'a dyn Keep<I>, said: fn(Vec<Note<A>>) -> I) -> Self {
+        let notes = Vec::new();
+        Self { notes, keep, said }
+    }
+
+    /// One more. The journal has it, and those before it, when this is over; a hook that may be
+    /// repeated waits for the next thing that is written.
+    pub(super) async fn hear(
+        &mut self,
+        (hook, answer): (&str, A),
+        is_repeatable: bool,
+    ) -> Result<(), String> {
+        let hook = hook.to_owned();
+        self.notes.push(Note { hook, answer });
+        match is_repeatable {
+            true => Ok(()),
+            false => {
+                let said = (self.said)(self.take());
+                self.keep.write(said).await
+            }
+        }
+    }
+
+    /// Those that nobody wrote down yet.
+    pub(super) fn take(&mut self) -> Vec<Note<A>> {
+        std::mem::take(&mut self.notes)
+    }
+}
+
+impl<A, I> Drop for Untold<'_, A, I> {
+    fn drop(&mut self) {
+        if !self.notes.is_empty() {
+            self.keep.tell((self.said)(std::mem::take(&mut self.notes)));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The hooks of tasks, in their order.
+
+use std::sync::Arc;
+
+use drover_events::model::{Allocation, Task};
+
+use super::{TaskHook, prepare, stats};
+use crate::client::hooks::list::HookList;
+use crate::client::volumes::task::Volumes;
+
+/// The hooks of one task.
+pub type TaskHooks = Arc<[Box<dyn TaskHook>]>;
+
+/// Makes a hook for a task; none where the task has no use for it.
+pub type MakeTaskHook = Arc<dyn Fn(&Allocation, &Task) -> Option<Box<dyn TaskHook>> + Send + Sync>;
+
+/// Makes the hooks of tasks.
+pub type TaskHookList = HookList<MakeTaskHook>;
+
+impl Default for TaskHookList {
+    /// The order is the meaning.
+    fn default() -> Self {
+        Self(vec![
+            always(|| prepare::Validate),
+            always(|| prepare::TaskDir),
+            always(|| prepare::DispatchPayload),
+            always(|| Volumes),
+            always(stats::Stats::default),
+        ])
+    }
+}
+
+impl TaskHookList {
+    /// The hooks of a task.
+    pub fn of(&self, alloc: &Allocation, task: &Task) -> TaskHooks {
+        let made = self.0.iter().filter_map(|make| make(alloc, task));
+        made.collect()
+    }
+}
+
+/// Of every task, with nothing of the client's.
+fn always<T: TaskHook + 'static>(make: fn() -> T) -> MakeTaskHook {
+    Arc::new(move |_, _| Some(Box::new(make())))
+}

@@ -1,0 +1,246 @@
+//! What servers ask of controllers.
+
+use std::time::Duration;
+
+use drover_csi::proto;
+use drover_events::model::CsiSnapshot;
+use tokio::time::timeout;
+
+use super::messages::{capabilities, created, external, one_way, origin, range, topology};
+use super::{failed, undone};
+use crate::client::volumes::csi::Csi;
+use crate::client::volumes::csi::registry::{Live, Part};
+use crate::error::{ApiError, Code};
+use crate::keyed::Turn;
+use crate::rpc::csi::*;
+
+/// How long a call waits for another one about its volume: with its own time that is less than
+/// servers wait for it.
+const TURN: Duration = Duration::from_secs(20);
+
+impl Csi {
+    async fn controller(&self, id: &str) -> Result<Live, ApiError> {
+        let found = self.part(Part::Controller, id).await;
+        found.map_err(|text| ApiError::new(Code::Unavailable, text))
+    }
+
+    /// Waits until no other call changes where a volume is: of two that come to a plugin at once
+    /// the later one may be done first. What was begun is ended here, so a call of a server that
+    /// died meanwhile is waited for; not for so long that the one that waits comes too late itself.
+    pub(in crate::client::volumes::csi) async fn turn(
+        &self,
+        plugin: &str,
+        volume: &str,
+    ) -> Result<Turn<'_, (String, String)>, ApiError> {
+        let turn = self.turns.turn((plugin.to_owned(), volume.to_owned()));
+        timeout(TURN, turn).await.map_err(|_| {
+            let text = format!("another call about volume \"{volume}\" is under way");
+            ApiError::new(Code::Unavailable, text)
+        })
+    }
+
+    pub(super) async fn attach(
+        &self,
+        asked: ControllerAttachVolumeRequest,
+    ) -> Result<ControllerAttachVolumeResponse, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let _turn = self.turn(&asked.plugin_id, &asked.volume_id).await?;
+        let options = asked.mount_options.as_ref();
+        let way = one_way(&asked.attachment_mode, &asked.access_mode, options)?;
+        let request = proto::ControllerPublishVolumeRequest {
+            volume_id: asked.volume_id,
+            node_id: asked.client_csi_node_id,
+            volume_capability: Some(way),
+            readonly: asked.read_only,
+            secrets: asked.secrets.0,
+            volume_context: asked.volume_context.into_map(),
+        };
+        let answer = live.plugin.controller_publish_volume(request).await;
+        let answer = answer.map_err(|error| failed("controller attach volume", &error))?;
+        Ok(ControllerAttachVolumeResponse {
+            publish_context: answer.publish_context.into(),
+        })
+    }
+
+    pub(super) async fn detach(
+        &self,
+        asked: ControllerDetachVolumeRequest,
+    ) -> Result<Done, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let _turn = self.turn(&asked.plugin_id, &asked.volume_id).await?;
+        let request = proto::ControllerUnpublishVolumeRequest {
+            volume_id: asked.volume_id,
+            node_id: asked.client_csi_node_id,
+            secrets: asked.secrets.0,
+        };
+        let answer = live.plugin.controller_unpublish_volume(request).await;
+        undone("controller detach volume", answer.map(drop))
+    }
+
+    pub(super) async fn validate(
+        &self,
+        asked: ControllerValidateVolumeRequest,
+    ) -> Result<Done, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let request = proto::ValidateVolumeCapabilitiesRequest {
+            volume_capabilities: capabilities(
+                &asked.volume_capabilities,
+                asked.mount_options.as_ref(),
+            )?,
+            volume_id: asked.volume_id,
+            volume_context: asked.context.into_map(),
+            parameters: asked.parameters.into_map(),
+            secrets: asked.secrets.0,
+            ..Default::default()
+        };
+        let answer = live.plugin.can_be_used(request).await;
+        match answer.map_err(|error| failed("controller validate volume", &error))? {
+            Ok(()) => Ok(Done::default()),
+            Err(text) => Err(ApiError::refused(format!(
+                "controller validate volume: {text}"
+            ))),
+        }
+    }
+
+    pub(super) async fn create(
+        &self,
+        asked: ControllerCreateVolumeRequest,
+    ) -> Result<ControllerCreateVolumeResponse, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let request = created(asked)?;
+        let volume = live.plugin.created(request).await;
+        let volume = volume.map_err(|error| failed("controller create volume", &error))?;
+        let (snapshot_id, clone_id) = origin(volume.content_source);
+        let topologies = volume.accessible_topology.into_iter();
+        Ok(ControllerCreateVolumeResponse {
+            external_volume_id: volume.volume_id,
+            capacity_bytes: volume.capacity_bytes,
+            volume_context: volume.volume_context.into(),
+            snapshot_id,
+            clone_id,
+            topologies: topologies.map(topology).collect(),
+        })
+    }
+
+    pub(super) async fn expand(
+        &self,
+        asked: ControllerExpandVolumeRequest,
+    ) -> Result<ControllerExpandVolumeResponse, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let way = asked.volume_capability.as_ref();
+        let way = way.map(|way| one_way(&way.attachment_mode, &way.access_mode, None));
+        let request = proto::ControllerExpandVolumeRequest {
+            volume_id: asked.external_volume_id,
+            capacity_range: range(asked.required_bytes, asked.limit_bytes),
+            secrets: asked.secrets.0,
+            volume_capability: way.transpose()?,
+        };
+        let answer = live.plugin.controller_expand_volume(request).await;
+        let answer = answer.map_err(|error| failed("controller expand volume", &error))?;
+        Ok(ControllerExpandVolumeResponse {
+            capacity_bytes: answer.capacity_bytes,
+            node_expansion_required: answer.node_expansion_required,
+        })
+    }
+
+    pub(super) async fn delete(
+        &self,
+        asked: ControllerDeleteVolumeRequest,
+    ) -> Result<Done, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let turn = self.turn(&asked.plugin_id, &asked.external_volume_id);
+        let _turn = turn.await?;
+        let request = proto::DeleteVolumeRequest {
+            volume_id: asked.external_volume_id,
+            secrets: asked.secrets.0,
+        };
+        let answer = live.plugin.delete_volume(request).await;
+        undone("controller delete volume", answer.map(drop))
+    }
+
+    pub(super) async fn list(
+        &self,
+        asked: ControllerListVolumesRequest,
+    ) -> Result<ControllerListVolumesResponse, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let request = proto::ListVolumesRequest {
+            max_entries: asked.max_entries,
+            starting_token: asked.starting_token,
+        };
+        let answer = live.plugin.list_volumes(request).await;
+        let answer = answer.map_err(|error| failed("controller list volumes", &error))?;
+        let entries = answer.entries.into_iter();
+        Ok(ControllerListVolumesResponse {
+            entries: entries.filter_map(external).collect(),
+            next_token: answer.next_token,
+        })
+    }
+
+    pub(super) async fn create_snapshot(
+        &self,
+        asked: ControllerCreateSnapshotRequest,
+    ) -> Result<ControllerCreateSnapshotResponse, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let request = proto::CreateSnapshotRequest {
+            source_volume_id: asked.volume_id,
+            name: asked.name,
+            secrets: asked.secrets.0,
+            parameters: asked.parameters.into_map(),
+        };
+        let snapshot = live.plugin.snapshot(request).await;
+        let snapshot = snapshot.map_err(|error| failed("controller create snapshot", &error))?;
+        Ok(ControllerCreateSnapshotResponse {
+            id: snapshot.snapshot_id,
+            external_source_volume_id: snapshot.source_volume_id,
+            size_bytes: snapshot.size_bytes,
+            create_time: snapshot.creation_time.map_or(0, |time| time.seconds),
+            is_ready: snapshot.ready_to_use,
+        })
+    }
+
+    pub(super) async fn delete_snapshot(
+        &self,
+        asked: ControllerDeleteSnapshotRequest,
+    ) -> Result<Done, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let request = proto::DeleteSnapshotRequest {
+            snapshot_id: asked.id,
+            secrets: asked.secrets.0,
+        };
+        let answer = live.plugin.delete_snapshot(request).await;
+        undone("controller delete snapshot", answer.map(drop))
+    }
+
+    pub(super) async fn list_snapshots(
+        &self,
+        asked: ControllerListSnapshotsRequest,
+    ) -> Result<ControllerListSnapshotsResponse, ApiError> {
+        let live = self.controller(&asked.plugin_id).await?;
+        let request = proto::ListSnapshotsRequest {
+            max_entries: asked.max_entries,
+            starting_token: asked.starting_token,
+            secrets: asked.secrets.0,
+            ..Default::default()
+        };
+        let answer = live.plugin.list_snapshots(request).await;
+        let answer = answer.map_err(|error| failed("controller list snapshots", &error))?;
+        let plugin_id = asked.plugin_id;
+        let entries = answer
+            .entries
+            .into_iter()
+            .filter_map(|entry| entry.snapshot);
+        let told = |snapshot: proto::Snapshot| CsiSnapshot {
+            id: snapshot.snapshot_id,
+            external_source_volume_id: snapshot.source_volume_id,
+            size_bytes: snapshot.size_bytes,
+            create_time: snapshot.creation_time.map_or(0, |time| time.seconds),
+            is_ready: snapshot.ready_to_use,
+            plugin_id: plugin_id.clone(),
+            ..CsiSnapshot::default()
+        };
+        Ok(ControllerListSnapshotsResponse {
+            entries: entries.map(told).collect(),
+            next_token: answer.next_token,
+        })
+    }
+}

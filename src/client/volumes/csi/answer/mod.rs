@@ -1,0 +1,62 @@
+//! What servers ask of the plugins of this node.
+//!
+//! `controller` has what they ask of controllers, `node` what they ask of the volumes of this node,
+//! `messages` what is said to plugins and by them.
+
+mod controller;
+mod messages;
+mod node;
+
+use std::sync::Arc;
+
+use drover_csi::{CallError, Standing};
+
+use super::Csi;
+use crate::error::{ApiError, Code};
+use crate::rpc::csi::*;
+use crate::rpc::service::{Access, Service};
+
+/// What is said of a step that failed (PLG-10): what was tried, and the plugin's own text.
+fn failed(what: &str, error: &CallError) -> ApiError {
+    let code = match error.standing() {
+        // It may still be done, or another one is under way.
+        Standing::Again if !error.has_ended() => Code::Timeout,
+        Standing::Again => Code::Unavailable,
+        Standing::Refused | Standing::Done => Code::Refused,
+    };
+    ApiError::new(code, format!("{what}: {error}"))
+}
+
+/// What is undone already is undone (CSI-34).
+fn undone(what: &str, answer: Result<(), CallError>) -> Result<Done, ApiError> {
+    match answer {
+        Err(error) if error.standing() != Standing::Done => Err(failed(what, &error)),
+        _ => Ok(Done::default()),
+    }
+}
+
+/// The methods, for the sessions that servers open.
+pub fn service(csi: &Arc<Csi>) -> Service<Csi> {
+    macro_rules! methods {
+        ($($method:ident => $work:ident),* $(,)?) => {
+            Service::new(Arc::clone(csi))$(.method::<$method, _, _>(
+                Access::Server,
+                |csi: Arc<Csi>, _, asked| async move { csi.$work(asked).await },
+            ))*
+        };
+    }
+    methods! {
+        ControllerAttachVolume => attach,
+        ControllerDetachVolume => detach,
+        ControllerValidateVolume => validate,
+        ControllerCreateVolume => create,
+        ControllerExpandVolume => expand,
+        ControllerDeleteVolume => delete,
+        ControllerListVolumes => list,
+        ControllerCreateSnapshot => create_snapshot,
+        ControllerDeleteSnapshot => delete_snapshot,
+        ControllerListSnapshots => list_snapshots,
+        NodeDetachVolume => node_detach,
+        NodeExpandVolume => node_expand,
+    }
+}

@@ -1,0 +1,218 @@
+//! How one volume is claimed and mounted for an allocation, and given back by it.
+
+use std::time::Duration;
+
+use drover_csi::mounts::{Secrets, Usage, Wanted};
+use drover_events::csi::state;
+use drover_events::model::CsiVolume;
+use tokio::time::{Instant, sleep};
+
+use super::{Asked, CsiHook, Held};
+use crate::client::clock::{Jitter, nanos};
+use crate::client::hooks::alloc::AllocGiven;
+use crate::client::volumes::csi::registry::Part;
+use crate::rpc::RpcError;
+use crate::rpc::csi::{
+    CsiVolumeClaim, CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublish,
+    CsiVolumeUnpublishRequest, NamedClaim,
+};
+
+/// How long one call may take: a controller may attach the volume meanwhile.
+const CALL: Duration = Duration::from_secs(150);
+/// The first wait after a failure, and the longest, nanoseconds.
+const PAUSE: i64 = 100_000_000;
+const LONGEST_PAUSE: i64 = 2_000_000_000;
+/// How long a refusal that may pass is waited out before the allocation fails.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long it is tried to give a volume back; afterwards the servers do it alone.
+const LEAVING: Duration = Duration::from_secs(60);
+
+impl CsiHook {
+    /// Claims a volume and mounts it; tried again while that may help.
+    pub(super) async fn bring(&self, given: &AllocGiven, asked: &Asked) -> Result<Held, String> {
+        let begun = Instant::now();
+        let mut pause = Pause::default();
+        loop {
+            match self.brought(given, asked).await {
+                Ok(held) => return Ok(held),
+                Err(error) if !error.passes || begun.elapsed() > PATIENCE => return Err(error.text),
+                Err(error) => {
+                    let (alloc, volume) = (&given.alloc.id, &asked.volume);
+                    tracing::debug!(alloc, volume, "{}", error.text);
+                }
+            }
+            pause.wait().await;
+        }
+    }
+
+    async fn brought(&self, given: &AllocGiven, asked: &Asked) -> Result<Held, Trouble> {
+        let claimed = self.claimed(given, asked).await?;
+        let missing = || Trouble::lasting(&asked.volume, "the answer to the claim has no volume");
+        let volume = claimed.volume.ok_or_else(missing)?;
+        let live = self.csi.part(Part::Node, &volume.plugin_id).await;
+        let live = live.map_err(|text| Trouble::passing(&asked.volume, &text))?;
+        let wanted = Wanted {
+            alloc: given.alloc.id.clone(),
+            namespace: given.alloc.namespace.clone(),
+            volume: asked.volume.clone(),
+            remote: remote(&volume).to_owned(),
+            usage: usage(asked, &volume),
+            publish_context: claimed.publish_context.into_map(),
+            context: volume.context.clone().into_map(),
+            secrets: Secrets(volume.secrets.clone().into_map()),
+        };
+        let stages = live.found.features.node.unwrap_or_default().stage;
+        let (plugin, root) = (&live.plugin, self.csi.root(&live.instance));
+        let mounted = self.csi.mounts.mount(plugin, stages, &root, &wanted).await;
+        let mounted = mounted.map_err(|error| match error.is_recoverable() {
+            true => Trouble::passing(&asked.volume, &error.to_string()),
+            false => Trouble::lasting(&asked.volume, &error.to_string()),
+        })?;
+        Ok(Held {
+            path: mounted.path,
+            is_mount: mounted.is_mount,
+            is_device: asked.request.attachment_mode == "block-device",
+            read_only: asked.request.read_only,
+        })
+    }
+
+    async fn claimed(
+        &self,
+        given: &AllocGiven,
+        asked: &Asked,
+    ) -> Result<CsiVolumeClaimResponse, Trouble> {
+        let request = CsiVolumeClaimRequest {
+            volume_id: asked.volume.clone(),
+            namespace: given.alloc.namespace.clone(),
+            allocation_id: given.alloc.id.clone(),
+            node_id: given.node.id.clone(),
+            external_node_id: String::new(),
+            claim: asked.mode(),
+            access_mode: asked.request.access_mode.clone(),
+            attachment_mode: asked.request.attachment_mode.clone(),
+            state: state::TAKEN,
+        };
+        let answer = self.csi.caller.once::<CsiVolumeClaim>(&request, CALL).await;
+        answer.map_err(|error| {
+            let text = format!("could not claim volume {}: {error}", asked.volume);
+            let passes = may_pass(&error);
+            Trouble { text, passes }
+        })
+    }
+
+    /// Gives a volume back: the servers have it taken from this node and its controller. One that
+    /// was never claimed is given back as well; who died in between does not know.
+    pub(super) async fn give_back(&self, given: &AllocGiven, asked: &Asked) -> Result<(), String> {
+        let claim = NamedClaim {
+            allocation_id: given.alloc.id.clone(),
+            node_id: given.node.id.clone(),
+            external_node_id: String::new(),
+            mode: asked.mode(),
+            access_mode: asked.request.access_mode.clone(),
+            attachment_mode: asked.request.attachment_mode.clone(),
+            state: state::UNPUBLISHING,
+        };
+        let request = CsiVolumeUnpublishRequest {
+            volume_id: asked.volume.clone(),
+            namespace: given.alloc.namespace.clone(),
+            claim: Some(claim),
+        };
+        let begun = Instant::now();
+        let mut pause = Pause::default();
+        loop {
+            let answer = self
+                .csi
+                .caller
+                .once::<CsiVolumeUnpublish>(&request, CALL)
+                .await;
+            match answer {
+                Ok(_) => return Ok(()),
+                Err(error) if !may_pass(&error) || begun.elapsed() > LEAVING => {
+                    return Err(format!(
+                        "could not unpublish volume {}: {error}",
+                        asked.volume
+                    ));
+                }
+                Err(error) => tracing::debug!(volume = asked.volume, "unpublish: {error}"),
+            }
+            pause.wait().await;
+        }
+    }
+}
+
+/// What the plugin calls the volume (CSI-10).
+fn remote(volume: &CsiVolume) -> &str {
+    match volume.external_id.is_empty() {
+        true => &volume.id,
+        false => &volume.external_id,
+    }
+}
+
+/// How a volume is used: options of the job's replace the volume's (CSI-15).
+fn usage(asked: &Asked, volume: &CsiVolume) -> Usage {
+    let own = asked.request.mount_options.as_ref();
+    let own = own.filter(|own| !own.fs_type.is_empty() || !own.mount_flags.is_empty());
+    let options = own.or(volume.mount_options.as_ref());
+    Usage {
+        read_only: asked.request.read_only,
+        attachment: asked.request.attachment_mode.clone(),
+        access: asked.request.access_mode.clone(),
+        fs_type: options.map_or_else(String::new, |options| options.fs_type.clone()),
+        flags: options.map_or_else(Vec::new, |options| options.mount_flags.to_vec()),
+        own_options: own.is_some(),
+    }
+}
+
+/// Why a volume is not there, and whether that may pass.
+struct Trouble {
+    text: String,
+    passes: bool,
+}
+
+impl Trouble {
+    fn of(volume: &str, text: &str, passes: bool) -> Self {
+        let text = format!("could not mount volume {volume}: {text}");
+        Self { text, passes }
+    }
+
+    fn passing(volume: &str, text: &str) -> Self {
+        Self::of(volume, text, true)
+    }
+
+    fn lasting(volume: &str, text: &str) -> Self {
+        Self::of(volume, text, false)
+    }
+}
+
+/// Whether the same call may do better later: servers may be without a leader, a volume may be
+/// released. What is wrong with the request itself stays wrong.
+fn may_pass(error: &RpcError) -> bool {
+    match error {
+        RpcError::Api(error) => !error.code.lasts(),
+        RpcError::Unreachable(_) | RpcError::TimedOut(_) => true,
+        RpcError::Malformed(_) => false,
+    }
+}
+
+/// Waits that grow, and differ among many who wait for the same.
+struct Pause {
+    next: i64,
+    chance: Jitter,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self {
+            next: PAUSE,
+            chance: Jitter::random(),
+        }
+    }
+}
+
+impl Pause {
+    async fn wait(&mut self) {
+        let random = self.chance.below(self.next / 4);
+        sleep(nanos(self.next - random)).await;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+    }
+}

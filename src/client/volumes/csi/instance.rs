@@ -1,0 +1,109 @@
+//! A task that is a plugin, and what it says of itself.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use drover_csi::features::Features;
+use drover_csi::{Identity, NodeInfo};
+use serde::{Deserialize, Serialize};
+
+/// What a plugin's task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It attaches volumes to nodes.
+    Controller,
+    /// It brings them to allocations of this node.
+    Node,
+    /// Both.
+    Monolith,
+}
+
+impl Kind {
+    /// The word of a job.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "controller" => Some(Self::Controller),
+            "node" => Some(Self::Node),
+            "monolith" => Some(Self::Monolith),
+            _ => None,
+        }
+    }
+
+    /// The word of a job.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Node => "node",
+            Self::Monolith => "monolith",
+        }
+    }
+
+    /// Whether it has a part.
+    pub fn has(self, part: Part) -> bool {
+        match part {
+            Part::Controller => self != Self::Node,
+            Part::Node => self != Self::Controller,
+        }
+    }
+}
+
+/// A part of a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The controller.
+    Controller,
+    /// The node part.
+    Node,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Controller => "controller",
+            Self::Node => "node",
+        })
+    }
+}
+
+/// A task that is a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// The plugin's name.
+    pub plugin: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Its allocation.
+    pub alloc: String,
+    /// Its task.
+    pub task: String,
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// Where its volumes are on this node.
+    pub host: PathBuf,
+    /// The same folder as the plugin sees it.
+    pub seen: PathBuf,
+}
+
+impl Instance {
+    pub(super) fn is_of(&self, alloc: &str, task: &str) -> bool {
+        self.alloc == alloc && self.task == task
+    }
+}
+
+/// What a plugin said of itself, and how it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Who it is; none before it answered.
+    pub identity: Option<Identity>,
+    /// What it can.
+    pub features: Features,
+    /// Where its node part runs.
+    pub node: Option<NodeInfo>,
+    /// It answers, and says that it is ready.
+    pub healthy: bool,
+    /// Why it is not.
+    pub trouble: String,
+    /// When that began, unix nanoseconds.
+    pub since: i64,
+}

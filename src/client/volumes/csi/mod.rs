@@ -1,0 +1,219 @@
+//! CSI on this node: the plugins that run here as tasks, the volumes that they bring to
+//! allocations, and what servers ask of them.
+//!
+//! [`registry`] knows the plugins, `supervise` is the hook of their tasks and `follow` looks after
+//! each of them, `describe` puts them into the node, [`claim`] is the hook of allocations that use
+//! volumes, [`answer`] is the way in for servers. What is staged and published is known by the file
+//! system alone ([`drover_csi::mounts`]).
+//!
+//! It must not know: claims of others, who may use a volume, what a controller elsewhere does.
+
+pub mod answer;
+#[cfg(test)]
+mod answer_test;
+pub mod claim;
+#[cfg(test)]
+mod claim_test;
+mod describe;
+mod follow;
+mod instance;
+#[cfg(test)]
+mod options_test;
+pub mod registry;
+#[cfg(test)]
+mod registry_test;
+mod supervise;
+#[cfg(test)]
+mod testing;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use drover_csi::mounts::{self, FOLDERS, MountError, Mounts, Returned, Root, part};
+use drover_events::model::Node;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::client::clock::Clock;
+use crate::client::hooks::alloc::AllocHook;
+use crate::client::hooks::alloc::list::MakeAllocHook;
+use crate::client::hooks::task::TaskHook;
+use crate::client::hooks::task::list::MakeTaskHook;
+use crate::client::journal::Journal;
+use crate::keyed::Keyed;
+use crate::rpc::caller::Caller;
+use registry::{Instance, Kind, Live, Part, Registry};
+
+/// The type of volumes that this is about.
+const CSI: &str = "csi";
+
+/// What the parts share.
+pub struct Csi {
+    /// The plugins.
+    pub registry: Registry,
+    mounts: Arc<Mounts>,
+    /// The folder of sockets and volumes.
+    folder: PathBuf,
+    node: Arc<Mutex<Arc<Node>>>,
+    caller: Caller,
+    clock: Clock,
+    /// The node is described otherwise than before.
+    described: Notify,
+    /// Who attaches, detaches or deletes a volume of a plugin.
+    turns: Keyed<(String, String)>,
+    /// What this node knows of allocations.
+    allocs: OnceLock<Knows>,
+}
+
+/// What a node knows of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing.
+    Not,
+    /// Nothing of it runs any more.
+    Ended,
+    /// Something of it may run.
+    Lives,
+}
+
+type Knows = Box<dyn Fn(&str) -> Known + Send + Sync>;
+
+impl Csi {
+    /// What a client that keeps its state in `state_dir` has. Plugins of a former agent are known
+    /// again.
+    pub fn restore(
+        state_dir: &Path,
+        node: &Arc<Mutex<Arc<Node>>>,
+        journal: &Arc<dyn Journal>,
+        (caller, clock): (Caller, Clock),
+    ) -> Arc<Self> {
+        let csi = Self {
+            registry: Registry::restore(Arc::clone(journal)),
+            mounts: Arc::default(),
+            folder: state_dir.join("csi"),
+            node: Arc::clone(node),
+            caller,
+            clock,
+            described: Notify::new(),
+            turns: Keyed::default(),
+            allocs: OnceLock::new(),
+        };
+        // What servers know of it stays so until its task is found, or is not.
+        csi.describe();
+        Arc::new(csi)
+    }
+
+    /// Who uses volumes here: to be said once, before servers ask for anything. From an allocation
+    /// that lives none is taken; one that is not known gives back what it left.
+    pub fn knows(&self, allocs: impl Fn(&str) -> Known + Send + Sync + 'static) {
+        // Who is first knows.
+        let _ = self.allocs.set(Box::new(allocs));
+    }
+
+    /// What is known of an allocation; none before anybody said.
+    fn known(&self, alloc: &str) -> Option<Known> {
+        self.allocs.get().map(|allocs| allocs(alloc))
+    }
+
+    /// Takes the volumes of a plugin from allocations of which servers know no claim any more:
+    /// nobody would ask for it. Whether some are left, because a call failed.
+    async fn take_rest(&self, live: &Live, is_over: impl Fn(&str) -> bool) -> bool {
+        let root = self.root(&live.instance);
+        let stages = live.found.features.node.unwrap_or_default().stage;
+        let taken = async {
+            let all = mounts::marks(&root).await?;
+            let mut failed = None;
+            for mark in all.into_iter().filter(|mark| is_over(&mark.alloc)) {
+                let given = Returned {
+                    alloc: mark.alloc,
+                    namespace: mark.namespace,
+                    volume: mark.volume,
+                    remote: mark.remote,
+                };
+                let (alloc, volume) = (&given.alloc, &given.volume);
+                tracing::warn!(alloc, volume, "takes back what nobody claims any more");
+                let done = self.mounts.unmount(&live.plugin, stages, &root, &given);
+                failed = done.await.err().or(failed);
+            }
+            failed.map_or(Ok(()), Err)
+        };
+        let taken: Result<(), MountError> = taken.await;
+        let plugin = &live.instance.plugin;
+        let failed = taken.inspect_err(|error| tracing::warn!(plugin, "volumes are left: {error}"));
+        failed.is_err()
+    }
+
+    /// Where the volumes of a plugin are on this node. Its name is a job's, and leads nowhere else.
+    /// One that is of another kind in a new version of its job keeps the folder in which they are.
+    fn host(&self, kind: Kind, plugin: &str) -> PathBuf {
+        let of = |kind: Kind| self.folder.join(kind.word()).join(part(plugin));
+        let holds = |kind: &Kind| FOLDERS.iter().any(|name| of(*kind).join(name).exists());
+        let kept = [Kind::Node, Kind::Monolith].into_iter().find(holds);
+        of(kept.filter(|_| kind.has(Part::Node)).unwrap_or(kind))
+    }
+
+    /// Where the users of a plugin's volumes are counted.
+    fn users(&self, plugin: &str) -> PathBuf {
+        self.folder.join("users").join(part(plugin))
+    }
+
+    /// Where the folders of a plugin's volumes lie.
+    fn root(&self, instance: &Instance) -> Root {
+        Root {
+            host: instance.host.clone(),
+            seen: instance.seen.clone(),
+            users: self.users(&instance.plugin),
+        }
+    }
+
+    /// Waits until the node is described otherwise than before.
+    pub async fn described(&self) {
+        self.described.notified().await;
+    }
+
+    /// The hook of allocations that use volumes.
+    pub fn alloc_hook(self: &Arc<Self>) -> MakeAllocHook {
+        let csi = Arc::clone(self);
+        Arc::new(move |_, alloc| {
+            let volumes = claim::asked(alloc);
+            let hook =
+                || Box::new(claim::CsiHook::new(&csi, volumes.clone())) as Box<dyn AllocHook>;
+            (!volumes.is_empty()).then(hook)
+        })
+    }
+
+    /// The hook of tasks that are plugins.
+    pub fn task_hook(self: &Arc<Self>) -> MakeTaskHook {
+        let csi = Arc::clone(self);
+        Arc::new(move |alloc, task| {
+            let hook = supervise::Supervisor::of(&csi, alloc, task)?;
+            Some(Box::new(hook) as Box<dyn TaskHook>)
+        })
+    }
+
+    /// The newest plugin of a name that has a part, healthy ones first. One that a former agent
+    /// knew is asked what it can: without that nothing is to be done with it.
+    ///
+    /// # Errors
+    /// There is none, or it does not answer.
+    async fn part(&self, part: Part, id: &str) -> Result<Live, String> {
+        let mut silent = None;
+        for mut live in self.registry.find(part, id) {
+            if live.found.identity.is_some() {
+                return Ok(live);
+            }
+            let instance = &live.instance;
+            match follow::look(&live.plugin, instance.kind, self.clock.now()).await {
+                Ok(found) => {
+                    let key = (&*instance.alloc, &*instance.task);
+                    self.registry.update(key, found.clone()).await;
+                    self.describe();
+                    live.found = found;
+                    return Ok(live);
+                }
+                Err(trouble) => _ = silent.get_or_insert(trouble),
+            }
+        }
+        Err(silent.unwrap_or_else(|| format!("no {part} plugin {id:?} runs on this node")))
+    }
+}

@@ -1,0 +1,210 @@
+//! What a node plugin is asked with, by what the volume has and what the job asks for.
+
+use std::sync::atomic::Ordering;
+
+use drover_csi::harness::Fake;
+use drover_events::gojson::from_value;
+use drover_events::model::{Allocation, CsiVolume};
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+
+use super::testing::{World, call, detaching, found, left, seen};
+use super::*;
+use crate::error::{ApiError, Code};
+use crate::rpc::csi::*;
+
+const VOLUME: &str = "vol";
+
+/// A volume as servers give it: what it is called far away, and how it is mounted.
+fn volume(external: &str, options: &Value) -> CsiVolume {
+    from_value(json!({
+        "ID": VOLUME, "ExternalID": external, "PluginID": "p", "MountOptions": options,
+        "Context": {"zone": "a"}, "Parameters": {"tier": "gold"},
+        "Secrets": {"key": "correct-horse"},
+    }))
+    .unwrap()
+}
+
+/// An allocation whose group asks for the volume by each of these names, with these options.
+fn asking(requests: &[(&str, &Value)]) -> Allocation {
+    let request = |(name, options): &(&str, &Value)| {
+        let request = json!({
+            "Name": name, "Type": "csi", "Source": VOLUME, "MountOptions": options,
+            "AccessMode": "single-node-writer", "AttachmentMode": "file-system",
+        });
+        ((*name).to_owned(), request)
+    };
+    let volumes: serde_json::Map<String, Value> = requests.iter().map(request).collect();
+    from_value(json!({
+        "ID": "a1", "Name": "j.g[0]", "Namespace": "default", "TaskGroup": "g",
+        "Job": {"ID": "j", "TaskGroups": [{"Name": "g", "Volumes": volumes}]},
+    }))
+    .unwrap()
+}
+
+/// An agent whose plugin answers, and which is given this volume.
+async fn with(volume: CsiVolume) -> (World, Arc<Csi>, Fake) {
+    let (world, csi, fake) = World::ready().await;
+    *world.servers.gives.lock() = Some(volume);
+    (world, csi, fake)
+}
+
+#[tokio::test]
+async fn csi_15_job_07_of_four_combinations_the_jobs_options_win_where_it_has_any() {
+    let theirs = json!({"FSType": "ext4", "MountFlags": ["noatime"]});
+    let own = json!({"FSType": "xfs", "MountFlags": ["nosuid"]});
+    let flag_only = json!({"MountFlags": ["nosuid"]});
+    let (null, empty) = (Value::Null, json!({}));
+    for (of_volume, of_job, wanted) in [
+        (&null, &null, ["", ""]),
+        (&null, &own, ["xfs", "nosuid"]),
+        (&theirs, &null, ["ext4", "noatime"]),
+        (&theirs, &own, ["xfs", "nosuid"]),
+        // A block that has nothing replaces nothing, and one that has something replaces all.
+        (&theirs, &empty, ["ext4", "noatime"]),
+        (&theirs, &flag_only, ["", "nosuid"]),
+    ] {
+        let (world, csi, fake) = with(volume("far-vol", of_volume)).await;
+        let (hook, given) = world.hook(&csi, asking(&[("data", of_job)]));
+        let prerun = hook.prerun(&given, &Value::Null).await;
+        prerun.unwrap_or_else(|error| panic!("{of_volume} {of_job}: {error}"));
+        for call in ["NodeStage", "NodePublish"] {
+            let calls = seen(&fake, call);
+            assert_eq!(calls.len(), 1, "{call}: {calls:?}");
+            for word in ["ext4", "xfs", "noatime", "nosuid"] {
+                let is_asked = calls[0].contains(&format!("\"{word}\""));
+                assert_eq!(
+                    is_asked,
+                    wanted.contains(&word),
+                    "{of_volume} {of_job}: {calls:?}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn csi_08_csi_10_node_calls_bring_what_the_volume_has() {
+    for (external, name) in [("far-vol", "\"far-vol\""), ("", "\"vol\"")] {
+        let (world, csi, fake) = with(volume(external, &Value::Null)).await;
+        let (hook, given) = world.hook(&csi, asking(&[("data", &Value::Null)]));
+        hook.prerun(&given, &Value::Null).await.unwrap();
+        for call in ["NodeStage", "NodePublish"] {
+            let calls = seen(&fake, call);
+            for word in ["\"zone\": \"a\"", "/dev/x", name] {
+                assert!(calls[0].contains(word), "{word}: {calls:?}");
+            }
+        }
+        let detach = NodeDetachVolumeRequest {
+            plugin_id: "p".to_owned(),
+            volume_id: VOLUME.to_owned(),
+            external_id: if external.is_empty() {
+                VOLUME
+            } else {
+                external
+            }
+            .to_owned(),
+            ..detaching()
+        };
+        call::<NodeDetachVolume>(&csi, &detach).await.unwrap();
+        for call in ["NodeUnpublish", "NodeUnstage"] {
+            let calls = seen(&fake, call);
+            assert!(
+                calls.len() == 1 && calls[0].contains(name),
+                "{name}: {calls:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn csi_22_an_allocation_waits_for_its_claim_and_needs_no_second_read() {
+    let (world, csi, fake) = with(volume("far-vol", &Value::Null)).await;
+    let (hook, given) = world.hook(&csi, asking(&[("data", &Value::Null)]));
+    *world.servers.refuses.lock() =
+        Some(ApiError::new(Code::Conflict, "volume max claims reached"));
+    let mut prerun = hook.prerun(&given, &Value::Null);
+    assert!((&mut prerun).now_or_never().is_none());
+    assert_eq!(
+        seen(&fake, "NodeStage"),
+        Vec::<String>::new(),
+        "nothing before the claim"
+    );
+    assert!(left(&given).is_empty());
+    *world.servers.refuses.lock() = None;
+    // These servers answer claims and nothing else: whoever reads the volume once more fails.
+    assert!(prerun.await.unwrap().done);
+    assert_eq!(world.servers.claims.load(Ordering::Relaxed), 1);
+    assert_eq!(seen(&fake, "NodePublish").len(), 1);
+    assert_eq!(left(&given).len(), 1);
+}
+
+#[tokio::test]
+async fn csi_16_a_group_that_asks_twice_has_it_twice_each_with_its_own_options() {
+    let (world, csi, fake) = with(volume("far-vol", &json!({"MountFlags": ["noatime"]}))).await;
+    let own = json!({"MountFlags": ["nosuid"]});
+    let (hook, given) = world.hook(&csi, asking(&[("own", &own), ("plain", &Value::Null)]));
+    hook.prerun(&given, &Value::Null).await.unwrap();
+    let held = left(&given);
+    assert_ne!(held["own"].path, held["plain"].path);
+    let published = seen(&fake, "NodePublish");
+    let with = |flag: &str, path: &std::path::Path| {
+        let path = format!("\"{}\"", path.to_string_lossy());
+        let both = |call: &&String| call.contains(&path) && call.contains(flag);
+        published.iter().filter(both).count()
+    };
+    let (own, plain) = (&held["own"].path, &held["plain"].path);
+    assert_eq!(
+        (with("nosuid", own), with("noatime", own)),
+        (1, 0),
+        "{published:?}"
+    );
+    assert_eq!(
+        (with("nosuid", plain), with("noatime", plain)),
+        (0, 1),
+        "{published:?}"
+    );
+    // One claim has both: giving it back takes both.
+    let detach = NodeDetachVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        ..detaching()
+    };
+    call::<NodeDetachVolume>(&csi, &detach).await.unwrap();
+    assert_eq!(seen(&fake, "NodeUnpublish").len(), 2);
+    assert!(!own.exists() && !plain.exists());
+}
+
+#[tokio::test]
+async fn a_call_about_a_volume_waits_for_the_one_before_it_whoever_asked_for_that() {
+    let world = World::new();
+    let csi = world.csi();
+    let fake = world.fake();
+    world
+        .register(&csi, "plug", Kind::Monolith, found(true))
+        .await;
+    let attach = |volume: &str| ControllerAttachVolumeRequest {
+        plugin_id: "p".to_owned(),
+        volume_id: volume.to_owned(),
+        attachment_mode: "file-system".to_owned(),
+        access_mode: "single-node-writer".to_owned(),
+        ..ControllerAttachVolumeRequest::default()
+    };
+    let count = || {
+        let seen = fake.says.seen.lock().unwrap();
+        let shown = seen.iter().map(|(shown, _)| shown);
+        shown
+            .filter(|shown| shown.starts_with("Controller"))
+            .count()
+    };
+    // As where a server died while its call was under way.
+    let before = csi.turn("p", "far-vol").await.unwrap();
+    let (asked, other) = (attach("far-vol"), attach("other"));
+    let mut waits = Box::pin(call::<ControllerAttachVolume>(&csi, &asked));
+    assert!(waits.as_mut().now_or_never().is_none());
+    call::<ControllerAttachVolume>(&csi, &other).await.unwrap();
+    assert!(waits.as_mut().now_or_never().is_none());
+    assert_eq!(count(), 1, "of another volume");
+    drop(before);
+    waits.await.unwrap();
+    assert_eq!(count(), 2);
+}

@@ -1,0 +1,198 @@
+//! The plugins that run on this node as tasks (MOD-08).
+//!
+//! Several of one name may run at once, during an update: the newest healthy one is asked. They are
+//! in the journal, with what servers were told of them, so that after a restart of the agent
+//! volumes can be used, and placed, before every task has been found again; whoever runs no more
+//! takes itself out.
+
+use std::sync::Arc;
+
+use drover_csi::Plugin;
+use drover_events::model::CsiInfo;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+
+use super::describe::told;
+pub use super::instance::{Found, Instance, Kind, Part};
+use crate::client::alloc::runner::alloc_key;
+use crate::client::journal::Journal;
+
+/// Where the journal has them.
+const KEY: &str = "dynamicplugins/registry_state";
+/// Changes that a slow subscriber may not have heard yet.
+const UNHEARD: usize = 64;
+
+/// A plugin that is registered.
+#[derive(Clone)]
+pub struct Live {
+    /// Its task.
+    pub instance: Instance,
+    /// The way to it.
+    pub plugin: Plugin,
+    /// What it said.
+    pub found: Found,
+    /// What servers were told of it before this agent began; of use until it has said something.
+    pub(super) former: Told,
+}
+
+/// What servers are told of a plugin's parts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Told {
+    #[serde(default)]
+    pub controller: Option<CsiInfo>,
+    #[serde(default)]
+    pub node: Option<CsiInfo>,
+}
+
+/// A plugin in the journal.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    instance: Instance,
+    /// Nothing of those that older agents wrote.
+    #[serde(default)]
+    told: Told,
+}
+
+/// What happens to plugins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// One can be used, or runs in another way than before.
+    Registered(Instance),
+    /// One runs no more.
+    Deregistered(Instance),
+}
+
+/// The plugins of this node, in the order in which they came.
+pub struct Registry {
+    journal: Arc<dyn Journal>,
+    live: Mutex<Vec<Live>>,
+    changes: broadcast::Sender<Change>,
+}
+
+impl Registry {
+    /// Those of a former agent whose allocations are still known. Call it inside of a runtime.
+    pub fn restore(journal: Arc<dyn Journal>) -> Self {
+        let kept = journal.load();
+        let plugins = kept.get(KEY).map(|bytes| rmp_serde::from_slice(bytes));
+        let plugins: Vec<Kept> = match plugins {
+            Some(Ok(plugins)) => plugins,
+            // They take themselves in again when their tasks are found.
+            Some(Err(error)) => {
+                tracing::warn!("the plugins of a former agent cannot be read: {error}");
+                Vec::new()
+            }
+            None => Vec::new(),
+        };
+        let known = |plugin: &Kept| kept.contains_key(&alloc_key(&plugin.instance.alloc));
+        let live = plugins.into_iter().filter(known).map(|kept| Live {
+            plugin: Plugin::at(&kept.instance.socket),
+            found: Found::default(),
+            instance: kept.instance,
+            former: kept.told,
+        });
+        Self {
+            live: Mutex::new(live.collect()),
+            journal,
+            changes: broadcast::Sender::new(UNHEARD),
+        }
+    }
+
+    /// Hears of every change from now on.
+    pub fn subscribe(&self) -> broadcast::Receiver<Change> {
+        self.changes.subscribe()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Live> {
+        self.live.lock().clone()
+    }
+
+    /// Those of a name that have a part: healthy ones first, and of those the newest.
+    pub fn find(&self, part: Part, plugin: &str) -> Vec<Live> {
+        let live = self.live.lock();
+        let of_name = |live: &&Live| live.instance.plugin == plugin && live.instance.kind.has(part);
+        let mut all: Vec<Live> = live.iter().rev().filter(of_name).cloned().collect();
+        all.sort_by_key(|live| !live.found.healthy);
+        all
+    }
+
+    /// A plugin can be used, from now on: it is the newest. It is the same one if its task was
+    /// registered before, and then keeps its place.
+    pub async fn register(&self, instance: Instance, plugin: Plugin, found: Found) {
+        let news = Live {
+            instance: instance.clone(),
+            plugin,
+            found,
+            former: Told::default(),
+        };
+        let written = {
+            let mut live = self.live.lock();
+            let same = |live: &&mut Live| live.instance.is_of(&instance.alloc, &instance.task);
+            match live.iter_mut().find(same) {
+                Some(known) => *known = news,
+                None => live.push(news),
+            }
+            self.kept(&live)
+        };
+        self.told(written.await, Change::Registered(instance));
+    }
+
+    /// How a plugin is has changed; whether it is registered.
+    pub async fn update(&self, (alloc, task): (&str, &str), found: Found) -> bool {
+        let written = {
+            let mut live = self.live.lock();
+            let mut known = live.iter_mut();
+            let Some(known) = known.find(|live| live.instance.is_of(alloc, task)) else {
+                return false;
+            };
+            known.found = found;
+            self.kept(&live)
+        };
+        warn(written.await);
+        true
+    }
+
+    /// A plugin runs no more; whether it was registered.
+    pub async fn deregister(&self, alloc: &str, task: &str) -> bool {
+        let (gone, written) = {
+            let mut live = self.live.lock();
+            let at = live
+                .iter()
+                .position(|live| live.instance.is_of(alloc, task));
+            let Some(at) = at else { return false };
+            let gone = live.remove(at);
+            (gone.instance, self.kept(&live))
+        };
+        self.told(written.await, Change::Deregistered(gone));
+        true
+    }
+
+    fn kept(&self, live: &[Live]) -> impl Future<Output = Result<(), String>> + use<> {
+        let of = |live: &Live| Kept {
+            instance: live.instance.clone(),
+            told: Told {
+                controller: told(live, Part::Controller),
+                node: told(live, Part::Node),
+            },
+        };
+        let plugins: Vec<Kept> = live.iter().map(of).collect();
+        let bytes = rmp_serde::to_vec_named(&plugins).expect("plugins are plain values");
+        let written = self.journal.put(KEY, bytes);
+        async move { written.await.map_err(|error| error.to_string()) }
+    }
+
+    fn told(&self, written: Result<(), String>, change: Change) {
+        warn(written);
+        // Nobody need listen.
+        let _ = self.changes.send(change);
+    }
+}
+
+fn warn(written: Result<(), String>) {
+    if let Err(error) = written {
+        // What is in memory is right; the next change writes all of it.
+        tracing::warn!("the plugins of this node are not durable: {error}");
+    }
+}

@@ -1,0 +1,274 @@
+//! A node for tests: servers that give what is claimed, and a plugin that answers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use drover_csi::harness::Fake;
+use drover_csi::{Identity, NodeInfo, Plugin};
+use drover_events::gojson::from_value;
+use drover_events::model::{Allocation, CsiVolume};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::claim::{CsiHook, Held, Volumes, asked};
+use super::registry::{Found, Instance, Kind};
+use super::*;
+use crate::client::alloc::dir::AllocDir;
+use crate::client::config::Settings;
+use crate::client::hooks::alloc::AllocGiven;
+use crate::client::journal::LogJournal;
+use crate::error::ApiError;
+use crate::rpc::Rpc;
+use crate::rpc::csi::*;
+use crate::rpc::duplex::{Duplex, Pace};
+use crate::rpc::methods::WriteResponse;
+use crate::rpc::service::{Call, Dispatch};
+
+/// The servers: they give what is claimed, or refuse.
+#[derive(Default)]
+pub(super) struct Servers {
+    pub(super) refuses: Mutex<Option<ApiError>>,
+    pub(super) claims: AtomicUsize,
+    pub(super) given_back: Mutex<Vec<CsiVolumeUnpublishRequest>>,
+    /// The volume that they give, where it is not the usual one.
+    pub(super) gives: Mutex<Option<CsiVolume>>,
+}
+
+impl Servers {
+    async fn called(&self, name: &str, body: &[u8]) -> Result<Bytes, ApiError> {
+        if let Some(refusal) = self.refuses.lock().clone() {
+            return Err(refusal);
+        }
+        match name {
+            CsiVolumeClaim::NAME => {
+                with::<CsiVolumeClaim>(body, async |asked| Ok(self.claimed(asked))).await
+            }
+            CsiVolumeUnpublish::NAME => {
+                with::<CsiVolumeUnpublish>(body, async |asked| {
+                    self.given_back.lock().push(asked);
+                    Ok(WriteResponse::default())
+                })
+                .await
+            }
+            _ => Err(ApiError::not_found(name)),
+        }
+    }
+
+    fn claimed(&self, asked: CsiVolumeClaimRequest) -> CsiVolumeClaimResponse {
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        let given = self.gives.lock().clone();
+        CsiVolumeClaimResponse {
+            publish_context: [("device", "/dev/x".to_owned())].into(),
+            volume: given.or(Some(CsiVolume {
+                id: asked.volume_id,
+                external_id: "far-vol".to_owned(),
+                plugin_id: "p".to_owned(),
+                secrets: [("key", "correct-horse".to_owned())].into(),
+                ..CsiVolume::default()
+            })),
+            index: 7,
+        }
+    }
+}
+
+/// Answers with what a method makes of a request.
+async fn with<R: Rpc>(
+    body: &[u8],
+    work: impl AsyncFnOnce(R::Req) -> Result<R::Res, ApiError>,
+) -> Result<Bytes, ApiError> {
+    let answer = work(rmp_serde::from_slice(body).unwrap()).await?;
+    Ok(rmp_serde::to_vec_named(&answer).unwrap().into())
+}
+
+struct Front(Arc<Servers>);
+
+impl Dispatch for Front {
+    fn dispatch(
+        &self,
+        name: &str,
+        _: Call,
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+        let (servers, name) = (Arc::clone(&self.0), name.to_owned());
+        async move { servers.called(&name, &body).await }.boxed()
+    }
+
+    fn streams(&self, _: &str) -> Option<Pace> {
+        None
+    }
+
+    fn open(&self, _: &str, _: Call, _: Duplex) -> BoxFuture<'static, Result<(), ApiError>> {
+        std::future::ready(Err(ApiError::not_found("no stream"))).boxed()
+    }
+
+    fn knows(&self, _: &Call) -> BoxFuture<'static, bool> {
+        std::future::ready(true).boxed()
+    }
+}
+
+/// A node, whose agent may be started again.
+pub(super) struct World {
+    pub(super) folder: TempDir,
+    pub(super) servers: Arc<Servers>,
+    pub(super) journal: Arc<dyn Journal>,
+    pub(super) node: Arc<Mutex<Arc<Node>>>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _) = LogJournal::open(&folder.path().join("journal")).unwrap();
+        let node = Node {
+            id: "n1".to_owned(),
+            ..Node::default()
+        };
+        Self {
+            servers: Arc::default(),
+            journal: Arc::new(journal),
+            node: Arc::new(Mutex::new(Arc::new(node))),
+            folder,
+        }
+    }
+
+    pub(super) fn csi(&self) -> Arc<Csi> {
+        let caller = Caller::process(Arc::new(Front(Arc::clone(&self.servers))), "");
+        let more = (caller, Clock::System);
+        let csi = Csi::restore(self.folder.path(), &self.node, &self.journal, more);
+        let mut csi = Arc::into_inner(csi).expect("it is nobody else's yet");
+        // The fake does not mount.
+        csi.mounts = Arc::new(Mounts::without_mounts());
+        Arc::new(csi)
+    }
+
+    /// What another agent has, which begins with the journal and knows nothing else.
+    pub(super) fn restarted(&self) -> Arc<Csi> {
+        let node = Node {
+            id: "n1".to_owned(),
+            ..Node::default()
+        };
+        *self.node.lock() = Arc::new(node);
+        self.csi()
+    }
+
+    pub(super) fn fake(&self) -> Fake {
+        Fake::at(&self.folder.path().join("csi.sock"))
+    }
+
+    pub(super) fn instance(&self, alloc: &str, kind: Kind) -> Instance {
+        let host = self.folder.path().join("csi").join(kind.word()).join("p");
+        Instance {
+            plugin: "p".to_owned(),
+            kind,
+            alloc: alloc.to_owned(),
+            task: "t".to_owned(),
+            socket: self.folder.path().join("csi.sock"),
+            seen: host.clone(),
+            host,
+        }
+    }
+
+    pub(super) async fn register(&self, csi: &Csi, alloc: &str, kind: Kind, found: Found) {
+        let instance = self.instance(alloc, kind);
+        let plugin = Plugin::at(&instance.socket);
+        csi.registry.register(instance, plugin, found).await;
+    }
+
+    /// A node with a plugin that answers.
+    pub(super) async fn ready() -> (Self, Arc<Csi>, Fake) {
+        let world = Self::new();
+        let (csi, fake) = (world.csi(), world.fake());
+        world
+            .register(&csi, "plug", Kind::Monolith, found(true))
+            .await;
+        (world, csi, fake)
+    }
+
+    /// The hook of an allocation, and what its calls are given.
+    pub(super) fn hook(&self, csi: &Arc<Csi>, alloc: Allocation) -> (CsiHook, AllocGiven) {
+        let hook = CsiHook::new(csi, asked(&alloc));
+        (hook, self.given(alloc))
+    }
+
+    pub(super) fn given(&self, alloc: Allocation) -> AllocGiven {
+        AllocGiven {
+            dir: AllocDir::new(&self.folder.path().join("alloc"), &alloc.id),
+            alloc: Arc::new(alloc),
+            node: self.node.lock().clone(),
+            settings: Arc::new(Settings::default()),
+            resources: Arc::default(),
+            previous: Vec::new(),
+        }
+    }
+}
+
+pub(super) fn found(healthy: bool) -> Found {
+    let mut found = Found {
+        identity: Some(Identity {
+            name: "fake.example.com".to_owned(),
+            version: "1.2.3".to_owned(),
+        }),
+        node: Some(NodeInfo {
+            id: "far-node".to_owned(),
+            ..NodeInfo::default()
+        }),
+        healthy,
+        trouble: if healthy { "" } else { "it says nothing" }.to_owned(),
+        ..Found::default()
+    };
+    found.features.plugin.controller = true;
+    found.features.node.get_or_insert_default().stage = true;
+    found
+}
+
+/// An allocation with one CSI volume, and one of the host's.
+pub(super) fn user(options: &Value) -> Allocation {
+    from_value(json!({
+        "ID": "a1", "Name": "j.g[2]", "Namespace": "default", "TaskGroup": "g",
+        "Job": {"ID": "j", "TaskGroups": [{"Name": "g", "Volumes": {
+            "data": {"Name": "data", "Type": "csi", "Source": "vol", "PerAlloc": true,
+                "AccessMode": "single-node-writer", "AttachmentMode": "file-system",
+                "MountOptions": options},
+            "host": {"Name": "host", "Type": "host", "Source": "h"},
+        }}]},
+    }))
+    .unwrap()
+}
+
+pub(super) fn detaching() -> NodeDetachVolumeRequest {
+    NodeDetachVolumeRequest {
+        plugin_id: "p".to_owned(),
+        volume_id: "vol[2]".to_owned(),
+        volume_namespace: "default".to_owned(),
+        alloc_id: "a1".to_owned(),
+        external_id: "far-vol".to_owned(),
+        attachment_mode: "file-system".to_owned(),
+        access_mode: "single-node-writer".to_owned(),
+        ..NodeDetachVolumeRequest::default()
+    }
+}
+
+/// What servers are answered.
+pub(super) async fn call<R: Rpc>(csi: &Arc<Csi>, asked: &R::Req) -> Result<R::Res, ApiError> {
+    let body = rmp_serde::to_vec_named(asked).unwrap();
+    let service = answer::service(csi);
+    let answer = service
+        .dispatch(R::NAME, Call::default(), body.into())
+        .await?;
+    Ok(rmp_serde::from_slice(&answer).unwrap())
+}
+
+/// What a plugin was asked of this kind.
+pub(super) fn seen(fake: &Fake, name: &str) -> Vec<String> {
+    let seen = fake.says.seen.lock().unwrap();
+    let of = seen.iter().filter(|(shown, _)| shown.starts_with(name));
+    of.map(|(shown, _)| shown.clone()).collect()
+}
+
+/// The volumes that a hook left.
+pub(super) fn left(given: &AllocGiven) -> BTreeMap<String, Held> {
+    let volumes = given.resources.get::<Volumes>();
+    volumes.unwrap_or_default().0
+}

@@ -1,0 +1,52 @@
+//! Volumes and plugins as a part of the node: what servers know of them.
+
+use std::sync::Arc;
+
+use drover_events::model::ClientHostVolumeConfig;
+
+use super::HostVolumes;
+use crate::client::fingerprint;
+
+/// What the attributes of plugins begin with, and what they end in.
+const ATTRIBUTE: [&str; 2] = ["plugins.host_volume.", ".version"];
+
+impl HostVolumes {
+    /// Puts what is offered into the node; servers are told where that changed something. A volume
+    /// that the cluster manages stands before one of the configuration with its name.
+    pub(super) fn describe(&self) {
+        let mut offered = fingerprint::host_volumes(&self.settings.get());
+        {
+            let held = self.held.lock();
+            for held in held.values().filter(|held| held.offered) {
+                let kept = &held.kept;
+                let told = ClientHostVolumeConfig {
+                    name: kept.asked.name.clone(),
+                    path: kept.path.clone(),
+                    id: kept.asked.id.clone(),
+                    ..ClientHostVolumeConfig::default()
+                };
+                offered.insert(kept.asked.name.as_str(), told);
+            }
+        }
+        let versions = self.versions.lock().clone();
+        let [begins, ends] = ATTRIBUTE;
+        {
+            let mut node = self.node.lock();
+            let mut attributes = node.attributes.clone();
+            attributes
+                .to_mut()
+                .retain(|name, _| !(name.starts_with(begins) && name.ends_with(ends)));
+            for (plugin, version) in versions {
+                attributes.insert(format!("{begins}{plugin}{ends}"), version);
+            }
+            if node.host_volumes == offered && node.attributes == attributes {
+                return;
+            }
+            let mut changed = (**node).clone();
+            changed.host_volumes = offered;
+            changed.attributes = attributes;
+            *node = Arc::new(changed);
+        }
+        self.described.notify_one();
+    }
+}

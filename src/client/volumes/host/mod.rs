@@ -1,0 +1,150 @@
+//! Volumes of this node that the cluster manages: made by a plugin, or directories that were there.
+//!
+//! `make` makes and deletes volumes, `keep` has what of them outlives the agent, `plugin` runs
+//! plugins, `mkdir` is the one that is built in, `describe` puts what is there into the node,
+//! [`answer`] is the way in for servers. What is made is in the client's journal, and made
+//! again when the agent starts: plugins find what is there, and mounts may be lost.
+//!
+//! It must not know: namespaces' rights, who may use a volume, where another node has one.
+//!
+//! Invariants:
+//! 1. What is to be made is in the journal before the plugin is asked, so that a call which was cut
+//!    off is made again.
+//! 2. A name is one volume's, from before it is made until it is gone.
+//! 3. A volume is offered while it is there. It is taken out of the node before it is deleted, and
+//!    not deleted while an allocation uses it.
+
+pub mod answer;
+mod describe;
+#[cfg(test)]
+mod host_test;
+mod keep;
+mod make;
+mod mkdir;
+mod plugin;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use drover_events::model::Node;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::sleep;
+
+use crate::client::config::Shared;
+use crate::client::journal::Journal;
+use crate::keyed::Keyed;
+use keep::{Kept, kept};
+use plugin::Plugins;
+pub(crate) use plugin::executables;
+
+/// Plugins that run at once when the agent starts.
+const AT_ONCE: usize = 4;
+/// The first wait before a volume that could not be made again is tried once more, and the longest.
+const RETRY: [Duration; 2] = [Duration::from_secs(5), Duration::from_mins(5)];
+
+/// The allocations of this node that use a volume, by its namespace and name.
+pub type Users = Box<dyn Fn(&str, &str) -> Vec<String> + Send + Sync>;
+
+/// A volume of this node.
+struct Held {
+    kept: Kept,
+    /// Jobs may come for it.
+    offered: bool,
+}
+
+/// The volumes of this node.
+pub struct HostVolumes {
+    settings: Shared,
+    journal: Arc<dyn Journal>,
+    node: Arc<Mutex<Arc<Node>>>,
+    plugins: Plugins,
+    /// By id.
+    held: Mutex<BTreeMap<String, Held>>,
+    /// Versions of plugins that answer, by name.
+    versions: Mutex<BTreeMap<String, String>>,
+    /// One call at a time for each volume.
+    turns: Keyed<String>,
+    /// The node is described otherwise than before.
+    described: Notify,
+    users: OnceLock<Users>,
+}
+
+impl HostVolumes {
+    /// What a client with these settings has: volumes of a former agent are offered again.
+    pub fn restore(
+        settings: &Shared,
+        node: &Arc<Mutex<Arc<Node>>>,
+        journal: &Arc<dyn Journal>,
+    ) -> Arc<Self> {
+        let now = settings.get();
+        let plugins = {
+            let node = node.lock();
+            Plugins {
+                volumes: now.host_volumes_dir.clone(),
+                folder: now.host_volume_plugin_dir.clone(),
+                node: (node.id.clone(), node.node_pool.clone()),
+            }
+        };
+        let volumes = Arc::new(Self {
+            settings: settings.clone(),
+            journal: Arc::clone(journal),
+            node: Arc::clone(node),
+            plugins,
+            held: Mutex::new(kept(&**journal)),
+            versions: Mutex::new(plugin::built_in()),
+            turns: Keyed::default(),
+            described: Notify::new(),
+            users: OnceLock::new(),
+        });
+        volumes.describe();
+        volumes
+    }
+
+    /// Waits until the node is described otherwise than before.
+    pub async fn described(&self) {
+        self.described.notified().await;
+    }
+
+    /// Says who uses volumes; the first one stays.
+    pub fn used_by(&self, users: Users) {
+        let _ = self.users.set(users);
+    }
+
+    /// Asks plugins who they are, and makes volumes of a former agent again; those that cannot be
+    /// are tried until they can. It ends when all are there.
+    pub async fn resume(self: Arc<Self>) {
+        self.scan().await;
+        let ids: Vec<String> = self.held.lock().keys().cloned().collect();
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let again = ids.into_iter().map(|id| {
+            let (volumes, turns) = (Arc::clone(&self), Arc::clone(&turns));
+            async move { volumes.keep_trying(&id, &turns).await }
+        });
+        futures_util::future::join_all(again).await;
+    }
+
+    /// Looks which plugins there are, and tells the servers of those that are new or gone.
+    pub async fn scan(&self) {
+        let found = self.plugins.scan().await;
+        *self.versions.lock() = found;
+        self.describe();
+    }
+
+    async fn keep_trying(&self, id: &str, turns: &Semaphore) {
+        let [mut wait, longest] = RETRY;
+        loop {
+            // Never closed.
+            let turn = turns.acquire().await;
+            let made = self.again(id).await;
+            drop(turn);
+            match made {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(volume = id, "host volume is not there: {error}"),
+            }
+            sleep(wait).await;
+            wait = (wait * 2).min(longest);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Host volumes, and what groups hold of them, for whoever has a token: the same as the routes of
+//! the HTTP API, by the same functions.
+
+use std::sync::Arc;
+
+use drover_events::model::status::DEFAULT_NAMESPACE;
+use drover_events::model::{HostVolume, TaskGroupHostVolumeClaim};
+use drover_projections::query::host;
+use drover_projections::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
+use drover_projections::tables::host_volumes::HostVolumes;
+use drover_projections::{Id, Interest, Prefix, Scan, Table as _, View};
+use tokio::time::{Instant, timeout_at};
+
+use super::Clients;
+use super::blocking::wait_time;
+use crate::acl::NamespaceCapability as Ns;
+use crate::commands::host_volume::ReleaseHostVolumeClaim;
+use crate::error::ApiError;
+use crate::identity::Identity;
+use crate::net::{deciding, going_on};
+use crate::proposer::Origin;
+use crate::rpc::host_volume::*;
+use crate::rpc::methods::WriteResponse;
+use crate::rpc::service::Call;
+
+/// How many rows one answer may hold; whoever has more asks by prefix.
+const MOST: usize = 10_000;
+
+/// Somebody who calls, and what he may.
+struct Asker(Identity);
+
+impl Asker {
+    fn may(&self, namespace: &str, one: Ns) -> bool {
+        match namespace {
+            "*" => self.0.acl.any_namespace_allows(one),
+            name => self.0.acl.namespace_allows(name, one),
+        }
+    }
+
+    fn demand(&self, namespace: &str, one: Ns) -> Result<(), ApiError> {
+        match self.may(namespace, one) {
+            true => Ok(()),
+            false => Err(ApiError::permission_denied()),
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            actor: self.0.actor.clone(),
+            request_id: uuid::Uuid::new_v4().to_string(),
+            ..Origin::default()
+        }
+    }
+}
+
+async fn asker(clients: &Clients, call: &Call) -> Result<Asker, ApiError> {
+    let token = Some(call.token.as_str()).filter(|token| !token.is_empty());
+    let found = clients.server.gate.authenticate(token, &call.addr).await?;
+    match found.refusal {
+        Some(_) => Err(ApiError::permission_denied()),
+        None => Ok(Asker(found)),
+    }
+}
+
+fn named(namespace: String) -> String {
+    match namespace.is_empty() {
+        true => DEFAULT_NAMESPACE.to_owned(),
+        false => namespace,
+    }
+}
+
+/// The volume of a request; its namespace counts, or else the request's (NS-03).
+fn asked(
+    volume: Option<HostVolume>,
+    namespace: String,
+    asker: &Asker,
+    right: Ns,
+) -> Result<HostVolume, ApiError> {
+    let namespace = match &volume {
+        Some(volume) if !volume.namespace.is_empty() => volume.namespace.clone(),
+        _ => named(namespace),
+    };
+    // Who may not is not told what else is wrong.
+    asker.demand(&namespace, right)?;
+    let missing = || ApiError::bad_request("missing volume definition");
+    let mut volume = volume.ok_or_else(missing)?;
+    volume.namespace = namespace;
+    Ok(volume)
+}
+
+/// `HostVolume.Create`.
+pub(super) async fn create(
+    clients: Arc<Clients>,
+    call: Call,
+    request: HostVolumeCreateRequest,
+) -> Result<HostVolumeCreateResponse, ApiError> {
+    let asker = asker(&clients, &call).await?;
+    let right = Ns::HostVolumeCreate;
+    let volume = asked(request.volume, request.namespace, &asker, right)?;
+    let volumes = Arc::clone(&clients.server.host_volumes);
+    let work = async move { volumes.create(volume, &asker.origin()).await };
+    let (volume, index) = going_on(work).await??;
+    Ok(HostVolumeCreateResponse {
+        volume: Some(volume),
+        warnings: String::new(),
+        index,
+    })
+}
+
+/// `HostVolume.Register`.
+pub(super) async fn register(
+    clients: Arc<Clients>,
+    call: Call,
+    request: HostVolumeRegisterRequest,
+) -> Result<HostVolumeRegisterResponse, ApiError> {
+    let asker = asker(&clients, &call).await?;
+    let right = Ns::HostVolumeRegister;
+    let volume = asked(request.volume, request.namespace, &asker, right)?;
+    let volumes = Arc::clone(&clients.server.host_volumes);
+    let work = async move { volumes.register(volume, &asker.origin()).await };
+    let (volume, index) = going_on(work).await??;
+    Ok(HostVolumeRegisterResponse {
+        volume: Some(volume),
+        warnings: String::new(),
+        index,
+    })
+}
+
+/// `HostVolume.Delete`.
+pub(super) async fn delete(
+    clients: Arc<Clients>,
+    call: Call,
+    request: HostVolumeDeleteRequest,
+) -> Result<WriteResponse, ApiError> {
+    let asker = asker(&clients, &call).await?;
+    let namespace = named(request.namespace);
+    asker.demand(&namespace, Ns::HostVolumeDelete)?;
+    let volumes = Arc::clone(&clients.server.host_volumes);
+    let work = async move {
+        let key = (namespace.as_str(), request.volume_id.as_str());
+        volumes.delete(key, request.force, &asker.origin()).await
+    };
+    let index = going_on(work).await??;
+    Ok(WriteResponse { index })
+}
+
+/// Waits until a table is above an index, as long as somebody waits for it.
+async fn above(clients: &Clients, table: u16, index: u64, time: i64) {
+    let projections = &clients.server.projections;
+    if index == 0 {
+        return;
+    }
+    let end = Instant::now() + wait_time(time);
+    loop {
+        let waiter = projections.watch().register(&[Interest::Table(table)]);
+        // What came before this look woke nobody.
+        if projections.view().table_index_of(table) > index {
+            return;
+        }
+        if timeout_at(end, waiter).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// `HostVolume.Get`.
+pub(super) async fn get(
+    clients: Arc<Clients>,
+    call: Call,
+    request: HostVolumeGetRequest,
+) -> Result<HostVolumeGetResponse, ApiError> {
+    let asker = asker(&clients, &call).await?;
+    let namespace = named(request.namespace);
+    asker.demand(&namespace, Ns::HostVolumeRead)?;
+    let (index, time) = (request.min_query_index, request.max_query_time);
+    above(&clients, HostVolumes::ID, index, time).await;
+    let (view, id) = (clients.server.projections.view(), request.id);
+    let find = move || -> Result<_, ApiError> {
+        let volume = view.get::<HostVolumes>((namespace.as_str(), id.as_str()))?;
+        Ok(HostVolumeGetResponse {
+            index: view.table_index::<HostVolumes>(),
+            volume,
+        })
+    };
+    deciding(find).await?
+}
+
+/// `HostVolume.List`.
+pub(super) async fn list(
+    clients: Arc<Clients>,
+    call: Call,
+    request: HostVolumeListRequest,
+) -> Result<HostVolumeListResponse, ApiError> {
+    let asker = asker(&clients, &call).await?;
+    let namespace = named(request.namespace.clone());
+    asker.demand(&namespace, Ns::HostVolumeRead)?;
+    let (index, time) = (request.min_query_index, request.max_query_time);
+    above(&clients, HostVolumes::ID, index, time).await;
+    let view = clients.server.projections.view();
+    let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
+    let find = move || -> Result<_, ApiError> {
+        let mut volumes = Vec::new();
+        for row in view.scan::<HostVolumes>(within(&namespace)) {
+            let row = row?;
+            let wanted = row.id.starts_with(&request.prefix)
+                && is(&request.node_id, &row.node_id)
+                && is(&request.node_pool, &row.node_pool);
+            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) && volumes.len() < MOST {
+                volumes.push(host::stub(row));
+            }
+        }
+        Ok(HostVolumeListResponse {
+            volumes,
+            index: view.table_index::<HostVolumes>(),
+        })
+    };
+    deciding(find).await?
+}
+
+fn within(namespace: &str) -> Scan {
+    match namespace {
+        "*" => Scan::all(),
+        name => Scan::prefix(Prefix::new().str(name)),
+    }
+}
+
+/// `TaskGroupHostVolumeClaim.List`.
+pub(super) async fn claims(
+    clients: Arc<Clients>,
+    call: Call,
+    request: TaskGroupVolumeClaimListRequest,
+) -> Result<TaskGroupVolumeClaimListResponse, ApiError> {
+    let asker = asker(&clients, &call).await?;
+    let namespace = named(request.namespace.clone());
+    asker.demand(&namespace, Ns::HostVolumeRead)?;
+    let (index, time) = (request.min_query_index, request.max_query_time);
+    above(&clients, HostVolumeClaims::ID, index, time).await;
+    let view = clients.server.projections.view();
+    let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
+    let find = move || -> Result<_, ApiError> {
+        let mut claims: Vec<TaskGroupHostVolumeClaim> = Vec::new();
+        for row in view.scan::<HostVolumeClaims>(within(&namespace)) {
+            let row = row?;
+            let wanted = row.id.starts_with(&request.prefix)
+                && is(&request.job_id, &row.job_id)
+                && is(&request.task_group, &row.task_group_name)
+                && is(&request.volume_name, &row.volume_name);
+            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) && claims.len() < MOST {
+                claims.push(row);
+            }
+        }
+        Ok(TaskGroupVolumeClaimListResponse {
+            claims,
+            index: view.table_index::<HostVolumeClaims>(),
+        })
+    };
+    deciding(find).await?
+}
+
+/// `TaskGroupHostVolumeClaim.Delete`: the right is asked for where the claim is.
+pub(super) async fn release(
+    clients: Arc<Clients>,
+    call: Call,
+    request: TaskGroupVolumeClaimDeleteRequest,
+) -> Result<WriteResponse, ApiError> {
+    let asker = asker(&clients, &call).await?;
+    asker.demand("*", Ns::HostVolumeDelete)?;
+    let (view, id) = (clients.server.projections.view(), request.claim_id);
+    let named = id.clone();
+    let namespace = deciding(move || namespace_of(&view, &named)).await??;
+    let missing = || ApiError::refused("claim not found");
+    asker.demand(&namespace.ok_or_else(missing)?, Ns::HostVolumeDelete)?;
+    let command = ReleaseHostVolumeClaim { id };
+    let done = clients.server.submit(command, asker.origin()).await?;
+    Ok(WriteResponse { index: done.index })
+}
+
+fn namespace_of(view: &View, claim: &str) -> Result<Option<String>, ApiError> {
+    let scan = Scan::group::<Id>(claim);
+    let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
+    Ok(claim.transpose()?.map(|claim| claim.namespace))
+}

@@ -1,0 +1,216 @@
+//! Host volumes for whoever has a token: what he may, and what he is told.
+
+use drover_events::model::{HostVolume, HostVolumeCapability};
+use drover_testkit::fixtures;
+
+use super::acl_test::{CI, NODE, ROOT, World};
+use super::*;
+use crate::commands::node::{RegisterNode, UpdateNodeStatus};
+use crate::error::Code;
+use crate::proposer::Origin;
+use crate::rpc::csi::Done;
+use crate::rpc::host_volume::*;
+use crate::rpc::methods::WriteResponse;
+use crate::rpc::service::Access;
+
+/// The client of a node that does what it is asked.
+fn handlers() -> Service<()> {
+    Service::new(Arc::new(()))
+        .method::<ClientHostVolumeCreate, _, _>(
+            Access::Server,
+            async |_, _: Call, asked: ClientHostVolumeCreateRequest| {
+                Ok(ClientHostVolumeCreateResponse {
+                    host_path: format!("/volumes/{}", asked.id),
+                    volume_name: asked.name,
+                    volume_id: asked.id,
+                    capacity_bytes: 5,
+                })
+            },
+        )
+        .method::<ClientHostVolumeRegister, _, _>(
+            Access::Server,
+            async |_, _: Call, _: ClientHostVolumeRegisterRequest| Ok(Done {}),
+        )
+        .method::<ClientHostVolumeDelete, _, _>(
+            Access::Server,
+            async |_, _: Call, _: ClientHostVolumeDeleteRequest| {
+                Ok(ClientHostVolumeDeleteResponse::default())
+            },
+        )
+}
+
+async fn world() -> World {
+    let world = World::start(true).await;
+    let mut node = fixtures::node(1);
+    node.secret_id = secret_hash(NODE);
+    let version = "plugins.host_volume.mkdir.version";
+    node.attributes.insert(version, "0.0.1".to_owned());
+    let command = RegisterNode {
+        node,
+        create_node_pool: true,
+    };
+    let submit = world.server.submit(command, Origin::default());
+    submit.await.unwrap();
+    let ready = UpdateNodeStatus {
+        node_id: world.node.clone(),
+        status: "ready".into(),
+        event: None,
+    };
+    let submit = world.server.submit(ready, Origin::default());
+    submit.await.unwrap();
+    world.server.sessions.own(&world.node, Arc::new(handlers()));
+    world
+}
+
+fn volume(name: &str) -> HostVolume {
+    HostVolume {
+        name: name.into(),
+        plugin_id: "mkdir".into(),
+        requested_capabilities: vec![HostVolumeCapability {
+            access_mode: "single-node-writer".into(),
+            attachment_mode: "file-system".into(),
+        }]
+        .into(),
+        ..HostVolume::default()
+    }
+}
+
+fn created(name: &str) -> HostVolumeCreateRequest {
+    HostVolumeCreateRequest {
+        volume: Some(volume(name)),
+        ..HostVolumeCreateRequest::default()
+    }
+}
+
+fn listed(prefix: &str) -> HostVolumeListRequest {
+    HostVolumeListRequest {
+        prefix: prefix.into(),
+        ..HostVolumeListRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_makes_shows_and_deletes_what_it_may() {
+    let world = world().await;
+    let root = ("", ROOT);
+    let made = world.call::<HostVolumeCreate>(root, created("data")).await;
+    let made = made.unwrap();
+    let shown = made.volume.unwrap();
+    assert_eq!(
+        (shown.namespace.as_str(), shown.capacity_bytes),
+        ("default", 5)
+    );
+    assert_eq!(shown.host_path, format!("/volumes/{}", shown.id));
+    assert!(made.index > 0);
+    let there = HostVolumeRegisterRequest {
+        volume: Some(HostVolume {
+            node_id: world.node.clone(),
+            host_path: "/srv".into(),
+            ..volume("there")
+        }),
+        ..HostVolumeRegisterRequest::default()
+    };
+    let registered = world.call::<HostVolumeRegister>(root, there).await;
+    assert_eq!(registered.unwrap().volume.unwrap().host_path, "/srv");
+    let all = world
+        .call::<HostVolumeList>(root, listed(""))
+        .await
+        .unwrap();
+    assert_eq!(all.volumes.len(), 2);
+    let one = world.call::<HostVolumeList>(root, listed(&shown.id)).await;
+    assert_eq!(one.unwrap().volumes[0].name, "data");
+    let asked = |min_query_index| HostVolumeGetRequest {
+        id: shown.id.clone(),
+        min_query_index,
+        ..HostVolumeGetRequest::default()
+    };
+    let known = world.call::<HostVolumeGet>(root, asked(0)).await.unwrap();
+    assert_eq!(known.volume.unwrap().id, shown.id);
+    // Who waits hears of the change.
+    let deletes = HostVolumeDeleteRequest {
+        volume_id: shown.id.clone(),
+        ..HostVolumeDeleteRequest::default()
+    };
+    let (waited, deleted) = tokio::join!(
+        world.call::<HostVolumeGet>(root, asked(known.index)),
+        world.call::<HostVolumeDelete>(root, deletes),
+    );
+    assert!(deleted.unwrap().index > known.index);
+    assert_eq!(waited.unwrap().volume, None);
+    let none = HostVolumeCreateRequest::default();
+    let refused = world
+        .call::<HostVolumeCreate>(root, none)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.message, "missing volume definition");
+    let claims = TaskGroupVolumeClaimListRequest::default();
+    let claims = world.call::<TaskGroupVolumeClaimList>(root, claims).await;
+    assert_eq!(claims.unwrap().claims, []);
+    let gone = TaskGroupVolumeClaimDeleteRequest {
+        claim_id: shown.id.clone(),
+    };
+    let refused = world.call::<TaskGroupVolumeClaimDelete>(root, gone);
+    assert_eq!(refused.await.unwrap_err().message, "claim not found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_right_is_refused_whatever_he_asks() {
+    let world = world().await;
+    let id = fixtures::node(9).id;
+    // Neither a token without the right, nor a node, nor nobody.
+    let node = (world.node.as_str(), NODE);
+    for who in [("", CI), ("", ""), node, ("", "no-token")] {
+        let mut said = Vec::new();
+        macro_rules! asks {
+            ($($method:ident($request:expr),)*) => {$(
+                said.push(world.call::<$method>(who, $request).await.map(drop));
+            )*};
+        }
+        asks! {
+            HostVolumeCreate(created("x")),
+            HostVolumeRegister(HostVolumeRegisterRequest {
+                volume: Some(volume("x")),
+                ..HostVolumeRegisterRequest::default()
+            }),
+            HostVolumeDelete(HostVolumeDeleteRequest {
+                volume_id: id.clone(),
+                ..HostVolumeDeleteRequest::default()
+            }),
+            HostVolumeGet(HostVolumeGetRequest {
+                id: id.clone(),
+                ..HostVolumeGetRequest::default()
+            }),
+            HostVolumeList(listed("")),
+            TaskGroupVolumeClaimList(TaskGroupVolumeClaimListRequest::default()),
+            TaskGroupVolumeClaimDelete(TaskGroupVolumeClaimDeleteRequest {
+                claim_id: id.clone(),
+            }),
+        }
+        for answer in said {
+            let code = answer.expect_err("it is refused").code;
+            assert_eq!(code, Code::PermissionDenied, "{who:?}");
+        }
+    }
+}
+
+#[test]
+fn messages_have_nomads_names() {
+    let bytes = rmp_serde::to_vec_named(&HostVolumeDeleteRequest {
+        volume_id: "v".into(),
+        force: true,
+        namespace: "default".into(),
+    });
+    let text = b"\x83\xa8VolumeID\xa1v\xa5Force\xc3\xa9Namespace\xa7default";
+    assert_eq!(bytes.unwrap(), text);
+    let bytes = rmp_serde::to_vec_named(&ClientHostVolumeCreateResponse {
+        volume_name: "data".into(),
+        volume_id: "v".into(),
+        host_path: "/p".into(),
+        capacity_bytes: 5,
+    });
+    let text =
+        b"\x84\xaaVolumeName\xa4data\xa8VolumeID\xa1v\xa8HostPath\xa2/p\xadCapacityBytes\x05";
+    assert_eq!(bytes.unwrap(), text);
+    let bytes = rmp_serde::to_vec_named(&WriteResponse { index: 7 });
+    assert_eq!(bytes.unwrap(), b"\x81\xa5Index\x07");
+}

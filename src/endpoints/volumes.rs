@@ -1,0 +1,421 @@
+//! Volumes and plugins for whoever calls with a token. What a method does, whom it lets do it and
+//! what it refuses is what the route of the HTTP API says that does the same: it is asked.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use drover_events::gojson;
+use drover_projections::Table as _;
+use drover_projections::tables::csi_plugins::CsiPlugins;
+use drover_projections::tables::csi_volumes::CsiVolumes;
+use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Clients;
+use crate::commands::csi::DeleteCsiPlugin;
+use crate::error::{ApiError, Code};
+use crate::identity::Identity;
+use crate::net::Peer;
+use crate::proposer::Origin;
+use crate::rpc::csi::{Done, Secrets};
+use crate::rpc::forward::{Answered, Question, Web};
+use crate::rpc::methods::WriteResponse;
+use crate::rpc::service::Call;
+use crate::rpc::volumes::{
+    ExternalRequest, ExternalResponse, NamedRequest, PluginGetResponse, PluginListRequest,
+    PluginListResponse, SnapshotsRequest, SnapshotsResponse, VolumeGetResponse, VolumeIdsRequest,
+    VolumeListRequest, VolumeListResponse, VolumesRequest, VolumesResponse,
+};
+
+/// What a plugin needs to be let in where it keeps its volumes.
+const SECRETS: &str = "x-nomad-csi-secrets";
+
+fn missing(what: &str) -> ApiError {
+    ApiError::bad_request(format!("missing {what}"))
+}
+
+fn read<T: DeserializeOwned>(answered: &Answered) -> Result<T, ApiError> {
+    gojson::from_slice(&answered.body).map_err(|error| ApiError::internal(error.to_string()))
+}
+
+fn written(name: &str, listed: &impl Serialize) -> Result<bytes::Bytes, ApiError> {
+    let body = serde_json::to_vec(&BTreeMap::from([(name, listed)]));
+    Ok(body
+        .map_err(|error| ApiError::internal(error.to_string()))?
+        .into())
+}
+
+/// Secrets, as a header holds them.
+fn in_head(secrets: &Secrets) -> Result<String, ApiError> {
+    let mut text = String::new();
+    for (name, value) in &secrets.0 {
+        if name.contains(['=', ',']) || value.contains(',') {
+            let text =
+                format!("Secrets: {name:?} cannot be given: it has a comma, or = in its name");
+            return Err(ApiError::bad_request(text));
+        }
+        let between = if text.is_empty() { "" } else { "," };
+        text.push_str(&format!("{between}{name}={value}"));
+    }
+    Ok(text)
+}
+
+/// What waits for a change.
+fn waits(question: Question, index: u64, time: i64) -> Question {
+    let time = match time {
+        ..=0 => String::new(),
+        time => format!("{time}ns"),
+    };
+    question.number("index", index).text("wait", &time)
+}
+
+/// The refusal in an answer.
+fn refusal(answered: &Answered) -> ApiError {
+    let text = String::from_utf8_lossy(&answered.body).into_owned();
+    let code = match answered.status {
+        400 => Code::BadRequest,
+        401 => Code::Unauthorized,
+        403 => Code::PermissionDenied,
+        404 => Code::NotFound,
+        409 => Code::Conflict,
+        413 => Code::PayloadTooLarge,
+        429 => Code::TooManyRequests,
+        503 => Code::Unavailable,
+        504 => Code::Timeout,
+        _ if text == ApiError::no_leader().message => Code::NoLeader,
+        _ => Code::Refused,
+    };
+    ApiError::new(code, text).after(answered.retry_after)
+}
+
+impl Clients {
+    /// The HTTP API.
+    pub(super) fn web(&self) -> Result<&Arc<dyn Web>, ApiError> {
+        let closed = || ApiError::new(Code::Unavailable, "the API of this server is not open");
+        self.server.web.get().ok_or_else(closed)
+    }
+
+    /// Asks the HTTP API in the name of the caller.
+    async fn ask(&self, call: Call, question: Question) -> Result<Answered, ApiError> {
+        let address = call.addr.parse().ok();
+        let peer = Peer {
+            address: address.map(|ip| SocketAddr::new(ip, 0)),
+            certificate: call.certificate,
+            behind: None,
+        };
+        let question = question.header("x-nomad-token", call.token);
+        let answered = self.web()?.ask(peer, question).await?;
+        match answered.status {
+            200..300 => Ok(answered),
+            _ => Err(refusal(&answered)),
+        }
+    }
+
+    /// The same about one thing, which may not be there.
+    async fn found(&self, call: Call, question: Question) -> Result<Option<Answered>, ApiError> {
+        match self.ask(call, question).await {
+            Ok(answered) => Ok(Some(answered)),
+            Err(error) if error.code == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who calls with a token, or with none, if he may do this.
+    pub(super) async fn bearer(
+        &self,
+        call: &Call,
+        may: impl FnOnce(&Identity) -> bool,
+    ) -> Result<Origin, ApiError> {
+        let token = Some(call.token.as_str()).filter(|token| !token.is_empty());
+        let found = self.server.gate.authenticate(token, &call.addr).await?;
+        if found.refusal.is_some() || !may(&found) {
+            return Err(ApiError::permission_denied());
+        }
+        Ok(Origin {
+            actor: found.actor,
+            request_id: uuid::Uuid::new_v4().to_string(),
+            ..Origin::default()
+        })
+    }
+}
+
+/// `CSIVolume.List`.
+pub(super) async fn list(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: VolumeListRequest,
+) -> Result<VolumeListResponse, ApiError> {
+    let question = Question::new(Method::GET, &["volumes"])
+        .text("type", "csi")
+        .text("region", &asked.region)
+        .text("namespace", &asked.namespace)
+        .text("prefix", &asked.prefix)
+        .text("filter", &asked.filter)
+        .number("per_page", asked.per_page)
+        .text("next_token", &asked.next_token)
+        .flag("reverse", asked.reverse)
+        .text("plugin_id", &asked.plugin_id)
+        .text("node_id", &asked.node_id);
+    let question = waits(question, asked.min_query_index, asked.max_query_time);
+    let answered = clients.ask(call, question).await?;
+    Ok(VolumeListResponse {
+        volumes: read(&answered)?,
+        next_token: answered.next_token,
+        index: answered.index,
+    })
+}
+
+/// `CSIVolume.Get`.
+pub(super) async fn get(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: NamedRequest,
+) -> Result<VolumeGetResponse, ApiError> {
+    if asked.id.is_empty() {
+        return Err(missing("volume ID"));
+    }
+    let question = Question::new(Method::GET, &["volume", "csi", &asked.id])
+        .text("region", &asked.region)
+        .text("namespace", &asked.namespace);
+    let question = waits(question, asked.min_query_index, asked.max_query_time);
+    let Some(answered) = clients.found(call, question).await? else {
+        return Ok(VolumeGetResponse {
+            index: clients.index_of(CsiVolumes::ID),
+            ..VolumeGetResponse::default()
+        });
+    };
+    // The volume is the whole answer, and its allocations stand in it.
+    Ok(VolumeGetResponse {
+        volume: Some(read(&answered)?),
+        index: answered.index,
+        ..read(&answered)?
+    })
+}
+
+/// `CSIVolume.Register`.
+pub(super) async fn register(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: VolumesRequest,
+) -> Result<VolumesResponse, ApiError> {
+    let mut question = Question::new(Method::PUT, &["volumes"])
+        .text("region", &asked.region)
+        .text("namespace", &asked.namespace);
+    question.body = written("Volumes", &asked.volumes)?;
+    volumes(clients.ask(call, question).await?)
+}
+
+/// `CSIVolume.Create`: one after the other, until one is refused.
+pub(super) async fn create(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: VolumesRequest,
+) -> Result<VolumesResponse, ApiError> {
+    let mut made = VolumesResponse::default();
+    if asked.volumes.is_empty() {
+        return Err(missing("volume definition"));
+    }
+    for volume in asked.volumes.into_vec() {
+        if volume.id.is_empty() {
+            return Err(missing("volume ID"));
+        }
+        let mut question = Question::new(Method::PUT, &["volume", "csi", &volume.id, "create"])
+            .text("region", &asked.region)
+            .text("namespace", &asked.namespace);
+        question.body = written("Volumes", &[volume])?;
+        let one = volumes(clients.ask(call.clone(), question).await?)?;
+        made.volumes.to_mut().extend(one.volumes.into_vec());
+        made.warnings.push_str(&one.warnings);
+        made.index = one.index;
+    }
+    Ok(made)
+}
+
+fn volumes(answered: Answered) -> Result<VolumesResponse, ApiError> {
+    Ok(VolumesResponse {
+        index: answered.index,
+        ..read(&answered)?
+    })
+}
+
+/// `CSIVolume.Deregister`.
+pub(super) async fn deregister(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: VolumeIdsRequest,
+) -> Result<WriteResponse, ApiError> {
+    let force = asked.force;
+    let end = |question: Question| question.flag("force", force);
+    one_by_one(&clients, call, &asked, (&[], end)).await
+}
+
+/// `CSIVolume.Delete`.
+pub(super) async fn delete(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: VolumeIdsRequest,
+) -> Result<WriteResponse, ApiError> {
+    let secrets = in_head(&asked.secrets)?;
+    let end = |question: Question| question.header(SECRETS, secrets.clone());
+    one_by_one(&clients, call, &asked, (&["delete"], end)).await
+}
+
+async fn one_by_one(
+    clients: &Arc<Clients>,
+    call: Call,
+    asked: &VolumeIdsRequest,
+    (verb, end): (&[&str], impl Fn(Question) -> Question),
+) -> Result<WriteResponse, ApiError> {
+    if asked.volume_ids.is_empty() || asked.volume_ids.iter().any(String::is_empty) {
+        return Err(missing("volume IDs"));
+    }
+    let mut index = 0;
+    for id in &asked.volume_ids {
+        let mut path = vec!["volume", "csi", id.as_str()];
+        path.extend(verb);
+        let question = Question::new(Method::DELETE, &path)
+            .text("region", &asked.region)
+            .text("namespace", &asked.namespace);
+        index = clients.ask(call.clone(), end(question)).await?.index;
+    }
+    Ok(WriteResponse { index })
+}
+
+/// What a provider has.
+async fn external(
+    clients: &Arc<Clients>,
+    call: Call,
+    asked: &ExternalRequest,
+    what: &str,
+) -> Result<Answered, ApiError> {
+    let question = Question::new(Method::GET, &["volumes", what])
+        .text("region", &asked.region)
+        .text("namespace", &asked.namespace)
+        .text("plugin_id", &asked.plugin_id)
+        .number("per_page", asked.per_page)
+        .text("next_token", &asked.next_token)
+        .header(SECRETS, in_head(&asked.secrets)?);
+    clients.ask(call, question).await
+}
+
+/// `CSIVolume.ListExternal`.
+pub(super) async fn list_external(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: ExternalRequest,
+) -> Result<ExternalResponse, ApiError> {
+    let answered = external(&clients, call, &asked, "external").await?;
+    read(&answered)
+}
+
+/// `CSIVolume.ListSnapshots`.
+pub(super) async fn list_snapshots(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: ExternalRequest,
+) -> Result<SnapshotsResponse, ApiError> {
+    read(&external(&clients, call, &asked, "snapshot").await?)
+}
+
+/// `CSIVolume.CreateSnapshot`.
+pub(super) async fn create_snapshots(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: SnapshotsRequest,
+) -> Result<SnapshotsResponse, ApiError> {
+    let mut question = Question::new(Method::PUT, &["volumes", "snapshot"])
+        .text("region", &asked.region)
+        .text("namespace", &asked.namespace);
+    question.body = written("Snapshots", &asked.snapshots)?;
+    read(&clients.ask(call, question).await?)
+}
+
+/// `CSIVolume.DeleteSnapshot`: one after the other, until one is refused.
+pub(super) async fn delete_snapshots(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: SnapshotsRequest,
+) -> Result<Done, ApiError> {
+    if asked.snapshots.is_empty() {
+        return Err(missing("snapshot ID"));
+    }
+    for snapshot in asked.snapshots.iter() {
+        let secrets = Secrets(snapshot.secrets.clone().into_iter().collect());
+        let question = Question::new(Method::DELETE, &["volumes", "snapshot"])
+            .text("region", &asked.region)
+            .text("namespace", &asked.namespace)
+            .text("plugin_id", &snapshot.plugin_id)
+            .text("snapshot_id", &snapshot.id)
+            .header(SECRETS, in_head(&secrets)?);
+        clients.ask(call.clone(), question).await?;
+    }
+    Ok(Done {})
+}
+
+/// `CSIPlugin.List`.
+pub(super) async fn list_plugins(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: PluginListRequest,
+) -> Result<PluginListResponse, ApiError> {
+    let question = Question::new(Method::GET, &["plugins"])
+        .text("type", "csi")
+        .text("region", &asked.region)
+        .text("prefix", &asked.prefix)
+        .text("filter", &asked.filter)
+        .number("per_page", asked.per_page)
+        .text("next_token", &asked.next_token)
+        .flag("reverse", asked.reverse);
+    let question = waits(question, asked.min_query_index, asked.max_query_time);
+    let answered = clients.ask(call, question).await?;
+    Ok(PluginListResponse {
+        plugins: read(&answered)?,
+        next_token: answered.next_token,
+        index: answered.index,
+    })
+}
+
+/// `CSIPlugin.Get`.
+pub(super) async fn get_plugin(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: NamedRequest,
+) -> Result<PluginGetResponse, ApiError> {
+    if asked.id.is_empty() {
+        return Err(missing("plugin ID"));
+    }
+    let question = Question::new(Method::GET, &["plugin", "csi", &asked.id])
+        .text("region", &asked.region)
+        .text("namespace", &asked.namespace);
+    let question = waits(question, asked.min_query_index, asked.max_query_time);
+    Ok(match clients.found(call, question).await? {
+        Some(answered) => PluginGetResponse {
+            plugin: Some(read(&answered)?),
+            index: answered.index,
+        },
+        None => PluginGetResponse {
+            plugin: None,
+            index: clients.index_of(CsiPlugins::ID),
+        },
+    })
+}
+
+/// `CSIPlugin.Delete`: no route of the HTTP API does it; for managers.
+pub(super) async fn delete_plugin(
+    clients: Arc<Clients>,
+    call: Call,
+    asked: NamedRequest,
+) -> Result<WriteResponse, ApiError> {
+    let origin = clients.bearer(&call, Identity::is_management).await?;
+    let command = DeleteCsiPlugin { id: asked.id };
+    let done = clients.server.submit(command, origin).await?;
+    Ok(WriteResponse { index: done.index })
+}
+
+impl Clients {
+    fn index_of(&self, table: u16) -> u64 {
+        self.server.projections.view().table_index_of(table)
+    }
+}

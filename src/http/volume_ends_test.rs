@@ -1,0 +1,259 @@
+//! Who has volumes and how they become free again, and who learns of their secrets: over HTTP, with
+//! a client that answers as one does.
+
+use serde_json::{Value, json};
+
+use super::volume_calls_test::{DEFAULT, one, said};
+use super::volume_world_test::{World, volume};
+use crate::commands::csi::ClaimVolume;
+use crate::commands::node::UpdateNodeStatus;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_48_job_13_readers_and_writers_are_told_apart_and_lists_are_of_a_node_or_a_plugin() {
+    let world = World::open().await;
+    world.register(DEFAULT, "data").await;
+    world.register(DEFAULT, "idle").await;
+    let place = (DEFAULT, "data");
+    let (writer, reader) = (
+        world.user(place, false).await,
+        world.user(place, true).await,
+    );
+    world.claim(place, &writer, false).await.unwrap();
+    world.claim(place, &reader, true).await.unwrap();
+    let shown = world.h.get("/v1/volume/csi/data").await.json();
+    assert_eq!(shown["WriteAllocs"], json!({writer.clone(): null}));
+    assert_eq!(shown["ReadAllocs"], json!({reader.clone(): null}));
+    let stubs = shown["Allocations"].as_array().unwrap();
+    let mut ids: Vec<_> = stubs
+        .iter()
+        .map(|stub| stub["ID"].as_str().unwrap())
+        .collect();
+    ids.sort_unstable();
+    let mut both = [writer.as_str(), reader.as_str()];
+    both.sort_unstable();
+    assert_eq!(ids, both);
+    for stub in stubs {
+        assert!(stub.get("Job").is_none() && stub["JobID"].as_str().unwrap().starts_with("job-"));
+        assert_eq!(stub["NodeID"], json!(world.node));
+    }
+    let node = format!("node_id={}", world.node);
+    let elsewhere = "node_id=00000000-0000-4000-8000-00000000dead";
+    for (query, wanted) in [
+        (String::new(), vec!["data", "idle"]),
+        ("plugin_id=p".to_owned(), vec!["data", "idle"]),
+        ("plugin_id=q".to_owned(), vec![]),
+        (node.clone(), vec!["data"]),
+        (format!("{node}&plugin_id=p"), vec!["data"]),
+        (format!("{node}&plugin_id=q"), vec![]),
+        (elsewhere.to_owned(), vec![]),
+    ] {
+        let listed = world
+            .h
+            .get(&format!("/v1/volumes?type=csi&{query}"))
+            .await
+            .json();
+        let rows = listed.as_array().unwrap();
+        let ids: Vec<_> = rows.iter().map(|row| row["ID"].as_str().unwrap()).collect();
+        assert_eq!(ids, wanted, "{query}");
+        if let Some(data) = rows.iter().find(|row| row["ID"] == "data") {
+            assert_eq!(
+                (&data["CurrentReaders"], &data["CurrentWriters"]),
+                (&json!(1), &json!(1))
+            );
+        }
+    }
+    world.h.stop().await;
+}
+
+async fn node_is(world: &World, status: &str) {
+    let command = UpdateNodeStatus {
+        node_id: world.node.clone(),
+        status: status.to_owned(),
+        event: None,
+    };
+    world.h.submit(command).await;
+}
+
+/// Whether nobody has the volume.
+fn is_free(volume: &Value) -> bool {
+    volume["WriteAllocs"] == json!({}) && volume["ReadAllocs"] == json!({})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eval_14_a_volume_is_free_again_without_a_core_evaluation() {
+    let world = World::open().await;
+    world.register(DEFAULT, "data").await;
+    let place = (DEFAULT, "data");
+    let alloc = world.user(place, false).await;
+    world.claim(place, &alloc, false).await.unwrap();
+    let stopped = world.h.ask("DELETE", "/v1/job/job-data-false", "").await;
+    assert_eq!(stopped.status, 200, "{}", stopped.text());
+    node_is(&world, "down").await;
+    node_is(&world, "ready").await;
+    world.alloc_is(&alloc, "complete").await;
+    world.until("/v1/volume/csi/data", is_free).await;
+    let names = world.asked.names();
+    assert!(
+        names.ends_with(&["NodeDetachVolume", "ControllerDetachVolume"]),
+        "{names:?}"
+    );
+    // Nothing that ever happened names one.
+    let all = world.h.get("/v1/audit?payload=true&per_page=1000").await;
+    assert!(all.text().contains("\"JobDeregistered\""), "{}", all.text());
+    assert!(!all.text().contains("_core") && !all.text().contains("csi-volume-claim-gc"));
+    world.h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_42_a_volume_removed_by_force_is_neither_unmounted_nor_detached() {
+    let world = World::open().await;
+    for id in ["data", "other"] {
+        world.register(DEFAULT, id).await;
+    }
+    let forced = "/v1/volume/csi/data?force=true";
+    let place = (DEFAULT, "data");
+    let alloc = world.user(place, false).await;
+    world.claim(place, &alloc, false).await.unwrap();
+    let text = "volume in use: data".to_owned();
+    assert_eq!(said(&world.h.ask("DELETE", forced, "").await), (500, text));
+    // Nobody reaches the node while its allocation is taken for lost.
+    node_is(&world, "down").await;
+    let path = format!("/v1/allocation/{alloc}");
+    world
+        .until(&path, |alloc| alloc["ClientStatus"] == "lost")
+        .await;
+    assert_eq!(
+        said(&world.h.ask("DELETE", forced, "").await),
+        (200, String::new())
+    );
+    assert_eq!(said(&world.h.get("/v1/volume/csi/data").await).0, 404);
+    node_is(&world, "ready").await;
+    // The watcher has followed what was before when it has freed what comes after.
+    let place = (DEFAULT, "other");
+    let alloc = world.user(place, false).await;
+    world.claim(place, &alloc, false).await.unwrap();
+    world.alloc_is(&alloc, "complete").await;
+    world.until("/v1/volume/csi/other", is_free).await;
+    let calls = world.asked.take();
+    let of_data = calls
+        .iter()
+        .filter(|(_, asked)| asked.to_string().contains("ext-data"));
+    let of_data: Vec<_> = of_data.map(|(method, _)| *method).collect();
+    assert_eq!(
+        of_data,
+        ["ControllerValidateVolume", "ControllerAttachVolume"]
+    );
+    world.h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
+    let world = World::open().await;
+    world.register(DEFAULT, "data").await;
+    let place = (DEFAULT, "data");
+    let alloc = world.user(place, false).await;
+    world.claim(place, &alloc, false).await.unwrap();
+    // A claim that is on its way back, to be explained.
+    let mut claim = ClaimVolume::default();
+    claim.claim.namespace = DEFAULT.into();
+    claim.claim.volume_id = "data".into();
+    claim.claim.allocation_id.clone_from(&alloc);
+    claim.claim.claim = drover_events::csi::mode::WRITE;
+    claim.claim.state = drover_events::csi::state::UNPUBLISHING;
+    world.h.submit(claim).await;
+    let shown: Vec<_> = world.asked.names();
+    let told = world.asked.only("ControllerAttachVolume").to_string();
+    assert!(told.contains("canary"), "the plugin is shown it: {shown:?}");
+    let again = world
+        .h
+        .put("/v1/volume/csi/data", &one(&volume("data")))
+        .await;
+    assert!(
+        again.status == 200 && !again.text().contains("canary"),
+        "{}",
+        again.text()
+    );
+    let search = json!({"Prefix": "da", "Context": "volumes"});
+    let found = world.h.put("/v1/search", &search).await;
+    assert!(!found.text().contains("canary"));
+    for target in [
+        "/v1/volumes?type=csi",
+        "/v1/volume/csi/data",
+        "/v1/volume/csi/data/explain",
+        "/v1/audit?payload=true&all_changes=true&per_page=1000",
+        "/v1/audit?type=csi-volume&id=data&payload=true&all_changes=true",
+        "/v1/state/diff?from=1",
+        "/v1/plugin/csi/p",
+        "/v1/audit/requests",
+    ] {
+        let reply = world.h.get(target).await;
+        assert_eq!(reply.status, 200, "{target}: {}", reply.text());
+        let about = target.contains("requests") || reply.text().contains("data");
+        assert!(
+            about || target.contains("plugin"),
+            "{target}: {}",
+            reply.text()
+        );
+        assert!(
+            !reply.text().contains("canary"),
+            "{target}: {}",
+            reply.text()
+        );
+    }
+    let told = streamed(&world).await;
+    assert!(
+        told.contains("CSIVolume") && !told.contains("canary"),
+        "{told}"
+    );
+    let World { h, .. } = world;
+    h.server.shutdown().await;
+    let bytes = searched(h.data.path());
+    assert!(bytes > 10_000, "only {bytes} bytes were looked at");
+}
+
+/// How many bytes lie below a folder; none of them is a secret's.
+fn searched(folder: &std::path::Path) -> usize {
+    let (mut bytes, mut files) = (0, vec![folder.to_owned()]);
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            let inside = std::fs::read_dir(&path).unwrap();
+            files.extend(inside.map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = std::fs::read(&path).unwrap();
+        bytes += text.len();
+        let found = text.windows(6).any(|part| part == b"canary");
+        assert!(!found, "{}", path.display());
+    }
+    bytes
+}
+
+/// What the stream tells up to the last step of the volume.
+async fn streamed(world: &World) -> String {
+    let api = std::sync::Arc::clone(&world.h.api);
+    let ends = tokio_util::sync::CancellationToken::new();
+    let end = ends.clone();
+    let publisher = tokio::spawn(async move {
+        let (projections, log) = (api.projections.clone(), api.log.clone());
+        api.stream.run(projections, log, ends).await;
+    });
+    let request = hyper::Request::builder()
+        .uri("/v1/event/stream?topic=CSIVolume&namespace=*&index=1")
+        .body(axum::body::Body::empty())
+        .unwrap();
+    let reply = tower::ServiceExt::oneshot(world.h.router(), request).await;
+    let mut body = reply.unwrap().into_body();
+    let mut told = String::new();
+    let all = async {
+        while told.matches("CSIVolumeClaim").count() < 2 {
+            let frame = http_body_util::BodyExt::frame(&mut body).await;
+            let frame = frame.unwrap().unwrap();
+            told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        }
+    };
+    let in_time = tokio::time::timeout(drover_testkit::LONG, all).await;
+    in_time.unwrap_or_else(|_| panic!("only {told}"));
+    end.cancel();
+    publisher.abort();
+    told
+}

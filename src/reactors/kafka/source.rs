@@ -1,0 +1,23 @@
+//! What a publisher of events is made of.
+
+use std::sync::Arc;
+
+use super::Held;
+use crate::config::KafkaConfig;
+use crate::keyring::Keyring;
+use crate::log::LogEngine;
+
+/// What the publisher is made of.
+#[derive(Clone)]
+pub struct KafkaSource {
+    /// What it was told.
+    pub config: Arc<KafkaConfig>,
+    /// The log it reads.
+    pub log: Arc<LogEngine>,
+    /// The keys under which sensitive values are hashed.
+    pub keyring: Arc<Keyring>,
+    /// What retention asks before it drops anything.
+    pub held: Arc<Held>,
+    /// The address of an agent, where CloudEvents say that schemas are.
+    pub agent: String,
+}

@@ -1,0 +1,227 @@
+//! A watcher that is at rest: what wakes it, what it says, how often it begins and ends.
+
+use std::io::Write;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::*;
+
+/// A watcher that followed everything that happened, whatever it heard of it.
+fn resting(world: &World) -> Watched {
+    let watcher = Arc::new(VolumeWatcher::new(Arc::clone(&world.volumes), "s1"));
+    *watcher.followed.lock() = Some(world.index());
+    let context = context(world);
+    let reactor: Arc<dyn Reactor> = watcher.clone();
+    Watched {
+        _running: start(reactor, context.clone(), Board::default()),
+        watcher,
+        context,
+    }
+}
+
+#[tokio::test]
+async fn vw_12_vw_18_a_sign_wakes_a_watcher_that_has_settled() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    // Nobody heard of its end.
+    world.ends(&alloc);
+    let watched = resting(&world);
+    watched.settled().await;
+    assert!(world.row(&volume).in_use(), "what is tested is the sign");
+    let gc = CoreGc::new(GcSettings::default().forced());
+    let mut each = Each::default();
+    gc.collect(&watched.context, &mut each).await.unwrap();
+    until("it is free", || !world.row(&volume).in_use()).await;
+    watched.settled().await;
+    assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
+}
+
+/// How often a watcher begins and ends.
+const REPEATS: usize = 1_000;
+
+#[tokio::test]
+async fn vw_18_a_watcher_begins_and_ends_a_thousand_times_and_loses_and_leaks_nothing() {
+    let world = World::new(1);
+    let others = Arc::strong_count(&world.volumes);
+    let mut last = String::new();
+    for number in 0..REPEATS {
+        if number % 10 == 0 {
+            let (volume, alloc) = mounted(&world, number, 0).await;
+            world.ends(&alloc);
+            last = volume;
+        }
+        let watched = watched(&world);
+        match number % 10 {
+            // It ends at once, and as soon as it works.
+            0..=4 => {}
+            5 => {
+                until("it works", || {
+                    watched.watcher.workers() > 0 || !world.row(&last).in_use()
+                })
+                .await
+            }
+            _ => watched.settled().await,
+        }
+        drop(watched);
+    }
+    let watched = watched(&world);
+    watched.settled().await;
+    drop(watched);
+    assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
+    until("nothing is left of them", || {
+        Arc::strong_count(&world.volumes) == others
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_it() {
+    let world = World::new(1);
+    let watched = watched(&world);
+    let none = || ("default".to_owned(), "none".to_owned());
+    watched.watcher.see_to(none()).unwrap();
+    assert_eq!(watched.watcher.workers(), 0);
+    // One that goes while it is seen to takes its worker with it.
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    world.strict.fault("NodeDetachVolume", &[Fault::Slow(500)]);
+    world.ends(&alloc);
+    until("it is asked", || world.strict.count("NodeDetach") == 1).await;
+    let command = DeregisterVolumes {
+        namespace: "default".into(),
+        ids: vec![volume],
+        force: true,
+    };
+    world.direct.command(&command).unwrap();
+    let (calls, index) = (world.strict.calls().len(), world.index());
+    watched.settled().await;
+    assert_eq!((world.strict.calls().len(), world.index()), (calls, index));
+    assert!(world.volumes.all_troubles(1).is_empty());
+}
+
+#[tokio::test]
+async fn csi_34_what_a_late_attach_attached_is_detached_and_nobody_works_any_more() {
+    let world = World::new(1);
+    world.volume("data", ONE);
+    let alloc = world.alloc(1, 0, "data", ONE);
+    world
+        .strict
+        .fault("ControllerAttachVolume", &[Fault::Later]);
+    world.claim("data", &alloc).await.unwrap_err();
+    let watched = watched(&world);
+    world.ends(&alloc);
+    until("all is undone", || {
+        world.row("data").is_at_rest() && world.strict.is_idle()
+    })
+    .await;
+    watched.settled().await;
+    assert!(world.strict.count("ControllerDetachVolume") > 1);
+}
+
+#[tokio::test]
+async fn a_volume_whose_delete_nobody_answered_is_given_back_by_the_next_leader() {
+    use crate::rpc::csi::Secrets;
+    let mut world = World::new(1);
+    world.volume("data", ONE);
+    let key = ("default".to_owned(), "data".to_owned());
+    world
+        .strict
+        .fault("ControllerDeleteVolume", &[Fault::Before]);
+    let (secrets, origin) = (Secrets::default(), Origin::default());
+    let deleted = world.volumes.delete(&key, secrets, &origin).await;
+    deleted.unwrap_err();
+    assert!(world.row("data").deleting > 0);
+    world.elect();
+    let watched = watched(&world);
+    until("it is given back", || world.row("data").is_at_rest()).await;
+    watched.settled().await;
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'w> MakeWriter<'w> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'w self) -> Self {
+        self.clone()
+    }
+}
+
+/// Whoever listens, as long as this is there.
+type Listening = (tracing::subscriber::DefaultGuard, tracing::Dispatch);
+
+/// Every line about volumes that this thread logs.
+fn listened() -> (Log, Listening) {
+    use tracing_subscriber::EnvFilter;
+    let log = Log::default();
+    let of = EnvFilter::new("off,drover::volumes=trace,drover::reactors::volume_watcher=trace");
+    let shown = tracing_subscriber::fmt()
+        .with_env_filter(of)
+        .with_writer(log.clone())
+        .with_ansi(false)
+        .with_target(false)
+        .without_time()
+        .finish();
+    // Of one listener alone a thread that has none decides what lines are worth.
+    let second = tracing::Dispatch::new(tracing_subscriber::registry());
+    (log, (tracing::subscriber::set_default(shown), second))
+}
+
+#[tokio::test]
+async fn vw_17_every_line_says_once_of_which_volume_it_is_and_each_step_has_its_line() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    world
+        .strict
+        .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
+    let (log, _listening) = listened();
+    // It works here, where the log is listened to.
+    let watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    let context = context(&world);
+    world.ends(&alloc);
+    watcher.activate(&context).await.unwrap();
+    until("it is tried", || {
+        !world.volumes.troubles(("default", &volume)).is_empty()
+    })
+    .await;
+    world.node_is(0, "down");
+    world.node_is(0, "ready");
+    watcher.activate(&context).await.unwrap();
+    until("it is free", || !world.row(&volume).in_use()).await;
+    let text = String::from_utf8(log.0.lock().clone()).unwrap();
+    let of = format!("namespace=\"default\" volume=\"{volume}\"");
+    let release = format!("TRACE release{{{of} alloc=\"{alloc}\"}}: ");
+    let mut told = Vec::new();
+    for line in text.lines().map(str::trim_start) {
+        assert_eq!(line.matches("namespace=").count(), 1, "{line}");
+        assert_eq!(line.matches(&of).count(), 1, "{line}");
+        match line.strip_prefix(&release) {
+            Some(step) => told.push(step),
+            None => {
+                let own = format!("DEBUG volume{{{of}}}: it is not free yet alloc=\"{alloc}\" ");
+                assert!(line.starts_with(&own), "{line}");
+                told.push("it is not free yet");
+            }
+        }
+    }
+    let steps = [
+        "a claim is given back",
+        "it is not free yet",
+        "its node has detached the volume",
+        "its controller has detached the volume",
+        "a claim is free",
+    ];
+    assert_eq!(told, steps, "{text}");
+}

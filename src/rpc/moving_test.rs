@@ -1,0 +1,143 @@
+//! Control streams and certificates that are loaded anew: at the client, at the server.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use drover_testkit::certs::{Authority, Pair};
+use drover_testkit::{LONG, asked};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::caller::{Caller, Servers};
+use super::client::{Dialing, Pool};
+use super::duplex::Duplex;
+use super::methods::{Empty, StatusPing};
+use super::server::{Limits, serve};
+use super::service::Access::Public;
+use super::service::{Call, Service};
+use super::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
+use crate::client::control::{Answers, Way, stand};
+use crate::net::tls::{Loader, Role, Settings};
+
+/// Says back what it hears.
+struct Echo;
+
+impl Answers for Echo {
+    fn answer(&self, mut stream: Duplex) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            while let Ok(Some(data)) = stream.inflow.data().await {
+                if stream.outflow.send(data).await.is_err() {
+                    return;
+                }
+            }
+        })
+    }
+}
+
+/// The streams of nodes, and whose certificates they came with.
+#[derive(Default)]
+struct Reached {
+    sessions: Arc<Sessions>,
+    came: Mutex<Vec<String>>,
+}
+
+fn service(reached: &Arc<Reached>) -> Service<Reached> {
+    Service::new(Arc::clone(reached))
+        .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
+        .stream::<NodeControl, _, _>(
+            Public,
+            |reached: Arc<Reached>, call: Call, asked: ControlRequest, stream| async move {
+                let shown = call.certificate.map(|shown| shown.common_name.clone());
+                let sessions = &reached.sessions;
+                sessions.hold_until(&asked.node_id, stream, call.parting);
+                reached.came.lock().push(shown.unwrap_or_default());
+                Ok(())
+            },
+        )
+        .stream::<NodeSession, _, _>(
+            Public,
+            |reached: Arc<Reached>, _: Call, asked: SessionRequest, stream| async move {
+                reached.sessions.join(&asked, stream)
+            },
+        )
+}
+
+fn settings(authority: &Path, pair: &Pair) -> Settings {
+    Settings {
+        rpc: true,
+        ca_file: Some(authority.to_owned()),
+        cert_file: Some(pair.cert.clone()),
+        key_file: Some(pair.key.clone()),
+        verify_names: true,
+        region: "global".to_owned(),
+        roles: vec![Role::Server],
+        ..Settings::default()
+    }
+}
+
+async fn echoes(stream: &mut Duplex, word: &'static str) {
+    let sent = stream.outflow.send(Bytes::from_static(word.as_bytes()));
+    sent.await.expect("it is open");
+    let back = tokio::time::timeout(LONG, stream.inflow.data());
+    assert_eq!(back.await.unwrap().unwrap().unwrap(), word);
+}
+
+async fn came(reached: &Reached, whose: &[&str]) {
+    let all = asked("control streams", LONG, async || {
+        let came = reached.came.lock().clone();
+        if came.len() >= whose.len() {
+            Ok(came)
+        } else {
+            Err(format!("{came:?}"))
+        }
+    });
+    assert_eq!(all.await.unwrap(), whose);
+    assert!(reached.sessions.reaches("n1"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::make(dir.path()).unwrap();
+    let names = ["server.global.nomad", "localhost", "127.0.0.1"];
+    let issue = |name: &str| settings(&authority.file(), &authority.issue(name, &names).unwrap());
+    let reached = Arc::<Reached>::default();
+    let serving = Loader::open(&issue("one")).unwrap();
+    let limits = Limits {
+        tls: Arc::clone(&serving),
+        parting: Duration::ZERO,
+        ..Limits::default()
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rpc = serve(listener, Arc::new(service(&reached)), limits).unwrap();
+    let loader = Loader::open(&issue("first")).unwrap();
+    let dialing = Dialing {
+        tls: Arc::clone(&loader),
+        ..Dialing::default()
+    };
+    let servers = Servers::new(vec![rpc.addr().to_string()]);
+    let caller = Caller::network(Pool::dialing(1, dialing), servers, "").of_node("n1");
+    let way = Arc::new(Way {
+        caller,
+        node: Box::new(|| "n1".to_owned()),
+        answers: Arc::new(Echo),
+        turns: Arc::new(Semaphore::new(8)),
+    });
+    let _standing = AbortOnDropHandle::new(tokio::spawn(stand(way)));
+    came(&reached, &["first"]).await;
+    let mut session = reached.sessions.dial("n1").await.unwrap();
+    echoes(&mut session, "before").await;
+    loader.reload(&issue("second")).unwrap();
+    came(&reached, &["first", "second"]).await;
+    serving.reload(&issue("two")).unwrap();
+    came(&reached, &["first", "second", "second"]).await;
+    // What was under way goes on, and the node is dialled over the stream of now.
+    echoes(&mut session, "after").await;
+    let mut again = reached.sessions.dial("n1").await.unwrap();
+    echoes(&mut again, "anew").await;
+    assert_eq!(reached.came.lock().len(), 3, "no more than were asked for");
+}

@@ -1,0 +1,43 @@
+//! What works on volumes knows of leadership: the term, a majority's word, and the way to change
+//! the state.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::commands::Command;
+use crate::error::ApiError;
+use crate::proposer::{Committed, Origin, Proposer};
+use crate::raft::{Consistency, RaftNode};
+use crate::volumes::Record;
+
+/// The record of a server.
+pub(crate) struct Leader {
+    proposer: Proposer,
+    raft: Arc<RaftNode>,
+}
+
+impl Leader {
+    /// What a server leads with.
+    pub(crate) fn new(proposer: Proposer, raft: Arc<RaftNode>) -> Arc<Self> {
+        Arc::new(Self { proposer, raft })
+    }
+}
+
+impl Record for Leader {
+    fn term(&self) -> Option<u64> {
+        *self.proposer.ready().borrow()
+    }
+
+    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        Box::pin(self.raft.read_barrier(Consistency::Consistent))
+    }
+
+    fn record(
+        &self,
+        command: Arc<dyn Command>,
+        origin: Origin,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        Box::pin(self.proposer.submit(command, origin))
+    }
+}

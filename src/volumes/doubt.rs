@@ -1,0 +1,152 @@
+//! What this server knows of calls to controllers whose end is not known: one that nobody answered
+//! may still be done. An attach that is done late leaves a volume attached that nobody claims, a
+//! detach that is done late takes it from the next one there.
+//!
+//! What another server began before this one led is in no memory. A claim that was not taken in
+//! this term, and that says nothing of its attach, may have one under way; one that was on its way
+//! back when the term began may have a detach under way.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use drover_events::csi::{CsiVolumeClaimed, state};
+use drover_projections::query::csi::Volume;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{ClaimKey, place};
+
+/// Which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Step {
+    Attach,
+    Detach,
+}
+
+/// How long a call that was given up is remembered: no client waits for a plugin longer than that.
+const REMEMBERED: Duration = Duration::from_secs(150);
+
+/// What one server knows, in one term.
+pub(super) struct Doubts {
+    /// So long nobody attaches where a detach was not answered.
+    quiet: Duration,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The term, and since when it is known.
+    term: Option<(u64, Instant)>,
+    /// Claims that were taken in it, and of whose attach nothing is noted yet.
+    taken: HashSet<ClaimKey>,
+    /// Claims whose way back began in it, and has not ended.
+    released: HashSet<ClaimKey>,
+    /// Calls that were given up, where, and when.
+    unanswered: HashMap<(Step, ClaimKey), Instant>,
+}
+
+/// A call that is under way: where it is dropped without an answer, its end is not known.
+pub(super) struct Call<'d> {
+    doubts: &'d Doubts,
+    what: Option<(Step, ClaimKey)>,
+}
+
+impl Call<'_> {
+    /// All that was asked has answered.
+    pub(super) fn answered(mut self) {
+        self.what = None;
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some(what) = self.what.take() {
+            let now = Instant::now();
+            let mut known = self.doubts.known.lock();
+            known.unanswered.retain(|_, at| now - *at < REMEMBERED);
+            known.unanswered.insert(what, now);
+        }
+    }
+}
+
+impl Doubts {
+    pub(super) fn new(quiet: Duration) -> Self {
+        Self {
+            quiet,
+            known: Mutex::default(),
+        }
+    }
+
+    /// This server leads, in this term: of another one, what it knew of claims does not count.
+    pub(super) fn leads(&self, term: u64) {
+        let mut known = self.known.lock();
+        if known.term.is_none_or(|(last, _)| last != term) {
+            known.term = Some((term, Instant::now()));
+            known.taken.clear();
+            known.released.clear();
+        }
+    }
+
+    /// A claim was taken now: nobody attached for it before.
+    pub(super) fn took(&self, claim: ClaimKey) {
+        self.known.lock().taken.insert(claim);
+    }
+
+    /// It is noted that a claim is attached.
+    pub(super) fn attached(&self, claim: &ClaimKey) {
+        self.known.lock().taken.remove(claim);
+    }
+
+    /// A claim is on its way back from now on: nobody detached for it before.
+    pub(super) fn releases(&self, claim: ClaimKey) {
+        self.known.lock().released.insert(claim);
+    }
+
+    /// Nothing is left of a claim.
+    pub(super) fn gone(&self, claim: &ClaimKey) {
+        let mut known = self.known.lock();
+        known.taken.remove(claim);
+        known.released.remove(claim);
+    }
+
+    /// A call at a place begins: volume, and where it is attached.
+    pub(super) fn begins(&self, step: Step, at: ClaimKey) -> Call<'_> {
+        Call {
+            doubts: self,
+            what: Some((step, at)),
+        }
+    }
+
+    /// Whether an attach for a claim may still be under way.
+    pub(super) fn attaches(&self, key: &ClaimKey, claim: &CsiVolumeClaimed) -> bool {
+        if claim.external_node_id.is_empty() {
+            return false;
+        }
+        let known = self.known.lock();
+        let foreign = !claim.published && !known.taken.contains(key);
+        let at = (key.0.clone(), key.1.clone(), place(claim).to_owned());
+        let last = known.unanswered.get(&(Step::Attach, at));
+        foreign || last.is_some_and(|last| last.elapsed() < REMEMBERED)
+    }
+
+    /// Until when a detach may be under way at a place; none where none is. Looked at where others
+    /// are kept from it.
+    pub(super) fn detaches(&self, volume: &Volume, at: &ClaimKey) -> Option<Instant> {
+        let known = self.known.lock();
+        let here = |claim: &CsiVolumeClaimed| place(claim) == at.2;
+        let own = |alloc: &str| {
+            let key = (at.0.clone(), at.1.clone(), alloc.to_owned());
+            known.released.contains(&key)
+        };
+        let mut begun = volume.row.past_claims.iter();
+        // What another server had begun when this one took over.
+        let begun = begun.any(|(alloc, claim)| {
+            let asked = [state::NODE_DETACHED, state::UNPUBLISHING, state::SETTLING];
+            here(claim) && asked.contains(&claim.state) && !own(alloc)
+        });
+        let before = known.term.filter(|_| begun).map(|(_, since)| since);
+        let last = known.unanswered.get(&(Step::Detach, at.clone())).copied();
+        let until = before.max(last).map(|since| since + self.quiet);
+        until.filter(|until| *until > Instant::now())
+    }
+}

@@ -1,0 +1,249 @@
+//! Calls of controllers that are done when nobody waits for them any more.
+
+use drover_events::csi::state;
+use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
+use drover_testkit::{LONG, asked as asked_often};
+use tokio::time::Instant;
+
+use super::harness::*;
+use super::testing::*;
+use super::*;
+
+const ATTACH: &str = "ControllerAttachVolume";
+const DETACH: &str = "ControllerDetachVolume";
+const DELETE: &str = "ControllerDeleteVolume";
+
+fn key() -> Key {
+    ("default".to_owned(), "data".to_owned())
+}
+
+/// One volume, and an allocation on the first of so many nodes whose attach becomes of this.
+async fn claimed(nodes: usize, fault: Fault) -> (World, String) {
+    let world = World::new(nodes);
+    world.volume("data", ONE);
+    let alloc = world.alloc(1, 0, "data", ONE);
+    // Wherever it is asked.
+    world.strict.fault(ATTACH, &vec![fault; nodes]);
+    world.claim("data", &alloc).await.unwrap_err();
+    world.strict.heal();
+    (world, alloc)
+}
+
+/// What settles is seen to until nothing is left of it.
+async fn settles(world: &World, alloc: &str) {
+    let once = async || {
+        let (waiting, origin) = (Waiting::Claim(alloc.to_owned()), Origin::default());
+        let place = ("default", "data");
+        let done = world.volumes.see_to(place, &waiting, &origin).await;
+        match (done, world.past("data").is_empty()) {
+            (Ok(_), true) => Ok(()),
+            (done, _) => Err(format!("{done:?}")),
+        }
+    };
+    asked_often("it settles", LONG, once).await.unwrap();
+}
+
+#[tokio::test]
+async fn csi_34_an_attach_that_is_done_late_leaves_nothing_attached() {
+    for falls in [false, true] {
+        let (mut world, alloc) = claimed(1, Fault::Later).await;
+        if falls {
+            world.elect();
+        }
+        world.alloc_is(&alloc, "failed");
+        world.unpublish("data", &alloc).await.unwrap();
+        assert!(!world.strict.is_idle(), "it was attached after that");
+        assert_eq!(world.past("data"), [state::SETTLING], "{falls}");
+        // Its client asks again, and has nothing to wait for.
+        assert_eq!(world.unpublish("data", &alloc).await, Ok(0));
+        // It holds nobody up who comes to the same node; to another one the plugin lets nobody.
+        assert!(!world.row("data").in_use());
+        world.alloc_goes(&alloc);
+        if falls {
+            world.elect();
+        }
+        settles(&world, &alloc).await;
+        assert!(world.strict.is_idle() && world.row("data").is_at_rest());
+    }
+}
+
+#[tokio::test]
+async fn an_attach_that_was_answered_leaves_no_doubt() {
+    for fault in [Fault::Says(Code::Refused), Fault::Says(Code::Unavailable)] {
+        let (world, alloc) = claimed(2, fault).await;
+        world.unpublish("data", &alloc).await.unwrap();
+        assert!(world.row("data").is_at_rest(), "{fault:?}");
+        assert_eq!(world.strict.count(DETACH), 1);
+    }
+    // Of several that were asked, one did not answer.
+    let (world, alloc) = claimed(2, Fault::Says(Code::Timeout)).await;
+    world.claim("data", &alloc).await.unwrap();
+    world.unpublish("data", &alloc).await.unwrap();
+    assert_eq!(world.past("data"), [state::SETTLING]);
+    settles(&world, &alloc).await;
+    assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn what_settles_is_not_taken_from_the_next_one_on_its_node() {
+    let (world, alloc) = claimed(1, Fault::Later).await;
+    world.alloc_is(&alloc, "failed");
+    world.unpublish("data", &alloc).await.unwrap();
+    let next = world.alloc(2, 0, "data", ONE);
+    world.claim("data", &next).await.unwrap();
+    world.strict.mount("data", &node_id(0), &next, true);
+    settles(&world, &alloc).await;
+    assert_eq!(world.strict.count(DETACH), 1, "the next one has it there");
+    assert!(world.strict.wrong().is_empty());
+    // The attach of the first one may still come when the second has left.
+    world.unpublish("data", &next).await.unwrap();
+    assert!(world.strict.is_idle());
+}
+
+#[tokio::test]
+async fn after_a_detach_that_nobody_answered_nobody_attaches_there_for_a_while() {
+    for (falls, fault) in [
+        (false, Some(Fault::Lost)),
+        (true, Some(Fault::Lost)),
+        (false, None),
+    ] {
+        let mut world = World::new(1);
+        world.patient();
+        world.volume("data", ONE);
+        let alloc = world.alloc(1, 0, "data", ONE);
+        world.claim("data", &alloc).await.unwrap();
+        world.alloc_is(&alloc, "complete");
+        let begun = Instant::now();
+        if let Some(fault) = fault {
+            world.strict.fault(DETACH, &[fault]);
+            world.unpublish("data", &alloc).await.unwrap_err();
+        }
+        if falls {
+            world.elect();
+            world.patient();
+        }
+        world.unpublish("data", &alloc).await.unwrap();
+        let next = world.alloc(2, 0, "data", ONE);
+        world.claim("data", &next).await.unwrap();
+        let waited = begun.elapsed();
+        assert!(fault.is_none() || waited >= QUIET, "{falls}: {waited:?}");
+        world.strict.mount("data", &node_id(0), &next, true);
+        settles(&world, &alloc).await;
+        assert!(world.strict.wrong().is_empty());
+        let again = usize::from(fault.is_some());
+        assert_eq!(world.strict.count(DETACH), 1 + again, "nothing settled");
+    }
+}
+
+#[tokio::test]
+async fn by_force_a_volume_is_detached_where_nobody_claims_it_and_never_where_somebody_does() {
+    let (world, alloc) = claimed(2, Fault::Later).await;
+    world.unpublish("data", &alloc).await.unwrap();
+    settles(&world, &alloc).await;
+    // As after an attach that came later than anybody waits for.
+    let next = world.alloc(2, 0, "data", ONE);
+    world.claim("data", &next).await.unwrap();
+    let detach = async |node: usize, force: bool| {
+        let node = node_id(node);
+        let on = (node.as_str(), force);
+        world.volumes.detach(&key(), on, &Origin::default()).await
+    };
+    let text = format!("volume \"data\" is in use on node \"{}\"", node_id(0));
+    for force in [false, true] {
+        let refused = detach(0, force).await.unwrap_err();
+        assert_eq!(refused.to_string(), text);
+    }
+    let calls = world.strict.count(DETACH);
+    detach(1, false).await.unwrap_err();
+    assert_eq!(world.strict.count(DETACH), calls);
+    detach(1, true).await.unwrap();
+    assert_eq!(world.strict.count(DETACH), calls + 1);
+    assert!(world.strict.wrong().is_empty());
+}
+
+/// Deletes the volume.
+async fn delete(world: &World) -> Result<u64, StepError> {
+    let (secrets, origin) = (Secrets::default(), Origin::default());
+    world.volumes.delete(&key(), secrets, &origin).await
+}
+
+#[tokio::test]
+async fn a_volume_that_may_still_be_deleted_is_given_to_nobody_whoever_leads() {
+    for falls in [false, true] {
+        let mut world = World::new(1);
+        world.volume("data", ONE);
+        let alloc = world.alloc(1, 0, "data", ONE);
+        world.strict.fault(DELETE, &[Fault::Late]);
+        delete(&world).await.unwrap_err();
+        if falls {
+            world.elect();
+        }
+        let refused = world.claim("data", &alloc).await.unwrap_err();
+        let text = "volume \"data\" in namespace \"default\" is being deleted";
+        assert_eq!(refused.to_string(), text);
+        assert!(refused.is_recoverable());
+        assert_eq!(world.strict.count(ATTACH), 0);
+        // Nobody deletes it again: it is given back when it cannot be deleted any more.
+        let place = ("default", "data");
+        let origin = Origin::default();
+        let kept = asked_often("it is given back", LONG, async || {
+            let waiting = Waiting::Deletion;
+            world.volumes.see_to(place, &waiting, &origin).await
+        });
+        kept.await.unwrap();
+        assert!(world.row("data").is_at_rest());
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_its_plugin_does_not_delete_is_used_again_at_once() {
+    let world = World::new(1);
+    world.volume("data", ONE);
+    let alloc = world.alloc(1, 0, "data", ONE);
+    for code in [Code::Refused, Code::Unavailable] {
+        world.strict.fault(DELETE, &[Fault::Says(code)]);
+        delete(&world).await.unwrap_err();
+        world.claim("data", &alloc).await.unwrap();
+        world.unpublish("data", &alloc).await.unwrap();
+    }
+    // One that claims while it is deleted gets nothing, and the plugin is not asked for it.
+    let calls = world.strict.count(ATTACH);
+    world.strict.fault(DELETE, &[Fault::Slow(2_000)]);
+    let comes = async {
+        turns(10).await;
+        world.claim("data", &alloc).await
+    };
+    let (deleted, came) = tokio::join!(delete(&world), comes);
+    deleted.unwrap();
+    assert_eq!(came.unwrap_err().to_string(), "volume not found: data");
+    assert_eq!(world.strict.count(ATTACH), calls);
+    assert!(world.strict.wrong().is_empty());
+}
+
+#[tokio::test]
+async fn csi_35_who_comes_while_the_last_one_is_detached_is_attached_after_that() {
+    use drover_events::model::status::access_mode::MULTI_NODE_MULTI_WRITER as MANY;
+    let world = World::new(1);
+    world
+        .strict
+        .shared
+        .store(true, std::sync::atomic::Ordering::SeqCst);
+    world.volume("data", MANY);
+    let (old, new) = (
+        world.alloc(1, 0, "data", MANY),
+        world.alloc(2, 0, "data", MANY),
+    );
+    world.claim("data", &old).await.unwrap();
+    world.strict.fault(DETACH, &[Fault::Slow(2_000)]);
+    let comes = async {
+        turns(50).await;
+        assert_eq!(world.strict.count(DETACH), 1, "it is under way");
+        world.claim("data", &new).await
+    };
+    let (left, came) = tokio::join!(world.unpublish("data", &old), comes);
+    left.unwrap();
+    came.expect("it waits, and is attached");
+    world.strict.mount("data", &node_id(0), &new, true);
+    assert!(world.strict.wrong().is_empty());
+    assert_eq!(world.strict.count(ATTACH), 2);
+}

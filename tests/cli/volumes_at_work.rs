@@ -1,0 +1,454 @@
+//! Commands about volumes that are there: the plugin of this project runs as a job on an agent of
+//! its own, and jobs use what it makes.
+
+use std::path::{Path, PathBuf};
+
+use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
+use serde_json::Value;
+
+use crate::support::{DROVER, Session};
+
+/// An agent with the plugin `hp`, and what runs commands against it.
+struct Work {
+    session: Session,
+    dir: tempfile::TempDir,
+    agent: Option<Agent>,
+}
+
+impl Work {
+    /// None where the plugin is not built, or nothing can be mounted.
+    fn start(golden: &str) -> Option<Work> {
+        let what = "commands about volumes";
+        let plugin = Path::new(DROVER).with_file_name("drover-hostpath");
+        if !plugin.exists() {
+            let why = "drover-hostpath is not built: cargo build --workspace";
+            skip(what, why);
+            return None;
+        }
+        if !nix::unistd::geteuid().is_root() {
+            skip(what, "only root can mount volumes into tasks");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let setup = Setup::dev(DROVER, &dir.path().join("data")).expect("free ports");
+        let agent = setup.start().expect("the agent starts");
+        let session = Session::at(golden, &agent).within("default");
+        let work = Work {
+            session,
+            dir,
+            agent: Some(agent),
+        };
+        work.run_plugin(&plugin);
+        Some(work)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run_plugin(&self, plugin: &Path) {
+        let (plugin, at) = (plugin.display(), self.dir.path().display());
+        let job = format!(
+            r#"job "plugin" {{
+  group "g" {{
+    task "t" {{
+      driver = "raw_exec"
+      config {{
+        command = "{plugin}"
+        args    = ["--state-dir", "{at}/state", "--faults", "{at}/faults"]
+      }}
+      csi_plugin {{
+        id   = "hp"
+        type = "monolith"
+      }}
+      resources {{
+        cpu    = 20
+        memory = 20
+      }}
+    }}
+  }}
+}}
+"#
+        );
+        self.session.file("plugin.hcl", &job);
+        self.session.done("job run -detach plugin.hcl");
+        let healthy = wait_for("the plugin", LONG, || {
+            let plugin = self.session.json("/v1/plugin/csi/hp")?;
+            let whole = plugin["NodesHealthy"] == 1 && plugin["ControllersHealthy"] == 1;
+            anyhow::ensure!(whole, "{plugin}");
+            Ok::<_, anyhow::Error>(())
+        });
+        healthy.expect("it is healthy");
+    }
+
+    /// A job that has the volume `data` mounted, once for each of these blocks of options.
+    fn run_user(&self, options: &[(&str, &str)]) -> String {
+        let volume = |(name, options): &(&str, &str)| {
+            format!(
+                r#"    volume "{name}" {{
+      type            = "csi"
+      source          = "data"
+      access_mode     = "single-node-writer"
+      attachment_mode = "file-system"
+      {options}
+    }}
+"#
+            )
+        };
+        let mount = |(name, _): &(&str, &str)| {
+            format!(
+                "      volume_mount {{\n        volume      = \"{name}\"\n        destination = \
+                 \"/srv/{name}\"\n      }}\n"
+            )
+        };
+        let volumes: String = options.iter().map(volume).collect();
+        let mounts: String = options.iter().map(mount).collect();
+        let job = format!(
+            r#"job "user" {{
+  group "g" {{
+{volumes}    task "t" {{
+      driver       = "raw_exec"
+      kill_timeout = "1s"
+      config {{
+        command = "/bin/sleep"
+        args    = ["1000"]
+      }}
+{mounts}      resources {{
+        cpu    = 20
+        memory = 20
+      }}
+    }}
+  }}
+}}
+"#
+        );
+        self.session.file("user.hcl", &job);
+        self.session.done("job run -detach user.hcl");
+        self.session.wait_allocs("user", "running", 1).remove(0)
+    }
+
+    /// Waits until what is said of the volume is so.
+    fn wait_explained(&self, wanted: impl Fn(&Value) -> bool) {
+        self.session.wait("/v1/volume/csi/data/explain", wanted);
+    }
+
+    fn stop_user(&self) {
+        self.session.done("job stop -detach user");
+        self.wait_explained(|told| told["Says"] == "nobody holds it");
+    }
+}
+
+impl Drop for Work {
+    /// Ends what runs here, and what is mounted for it.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path("faults"));
+        for job in ["user", "plugin"] {
+            self.session.quiet(&format!("job stop -detach {job}"));
+            let path = format!("/v1/job/{job}/allocations");
+            let _ = wait_for("the end", LONG, || {
+                let list = self.session.json(&path)?;
+                let rows = list.as_array().cloned().unwrap_or_default();
+                let live = rows.iter().any(|row| row["ClientStatus"] == "running");
+                anyhow::ensure!(!live, "it runs");
+                Ok::<_, anyhow::Error>(())
+            });
+        }
+        drop(self.agent.take());
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let below = self.dir.path().to_string_lossy().into_owned();
+        let paths = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        for path in paths.filter(|path| path.starts_with(&below)) {
+            let umount = std::process::Command::new("umount")
+                .arg("-l")
+                .arg(path)
+                .status();
+            assert!(umount.is_ok(), "umount runs");
+        }
+    }
+}
+
+const VOLUME: &str = r#"id           = "data"
+name         = "database"
+type         = "csi"
+plugin_id    = "hp"
+capacity_min = "10MiB"
+
+capability {
+  access_mode     = "single-node-writer"
+  attachment_mode = "file-system"
+}
+
+mount_options {
+  mount_flags = ["noexec"]
+}
+
+secrets {
+  secret = "correct-horse"
+}
+
+parameters {
+  secret = "correct-horse"
+}
+"#;
+
+/// The value beside a key of what is shown as `Key = value`.
+fn field(text: &str, key: &str) -> String {
+    let line = text.lines().find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == key).then(|| value.trim().to_owned())
+    });
+    line.unwrap_or_else(|| panic!("no {key} in\n{text}"))
+}
+
+/// The columns of the first row below a head, by the words of the head.
+fn row(text: &str, title: &str) -> Vec<(String, String)> {
+    let below = text.lines().skip_while(|line| *line != title).skip(1);
+    let cells = |line: &str| -> Vec<String> {
+        let cells = line.split("  ").map(str::trim);
+        cells
+            .filter(|cell| !cell.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let lines: Vec<_> = below.take(2).map(cells).collect();
+    assert_eq!(lines.len(), 2, "no {title} in\n{text}");
+    assert_eq!(lines[0].len(), lines[1].len(), "{title} in\n{text}");
+    lines[0]
+        .iter()
+        .cloned()
+        .zip(lines[1].iter().cloned())
+        .collect()
+}
+
+fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
+    of.iter()
+        .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+        .collect()
+}
+
+const PROVIDER: &str = "hostpath.csi.drover";
+
+#[test]
+fn job_12_volumes_are_made_shown_detached_and_deleted() {
+    let Some(mut work) = Work::start("volumes") else {
+        return;
+    };
+    work.session.file("data.hcl", VOLUME);
+    work.session.run("volume create data.hcl");
+    work.session.run("volume status");
+    let shown = work.session.done("volume status data");
+    for (key, value) in [
+        ("ID", "data"),
+        ("Name", "database"),
+        ("Namespace", "default"),
+        ("External ID", "vol-000001"),
+        ("Plugin ID", "hp"),
+        ("Provider", PROVIDER),
+        ("Version", env!("CARGO_PKG_VERSION")),
+        ("Capacity", "10 MiB"),
+        ("Schedulable", "true"),
+        ("Controllers Healthy", "1"),
+        ("Controllers Expected", "1"),
+        ("Nodes Healthy", "1"),
+        ("Nodes Expected", "1"),
+        ("Mount Options", "flags: [REDACTED]"),
+    ] {
+        assert_eq!(field(&shown, key), value, "{key} in\n{shown}");
+    }
+    work.session.run("volume status -short data");
+    let shown = work.session.done("volume status -json data");
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    // Its parameters are no secret, whatever this plugin takes by them.
+    assert_eq!(shown["Secrets"], Value::Null, "{shown}");
+    plugin_is_shown(&work.session);
+    used(&mut work);
+    kept_and_removed(&mut work);
+    work.session.run("volume status");
+    // What ends it goes on with a session of its own.
+    let other = Session::at("volumes", work.agent.as_ref().expect("it runs"));
+    let told = std::mem::replace(&mut work.session, other.within("default"));
+    told.check();
+}
+
+fn plugin_is_shown(session: &Session) {
+    let listed = session.done("plugin status");
+    let wanted = [
+        ("ID", "hp"),
+        ("Provider", PROVIDER),
+        ("Controllers Healthy/Expected", "1/1"),
+        ("Nodes Healthy/Expected", "1/1"),
+    ];
+    assert_eq!(row(&listed, "Container Storage Interface"), pairs(&wanted));
+    let shown = session.done("plugin status hp");
+    for (key, value) in [
+        ("ID", "hp"),
+        ("Provider", PROVIDER),
+        ("Version", env!("CARGO_PKG_VERSION")),
+        ("Controllers Healthy", "1"),
+        ("Nodes Expected", "1"),
+    ] {
+        assert_eq!(field(&shown, key), value, "{key} in\n{shown}");
+    }
+    let instance = row(&shown, "Instances");
+    assert_eq!(
+        instance[1..3],
+        pairs(&[("Part", "controller"), ("Healthy", "true")])
+    );
+    let alloc = row(&shown, "Allocations");
+    let wanted = [
+        ("Job ID", "plugin"),
+        ("Desired", "run"),
+        ("Status", "running"),
+    ];
+    assert_eq!(alloc[2..], pairs(&wanted));
+    let short = session.done("plugin status -short hp");
+    assert!(!short.contains("Allocations"), "{short}");
+}
+
+/// A job has it, gives it back slowly, and an operator waits for that.
+fn used(work: &mut Work) {
+    let alloc = work.run_user(&[("data", "")]);
+    let session = &mut work.session;
+    let node = session.json("/v1/nodes").expect("nodes")[0]["ID"].clone();
+    let node = node.as_str().expect("an id").to_owned();
+    let shown = session.done("volume status data");
+    let wanted = [
+        ("ID", &alloc[..8]),
+        ("Node ID", &node[..8]),
+        ("Job ID", "user"),
+        ("Access", "write"),
+        ("Desired", "run"),
+        ("Status", "running"),
+    ];
+    assert_eq!(row(&shown, "Allocations"), pairs(&wanted), "{shown}");
+    assert_eq!(field(&shown, "Access Mode"), "single-node-writer");
+    let shown = session.done(&format!("node status -verbose {node}"));
+    let wanted = [
+        ("ID", "data"),
+        ("Name", "database"),
+        ("Namespace", "default"),
+        ("Plugin ID", "hp"),
+        ("Provider", PROVIDER),
+        ("Schedulable", "true"),
+        ("Access Mode", "single-node-writer"),
+        ("Mount Options", "flags: [REDACTED]"),
+    ];
+    assert_eq!(row(&shown, "CSI Volumes"), pairs(&wanted), "{shown}");
+    session.run("volume explain data");
+    for line in [
+        "volume deregister data".to_owned(),
+        "volume deregister -force data".to_owned(),
+        "volume delete data".to_owned(),
+        format!("volume detach data {}", &node[..8]),
+    ] {
+        assert_eq!(session.run(&line).code, 1, "{line}");
+    }
+    let slow = r#"[{"call": "NodeUnpublishVolume", "times": 1, "do": {"slow": {"ms": 3000}}}]"#;
+    std::fs::write(work.dir.path().join("faults"), slow).expect("written");
+    work.session.done("job stop -detach user");
+    work.wait_explained(|told| told["Claims"][0]["State"] == "unpublishing");
+    work.session.run("volume explain data");
+    work.session
+        .run(&format!("volume detach data {}", &node[..8]));
+    work.session.run("volume explain data");
+    assert_eq!(
+        work.session.run(&format!("volume detach data {node}")).code,
+        1
+    );
+    history(&work.session);
+}
+
+/// All that happened to it, the oldest first.
+fn history(session: &Session) {
+    let told = session.done("volume history -oldest -limit 0 -json data");
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let kinds: Vec<_> = told
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["Kind"].clone())
+        .collect();
+    let claimed = vec![Value::from("CsiVolumeClaimed"); kinds.len() - 1];
+    assert_eq!(kinds[0], "CsiVolumesRegistered", "{kinds:?}");
+    assert_eq!(kinds[1..], claimed, "{kinds:?}");
+    // Taken, attached, and each step back.
+    assert!(kinds.len() >= 6, "{kinds:?}");
+    let shown = session.done("volume history -oldest -limit 0 data");
+    assert!(shown.contains("CsiVolumesRegistered"), "{shown}");
+    assert!(!shown.contains("correct-horse"), "{shown}");
+}
+
+/// Snapshots of it; it is forgotten, registered again and deleted.
+fn kept_and_removed(work: &mut Work) {
+    let session = &mut work.session;
+    session.run("volume snapshot list -plugin hp");
+    session.run("volume snapshot create data one");
+    session.run("volume snapshot list -plugin hp");
+    session.run("volume snapshot delete hp snap-000002");
+    session.run("volume snapshot list -plugin hp");
+    session.run("volume deregister data");
+    let again = VOLUME.replace("plugin_id ", "external_id = \"vol-000001\"\nplugin_id ");
+    session.file("again.hcl", &again);
+    session.file("wrong.hcl", &again.replace("vol-000001", "vol-4711"));
+    assert_eq!(session.run("volume register wrong.hcl").code, 1);
+    session.run("volume status");
+    session.run("volume register again.hcl");
+    assert_eq!(
+        session.run("volume delete -secret secret=wrong data").code,
+        1
+    );
+    session.run("volume delete data");
+    session.run("volume delete data");
+}
+
+#[test]
+fn csi_16_job_07_a_volume_with_two_sets_of_options_is_shown_with_both() {
+    let Some(work) = Work::start("volumes-twice") else {
+        return;
+    };
+    work.session.file("data.hcl", VOLUME);
+    work.session.done("volume create data.hcl");
+    let options = "mount_options {\n        mount_flags = [\"nosuid\"]\n      }";
+    let alloc = work.run_user(&[("own", options), ("plain", "")]);
+    let job = work.session.json("/v1/job/user").expect("the job");
+    let asked = &job["TaskGroups"][0]["Volumes"];
+    assert_eq!(
+        asked["own"]["MountOptions"]["MountFlags"][0], "nosuid",
+        "{asked}"
+    );
+    assert_eq!(asked["plain"]["MountOptions"], Value::Null, "{asked}");
+    let shown = work.session.done(&format!("alloc status {}", &alloc[..8]));
+    let table: Vec<_> = shown
+        .lines()
+        .skip_while(|line| *line != "CSI Volumes")
+        .collect();
+    let line = |name: &str| {
+        let found = table.iter().find(|line| line.starts_with(name));
+        let found = found.unwrap_or_else(|| panic!("no {name} in\n{shown}"));
+        let words: Vec<_> = found.split("  ").filter(|word| !word.is_empty()).collect();
+        words
+            .iter()
+            .map(|word| word.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let row = |name: &str, flags: &str| {
+        ["NAME", "data", "hp", PROVIDER, "true", "false", flags]
+            .map(|cell| cell.replace("NAME", name))
+            .to_vec()
+    };
+    assert_eq!(line("own"), row("own", "flags: nosuid"));
+    assert_eq!(line("plain"), row("plain", "flags: [REDACTED]"));
+    // And so it is mounted, twice.
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    let below = work.path("data/client").to_string_lossy().into_owned();
+    let ours = |flag: &str| {
+        let of_alloc = |line: &&str| line.contains(&below) && line.contains(&alloc);
+        mounts
+            .lines()
+            .filter(of_alloc)
+            .filter(|line| line.contains(flag))
+            .count()
+    };
+    assert_eq!((ours("nosuid"), ours("noexec")), (1, 1), "{mounts}");
+    work.stop_user();
+}

@@ -1,0 +1,51 @@
+# drover: one machine that is server and client. See man drover-agent, and drover config validate.
+# What is not set has the value that stands behind its #.
+
+# The log, the tables, and the directories of tasks.
+data_dir = "/var/lib/drover"
+
+# Reached from this machine only. Before it is opened to a network, switch on acl and tls below.
+bind_addr = "127.0.0.1"
+
+# region     = "global"
+# datacenter = "dc1"
+# log_level  = "INFO"
+
+server {
+  enabled          = true
+  bootstrap_expect = 1
+}
+
+client {
+  enabled = true
+  # node_pool = "default"
+  # host_volume "certificates" {
+  #   path      = "/etc/ssl/certs"
+  #   read_only = true
+  # }
+}
+
+# Tasks without isolation, as the user of the agent.
+# plugin "raw_exec" {
+#   config {
+#     enabled = true
+#   }
+# }
+
+# Who may do what: then drover acl bootstrap.
+# acl {
+#   enabled = true
+# }
+
+# Encrypted and mutually authenticated: drover tls ca create, drover tls cert create.
+# tls {
+#   http      = true
+#   rpc       = true
+#   ca_file   = "/etc/drover.d/tls/drover-agent-ca.pem"
+#   cert_file = "/etc/drover.d/tls/global-server-drover.pem"
+#   key_file  = "/etc/drover.d/tls/global-server-drover-key.pem"
+# }
+
+# telemetry {
+#   prometheus_metrics = true
+# }
