@@ -162,10 +162,14 @@ const PAGE_COST: u64 = 100_000;
 /// Bytes of a row that cost as much as one comparison.
 const COST_BYTES: u64 = 256;
 
-/// What it costs to look at a row: comparisons, by how long the row is.
+/// Bytes of a row that cost as much as one comparison to read, whatever is asked of them: they are
+/// copied out of their block, and decoded.
+const READ_BYTES: u64 = 128;
+
+/// What it costs to look at a row: to read it, and comparisons by how long it is.
 fn row_cost(eval: &Evaluation, steps: u32) -> u64 {
     let bytes = encoded_len(eval) as u64;
-    u64::from(steps.max(1)) * (1 + bytes / COST_BYTES)
+    bytes / READ_BYTES + u64::from(steps.max(1)) * (1 + bytes / COST_BYTES)
 }
 
 /// How many rows a page looks at: as many as can be told from the filter and the rows that are

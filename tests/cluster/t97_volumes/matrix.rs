@@ -2,10 +2,12 @@
 //! killed before each call that the life of a volume makes, while it is under way and not yet done
 //! (during), and when it is done but not answered (after). Before a call is before the work that
 //! leads to it, or, where another call leads to it, when that one's answer is on record and nobody
-//! has gone on: the client, who makes all calls, stands still then. However it goes, the volume is
-//! made, checked, grown, used by one job, read by the next, and deleted.
+//! has gone on: the client, who makes all calls, stands still then. The plugin holds each call at
+//! the moment that is meant until the kill is done, so that it never comes early or late. However
+//! it goes, the volume is made, checked, grown, used by one job, read by the next, and deleted.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -17,8 +19,6 @@ use serde_json::{Value, json};
 
 use super::{COMES, GOES, PATIENT, World, now};
 
-/// How long each call that somebody dies in takes, milliseconds: as long as it takes to see it.
-const SLOW: u64 = 1_200;
 const MADE: [&str; 3] = [
     "CreateVolume",
     "ValidateVolumeCapabilities",
@@ -50,9 +50,9 @@ const VICTIMS: [Victim; 5] = [
 const DURING: &str = "before";
 const AFTER: &str = "after";
 
-/// How long before the end of a call the client stands still, milliseconds: as short as may be,
-/// for others wait to kill it.
-const STILL: u64 = 400;
+/// How long a call that may go on takes to end while the client stands still: a node that is not
+/// heard of for longer is down.
+const STILL: Duration = Duration::from_millis(800);
 
 /// A kill that was done.
 struct Strike {
@@ -127,65 +127,72 @@ impl Life<'_> {
         died
     }
 
-    /// Waits until a rule for a call was taken by one.
-    fn wait_taken(&self, call: &str, meant: &str, when: &str) {
-        let taken = wait_for(call, PATIENT, || -> Result<()> {
-            let rules = self.world.rules();
-            let rule = |rule: &&Value| {
-                rule["call"] == *call && rule["volume"] == *meant && rule["when"] == when
-            };
-            let rule = rules.iter().rfind(rule);
-            let taken = rule.is_some_and(|rule| rule["times"] == 0);
-            ensure!(taken, "{call} of {} is not made", self.id);
-            Ok(())
+    /// The file that lets a call go on.
+    fn gate(&self, call: &str, when: &str) -> PathBuf {
+        let name = format!("gate-{}-{call}-{when}", self.id);
+        self.world.path(&name)
+    }
+
+    /// Waits until a call is held.
+    fn wait_held(&self, about: (&str, &str), when: &str) {
+        let held = wait_for(about.0, PATIENT, || {
+            let held = held(&self.world.record(), about, when);
+            held.ok_or_else(|| format!("{} of {} is not made", about.0, self.id))
         });
-        if let Err(error) = taken {
+        if let Err(error) = held {
             let explained = self.world.explained();
             panic!("{:?} {}: {error}\n{explained}", self.victim, self.when);
         }
     }
 
-    /// Has the next call by this name end late, or begin late.
-    fn slows(&self, call: &str, when: &str) {
+    /// Has a call wait before its work, or after it, whoever makes it and however often, until it
+    /// may go on.
+    fn holds(&self, call: &str, when: &str) {
+        let until = self.gate(call, when);
         self.world
-            .fault(json!({"call": call, "volume": self.meant(call), "times": 1,
-            "when": when, "do": {"slow": {"ms": SLOW}}}));
+            .fault(json!({"call": call, "volume": self.meant(call), "when": when,
+            "do": {"hold": {"until": until}}}));
+    }
+
+    fn lets_on(&self, call: &str, when: &str) {
+        std::fs::write(self.gate(call, when), "").expect("a file");
     }
 
     /// Kills when a call is answered, by the record, and the one that follows it is not made.
     fn strike_between(&self, call: &str, next: &'static str) -> Strike {
-        loop {
+        let at = loop {
             if let Some(at) = self.strike_after(call) {
-                return Strike {
-                    call: next,
-                    ahead: true,
-                    at,
-                };
+                break at;
             }
+        };
+        let ahead = true;
+        Strike {
+            call: next,
+            ahead,
+            at,
         }
     }
 
     /// Kills when a call has ended, and the client stands still; none where it does not end.
     fn strike_after(&self, call: &str) -> Option<u128> {
         let meant = self.meant(call);
-        self.wait_taken(call, &meant, AFTER);
-        let seen = now();
-        let still = seen + u128::from(SLOW - STILL) * 1_000_000;
-        let its_time = || (now() >= still).then_some(()).ok_or("not yet");
-        wait_for("the end of a call", PATIENT, its_time).expect("time goes on");
+        let about = (call, meant.as_str());
+        self.wait_held(about, AFTER);
         let plugin = match self.victim {
             Victim::Server | Victim::Client => None,
             _ => Some(self.other_than(None)),
         };
         let at = self.world.clients[0].while_still(|client| {
-            let limit = Duration::from_millis(2 * STILL);
-            let ended = wait_for(call, limit, || {
-                let ended = has_ended(&self.world.record(), (call, &meant), seen);
+            let held = held(&self.world.record(), about, AFTER)?;
+            self.lets_on(call, AFTER);
+            let ended = wait_for(call, STILL, || {
+                let record = self.world.record();
+                let ended = end_of(&record, &held).is_some_and(|end| end["late"] != true);
                 ended.then_some(()).ok_or("it is under way")
             });
+            // Its plugin died of another one's kill, or its client had: it is made again.
             if ended.is_err() {
-                // Its plugin died of another one's kill: it is made again.
-                self.slows(call, AFTER);
+                std::fs::remove_file(self.gate(call, AFTER)).expect("a file");
                 return None;
             }
             Some(match (self.victim, plugin) {
@@ -206,14 +213,14 @@ impl Life<'_> {
         }
     }
 
-    /// Has these calls take their time; the volume that each of them is about.
+    /// Has these calls wait for the kills; the volume that each of them is about.
     fn prepares(&self, calls: &[&'static str]) -> Vec<String> {
         for call in calls {
-            self.slows(call, self.when);
+            self.holds(call, self.when);
         }
         let followed = calls.split_last().map_or(&[][..], |(_, followed)| followed);
         for call in followed.iter().filter(|_| self.when == DURING) {
-            self.slows(call, AFTER);
+            self.holds(call, AFTER);
         }
         calls.iter().map(|call| self.meant(call)).collect()
     }
@@ -222,8 +229,9 @@ impl Life<'_> {
     fn strikes(&self, calls: &[&'static str], meant: &[String]) -> Vec<Strike> {
         let mut done = Vec::new();
         for (number, (&call, meant)) in calls.iter().zip(meant).enumerate() {
-            self.wait_taken(call, meant, self.when);
+            self.wait_held((call, meant), self.when);
             let (at, ahead) = (self.strike(), false);
+            self.lets_on(call, self.when);
             done.push(Strike { call, ahead, at });
             let next = calls.get(number + 1).filter(|_| self.when == DURING);
             done.extend(next.map(|next| self.strike_between(call, next)));
@@ -306,17 +314,23 @@ fn time(line: &Value) -> u128 {
     line["at"].to_string().parse().unwrap_or_default()
 }
 
-/// Whether a call about a volume was answered since then.
-fn has_ended(record: &[Value], (call, remote): (&str, &str), since: u128) -> bool {
-    let mut begun = record.iter().filter(|line| {
-        line["call"] == call && !line["begin"].is_null() && line["begin"]["volume"] == remote
-    });
-    begun.any(|begin| {
-        record.iter().any(|line| {
-            let same = line["pid"] == begin["pid"] && line["seq"] == begin["seq"];
-            same && !line["code"].is_null() && time(line) > since
-        })
+/// The end of the call that a line of the record is about.
+fn end_of<'r>(record: &'r [Value], of: &Value) -> Option<&'r Value> {
+    record.iter().find(|line| {
+        let same = line["pid"] == of["pid"] && line["seq"] == of["seq"];
+        same && !line["code"].is_null()
     })
+}
+
+/// The call about a volume that waits to go on, in a process that lives.
+fn held(record: &[Value], (call, volume): (&str, &str), when: &str) -> Option<Value> {
+    let mut lines = record.iter().rev();
+    let line = lines.find(|line| {
+        let meant = line["call"] == call && line["held"] == when && line["volume"] == volume;
+        let pid = line["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        meant && pid.is_some_and(alive) && end_of(record, line).is_none()
+    });
+    line.cloned()
 }
 
 /// Every kill met its call: it had begun and was not answered, or it was not made at all.
@@ -343,11 +357,7 @@ fn met(record: &[Value], (id, remote): (&str, &str), strikes: &[Strike]) -> Resu
             line["call"] == strike.call && !line["begin"].is_null() && about
         });
         let open = begun.filter(|line| time(line) < strike.at).any(|begin| {
-            let end = record.iter().find(|line| {
-                line["pid"] == begin["pid"]
-                    && line["seq"] == begin["seq"]
-                    && !line["code"].is_null()
-            });
+            let end = end_of(record, begin);
             end.is_none_or(|end| time(end) > strike.at)
         });
         ensure!(open, "nobody died in {} of {remote}", strike.call);

@@ -25,6 +25,15 @@ pub(crate) struct HostPath {
     record: Record,
 }
 
+/// A call under way.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    call: &'static str,
+    asked: &'a Asked,
+    /// Its number in the record.
+    seq: u64,
+}
+
 /// An error on the way to an answer.
 pub(crate) struct Failed(pub(crate) Status);
 
@@ -129,7 +138,12 @@ impl HostPath {
         let asked = request.told();
         let node = &self.options.node_id;
         let seq = self.record.begin(node, call, &asked);
-        let answer = self.done(call, &asked, request, work).await;
+        let told = Call {
+            call,
+            asked: &asked,
+            seq,
+        };
+        let answer = self.done(told, request, work, waited_for).await;
         let (code, text) = match &answer {
             Ok(_) => (Code::Ok, ""),
             Err(status) => (status.code(), status.message()),
@@ -145,15 +159,17 @@ impl HostPath {
 
     async fn done<R, A: Lie>(
         &self,
-        call: &'static str,
-        asked: &Asked,
+        told: Call<'_>,
         request: R,
         work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed>,
+        waited_for: &oneshot::Sender<Result<A, Status>>,
     ) -> Result<A, Status> {
-        let mut lies = self.wrong(call, asked, When::Before).await?;
+        let mut lies = self.wrong(told, When::Before).await?;
         let done = self.store.change(|state| work(self, state, request));
         let mut answer = done.map_err(|failed| failed.0)?;
-        lies.extend(self.wrong(call, asked, When::After).await?);
+        if !waited_for.is_closed() {
+            lies.extend(self.wrong(told, When::After).await?);
+        }
         for id in lies {
             answer.lie(&id);
         }
@@ -161,7 +177,8 @@ impl HostPath {
     }
 
     /// Does wrong what is asked for; the ids to lie about.
-    async fn wrong(&self, call: &str, asked: &Asked, when: When) -> Result<Vec<String>, Status> {
+    async fn wrong(&self, told: Call<'_>, when: When) -> Result<Vec<String>, Status> {
+        let Call { call, asked, seq } = told;
         let Some(path) = &self.options.faults else {
             return Ok(Vec::new());
         };
@@ -179,6 +196,13 @@ impl HostPath {
             match fault {
                 Fault::Fail { code, text } => return Err(Status::new(Code::from_i32(code), text)),
                 Fault::Slow { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
+                Fault::Hold { until } => {
+                    let node = &self.options.node_id;
+                    self.record.held(node, call, seq, (when, &asked.volume));
+                    while !until.exists() {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
                 Fault::Hang => std::future::pending().await,
                 Fault::Lie { id } => lies.push(id),
                 // As a crash: nothing is cleaned up.

@@ -11,13 +11,15 @@
 //!
 //! * `{"fail": {"code": 13, "text": "why"}}`: answers with this code of gRPC;
 //! * `{"slow": {"ms": 500}}`: takes that much longer;
+//! * `{"hold": {"until": "/a/file"}}`: goes on once this file is there, and says in the record that
+//!   it waits;
 //! * `"hang"`: never answers;
 //! * `{"lie": {"id": "another"}}`: answers with this id instead of the true one;
 //! * `"die"`: the process ends at once;
 //! * `{"forget": "volume"}`: the volume is not known any more, its bytes stay; `"uses"`: where it
 //!   is attached, staged and published is not known any more.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -29,6 +31,7 @@ use crate::state::{State, replace};
 pub(crate) enum When {
     #[default]
     Before,
+    /// Not where nobody waits for the answer any more.
     After,
 }
 
@@ -37,6 +40,7 @@ pub(crate) enum When {
 pub(crate) enum Fault {
     Fail { code: i32, text: String },
     Slow { ms: u64 },
+    Hold { until: PathBuf },
     Hang,
     Lie { id: String },
     Die,

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::asked::Asked;
+use crate::faults::When;
 
 pub(crate) struct Record {
     path: Option<PathBuf>,
@@ -34,6 +35,17 @@ struct Ended<'a> {
     call: &'a str,
     #[serde(flatten)]
     end: End<'a>,
+}
+
+#[derive(Serialize)]
+struct Held<'a> {
+    at: u128,
+    pid: u32,
+    seq: u64,
+    node: &'a str,
+    call: &'a str,
+    held: When,
+    volume: &'a str,
 }
 
 /// How a call ends.
@@ -65,6 +77,20 @@ impl Record {
             begin,
         });
         seq
+    }
+
+    /// It waits, before its work or after it.
+    pub(crate) fn held(&self, node: &str, call: &str, seq: u64, (held, volume): (When, &str)) {
+        let (at, pid) = (now(), std::process::id());
+        self.write(&Held {
+            at,
+            pid,
+            seq,
+            node,
+            call,
+            held,
+            volume,
+        });
     }
 
     /// It ends.

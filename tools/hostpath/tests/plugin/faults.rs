@@ -75,6 +75,34 @@ async fn it_hangs_and_is_slow() {
     assert!(begun.elapsed() >= Duration::from_millis(120));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_until_it_may_go_on_and_says_so() {
+    let running = Running::start(&["--links"]);
+    let gate = running.path("gate");
+    for when in ["before", "after"] {
+        running.faults(&json!([
+            {"call": "CreateVolume", "when": when, "do": {"hold": {"until": gate}}}
+        ]));
+        let calls = Caller::new(running.patient());
+        let made = tokio::spawn(async move { calls.create(when).await });
+        let held = || {
+            let record = running.record();
+            let held = record.iter().any(|line| line["held"] == when);
+            held.then_some(record).ok_or("nobody waits")
+        };
+        let record = drover_testkit::wait_for("a call that waits", drover_testkit::LONG, held);
+        let (begun, ended) = record.unwrap().iter().fold((0, 0), |(begun, ended), line| {
+            let create = line["call"] == "CreateVolume";
+            let is = |field: &str| usize::from(create && !line[field].is_null());
+            (begun + is("begin"), ended + is("code"))
+        });
+        assert_eq!(begun, ended + 1, "{when}");
+        std::fs::write(&gate, "").unwrap();
+        made.await.unwrap().unwrap();
+        std::fs::remove_file(&gate).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn it_names_another() {
     let running = Running::start(&["--links"]);
