@@ -1,7 +1,7 @@
 //! Who a request comes from: what the one authentication step yields.
 //!
 //! Every request passes authentication before anything else; it never refuses. An [`Identity`]
-//! keeps apart what was proved (a token, a node, a certificate) and carries the compiled access
+//! keeps apart what was proved (a token, a workload, a node, a certificate) and carries the compiled access
 //! list of the moment, shared. It is used for authorisation, becomes the actor of the events the
 //! request causes, and labels metrics (AUTH-01 to AUTH-03).
 
@@ -12,6 +12,7 @@ use drover_events::model::AclToken;
 
 use crate::acl::Acl;
 use crate::error::{ApiError, Code};
+use crate::keyring::Claims;
 use crate::net::tls::PeerCertificate;
 
 /// The caller of one request.
@@ -23,6 +24,8 @@ pub struct Identity {
     pub acl: Arc<Acl>,
     /// The token that was given, if it is a good one; without its secret.
     pub token: Option<Arc<AclToken>>,
+    /// What the servers once signed of the workload that asks, if it is one that lives.
+    pub claim: Option<Arc<Claims>>,
     /// Why the token that was given is none. The request is refused where it is served.
     pub refusal: Option<Refusal>,
     /// The certificate that the other end of the connection showed.
@@ -98,6 +101,21 @@ impl Identity {
         }
     }
 
+    /// A task, by what was signed of it.
+    pub fn workload(claim: Arc<Claims>, addr: impl Into<String>, acl: Arc<Acl>) -> Self {
+        let actor = Actor {
+            kind: ActorKind::Workload,
+            id: claim.nomad_allocation_id.clone(),
+            name: claim.sub.clone(),
+            addr: addr.into(),
+            ..Actor::default()
+        };
+        Self {
+            claim: Some(claim),
+            ..Self::of(actor, acl)
+        }
+    }
+
     /// Somebody who gave a token that is none.
     pub fn refused(addr: impl Into<String>, refusal: Refusal) -> Self {
         Self {
@@ -111,6 +129,7 @@ impl Identity {
             actor,
             acl,
             token: None,
+            claim: None,
             refusal: None,
             certificate: None,
         }

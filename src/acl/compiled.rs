@@ -72,6 +72,20 @@ impl Acl {
         }
     }
 
+    /// What a workload may: what these policies allow, and to read the variables that lie under
+    /// these paths of its namespace. A policy that names such a path itself counts instead; one
+    /// that has a pattern does not (WI-08).
+    pub fn of_workload(policies: &[&Policy], namespace: &str, own: &[String]) -> Acl {
+        let mut acl = Acl::compile(policies);
+        let mut reads = Set::default();
+        reads.insert(VariableCapability::Read);
+        for path in own {
+            let exact = acl.variables.exact.entry(joined(namespace, path));
+            exact.or_insert(reads);
+        }
+        acl
+    }
+
     /// Whether everything is allowed.
     pub fn is_management(&self) -> bool {
         self.management

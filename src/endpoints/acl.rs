@@ -19,11 +19,12 @@ use drover_projections::{StorageError, View};
 use super::Clients;
 use crate::clock::unix_nanos;
 use crate::error::{ApiError, Code};
+use crate::keyring::Claims;
 use crate::net::deciding;
 use crate::rpc::methods::{
     AclPolicySetRequest, AclPolicySetResponse, AclRolesByIdRequest, AclRolesByIdResponse,
     AclWhoAmIResponse, AuthenticatedIdentity, Empty, ResolveAclTokenRequest,
-    ResolveAclTokenResponse,
+    ResolveAclTokenResponse, WorkloadClaims,
 };
 use crate::rpc::service::Call;
 
@@ -153,9 +154,20 @@ pub(super) async fn who_am_i(
             return Err(ApiError::permission_denied());
         }
         identity.acl_token = found.token.as_deref().cloned();
+        identity.claims = found.claim.as_deref().map(claims);
     }
     let index = clients.server.projections.applied_index();
     Ok(AclWhoAmIResponse { identity, index })
+}
+
+fn claims(signed: &Claims) -> WorkloadClaims {
+    WorkloadClaims {
+        namespace: signed.nomad_namespace.clone(),
+        job_id: signed.nomad_job_id.clone(),
+        allocation_id: signed.nomad_allocation_id.clone(),
+        task_name: signed.nomad_task.clone(),
+        service_name: signed.nomad_service.clone(),
+    }
 }
 
 /// `ACL.GetPolicies`: policies by name; those that are not there are left out.

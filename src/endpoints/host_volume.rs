@@ -144,22 +144,44 @@ pub(super) async fn delete(
     Ok(WriteResponse { index })
 }
 
-/// Waits until a table is above an index, as long as somebody waits for it.
-async fn above(clients: &Clients, table: u16, index: u64, time: i64) {
+/// Waits until a table is above an index, as long as somebody waits for it; whether it waited.
+async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
     let projections = &clients.server.projections;
     if index == 0 {
-        return;
+        return false;
     }
     let end = Instant::now() + wait_time(time);
+    let mut waited = false;
     loop {
         let waiter = projections.watch().register(&[Interest::Table(table)]);
         // What came before this look woke nobody.
         if projections.view().table_index_of(table) > index {
-            return;
+            return waited;
         }
+        waited = true;
         if timeout_at(end, waiter).await.is_err() {
-            return;
+            return true;
         }
+    }
+}
+
+/// Who may read host volumes of a namespace, once a table is above an index: by the rights of then,
+/// for they may have gone while he waited.
+async fn reader(
+    clients: &Clients,
+    call: &Call,
+    namespace: &str,
+    (table, index, time): (u16, u64, i64),
+) -> Result<Asker, ApiError> {
+    let now = async || {
+        let asker = asker(clients, call).await?;
+        asker.demand(namespace, Ns::HostVolumeRead)?;
+        Ok(asker)
+    };
+    let asker = now().await?;
+    match above(clients, table, index, time).await {
+        true => now().await,
+        false => Ok(asker),
     }
 }
 
@@ -169,11 +191,9 @@ pub(super) async fn get(
     call: Call,
     request: HostVolumeGetRequest,
 ) -> Result<HostVolumeGetResponse, ApiError> {
-    let asker = asker(&clients, &call).await?;
     let namespace = named(request.namespace);
-    asker.demand(&namespace, Ns::HostVolumeRead)?;
     let (index, time) = (request.min_query_index, request.max_query_time);
-    above(&clients, HostVolumes::ID, index, time).await;
+    reader(&clients, &call, &namespace, (HostVolumes::ID, index, time)).await?;
     let (view, id) = (clients.server.projections.view(), request.id);
     let find = move || -> Result<_, ApiError> {
         let volume = view.get::<HostVolumes>((namespace.as_str(), id.as_str()))?;
@@ -191,11 +211,9 @@ pub(super) async fn list(
     call: Call,
     request: HostVolumeListRequest,
 ) -> Result<HostVolumeListResponse, ApiError> {
-    let asker = asker(&clients, &call).await?;
     let namespace = named(request.namespace.clone());
-    asker.demand(&namespace, Ns::HostVolumeRead)?;
     let (index, time) = (request.min_query_index, request.max_query_time);
-    above(&clients, HostVolumes::ID, index, time).await;
+    let asker = reader(&clients, &call, &namespace, (HostVolumes::ID, index, time)).await?;
     let view = clients.server.projections.view();
     let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
     let find = move || -> Result<_, ApiError> {
@@ -230,11 +248,10 @@ pub(super) async fn claims(
     call: Call,
     request: TaskGroupVolumeClaimListRequest,
 ) -> Result<TaskGroupVolumeClaimListResponse, ApiError> {
-    let asker = asker(&clients, &call).await?;
     let namespace = named(request.namespace.clone());
-    asker.demand(&namespace, Ns::HostVolumeRead)?;
     let (index, time) = (request.min_query_index, request.max_query_time);
-    above(&clients, HostVolumeClaims::ID, index, time).await;
+    let until = (HostVolumeClaims::ID, index, time);
+    let asker = reader(&clients, &call, &namespace, until).await?;
     let view = clients.server.projections.view();
     let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
     let find = move || -> Result<_, ApiError> {
@@ -268,8 +285,9 @@ pub(super) async fn release(
     let (view, id) = (clients.server.projections.view(), request.claim_id);
     let named = id.clone();
     let namespace = deciding(move || namespace_of(&view, &named)).await??;
-    let missing = || ApiError::refused("claim not found");
-    asker.demand(&namespace.ok_or_else(missing)?, Ns::HostVolumeDelete)?;
+    // A claim of a namespace that is none of his business is one that is not there.
+    let own = namespace.filter(|name| asker.may(name, Ns::HostVolumeDelete));
+    own.ok_or_else(|| ApiError::refused("claim not found"))?;
     let command = ReleaseHostVolumeClaim { id };
     let done = clients.server.submit(command, asker.origin()).await?;
     Ok(WriteResponse { index: done.index })

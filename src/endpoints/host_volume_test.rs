@@ -154,6 +154,45 @@ async fn a_token_makes_shows_and_deletes_what_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_answered_by_the_rights_of_then() {
+    use crate::commands::acl::DeleteAclTokens;
+    use drover_projections::tables::acl_tokens;
+    let world = world().await;
+    let made = world.call::<HostVolumeCreate>(("", ROOT), created("data"));
+    let made = made.await.unwrap();
+    let waits = HostVolumeListRequest {
+        min_query_index: made.index,
+        ..listed("")
+    };
+    let before = world.server.projections.watch().waiting();
+    let waits = world.call::<HostVolumeList>(("", ROOT), waits);
+    let goes = async {
+        let waiting = async || {
+            while world.server.projections.watch().waiting() <= before {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waits = tokio::time::timeout(drover_testkit::LONG, waiting()).await;
+        waits.expect("it waits");
+        let view = world.server.projections.view();
+        let token = acl_tokens::by_secret(&view, &acl_tokens::secret_hash(ROOT));
+        let gone = DeleteAclTokens {
+            accessor_ids: vec![token.unwrap().unwrap().accessor_id.clone()],
+            expired_by: 0,
+        };
+        drop(view);
+        world.server.submit(gone, Origin::default()).await.unwrap();
+        let changed = crate::commands::host_volume::RegisterHostVolume {
+            volume: made.volume.clone().unwrap(),
+        };
+        world.server.submit(changed, Origin::default()).await.unwrap();
+    };
+    let (waited, ()) = tokio::join!(waits, goes);
+    let refused = waited.unwrap_err();
+    assert_eq!(refused.code, Code::PermissionDenied, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_no_right_is_refused_whatever_he_asks() {
     let world = world().await;
     let id = fixtures::node(9).id;

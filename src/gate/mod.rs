@@ -15,6 +15,7 @@
 
 mod far;
 mod resolver;
+mod workload;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use crate::acl::Acl;
 use crate::clock::unix_nanos;
 use crate::error::ApiError;
 use crate::identity::{Identity, Refusal};
+use crate::keyring::Keyring;
 use crate::net::admitting;
 use crate::rpc::caller::Caller;
 use far::Far;
@@ -41,6 +43,7 @@ enum Kind {
     Guarded {
         projections: Arc<Projections>,
         resolver: Arc<Resolver>,
+        keyring: Arc<Keyring>,
     },
     /// ACLs are on, and the tables are elsewhere.
     Far(Box<Far>),
@@ -68,20 +71,21 @@ impl Gate {
 
     /// The gate of a server.
     #[must_use]
-    pub fn of(guarded: bool, projections: &Arc<Projections>) -> Self {
+    pub fn of(guarded: bool, projections: &Arc<Projections>, keyring: &Arc<Keyring>) -> Self {
         match guarded {
-            true => Self::guarded(Arc::clone(projections)),
+            true => Self::guarded(Arc::clone(projections), Arc::clone(keyring)),
             false => Self::open(),
         }
     }
 
-    /// A gate that asks the tables.
+    /// A gate that asks the tables, and the keys of what servers signed.
     #[must_use]
-    pub fn guarded(projections: Arc<Projections>) -> Self {
+    pub fn guarded(projections: Arc<Projections>, keyring: Arc<Keyring>) -> Self {
         let resolver = Arc::new(Resolver::default());
         Self(Kind::Guarded {
             projections,
             resolver,
+            keyring,
         })
     }
 
@@ -121,17 +125,25 @@ impl Gate {
         token: Option<&str>,
         addr: &str,
     ) -> Result<Identity, ApiError> {
-        let (projections, resolver) = match &self.0 {
+        let (projections, resolver, keyring) = match &self.0 {
             Kind::Open(all) => return Ok(Identity::anonymous(addr, Arc::clone(all))),
             Kind::Guarded {
                 projections,
                 resolver,
-            } => (projections, resolver),
+                keyring,
+            } => (projections, resolver, keyring),
             Kind::Far(far) => return Ok(identity(far.find(token).await?, addr, unix_nanos())),
             #[cfg(test)]
             Kind::Fixed(who) => return Ok(who(token, addr)),
         };
         let view = projections.view();
+        if let Some(signed) = token.filter(|token| workload::is_signed(token)) {
+            let (resolver, keyring) = (Arc::clone(resolver), Arc::clone(keyring));
+            let signed = signed.to_owned();
+            let find = move || workload::find(&resolver, &keyring, (&view, &signed, unix_nanos()));
+            let found = admitting(find).await?.map_err(unread)?;
+            return Ok(identity(found, addr, unix_nanos()));
+        }
         let asked = token.map(resolver::Secret::of);
         let found = match resolver.known(&view, asked.as_ref()) {
             Some(found) => found,
@@ -161,6 +173,7 @@ impl Gate {
         let Kind::Guarded {
             projections,
             resolver,
+            ..
         } = &self.0
         else {
             return None;
@@ -175,6 +188,12 @@ fn identity(found: Found, addr: &str, now: i64) -> Identity {
     match found {
         Found::Nobody => Identity::refused(addr, Refusal::Unknown),
         Found::Anonymous(acl) => Identity::anonymous(addr, acl),
+        Found::Workload(working) => {
+            let (claim, acl) = (Arc::clone(&working.claim), Arc::clone(&working.acl));
+            let mut identity = Identity::workload(claim, addr, acl);
+            identity.actor.policies.clone_from(&working.policies);
+            identity
+        }
         Found::Bearer(held) if held.is_over(now) => Identity::refused(addr, Refusal::Expired),
         Found::Bearer(held) => {
             let acl = Arc::clone(&held.acl);

@@ -17,6 +17,7 @@ use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 
 use crate::acl::{self, Acl, Policy, Strictness};
+use crate::keyring::Claims;
 
 /// Secrets that are remembered in each generation.
 const SECRETS: usize = 8_192;
@@ -58,6 +59,18 @@ pub(super) enum Found {
     Anonymous(Arc<Acl>),
     /// A token's, which may have expired.
     Bearer(Arc<Held>),
+    /// It is signed, of a workload that lives.
+    Workload(Arc<Working>),
+}
+
+/// A workload, and what it may do.
+pub(super) struct Working {
+    /// What was signed of it.
+    pub(super) claim: Arc<Claims>,
+    /// What it may do.
+    pub(super) acl: Arc<Acl>,
+    /// The names of the policies that are attached to its job.
+    pub(super) policies: Vec<String>,
 }
 
 /// A token, and what it may do.
@@ -167,8 +180,39 @@ impl Resolver {
     fn compiled(
         &self,
         view: &View,
-        mut names: Vec<&str>,
+        names: Vec<&str>,
     ) -> Result<(Arc<Acl>, Vec<String>), StorageError> {
+        let (known, held) = self.known_policies(view, names)?;
+        let written = |one: &Arc<Known>| (Arc::clone(&one.name), one.modified);
+        let key: SetKey = known.iter().map(written).collect();
+        if let Some(acl) = self.sets.lock().get(&key) {
+            return Ok((Arc::clone(acl), held));
+        }
+        let acl = Arc::new(readable(&known).map_or_else(Acl::denied, |all| Acl::compile(&all)));
+        self.sets.lock().put(key, Arc::clone(&acl), SETS);
+        Ok((acl, held))
+    }
+
+    /// What a workload may by these policies, and by itself with the variables under its own paths.
+    pub(super) fn of_workload(
+        &self,
+        view: &View,
+        names: Vec<&str>,
+        (namespace, own): (&str, &[String]),
+    ) -> Result<(Acl, Vec<String>), StorageError> {
+        let (known, held) = self.known_policies(view, names)?;
+        let acl = readable(&known).map_or_else(Acl::denied, |all| {
+            Acl::of_workload(&all, namespace, own)
+        });
+        Ok((acl, held))
+    }
+
+    /// The policies of these names that there are, and their names.
+    fn known_policies(
+        &self,
+        view: &View,
+        mut names: Vec<&str>,
+    ) -> Result<(Vec<Arc<Known>>, Vec<String>), StorageError> {
         names.sort_unstable();
         names.dedup();
         let mut known = Vec::with_capacity(names.len());
@@ -176,17 +220,7 @@ impl Resolver {
             known.extend(self.policy(view, name)?);
         }
         let held = known.iter().map(|one| one.name.to_string()).collect();
-        let written = |one: &Arc<Known>| (Arc::clone(&one.name), one.modified);
-        let key: SetKey = known.iter().map(written).collect();
-        if let Some(acl) = self.sets.lock().get(&key) {
-            return Ok((Arc::clone(acl), held));
-        }
-        // One that cannot be read might deny something: then everything is denied.
-        let readable: Option<Vec<&Policy>> =
-            known.iter().map(|one| one.policy.as_deref()).collect();
-        let acl = Arc::new(readable.map_or_else(Acl::denied, |all| Acl::compile(&all)));
-        self.sets.lock().put(key, Arc::clone(&acl), SETS);
-        Ok((acl, held))
+        Ok((known, held))
     }
 
     /// A role; none where it is gone.
@@ -225,6 +259,12 @@ impl Resolver {
         policies.put(name, (now, known.clone()), POLICIES);
         Ok(known)
     }
+}
+
+/// What policies say. One that cannot be read might deny something: then there is none, and
+/// everything is denied.
+fn readable(known: &[Arc<Known>]) -> Option<Vec<&Policy>> {
+    known.iter().map(|one| one.policy.as_deref()).collect()
 }
 
 /// A policy that was last written at an index.

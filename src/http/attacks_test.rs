@@ -13,15 +13,18 @@ use super::{Api, Settings, Shape, router};
 use crate::gate::Gate;
 
 /// Routes that ask the tables who asks.
-fn guarded(server: &Harness) -> Router {
+pub(super) fn guarded(server: &Harness) -> Router {
     let api = Api {
-        gate: Arc::new(Gate::guarded(Arc::clone(&server.server.projections))),
+        gate: Arc::new(Gate::guarded(
+            Arc::clone(&server.server.projections),
+            Arc::clone(&server.server.keyring),
+        )),
         ..Api::of(&server.server, Settings::default(), Shape::default())
     };
     router(Arc::new(api))
 }
 
-async fn ask(
+pub(super) async fn ask(
     router: &Router,
     token: &str,
     method: &str,

@@ -80,7 +80,10 @@ impl World {
         let server = Harness::start().await;
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path()).unwrap();
-        let gate = Gate::guarded(Arc::clone(&server.server.projections));
+        let gate = Gate::guarded(
+            Arc::clone(&server.server.projections),
+            Arc::clone(&server.server.keyring),
+        );
         let rates = Rates::none();
         let settings = Settings {
             rates: Arc::clone(&rates),

@@ -132,6 +132,8 @@ mod shown_test;
 mod success_test;
 #[cfg(test)]
 mod whole_test;
+#[cfg(test)]
+mod workload_test;
 
 /// A new random id, as the API names things.
 fn new_id() -> String {

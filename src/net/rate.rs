@@ -23,7 +23,7 @@ use crate::error::{ApiError, Code};
 /// Callers and namespaces that are told apart.
 const MOST: usize = 65_536;
 /// Of those so many a request makes at most.
-const MADE: usize = 4;
+const MADE: usize = 5;
 /// How often those are looked for who need not be kept.
 const SWEEP: u64 = 100_000_000;
 
@@ -233,10 +233,13 @@ impl Kept {
         // Whatever an agent says of those who ask it, all of them together have a number too.
         let agent = network(asking.address);
         let crowd = asking.behind.map(|_| self.hasher.hash_one((agent, CROWD)));
+        // Nobody in particular is as many as the agent says there are.
+        let unknown = crowd.filter(|_| asking.identity.is_none());
         let what = asking.namespace.map(|name| self.hasher.hash_one(name));
         let counted = [
             (By::Identity, Some(who), 1),
             (By::Address, Some(place), 1),
+            (By::Identity, unknown, CROWD),
             (By::Address, crowd, CROWD),
             (By::Namespace, what, 1),
         ];
@@ -427,6 +430,25 @@ mod tests {
         assert_eq!(taken.count(), 2 * CROWD as usize - 4);
         let refused = kept.take(&through("10.9.2.1"), 0).unwrap_err();
         assert_eq!(refused.allowed, CROWD);
+    }
+
+    #[test]
+    fn an_agent_makes_up_no_more_strangers_than_who_ask_through_it_may_be() {
+        let mut kept = kept(1, 0, 0);
+        let taken = (1..200).filter(|n| {
+            let first = format!("10.9.1.{n}");
+            let stranger = Asking {
+                behind: Some(first.parse().unwrap()),
+                ..asking(None, "10.0.0.1", "red")
+            };
+            kept.take(&stranger, 0).is_ok()
+        });
+        assert_eq!(taken.count(), 2 * CROWD as usize);
+        let known = Asking {
+            behind: Some("10.9.2.1".parse().unwrap()),
+            ..asking(Some("token:a"), "10.0.0.1", "red")
+        };
+        kept.take(&known, 0).expect("who is somebody has his own");
     }
 
     #[test]

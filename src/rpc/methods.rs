@@ -135,12 +135,27 @@ messages! {
     AuthenticatedIdentity {
         /// The token he gave, without its secret.
         acl_token: Option<AclToken> = "ACLToken",
+        /// The workload it is.
+        claims: Option<WorkloadClaims> = "Claims",
         /// The node he is.
         client_id: String = "ClientID",
         /// The name in the certificate of his connection.
         tls_name: String = "TLSName",
         /// His address.
         remote_ip: String = "RemoteIP",
+    }
+    /// A workload, as servers signed it.
+    WorkloadClaims {
+        /// Its job's namespace.
+        namespace: String = "Namespace",
+        /// Its job, or the one that made that.
+        job_id: String = "JobID",
+        /// Its allocation.
+        allocation_id: String = "AllocationID",
+        /// Its task, if it is one.
+        task_name: String = "TaskName",
+        /// Its service, if it is one.
+        service_name: String = "ServiceName",
     }
     /// The leader's address; empty when there is none.
     LeaderResponse {

@@ -282,7 +282,7 @@ impl Server {
             sessions,
             volumes,
             host_volumes,
-            gate: Arc::new(Gate::of(config.acl.enabled, &projections)),
+            gate: Arc::new(Gate::of(config.acl.enabled, &projections, &keyring)),
             config,
             me,
             projections,

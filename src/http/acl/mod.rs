@@ -80,6 +80,10 @@ fn held_policies(read: &Read<'_>) -> Result<BTreeSet<String>, ApiError> {
     match read.identity.token.as_deref() {
         // Those of now, whenever the rows are of.
         Some(token) => policy_names_of_token(&read.api.projections.view(), token).map_err(storage),
+        // Those that are attached to its job.
+        None if read.identity.claim.is_some() => {
+            Ok(read.identity.actor.policies.iter().cloned().collect())
+        }
         None => Ok([ANONYMOUS.to_owned()].into()),
     }
 }

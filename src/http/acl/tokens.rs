@@ -112,6 +112,8 @@ pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, ApiError> {
     enabled(read.api)?;
     match read.identity.token.as_deref() {
         Some(token) => answer(read, &token.accessor_id),
+        // A workload has none.
+        None if read.identity.claim.is_some() => Err(ApiError::permission_denied()),
         None => Ok(Answer::json(&anonymous())?.at(read.view.table_index::<AclTokens>())),
     }
 }

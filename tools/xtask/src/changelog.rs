@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 const FILE: &str = "CHANGELOG.md";
-const ROUTES: &str = "src/http/router.rs";
+const ROUTES: [&str; 2] = ["src/http/router/objects.rs", "src/http/router/work.rs"];
 const NOUNS: &str = "src/cli/mod.rs";
 /// Where changes are that users see.
 const VISIBLE: &[&str] = &[
@@ -34,13 +34,10 @@ const COMMITS: &str = "--max-count=200";
 pub(crate) fn check(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
     let text = fs::read_to_string(root.join(FILE)).context(FILE)?;
     let mut problems = entries(&text);
-    for (file, nouns) in [
-        (ROUTES, route_nouns as fn(&str) -> Vec<String>),
-        (NOUNS, cli_nouns),
-    ] {
-        if let Ok(source) = fs::read_to_string(root.join(file)) {
-            problems.extend(unnamed(&text, file, nouns(&source)));
-        }
+    let routes = ROUTES.map(|file| (file, route_nouns as fn(&str) -> Vec<String>));
+    for (file, nouns) in routes.into_iter().chain([(NOUNS, cli_nouns as _)]) {
+        let source = fs::read_to_string(root.join(file)).context(file)?;
+        problems.extend(unnamed(&text, file, nouns(&source)));
     }
     let (more, note) = history(root)?;
     problems.extend(more);

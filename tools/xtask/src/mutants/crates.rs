@@ -1,19 +1,21 @@
 //! The crates whose code is changed.
 
 /// The file each begins with, and the package's name.
-const CRATES: [(&str, &str); 13] = [
+const CRATES: [(&str, &str); 15] = [
     ("events/src/lib.rs", "drover-events"),
     ("migrations/src/lib.rs", "drover-migrations"),
     ("projections/src/filter/mod.rs", "drover-filter"),
     ("projections/src/lib.rs", "drover-projections"),
     ("src/acl/mod.rs", "drover-acl"),
     ("src/commands/mod.rs", "drover-commands"),
+    ("src/csi/mod.rs", "drover-csi"),
     ("src/error/mod.rs", "drover-error"),
     ("src/hcl1/mod.rs", "drover-hcl1"),
     ("src/jobspec/mod.rs", "drover-jobspec"),
     ("src/keyring/mod.rs", "drover-keyring"),
     ("src/lib.rs", "drover"),
     ("src/log/mod.rs", "drover-log"),
+    ("src/plugins/mod.rs", "drover-plugins"),
     ("src/scheduler/mod.rs", "drover-scheduler"),
 ];
 
