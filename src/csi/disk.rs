@@ -4,10 +4,13 @@
 //! change while they are looked at. There everything is reached from the opened folder, and no link
 //! is followed on the way; what the agent itself remembers lies elsewhere.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -15,10 +18,16 @@ use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use tokio::fs;
 
+use crate::mark::Mark;
 use crate::mounts::MountError;
 
+/// Where files of users are written before they are whole: the name of no namespace, which has no
+/// such sign before such letters.
+pub(crate) const UNFINISHED: &str = "%new";
 /// How long the storage behind a place is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Threads that may be at a place at once.
+const MOST: usize = 4;
 /// Opening a folder to reach what is in it.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// No link is followed, and no way leads out.
@@ -31,6 +40,35 @@ pub(crate) struct Place {
     pub root: PathBuf,
     /// The path in it.
     pub path: PathBuf,
+}
+
+/// A thread at a place; of those that hang with its storage each would be lost.
+struct Out(PathBuf);
+
+static OUT: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+
+impl Out {
+    /// None where there are too many already.
+    fn at(place: &Path) -> Option<Self> {
+        let mut out = OUT.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = out.entry(place.to_owned()).or_default();
+        (*threads < MOST).then(|| {
+            *threads += 1;
+            Self(place.to_owned())
+        })
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        let mut out = OUT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(threads) = out.get_mut(&self.0) {
+            *threads -= 1;
+            if *threads == 0 {
+                out.remove(&self.0);
+            }
+        }
+    }
 }
 
 impl Place {
@@ -46,7 +84,15 @@ impl Place {
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
     ) -> Result<T, MountError> {
         let (place, host) = (self.clone(), self.host());
-        let done = tokio::task::spawn_blocking(move || work(&place));
+        let Some(out) = Out::at(&host) else {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "its storage does not answer");
+            return Err(MountError::Io(what, host, error));
+        };
+        let done = tokio::task::spawn_blocking(move || {
+            // Until this thread is back, whoever waits for it.
+            let _out = out;
+            work(&place)
+        });
         let done = match tokio::time::timeout(PATIENCE, done).await {
             Ok(done) => done.unwrap_or_else(|error| Err(io::Error::other(error))),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -268,22 +314,52 @@ fn unescaped(listed: &str) -> String {
         .fold(listed.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// Writes the file of a user, so that it outlives the machine.
-pub(crate) async fn marked(path: &Path, text: &[u8]) -> Result<(), MountError> {
+/// What the file of a user says.
+pub(crate) enum Said {
+    Mark(Mark),
+    /// It is empty, or broken off: its volume was never asked for.
+    Nothing,
+    /// There is none any more.
+    Gone,
+}
+
+/// Reads the file of a user.
+pub(crate) async fn said(path: &Path) -> Result<Said, MountError> {
+    match fs::read_to_string(path).await {
+        Ok(text) => Ok(Mark::parse(&text).map_or(Said::Nothing, Said::Mark)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Said::Gone),
+        Err(error) => Err(MountError::Io("read", path.to_owned(), error)),
+    }
+}
+
+/// Writes the file of a user below `root`, so that it outlives the machine. It is there whole, or
+/// as it was before: whoever looks meanwhile sees no other.
+pub(crate) async fn marked(root: &Path, path: &Path, text: &[u8]) -> Result<(), MountError> {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let above = path.parent().unwrap_or(path);
     let failed = |error| MountError::Io("make", path.to_owned(), error);
-    fs::create_dir_all(above).await.map_err(failed)?;
+    if fs::read(path).await.is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let unfinished = root.join(UNFINISHED);
+    let draft = unfinished.join(number.to_string());
     let kept = async {
-        // One that is there is whole, or its volume was never asked for.
-        if fs::read(path).await.is_ok_and(|old| old == text) {
-            return Ok(());
-        }
-        let mut file = fs::File::create(path).await?;
+        fs::create_dir_all(above).await?;
+        fs::create_dir_all(&unfinished).await?;
+        // One that a former agent left is written over.
+        let mut file = fs::File::create(&draft).await?;
         tokio::io::AsyncWriteExt::write_all(&mut file, text).await?;
         file.sync_all().await?;
+        fs::rename(&draft, path).await?;
         fs::File::open(above).await?.sync_all().await
     };
-    kept.await.map_err(failed)
+    let kept = kept.await;
+    if kept.is_err() {
+        // It is in nobody's way.
+        let _ = fs::remove_file(&draft).await;
+    }
+    kept.map_err(failed)
 }
 
 /// Removes the file of a user, and the folders above it that are empty, up to `root`.
@@ -323,4 +399,26 @@ pub(crate) async fn names(path: &Path) -> Result<Vec<String>, MountError> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn storage_that_hangs_takes_a_few_threads_however_often_it_is_looked_at() {
+        let place = Place {
+            root: "/of/a/lost/server".into(),
+            path: "volume".into(),
+        };
+        let hanging: Vec<Out> = (0..MOST).filter_map(|_| Out::at(&place.host())).collect();
+        assert_eq!(hanging.len(), MOST);
+        let MountError::Io(_, _, error) = place.kind().await.unwrap_err() else {
+            panic!("of the storage");
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(hanging);
+        assert!(matches!(place.kind().await, Ok(None)));
+        assert!(Out::at(&place.host()).is_some());
+    }
 }

@@ -29,6 +29,8 @@ pub struct Says {
     pub hangs: Mutex<bool>,
     /// No call answers before this is false again.
     pub holds: watch::Sender<bool>,
+    /// No call answers that has this in it; empty for none.
+    pub stuck: Mutex<String>,
     /// A call came.
     pub arrived: Notify,
     /// The name it has.
@@ -50,11 +52,13 @@ impl Says {
         let deadline = asked.metadata().get("grpc-timeout");
         let deadline = deadline.and_then(|given| given.to_str().ok().map(str::to_owned));
         let shown = format!("{:?}", asked.get_ref());
+        let stuck = self.stuck.lock().unwrap().clone();
+        let hangs = !stuck.is_empty() && shown.contains(&stuck);
         self.seen.lock().unwrap().push((shown, deadline));
         self.arrived.notify_one();
         // The sender is part of this very value.
         let _ = self.holds.subscribe().wait_for(|holds| !holds).await;
-        if *self.hangs.lock().unwrap() {
+        if hangs || *self.hangs.lock().unwrap() {
             std::future::pending::<()>().await;
         }
         match self.refuses.lock().unwrap().clone() {

@@ -13,6 +13,7 @@ mod error;
 pub mod features;
 #[cfg(any(test, feature = "testing"))]
 pub mod harness;
+mod lines;
 mod mark;
 pub mod mounts;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod mounts_test;
 mod plugin;
 #[cfg(test)]
 mod plugin_test;
+mod usage;
 
 pub use call::Limits;
 pub use error::{CallError, Cause, Standing};

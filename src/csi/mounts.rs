@@ -11,71 +11,22 @@
 //! its volumes and with nothing else of the node: what it says it published has to be mounted at
 //! the place, and no link that it leaves there is followed.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use tokio::fs;
 use tonic::Code;
 
-use crate::capability::{Attachment, access, capability};
-use crate::disk::{Place, is_mount, marked, names, others, unmarked};
+use crate::disk::{Place, Said, UNFINISHED, is_mount, marked, names, others, said, unmarked};
 use crate::error::{CallError, Cause, Standing};
+use crate::lines::{InLine, Lines};
+use crate::mark::whole;
 pub use crate::mark::{Mark, part};
 use crate::plugin::Plugin;
 use crate::proto;
-
-/// How a volume is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Usage {
-    /// Nobody may write.
-    pub read_only: bool,
-    /// As a folder or as a device: the word of a job.
-    pub attachment: String,
-    /// Who may use it at a time: the word of a job.
-    pub access: String,
-    /// The file system that is wanted; empty for the plugin's own choice.
-    pub fs_type: String,
-    /// Flags of the mount.
-    pub flags: Vec<String>,
-    /// The options are the job's own (CSI-16): who asks for the same volume with others has a place
-    /// of his own.
-    pub own_options: bool,
-}
-
-impl Usage {
-    /// The name of its folders.
-    pub fn name(&self) -> String {
-        let may = if self.read_only { "ro" } else { "rw" };
-        let base = format!("{may}-{}-{}", self.attachment, self.access);
-        match self.own_options {
-            true => format!("{base}-{:08x}", self.fingerprint()),
-            false => base,
-        }
-    }
-
-    /// A number for the options: the same for the same ones, by FNV-1a.
-    fn fingerprint(&self) -> u32 {
-        let words = std::iter::once(&self.fs_type).chain(&self.flags);
-        let bytes = words.flat_map(|word| word.bytes().chain([0]));
-        bytes.fold(0x811c_9dc5, |hash, byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        })
-    }
-
-    /// The message for it.
-    ///
-    /// # Errors
-    /// A word that no job may have.
-    pub fn capability(&self) -> Result<proto::VolumeCapability, MountError> {
-        let unknown = |word: &str| MountError::Refused(format!("unknown mode {word:?}"));
-        let mode = access(&self.access).ok_or_else(|| unknown(&self.access))?;
-        let kind = Attachment::parse(&self.attachment).ok_or_else(|| unknown(&self.attachment))?;
-        Ok(capability(mode, kind, &self.fs_type, &self.flags))
-    }
-}
+pub use crate::usage::Usage;
 
 /// Where a plugin's folders lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +58,17 @@ pub struct Wanted {
     pub context: std::collections::BTreeMap<String, String>,
     /// What the plugin wants to be shown.
     pub secrets: Secrets,
+}
+
+impl Wanted {
+    fn mark(&self) -> Mark {
+        Mark {
+            namespace: self.namespace.clone(),
+            volume: self.volume.clone(),
+            remote: self.remote.clone(),
+            alloc: self.alloc.clone(),
+        }
+    }
 }
 
 /// Secrets, which nobody prints.
@@ -185,20 +147,26 @@ impl From<CallError> for MountError {
     }
 }
 
-type Turn = Arc<tokio::sync::Mutex<()>>;
-
 /// Brings volumes and takes them back; one for all plugins of a node.
 pub struct Mounts {
-    /// Those of a volume come one after the other.
-    turns: Mutex<HashMap<(PathBuf, String), Turn>>,
+    lines: Arc<Lines>,
     /// What is published has to be mounted.
     mounts: bool,
+}
+
+/// Who has volumes of a plugin.
+#[derive(Debug, Default)]
+pub struct Marks {
+    /// One entry for each volume of each allocation.
+    pub all: Vec<Mark>,
+    /// There may be more: why they are not known.
+    pub failed: Option<MountError>,
 }
 
 impl Default for Mounts {
     fn default() -> Self {
         Self {
-            turns: Mutex::default(),
+            lines: Arc::default(),
             mounts: rustix::process::geteuid().is_root(),
         }
     }
@@ -249,13 +217,14 @@ impl Mounts {
     /// of the volume, and a link followed to wherever it leads.
     pub fn without_mounts() -> Self {
         Self {
-            turns: Mutex::default(),
+            lines: Arc::default(),
             mounts: false,
         }
     }
 
     /// Brings a volume to an allocation. What is begun goes on until the plugin has answered, also
-    /// where nobody waits for it any more: what follows for the same volume waits for that.
+    /// where nobody waits for it any more: what follows for the same volume waits for that, and the
+    /// allocation counts among its users from now on.
     ///
     /// # Errors
     /// The step that failed; what was done before stays, and is found when it is tried again or
@@ -269,7 +238,13 @@ impl Mounts {
     ) -> Result<Mounted, MountError> {
         let (this, plugin) = (Arc::clone(self), plugin.clone());
         let (root, wanted) = (root.clone(), wanted.clone());
-        let begun = async move { this.bring(&plugin, stages, &root, &wanted).await };
+        let coming = self.lines.comes(&root.users, wanted.mark());
+        let line = (&*wanted.namespace, &*wanted.volume);
+        let line = self.lines.stand(&root.users, line).await;
+        let begun = async move {
+            let (_coming, _turn) = (coming, line.turn().await);
+            this.bring(&plugin, stages, &root, &wanted).await
+        };
         through(begun).await
     }
 
@@ -288,14 +263,7 @@ impl Mounts {
             &wanted.volume,
             (&name, &wanted.alloc),
         );
-        let _turn = self.turn(root, &wanted.namespace, &wanted.volume).await;
-        let mark = Mark {
-            namespace: wanted.namespace.clone(),
-            volume: wanted.volume.clone(),
-            remote: wanted.remote.clone(),
-            alloc: wanted.alloc.clone(),
-        };
-        marked(&places.user, mark.text().as_bytes()).await?;
+        marked(&root.users, &places.user, wanted.mark().text().as_bytes()).await?;
         let mut staging = String::new();
         if stages {
             places.staging.folder().await?;
@@ -361,26 +329,38 @@ impl Mounts {
     /// # Errors
     /// The step that failed; it is the same again that goes on from there.
     pub async fn unmount(
-        self: &Arc<Self>,
+        &self,
         plugin: &Plugin,
         stages: bool,
         root: &Root,
         given: &Returned,
     ) -> Result<(), MountError> {
-        let (this, plugin) = (Arc::clone(self), plugin.clone());
-        let (root, given) = (root.clone(), given.clone());
-        let begun = async move {
-            let _turn = this.turn(&root, &given.namespace, &given.volume).await;
-            let key = (&*given.namespace, &*given.volume);
-            for usage in usages(&root.users, key, &given.alloc).await? {
-                end(&plugin, stages, &root, (&given, &usage)).await?;
-            }
-            Ok(())
-        };
-        through(begun).await
+        let line = (&*given.namespace, &*given.volume);
+        let line = self.lines.stand(&root.users, line).await;
+        taken(plugin, stages, root, given, line).await
     }
 
-    /// Whether an allocation is counted among the users of a volume, in any way.
+    /// The same, where nobody else works at the volume; whether that was so.
+    ///
+    /// # Errors
+    /// As with [`Mounts::unmount`].
+    pub async fn unmount_now(
+        &self,
+        plugin: &Plugin,
+        stages: bool,
+        root: &Root,
+        given: &Returned,
+    ) -> Result<bool, MountError> {
+        let line = (&*given.namespace, &*given.volume);
+        let Some(turn) = self.lines.now(&root.users, line) else {
+            return Ok(false);
+        };
+        let taken = taken(plugin, stages, root, given, InLine::First(turn));
+        taken.await.map(|()| true)
+    }
+
+    /// Whether an allocation is counted among the users of a volume, in any way: also where the
+    /// volume is only to come to it.
     ///
     /// # Errors
     /// The folders cannot be read.
@@ -390,26 +370,60 @@ impl Mounts {
         (namespace, volume): (&str, &str),
         alloc: &str,
     ) -> Result<bool, MountError> {
+        // Looked at before the disk: who comes has his mark there before he is out of this.
+        let mut coming = self.lines.coming(users).into_iter();
+        let is_his = |one: Mark| (&*one.namespace, &*one.volume) == (namespace, volume);
+        if coming.any(|one| one.alloc == alloc && is_his(one)) {
+            return Ok(true);
+        }
         Ok(!usages(users, (namespace, volume), alloc).await?.is_empty())
     }
 
-    async fn turn(
-        &self,
-        root: &Root,
-        namespace: &str,
-        volume: &str,
-    ) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody holds or waits for one that only this map knows.
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            let key = (
-                root.host.clone(),
-                format!("{}/{}", part(namespace), part(volume)),
-            );
-            Arc::clone(turns.entry(key).or_default())
+    /// Who has volumes of a plugin on this node or is to get them, whatever became of him. A mark
+    /// that says nothing is one whose volume was never asked for; it is removed.
+    pub async fn marks(&self, root: &Root) -> Marks {
+        let mut found = Marks {
+            all: self.lines.coming(&root.users),
+            failed: None,
         };
-        turn.lock_owned().await
+        let users = match users(&root.users).await {
+            Ok(users) => users,
+            Err(error) => {
+                found.failed = Some(error);
+                return found;
+            }
+        };
+        for user in users {
+            let looked = match said(&user).await {
+                Ok(Said::Nothing) => self.forgotten(root, &user).await,
+                Ok(Said::Mark(mark)) if !found.all.contains(&mark) => {
+                    found.all.push(mark);
+                    Ok(())
+                }
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
+            };
+            // What one of them hides is no matter for the others.
+            found.failed = looked.err().or(found.failed);
+        }
+        found
+    }
+
+    /// Removes a mark that says nothing, unless somebody works at its volume: he may be writing it.
+    async fn forgotten(&self, root: &Root, user: &Path) -> Result<(), MountError> {
+        let of = user.strip_prefix(&root.users).unwrap_or(user).iter();
+        let mut of = of.map(|part| whole(&part.to_string_lossy()));
+        let (Some(Some(namespace)), Some(Some(volume))) = (of.next(), of.next()) else {
+            // Nobody has a volume of such a name.
+            return unmarked(&root.users, user).await;
+        };
+        let Some(_turn) = self.lines.now(&root.users, (&namespace, &volume)) else {
+            return Ok(());
+        };
+        match said(user).await? {
+            Said::Nothing => unmarked(&root.users, user).await,
+            Said::Mark(_) | Said::Gone => Ok(()),
+        }
     }
 }
 
@@ -422,6 +436,26 @@ async fn through<T: Send + 'static>(
         let error = io::Error::other(error);
         Err(MountError::Io("work at", PathBuf::new(), error))
     })
+}
+
+/// Takes a volume back from an allocation, when its turn comes.
+async fn taken(
+    plugin: &Plugin,
+    stages: bool,
+    root: &Root,
+    given: &Returned,
+    line: InLine,
+) -> Result<(), MountError> {
+    let (plugin, root, given) = (plugin.clone(), root.clone(), given.clone());
+    let begun = async move {
+        let _turn = line.turn().await;
+        let key = (&*given.namespace, &*given.volume);
+        for usage in usages(&root.users, key, &given.alloc).await? {
+            end(&plugin, stages, &root, (&given, &usage)).await?;
+        }
+        Ok(())
+    };
+    through(begun).await
 }
 
 async fn end(
@@ -497,31 +531,19 @@ pub async fn places(
     Ok(found)
 }
 
-/// Who has volumes of a plugin on this node, whatever became of him: one entry for each volume. A
-/// mark that says nothing is one whose volume was never asked for; it is removed.
-///
-/// # Errors
-/// The folders cannot be read.
-pub async fn marks(root: &Root) -> Result<Vec<Mark>, MountError> {
-    let mut folders = vec![root.users.clone()];
-    for _ in 0..USER_DEPTH {
+/// The files of all users.
+async fn users(root: &Path) -> Result<Vec<PathBuf>, MountError> {
+    let mut folders = vec![root.to_owned()];
+    for depth in 0..USER_DEPTH {
         let mut below = Vec::new();
         for folder in folders {
-            let all = names(&folder).await?;
-            below.extend(all.into_iter().map(|name| folder.join(name)));
+            let all = names(&folder).await?.into_iter();
+            let all = all.filter(|name| depth > 0 || name != UNFINISHED);
+            below.extend(all.map(|name| folder.join(name)));
         }
         folders = below;
     }
-    let mut found = Vec::new();
-    for user in folders {
-        let said = fs::read_to_string(&user).await.unwrap_or_default();
-        match Mark::parse(&said) {
-            Some(mark) if !found.contains(&mark) => found.push(mark),
-            Some(_) => {}
-            None => unmarked(&root.users, &user).await?,
-        }
-    }
-    Ok(found)
+    Ok(folders)
 }
 
 /// The ways in which an allocation has a volume.
@@ -534,8 +556,11 @@ async fn usages(
     let mut found = Vec::new();
     for usage in names(&users).await? {
         let user = users.join(&usage).join(part(alloc));
-        if fs::symlink_metadata(user).await.is_ok() {
-            found.push(usage);
+        match fs::symlink_metadata(&user).await {
+            Ok(_) => found.push(usage),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // What cannot be seen is not gone.
+            Err(error) => return Err(MountError::Io("look at", user, error)),
         }
     }
     Ok(found)

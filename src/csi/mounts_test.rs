@@ -9,7 +9,7 @@ use crate::Plugin;
 use crate::harness::Fake;
 use crate::mark::whole;
 use crate::mounts::{
-    Mark, MountError, Mounts, Returned, Root, Secrets, Usage, Wanted, is_there, marks, part,
+    Mark, MountError, Mounts, Returned, Root, Secrets, Usage, Wanted, is_there, part,
 };
 
 struct Node {
@@ -101,6 +101,17 @@ impl Node {
         seen.into_iter().map(name).collect()
     }
 
+    async fn marks(&self) -> Result<Vec<Mark>, MountError> {
+        let marks = self.mounts.marks(&self.root).await;
+        marks.failed.map_or(Ok(marks.all), Err)
+    }
+
+    /// The file of a user.
+    fn user(&self, alloc: &str) -> PathBuf {
+        let of = usage(&[]).name();
+        self.root.users.join("default/vol").join(of).join(alloc)
+    }
+
     fn refuse(&self, status: Option<Status>) {
         *self.fake.says.refuses.lock().unwrap() = status;
     }
@@ -161,7 +172,7 @@ async fn a_volume_is_staged_once_for_all_and_taken_with_its_last_user() {
     left.sort();
     let kept = ["per-alloc", "staging", "staging/default"];
     let mut kept: Vec<_> = kept.map(|path| node.root.host.join(path)).into();
-    kept.push(node.root.users.join("default"));
+    kept.extend(["%new", "default"].map(|path| node.root.users.join(path)));
     assert_eq!(left, kept, "the folders for all");
 
     // CSI-34: once more, with nothing there.
@@ -309,16 +320,19 @@ async fn what_is_not_mounted_is_not_published_where_plugins_can_mount() {
     node.unmount("a1").await.unwrap();
 }
 
-#[tokio::test]
-async fn who_has_volumes_is_known_when_nobody_else_knows_him() {
-    let node = node();
-    assert_eq!(marks(&node.root).await.unwrap(), []);
-    let mark = |alloc: &str| Mark {
+fn mark(alloc: &str) -> Mark {
+    Mark {
         namespace: "default".to_owned(),
         volume: "vol".to_owned(),
         remote: "far-vol".to_owned(),
         alloc: alloc.to_owned(),
-    };
+    }
+}
+
+#[tokio::test]
+async fn who_has_volumes_is_known_when_nobody_else_knows_him() {
+    let node = node();
+    assert_eq!(node.marks().await.unwrap(), []);
     node.mount(&wanted("a1", usage(&[]))).await.unwrap();
     node.mount(&wanted("a1", usage(&["ro"]))).await.unwrap();
     node.mount(&wanted("a2", usage(&[]))).await.unwrap();
@@ -326,10 +340,91 @@ async fn who_has_volumes_is_known_when_nobody_else_knows_him() {
     let torn = node.root.users.join("default/vol/rw-x/a3");
     std::fs::create_dir_all(torn.parent().unwrap()).unwrap();
     std::fs::write(&torn, "").unwrap();
-    let mut all = marks(&node.root).await.unwrap();
+    let mut all = node.marks().await.unwrap();
     all.sort_by(|a, b| a.alloc.cmp(&b.alloc));
     assert_eq!(all, [mark("a1"), mark("a2")]);
     assert!(!torn.exists());
+}
+
+#[tokio::test]
+async fn a_mark_is_removed_by_nobody_while_somebody_works_at_its_volume() {
+    let node = node();
+    let says = Arc::clone(&node.fake.says);
+    says.holds.send_replace(true);
+    let wanted = wanted("a1", usage(&[]));
+    let mut mounting = Box::pin(node.mount(&wanted));
+    tokio::select! {
+        _ = &mut mounting => panic!("the plugin holds its answer back"),
+        () = says.arrived.notified() => {}
+    }
+    let user = node.user("a2");
+    std::fs::write(&user, "").unwrap();
+    assert_eq!(node.marks().await.unwrap(), [mark("a1")]);
+    assert!(user.exists(), "whoever has the turn may be writing it");
+    says.holds.send_replace(false);
+    mounting.await.unwrap();
+    node.marks().await.unwrap();
+    assert!(!user.exists());
+}
+
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_stays_and_hides_no_other() {
+    let node = node();
+    node.mount(&wanted("a1", usage(&[]))).await.unwrap();
+    node.mount(&wanted("a2", usage(&[]))).await.unwrap();
+    std::fs::write(node.user("a1"), b"\xff\n").unwrap();
+    let marks = node.mounts.marks(&node.root).await;
+    assert_eq!(marks.all, [mark("a2")]);
+    assert!(matches!(marks.failed, Some(MountError::Io("read", ..))));
+    assert!(node.user("a1").exists(), "its user may live");
+}
+
+#[tokio::test]
+async fn a_mark_is_there_whole_whoever_looks_while_it_is_written_anew() {
+    let node = node();
+    node.mount(&wanted("a1", usage(&[]))).await.unwrap();
+    let mut open = std::fs::File::open(node.user("a1")).unwrap();
+    let mut moved = wanted("a1", usage(&[]));
+    "elsewhere".clone_into(&mut moved.remote);
+    node.mount(&moved).await.unwrap();
+    let mut seen = String::new();
+    std::io::Read::read_to_string(&mut open, &mut seen).unwrap();
+    assert_eq!(Mark::parse(&seen), Some(mark("a1")));
+    assert_eq!(node.marks().await.unwrap()[0].remote, "elsewhere");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_volume_is_its_user_and_gives_it_back_after_he_got_it() {
+    let node = node();
+    let says = Arc::clone(&node.fake.says);
+    says.holds.send_replace(true);
+    let (one, two) = (wanted("a1", usage(&[])), wanted("a2", usage(&[])));
+    let mut first = Box::pin(node.mount(&one));
+    tokio::select! {
+        _ = &mut first => panic!("the plugin holds its answer back"),
+        () = says.arrived.notified() => {}
+    }
+    let mut second = Box::pin(node.mount(&two));
+    tokio::select! {
+        biased;
+        _ = &mut second => panic!("the first one has the turn"),
+        () = std::future::ready(()) => {}
+    }
+    // He is stopped before his turn has come.
+    drop(second);
+    let users = &node.root.users;
+    let used = node.mounts.is_used_by(users, ("default", "vol"), "a2");
+    assert!(used.await.unwrap(), "it is still to come to him");
+    let mut all = node.marks().await.unwrap();
+    all.sort_by(|a, b| a.alloc.cmp(&b.alloc));
+    assert_eq!(all, [mark("a1"), mark("a2")]);
+    let answer = async { says.holds.send_replace(false) };
+    let (first, taken, _) = tokio::join!(first, node.unmount("a2"), answer);
+    assert!(first.is_ok() && taken.is_ok());
+    assert_eq!(node.marks().await.unwrap(), [mark("a1")]);
+    let calls = node.calls();
+    let stage = ["NodeStage", "NodePublish"];
+    assert_eq!(calls, [&stage[..], &stage, &["NodeUnpublish"]].concat());
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ impl Plugin {
     pub async fn fingerprint(&self) -> Result<Streaming<FingerprintResponse>, CallError> {
         let mut client = DevicePluginClient::new(self.channel.clone());
         let asked = client.fingerprint(device::FingerprintRequest {});
-        made("Fingerprint", QUICK, asked).await
+        opened("Fingerprint", asked).await
     }
 
     /// Makes devices ready for a task; what it needs to use them.
@@ -149,7 +149,7 @@ impl Plugin {
         let asked = client.stats(device::StatsRequest {
             collection_interval: prost_types::Duration::try_from(interval).ok(),
         });
-        made("Stats", QUICK, asked).await
+        opened("Stats", asked).await
     }
 
     /// Asks it to end.
@@ -176,6 +176,18 @@ impl CallError {
             code => format!("{code:?}: {said}"),
         };
         CallError { call, text }
+    }
+}
+
+/// Waits until a stream begins, however long: many servers of gRPC say nothing before they have a
+/// first message, and that is there when something is to be told. Whoever has ended is gone.
+async fn opened<A>(
+    call: &'static str,
+    asked: impl Future<Output = Result<Response<Streaming<A>>, Status>>,
+) -> Result<Streaming<A>, CallError> {
+    match asked.await {
+        Ok(answer) => Ok(answer.into_inner()),
+        Err(status) => Err(CallError::of(call, &status)),
     }
 }
 

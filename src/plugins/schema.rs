@@ -216,7 +216,8 @@ impl Fit<'_> {
     }
 
     fn typed(&self, kind: &str, value: &Value, name: &str) -> Result<Value, String> {
-        let wrong = || format!("{}{name}: {value} is no {kind}", self.at);
+        // Not the value: it may be a secret, and this goes into a log.
+        let wrong = || format!("{}{name}: it is no {kind}", self.at);
         typed(kind.trim(), value).ok_or_else(wrong)
     }
 }

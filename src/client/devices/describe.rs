@@ -24,14 +24,15 @@ pub(super) fn full_name(vendor: &str, kind: &str, name: &str) -> String {
 impl Devices {
     /// Puts what is known of devices into the node; servers are told where that changed something.
     pub(super) fn describe(&self) {
-        let all: Vec<NodeDeviceResource> = {
-            let known = self.known.lock();
-            let groups = known.values().flat_map(|one| one.kept.groups.clone());
-            groups.collect()
-        };
         self.changed.send_replace(());
         {
+            // Held from before it is collected: of two at once the later one knows no less.
             let mut node = self.node.lock();
+            let all: Vec<NodeDeviceResource> = {
+                let known = self.known.lock();
+                let groups = known.values().flat_map(|one| one.kept.groups.clone());
+                groups.collect()
+            };
             let told = node.node_resources.as_ref();
             if told.map_or(&[][..], |told| &told.devices) == all.as_slice() {
                 return;

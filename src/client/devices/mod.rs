@@ -42,6 +42,8 @@ use crate::config::PluginConfig;
 
 /// What keys in the journal begin with.
 const KEY: &str = "devices/";
+/// What they end in, and what no name has in it: what is forgotten of one is nothing of another.
+const END_OF_NAME: char = '/';
 /// How long a task waits for a plugin that is just starting.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long plugins may take to end when the agent does.
@@ -258,17 +260,52 @@ impl Devices {
     }
 }
 
+/// Where the journal keeps what it knows of a plugin.
+fn key(name: &str) -> String {
+    format!("{KEY}{name}{END_OF_NAME}")
+}
+
 /// What the journal knows of plugins.
 fn kept(journal: &dyn Journal) -> BTreeMap<String, Kept> {
     let mut out = BTreeMap::new();
     for (key, bytes) in journal.load().range(KEY.to_owned()..) {
-        let Some(name) = key.strip_prefix(KEY) else {
+        let Some(rest) = key.strip_prefix(KEY) else {
             break;
         };
+        let name = rest.strip_suffix(END_OF_NAME).unwrap_or(rest);
         match rmp_serde::from_slice(bytes) {
             Ok(kept) => _ = out.insert(name.to_owned(), kept),
             Err(error) => tracing::error!(key, "cannot be restored: {error}"),
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::journal::LogJournal;
+
+    #[tokio::test]
+    async fn a_plugin_that_is_forgotten_takes_none_with_it_whose_name_begins_so() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (journal, _) = LogJournal::open(tmp.path()).unwrap();
+        let journal: Arc<dyn Journal> = Arc::new(journal);
+        let node = Arc::default();
+        let devices = Devices::restore(&Settings::default(), &node, &journal).unwrap();
+        let group = NodeDeviceResource {
+            name: "card".to_owned(),
+            ..NodeDeviceResource::default()
+        };
+        let known = Kept {
+            mark: String::new(),
+            groups: vec![group],
+        };
+        for name in ["gpu", "gpu-1.1"] {
+            devices.keep_known(name, known.clone(), None).await.unwrap();
+        }
+        devices.forget("gpu").await;
+        let left = BTreeMap::from([("gpu-1.1".to_owned(), known)]);
+        assert_eq!(kept(&*journal), left);
+    }
 }

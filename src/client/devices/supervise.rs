@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::start::{Started, end_marked};
-use super::{Devices, END, KEY, Kept, describe};
+use super::{Devices, END, Kept, describe, key};
 
 /// The first wait after a process that ended, and the longest.
 const FIRST: Duration = Duration::from_millis(500);
@@ -190,7 +190,7 @@ impl Devices {
         live: Option<&Plugin>,
     ) -> Result<(), String> {
         let bytes = rmp_serde::to_vec_named(&kept).map_err(|error| error.to_string())?;
-        let written = self.journal.put(&format!("{KEY}{name}"), bytes);
+        let written = self.journal.put(&key(name), bytes);
         {
             let mut known = self.known.lock();
             let known = known.entry(name.to_owned()).or_default();
@@ -242,7 +242,7 @@ impl Devices {
             tracing::warn!(plugin = name, "{why}");
         }
         self.describe();
-        if let Err(error) = self.journal.delete(&format!("{KEY}{name}")).await {
+        if let Err(error) = self.journal.delete(&key(name)).await {
             tracing::warn!(plugin = name, "{error}");
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use drover_events::model::DriverInfo;
 use futures_util::FutureExt;
@@ -323,18 +323,31 @@ impl Driver for Exec {
             return std::future::ready(Err(error)).boxed();
         }
         let (plugin, runs) = (self.plugin.clone(), self.runs.clone());
-        let (own, parents) = (Arc::clone(&self.cores), runs.cgroups.clone());
-        let cores = Arc::clone(&self.cores);
+        let (cores, begun) = (Arc::clone(&self.cores), Arc::new(OnceLock::new()));
+        let (own, to) = ((Arc::clone(&cores), runs.clone()), Arc::clone(&begun));
+        let run = (config.alloc_id.clone(), config.task.clone(), config.run);
         let spec = move |task: &TaskConfig| {
+            let (cores, runs) = own;
             let mut spec = Self::spec(task, &plugin, &runs)?;
-            own.begin(&runs.cgroups, &mut spec);
+            cores.begin(&runs.cgroups, &mut spec);
+            // Nobody else has it yet.
+            let _ = to.set(spec.clone());
             Ok(spec)
         };
         let started = self.runs.start(config, spec);
         async move {
             let started = started.await;
-            // Others may have reserved some while its groups were made.
-            let told = tokio::task::spawn_blocking(move || cores.made(&parents));
+            let failed = started.is_err();
+            let told = tokio::task::spawn_blocking(move || {
+                // What left nothing behind is ended by nobody else.
+                match begun.get().filter(|_| failed) {
+                    Some(spec) if runs.spec_of((&run.0, &run.1, run.2)).is_none() => {
+                        cores.end(&runs.cgroups, spec);
+                    }
+                    // Others may have reserved some while its groups were made.
+                    _ => cores.made(&runs.cgroups),
+                }
+            });
             told.await.map_err(|e| StartError::fatal(e.to_string()))?;
             started
         }

@@ -231,6 +231,41 @@ fn drv_06_exec_says_why_it_cannot_run_here() {
     );
 }
 
+#[tokio::test]
+async fn drv_06_cores_of_a_run_that_left_nothing_behind_are_everybodys_again() {
+    let tmp = tempfile::tempdir().unwrap();
+    fs::write(tmp.path().join("cpuset.cpus"), "0-3").unwrap();
+    // Its directory cannot be made.
+    fs::write(tmp.path().join("runs"), "").unwrap();
+    let cgroups = Parents {
+        v1: [("cpuset".to_owned(), tmp.path().to_owned())].into(),
+        ..Parents::default()
+    };
+    let runs = Runs {
+        launcher: launcher(),
+        dir: tmp.path().join("runs"),
+        cgroups: cgroups.clone(),
+    };
+    let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();
+    let exec = Exec {
+        missing: None,
+        ..exec
+    };
+    let config = TaskConfig {
+        alloc_id: "a1".into(),
+        task: "web".into(),
+        run: 1,
+        config: block(json!({"command": "/bin/true"})),
+        cores: vec![1],
+        ..TaskConfig::default()
+    };
+    assert!(exec.start(config).await.is_err());
+    let mut next = ExecSpec::default();
+    cgroups.run("next", &mut next);
+    exec.cores.begin(&cgroups, &mut next);
+    assert_eq!(next.shared_cores, [0, 1, 2, 3]);
+}
+
 /// The directories of a task as an agent makes them, and what it is started with.
 struct Given {
     tmp: tempfile::TempDir,

@@ -127,8 +127,9 @@ impl Runs {
     /// Ends and removes what is left of runs that nobody knows any more.
     pub fn sweep(&self) {
         match sweep::sweep(&self.dir, &self.cgroups) {
-            0 => {}
-            count => tracing::warn!(count, "removed control groups of lost runs"),
+            Ok(0) => {}
+            Err(error) => tracing::warn!("control groups of lost runs are left: {error}"),
+            Ok(count) => tracing::warn!(count, "removed control groups of lost runs"),
         }
     }
 

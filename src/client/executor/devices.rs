@@ -8,13 +8,12 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{major, minor};
+use rustix::fs::{FileType, Mode, OFlags, major, minor};
 
 use super::device_program::{self, Rule};
-use super::mounts::DEVICES;
+use super::mounts::{self, DEVICES};
 use crate::client::drivers::Device;
 
 /// The controller.
@@ -101,7 +100,7 @@ type Allowed<'a> = (Vec<(Number, &'a str)>, Vec<Number>);
 fn allowed(devices: &[Device]) -> io::Result<Allowed<'_>> {
     let given = devices.iter().map(|device| {
         let rights = rights(device).map_err(io::Error::other)?;
-        Ok((number(&device.host_path)?, rights))
+        Ok((number(device)?, rights))
     });
     let given: Vec<(Number, &str)> = given.collect::<io::Result<_>>()?;
     let character = |major, minor| Number {
@@ -154,21 +153,28 @@ impl Number {
     }
 }
 
-fn number(path: &Path) -> io::Result<Number> {
+/// The device that the task is to find: of what is mounted somewhere that, and nothing that lies
+/// beneath, or behind a link.
+fn number(device: &Device) -> io::Result<Number> {
+    let path = device.host_path.as_path();
     let told = |error: io::Error| {
         io::Error::new(error.kind(), format!("device {}: {error}", path.display()))
     };
-    let found = fs::metadata(path).map_err(told)?;
-    let kind = match found.file_type() {
-        kind if kind.is_block_device() => 'b',
-        kind if kind.is_char_device() => 'c',
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = match device.is_mount {
+        true => mounts::find(path).map_err(told)?,
+        false => rustix::fs::open(path, flags, Mode::empty()).map_err(|e| told(e.into()))?,
+    };
+    let found = rustix::fs::fstat(&found).map_err(|e| told(e.into()))?;
+    let kind = match FileType::from_raw_mode(found.st_mode) {
+        FileType::BlockDevice => 'b',
+        FileType::CharacterDevice => 'c',
         _ => return Err(told(io::Error::other("it is none"))),
     };
-    let number = found.rdev();
     Ok(Number {
         kind,
-        major: major(number),
-        minor: Some(minor(number)),
+        major: major(found.st_rdev),
+        minor: Some(minor(found.st_rdev)),
     })
 }
 
@@ -220,9 +226,27 @@ mod tests {
             assert_eq!(refused(&device(permissions), true), held);
             assert_eq!(refused(&device(permissions), false), not_held);
         }
-        let zero = number(Path::new("/dev/zero")).unwrap();
-        assert_eq!(zero.to_string(), "c 1:5");
-        let none = number(Path::new("/etc/passwd")).unwrap_err().to_string();
+    }
+
+    #[test]
+    fn drv_06_rights_are_those_of_the_device_that_the_task_finds() {
+        let mut zero = device("rw");
+        assert_eq!(number(&zero).unwrap().to_string(), "c 1:5");
+        // What should be mounted, and is not, is another device or none.
+        zero.is_mount = true;
+        let refused = number(&zero).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "device /dev/zero: nothing is mounted there any more"
+        );
+        let tmp = tempfile::tempdir().unwrap();
+        zero.host_path = tmp.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &zero.host_path).unwrap();
+        assert!(number(&zero).is_err(), "a link");
+        zero.is_mount = false;
+        assert_eq!(number(&zero).unwrap().to_string(), "c 1:5");
+        zero.host_path = "/etc/passwd".into();
+        let none = number(&zero).unwrap_err().to_string();
         assert_eq!(none, "device /etc/passwd: it is none");
     }
 }

@@ -130,7 +130,11 @@ async fn drv_06_groups_that_no_run_has_are_emptied_and_removed_and_no_others() {
     }
     let (dir, parents) = (runs.path().to_owned(), places.0.clone());
     let swept = tokio::task::spawn_blocking(move || sweep::sweep(&dir, &parents));
-    assert_eq!(swept.await.unwrap(), all[0].2.len(), "one of each kind");
+    assert_eq!(
+        swept.await.unwrap().unwrap(),
+        all[0].2.len(),
+        "one of each kind"
+    );
     for (alloc, mark, groups, executor, _run) in &all {
         let swept = *alloc == "a1";
         until(alloc, || named(mark).is_empty() == swept).await;

@@ -6,6 +6,7 @@
 //! of a job, `z` for files that several may use and `Z` for files of one alone. Tasks run with the
 //! label of the agent; so the one of `Z` has the agent's level.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,6 +28,17 @@ const USUAL: &str = "system_u:object_r:container_file_t:s0";
 const ATTRIBUTE: &str = "security.selinux";
 /// The longest label, bytes.
 const LONGEST: usize = 4096;
+/// How many levels of a tree are open at a time: one can be deeper than a process may have
+/// descriptors.
+const OPEN: usize = 64;
+/// What lies deeper has the label with which it was made: no path that a program names is so long.
+const DEEPEST: usize = 4096;
+/// Finding a file, whatever it is.
+const FOUND: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Opening a folder to see what is in it.
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 /// Directories of the system, whose labels are its own: a task that is given one takes it as it is.
 const OF_THE_SYSTEM: [&str; 20] = [
     "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt",
@@ -117,12 +129,34 @@ pub(super) fn apply(tree: &OwnedFd, path: &Path, label: &str) -> io::Result<()> 
 }
 
 fn whole(tree: &OwnedFd, label: &str) -> rustix::io::Result<()> {
-    const FOUND: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     one(tree.as_fd(), label)?;
-    let mut folders: Vec<Dir> = opened(tree.as_fd())?.into_iter().collect();
+    let mut rest: Vec<Vec<CString>> = Vec::new();
+    if is_folder(tree.as_fd())? {
+        rest.push(Vec::new());
+    }
+    while let Some(names) = rest.pop() {
+        match reached(tree, &names) {
+            // It is gone meanwhile, or something else is there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            folder => rest.extend(below(folder?, names, label)?),
+        }
+    }
+    Ok(())
+}
+
+/// Labels what is in a folder; answers those, by the names that lead there, with folders that lie
+/// too deep to be reached from here.
+fn below(
+    folder: Dir,
+    mut names: Vec<CString>,
+    label: &str,
+) -> rustix::io::Result<Vec<Vec<CString>>> {
+    let mut rest: Vec<Vec<CString>> = Vec::new();
+    let mut folders = vec![folder];
     while let Some(folder) = folders.last_mut() {
         let Some(entry) = folder.read() else {
             folders.pop();
+            names.pop();
             continue;
         };
         let entry = entry?;
@@ -136,21 +170,37 @@ fn whole(tree: &OwnedFd, label: &str) -> rustix::io::Result<()> {
             found => found?,
         };
         one(found.as_fd(), label)?;
-        folders.extend(opened(found.as_fd())?);
+        if !is_folder(found.as_fd())? {
+            continue;
+        }
+        if folders.len() < OPEN {
+            folders.push(opened(found.as_fd())?);
+            names.push(name.to_owned());
+        } else if names.len() < DEEPEST && rest.last() != Some(&names) {
+            rest.push(names.clone());
+        }
     }
-    Ok(())
+    Ok(rest)
 }
 
-/// What is in it, where it is a folder.
-fn opened(found: BorrowedFd<'_>) -> rustix::io::Result<Option<Dir>> {
-    const FOLDER: OFlags = OFlags::RDONLY
-        .union(OFlags::DIRECTORY)
-        .union(OFlags::CLOEXEC);
-    if FileType::from_raw_mode(fstat(found)?.st_mode) != FileType::Directory {
-        return Ok(None);
+/// The folder to which these names lead from a tree, one after the other.
+fn reached(tree: &OwnedFd, names: &[CString]) -> rustix::io::Result<Dir> {
+    let mut at: Option<OwnedFd> = None;
+    for name in names {
+        let from = at.as_ref().unwrap_or(tree);
+        at = Some(openat(from, name, FOUND, Mode::empty())?);
     }
+    opened(at.as_ref().unwrap_or(tree).as_fd())
+}
+
+fn is_folder(found: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    Ok(FileType::from_raw_mode(fstat(found)?.st_mode) == FileType::Directory)
+}
+
+/// What is in a folder.
+fn opened(found: BorrowedFd<'_>) -> rustix::io::Result<Dir> {
     let folder = openat(found, c".", FOLDER, Mode::empty())?;
-    Dir::new(folder).map(Some)
+    Dir::new(folder)
 }
 
 /// Labels one file, of whatever kind, unless it has the label.

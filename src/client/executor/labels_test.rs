@@ -131,3 +131,62 @@ fn drv_06_what_is_mounted_has_the_label_of_the_job_and_what_links_in_it_lead_to_
     );
     assert_eq!(label(Path::new("/etc")), plain);
 }
+
+/// Set where this is the process that has few descriptors.
+const FEW: &str = "DROVER_TEST_FEW_DESCRIPTORS";
+
+#[test]
+fn drv_06_a_tree_that_is_deeper_than_a_process_has_descriptors_is_labelled_whole() {
+    let what = "labels of deep trees";
+    if !nix::unistd::geteuid().is_root() {
+        return drover_testkit::skip(what, "labels need root");
+    }
+    let tmp = tempfile::tempdir().unwrap();
+    let probe = setxattr(
+        tmp.path(),
+        ATTRIBUTE,
+        b"u:object_r:old_t:s0\0",
+        XattrFlags::empty(),
+    );
+    if let Err(e) = probe {
+        return drover_testkit::skip(what, &format!("no labels here: {e}"));
+    }
+    if std::env::var_os(FEW).is_none() {
+        let name = concat!(
+            module_path!(),
+            "::drv_06_a_tree_that_is_deeper_than_a_process_has_descriptors_is_labelled_whole"
+        );
+        let name = name.split_once("::").unwrap().1;
+        let script = "ulimit -n 120; exec \"$0\" --exact \"$1\"";
+        let mut again = std::process::Command::new("sh");
+        again
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap());
+        let done = again.arg(name).env(FEW, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    // Each level has a file and two folders, one of which goes on.
+    let top = tmp.path().join("top");
+    let mut at = top.clone();
+    let mut files = Vec::new();
+    for _ in 0..200 {
+        for folder in [at.join("d"), at.join("e")] {
+            fs::create_dir_all(&folder).unwrap();
+            files.push(folder.join("file"));
+            fs::write(folder.join("file"), "").unwrap();
+        }
+        at.push("d");
+    }
+    let tree = rustix::fs::open(&top, FOUND, Mode::empty()).unwrap();
+    whole(&tree, FILES).unwrap();
+    for file in files {
+        assert_eq!(
+            label(&file),
+            Some(format!("{FILES}\0")),
+            "{}",
+            file.display()
+        );
+    }
+}

@@ -198,7 +198,7 @@ pub(super) fn take(mount: &Mount, labels: Option<&Labels>) -> io::Result<OwnedFd
 }
 
 /// What is mounted at a path of the host's where others write to the folder: found without links.
-fn find(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn find(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
     let asked = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

@@ -1,11 +1,13 @@
 //! Control groups that runs left behind which nobody knows any more: their directories are gone, so
 //! nothing would ever find their processes again, or remove the groups.
 //!
-//! Several agents may keep their groups in one place. Each has a mark, made of where it keeps its
-//! runs, in the names of its own, and touches no others.
+//! Several agents may keep their groups in one place. Each has a mark in the names of its own, made
+//! of where it keeps its runs and of what it keeps there, and touches no others: agents in
+//! containers may keep theirs at one path, each in files of its own.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::cgroup::{self, Parents};
@@ -14,31 +16,68 @@ use super::tree::SWEEP;
 
 /// How often a group is looked at that does not get empty.
 const ATTEMPTS: usize = 250;
+/// What tells an agent's directory of runs from another one of the same path.
+const OWN: &str = ".mark";
 
 /// What the names of an agent's groups have in common: of the directory of its runs.
-fn mark(runs: &Path) -> String {
+fn mark(runs: &Path) -> io::Result<String> {
     // FNV-1a: the same for the same directory, for ever.
     let path = runs.as_os_str().as_encoded_bytes();
-    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    let own = own(runs)?;
+    let bytes = path.iter().chain(own.as_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    format!(".{hash:016x}-")
+    Ok(format!(".{hash:016x}-"))
+}
+
+/// What a directory of runs keeps for its mark; made by who needs it first.
+fn own(runs: &Path) -> io::Result<String> {
+    let file = runs.join(OWN);
+    match fs::read_to_string(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    let draft = runs.join(format!("{OWN}-{random}"));
+    let mut written = File::create_new(&draft)?;
+    written.write_all(random.as_bytes())?;
+    written.sync_all()?;
+    // Of two at once the first one is everybody's.
+    let kept = fs::hard_link(&draft, &file);
+    fs::remove_file(&draft)?;
+    match kept {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => fs::read_to_string(&file),
+    }
 }
 
 /// A new name for the groups of a run.
 pub(crate) fn name(runs: &Path, alloc: &str) -> String {
     let random = uuid::Uuid::new_v4();
-    format!("{alloc}{}{}", mark(runs), random.simple())
+    // What has no mark is swept by nobody, and can run all the same.
+    let mark = mark(runs).unwrap_or_else(|error| {
+        tracing::warn!(
+            "groups of {alloc} have no mark: {}: {error}",
+            runs.display()
+        );
+        ".".to_owned()
+    });
+    format!("{alloc}{mark}{}", random.simple())
 }
 
 /// Ends what runs in groups of this agent that no run has, and removes them; how many there were.
 /// No run is in the way that begins meanwhile: its specification is there before its groups are.
-pub(crate) fn sweep(runs: &Path, parents: &Parents) -> usize {
-    let mark = mark(runs);
+/// What cannot be read may be a run's.
+///
+/// # Errors
+/// It cannot be seen which runs there are.
+pub(crate) fn sweep(runs: &Path, parents: &Parents) -> io::Result<usize> {
+    let mark = mark(runs)?;
     let all = parents.unified.iter().chain(parents.v1.values());
     let found: Vec<PathBuf> = all.flat_map(|parent| ours(parent, &mark)).collect();
-    let known = known(runs);
-    let lost = found.into_iter().filter(|group| !known.contains(group));
+    let known = Known::of(runs)?;
+    let lost = found.into_iter().filter(|group| !known.has(group, &mark));
     let lost: Vec<PathBuf> = lost.collect();
     for _ in 0..ATTEMPTS {
         for group in lost.iter().filter(|group| group.exists()) {
@@ -50,7 +89,7 @@ pub(crate) fn sweep(runs: &Path, parents: &Parents) -> usize {
         }
         std::thread::sleep(SWEEP);
     }
-    lost.len()
+    Ok(lost.len())
 }
 
 /// The groups below a place whose names have the mark.
@@ -63,14 +102,103 @@ fn ours(parent: &Path, mark: &str) -> Vec<PathBuf> {
     entries.filter(is_ours).map(|entry| entry.path()).collect()
 }
 
-/// The groups that runs have.
-fn known(runs: &Path) -> BTreeSet<PathBuf> {
-    let below = |path: PathBuf| {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path())
+/// The runs that there are.
+#[derive(Default)]
+struct Known {
+    groups: BTreeSet<PathBuf>,
+    /// Allocations of which something cannot be read.
+    unread: BTreeSet<String>,
+}
+
+impl Known {
+    fn of(runs: &Path) -> io::Result<Self> {
+        let mut known = Self::default();
+        for alloc in below(runs)? {
+            if let Err(error) = known.add(&alloc) {
+                let name = alloc.file_name().unwrap_or_default();
+                tracing::warn!("groups of {name:?} are left as they are: {error}");
+                known.unread.insert(name.to_string_lossy().into_owned());
+            }
+        }
+        Ok(known)
+    }
+
+    fn add(&mut self, alloc: &Path) -> io::Result<()> {
+        for task in below(alloc)? {
+            for run in below(&task)? {
+                let spec: Option<ExecSpec> = read_json(&RunDir(run).spec())?;
+                let groups = |spec: ExecSpec| {
+                    let v1 = spec.cgroups_v1.into_values();
+                    spec.cgroup.into_iter().chain(v1)
+                };
+                self.groups.extend(spec.into_iter().flat_map(groups));
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, group: &Path, mark: &str) -> bool {
+        let name = group.file_name().unwrap_or_default().to_string_lossy();
+        let alloc = name.split(mark).next().unwrap_or_default();
+        self.groups.contains(group) || self.unread.contains(alloc)
+    }
+}
+
+/// What lies in a directory; nothing in what is none.
+fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let none = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    let entries = match fs::read_dir(path) {
+        Err(error) if none.contains(&error.kind()) => return Ok(Vec::new()),
+        entries => entries?,
     };
-    let dirs = below(runs.to_owned()).flat_map(below).flat_map(below);
-    let specs = dirs.filter_map(|dir| read_json::<ExecSpec>(&RunDir(dir).spec()).ok().flatten());
-    let groups = |spec: ExecSpec| spec.cgroup.into_iter().chain(spec.cgroups_v1.into_values());
-    specs.flat_map(groups).collect()
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::executor::files::write_json;
+
+    #[test]
+    fn groups_of_runs_that_cannot_be_read_are_left_alone() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (runs, place) = (tmp.path().join("tasks"), tmp.path().join("groups"));
+        let spec = |alloc: &str| RunDir(runs.join(alloc).join("web/1")).spec();
+        for alloc in ["lost", "known", "torn", "odd"] {
+            fs::create_dir_all(spec(alloc).parent().unwrap()).unwrap();
+        }
+        let groups = ["lost", "known", "torn", "odd"].map(|alloc| place.join(name(&runs, alloc)));
+        groups
+            .iter()
+            .for_each(|group| fs::create_dir_all(group).unwrap());
+        let known = ExecSpec {
+            cgroup: Some(groups[1].clone()),
+            ..ExecSpec::default()
+        };
+        write_json(&spec("known"), &known).unwrap();
+        fs::write(spec("torn"), "{").unwrap();
+        // An error of the file system's.
+        fs::create_dir(spec("odd")).unwrap();
+        let parents = Parents {
+            unified: Some(place),
+            ..Parents::default()
+        };
+        assert_eq!(sweep(&runs, &parents).unwrap(), 1);
+        let left = groups.map(|group| group.exists());
+        assert_eq!(left, [false, true, true, true]);
+    }
+
+    #[test]
+    fn two_agents_with_one_path_have_marks_of_their_own() {
+        let tmp = tempfile::tempdir().unwrap();
+        let runs = tmp.path().join("tasks");
+        fs::create_dir(&runs).unwrap();
+        let first = mark(&runs).unwrap();
+        assert_eq!(mark(&runs).unwrap(), first);
+        assert!(name(&runs, "a1").starts_with(&format!("a1{first}")));
+        fs::rename(&runs, tmp.path().join("elsewhere")).unwrap();
+        fs::create_dir(&runs).unwrap();
+        assert_ne!(mark(&runs).unwrap(), first);
+        assert_eq!(fs::read_dir(&runs).unwrap().count(), 1);
+    }
 }

@@ -13,4 +13,5 @@
 
 pub mod csi;
 pub mod host;
+mod look;
 pub mod task;

@@ -12,10 +12,11 @@ use super::registry::{Found, Live, Part};
 impl Csi {
     /// Puts what is known of plugins into the node; servers are told where that changed something.
     pub(super) fn describe(&self) {
-        let all = self.registry.all();
-        let (controllers, nodes) = (infos(&all, Part::Controller), infos(&all, Part::Node));
         {
+            // Held from before it is collected: of two at once the later one knows no less.
             let mut node = self.node.lock();
+            let all = self.registry.all();
+            let (controllers, nodes) = (infos(&all, Part::Controller), infos(&all, Part::Node));
             if node.csi_controller_plugins == controllers && node.csi_node_plugins == nodes {
                 return;
             }

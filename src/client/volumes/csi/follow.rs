@@ -2,11 +2,13 @@
 //! looked at from then on.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use drover_csi::{CallError, Plugin};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::leftover::Way;
 use super::registry::{Found, Instance, Kind, Live, Part, Told};
 use super::{Csi, Known};
 use crate::client::hooks::task::{Emit, Running};
@@ -64,9 +66,10 @@ impl Follower {
             &format!("plugin: {}", self.instance.plugin),
         );
         let (mut told, mut left) = (Instant::now(), self.instance.kind.has(Part::Node));
+        let begun = AtomicUsize::new(0);
         loop {
             if left && found.healthy {
-                left = self.clean(&plugin, &found).await;
+                left = self.clean(&plugin, &found, &begun).await;
             }
             sleep(PERIOD).await;
             let now = self.look(&plugin).await;
@@ -103,7 +106,7 @@ impl Follower {
 
     /// Takes back what allocations left of which this node knows nothing any more; whether some of
     /// it is left.
-    async fn clean(&self, plugin: &Plugin, found: &Found) -> bool {
+    async fn clean(&self, plugin: &Plugin, found: &Found, begun: &AtomicUsize) -> bool {
         if self.csi.known("").is_none() {
             // The agent is still beginning.
             return true;
@@ -115,7 +118,7 @@ impl Follower {
             former: Told::default(),
         };
         let is_over = |alloc: &str| self.csi.known(alloc) == Some(Known::Not);
-        let cleaned = self.csi.take_rest(&live, is_over);
+        let cleaned = self.csi.take_rest(&live, Way::Passes(begun), is_over);
         // One that is slow is looked after meanwhile.
         timeout(PERIOD, cleaned).await.unwrap_or(true)
     }

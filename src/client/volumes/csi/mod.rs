@@ -2,7 +2,7 @@
 //! allocations, and what servers ask of them.
 //!
 //! [`registry`] knows the plugins, `supervise` is the hook of their tasks and `follow` looks after
-//! each of them, `describe` puts them into the node, [`claim`] is the hook of allocations that use
+//! each of them, `leftover` takes back what nobody claims, `describe` puts them into the node, [`claim`] is the hook of allocations that use
 //! volumes, [`answer`] is the way in for servers. What is staged and published is known by the file
 //! system alone ([`drover_csi::mounts`]).
 //!
@@ -17,6 +17,9 @@ mod claim_test;
 mod describe;
 mod follow;
 mod instance;
+mod leftover;
+#[cfg(test)]
+mod leftover_test;
 #[cfg(test)]
 mod options_test;
 pub mod registry;
@@ -29,7 +32,7 @@ mod testing;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use drover_csi::mounts::{self, FOLDERS, MountError, Mounts, Returned, Root, part};
+use drover_csi::mounts::{FOLDERS, Mounts, Root, part};
 use drover_events::model::Node;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -113,34 +116,6 @@ impl Csi {
     /// What is known of an allocation; none before anybody said.
     fn known(&self, alloc: &str) -> Option<Known> {
         self.allocs.get().map(|allocs| allocs(alloc))
-    }
-
-    /// Takes the volumes of a plugin from allocations of which servers know no claim any more:
-    /// nobody would ask for it. Whether some are left, because a call failed.
-    async fn take_rest(&self, live: &Live, is_over: impl Fn(&str) -> bool) -> bool {
-        let root = self.root(&live.instance);
-        let stages = live.found.features.node.unwrap_or_default().stage;
-        let taken = async {
-            let all = mounts::marks(&root).await?;
-            let mut failed = None;
-            for mark in all.into_iter().filter(|mark| is_over(&mark.alloc)) {
-                let given = Returned {
-                    alloc: mark.alloc,
-                    namespace: mark.namespace,
-                    volume: mark.volume,
-                    remote: mark.remote,
-                };
-                let (alloc, volume) = (&given.alloc, &given.volume);
-                tracing::warn!(alloc, volume, "takes back what nobody claims any more");
-                let done = self.mounts.unmount(&live.plugin, stages, &root, &given);
-                failed = done.await.err().or(failed);
-            }
-            failed.map_or(Ok(()), Err)
-        };
-        let taken: Result<(), MountError> = taken.await;
-        let plugin = &live.instance.plugin;
-        let failed = taken.inspect_err(|error| tracing::warn!(plugin, "volumes are left: {error}"));
-        failed.is_err()
     }
 
     /// Where the volumes of a plugin are on this node. Its name is a job's, and leads nowhere else.

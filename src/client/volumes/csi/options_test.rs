@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
 use crate::error::{ApiError, Code};
+use crate::rpc::asked::Unanswered;
 use crate::rpc::csi::*;
 
 const VOLUME: &str = "vol";
@@ -207,4 +208,14 @@ async fn a_call_about_a_volume_waits_for_the_one_before_it_whoever_asked_for_tha
     drop(before);
     waits.await.unwrap();
     assert_eq!(count(), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_waited_too_long_for_another_one_does_not_say_that_all_has_ended() {
+    let (_world, csi, _fake) = World::ready().await;
+    let _before = csi.turn("p", "far-vol").await.unwrap();
+    let soon = std::time::Duration::from_millis(20);
+    let late = csi.turn_within("p", "far-vol", soon).await.map(drop);
+    let error = Unanswered::Refused(late.unwrap_err());
+    assert!(!error.has_ended() && error.is_recoverable(), "{error:?}");
 }

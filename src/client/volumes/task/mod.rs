@@ -7,13 +7,13 @@
 #[cfg(test)]
 mod task_test;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use drover_events::model::{Task, TaskGroup, VolumeMount, VolumeRequest};
 use futures_util::FutureExt;
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use crate::client::drivers::{Device, Mount, Propagation, isolates_files};
 use crate::client::env::{TaskEnv, clean};
@@ -21,11 +21,12 @@ use crate::client::executor::labels;
 use crate::client::hooks::task::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
 use crate::client::task::events;
 use crate::client::volumes::csi::claim::{Held, Volumes as Claimed};
+use crate::client::volumes::look::look;
 
-/// How long the storage of the host's volumes is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// What the variable begins with that says where a volume is.
 const VARIABLE: &str = "NOMAD_VOLUME_";
+/// The type of volumes that are claimed.
+const CSI: &str = "csi";
 /// The hook's name.
 const NAME: &str = "volumes";
 /// What it keeps once it has said that labels are not set.
@@ -46,13 +47,8 @@ impl TaskHook for Volumes {
     // A volume of the node's may be another one when the task starts again: it is never done.
     fn prestart<'a>(&'a self, given: &'a TaskGiven, kept: &'a Value) -> Prestart<'a> {
         async move {
-            let own = given.clone();
-            // Whoever looks at a volume of the host waits for its storage.
-            let looked = tokio::task::spawn_blocking(move || mounted(&own, Host::here()));
-            let silent = |_| HookFailure::from("the volumes of the host do not answer".to_owned());
-            let looked = timeout(PATIENCE, looked).await.map_err(silent)?;
-            let looked = looked.unwrap_or_else(|error| Err(HookFailure::from(error.to_string())));
-            let (mut answer, unlabelled) = looked?;
+            are_there(given).await?;
+            let (mut answer, unlabelled) = mounted(given, Host::here())?;
             if !unlabelled.is_empty() {
                 say_once(given, kept, &unlabelled);
                 answer.kept = json!(SAID);
@@ -111,7 +107,7 @@ fn mounted(given: &TaskGiven, host: Host) -> Result<(TaskAnswer, Vec<String>), H
     let root = given.dir.paths(&given.name).root;
     for wanted in wanted(group, task)? {
         let held = match wanted.request.r#type.as_str() {
-            "csi" => claimed(given, &wanted)?,
+            CSI => claimed(given, &wanted)?,
             _ => Held {
                 path: offered(given, &wanted)?,
                 ..Held::default()
@@ -201,14 +197,31 @@ fn offered(given: &TaskGiven, wanted: &Wanted<'_>) -> Result<PathBuf, HookFailur
     if offered.read_only && !request.read_only {
         return fatal(format!("host volume {source:?} is read-only on this node"));
     }
-    let host_path = PathBuf::from(&offered.path);
-    if let Err(error) = host_path.metadata() {
-        let path = &offered.path;
-        return fatal(format!(
-            "host volume {source:?} at {path} is not there: {error}"
-        ));
-    }
-    Ok(host_path)
+    Ok(PathBuf::from(&offered.path))
+}
+
+/// Whether all volumes of the host are there that the task mounts.
+async fn are_there(given: &TaskGiven) -> Result<(), HookFailure> {
+    let (_, task) = given.task()?;
+    let Some(group) = given.alloc.group() else {
+        return Ok(());
+    };
+    let wanted = wanted(group, task)?;
+    let of_host = wanted.iter().filter(|one| one.request.r#type != CSI);
+    let looks = of_host.map(|wanted| async {
+        let path = offered(given, wanted)?;
+        look(&path).await.map_err(|error| {
+            let source = wanted.request.source_for(&given.alloc.name);
+            let path = path.display();
+            let message = format!("host volume {source:?} at {path} is not there: {error}");
+            HookFailure {
+                message,
+                // Storage that is lost may come back.
+                recoverable: error.kind() == ErrorKind::TimedOut,
+            }
+        })
+    });
+    try_join_all(looks).await.map(drop)
 }
 
 /// A volume that the allocation claimed.

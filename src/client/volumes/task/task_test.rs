@@ -114,17 +114,18 @@ fn a_task_gets_its_volume_where_it_wants_it_and_is_told_where_that_is() {
     }
 }
 
-#[test]
-fn hv_03_the_volume_is_that_of_the_index_and_one_that_is_not_there_is_told() {
+#[tokio::test]
+async fn hv_03_the_volume_is_that_of_the_index_and_one_that_is_not_there_is_told() {
     let tmp = tempfile::tempdir().unwrap();
-    let answer = |volume: Value, mount: &Value| {
+    let answer = async |volume: Value, mount: &Value| {
         let given = given(tmp.path(), "raw_exec", &volume, mount);
-        mounted(&given, host_of(true)).map_err(|failure| {
+        let answer = Volumes.prestart(&given, &Value::Null).await;
+        answer.map_err(|failure| {
             assert!(!failure.recoverable);
             failure.message
         })
     };
-    assert!(answer(host("data", false, true), &at("/d")).is_ok());
+    assert!(answer(host("data", false, true), &at("/d")).await.is_ok());
     let lost = format!("{}/lost", tmp.path().display());
     let lost = format!("host volume \"lost\" at {lost} is not there: ");
     for (volume, mount, text) in [
@@ -150,7 +151,7 @@ fn hv_03_the_volume_is_that_of_the_index_and_one_that_is_not_there_is_told() {
             "volume mount references undefined volume \"other\"",
         ),
     ] {
-        let why = answer(volume, &mount).expect_err("refused");
+        let why = answer(volume, &mount).await.expect_err("refused");
         assert!(why.starts_with(text), "{why}");
     }
 }

@@ -32,10 +32,20 @@ impl Csi {
         plugin: &str,
         volume: &str,
     ) -> Result<Turn<'_, (String, String)>, ApiError> {
+        self.turn_within(plugin, volume, TURN).await
+    }
+
+    pub(in crate::client::volumes::csi) async fn turn_within(
+        &self,
+        plugin: &str,
+        volume: &str,
+        limit: Duration,
+    ) -> Result<Turn<'_, (String, String)>, ApiError> {
         let turn = self.turns.turn((plugin.to_owned(), volume.to_owned()));
-        timeout(TURN, turn).await.map_err(|_| {
+        timeout(limit, turn).await.map_err(|_| {
             let text = format!("another call about volume \"{volume}\" is under way");
-            ApiError::new(Code::Unavailable, text)
+            // That one may still do what is asked: nothing has ended here.
+            ApiError::new(Code::Timeout, text)
         })
     }
 

@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::leftover::Way;
 use super::registry::Part;
 use super::{CSI, Csi};
 use crate::client::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
@@ -112,7 +113,8 @@ impl CsiHook {
             .filter(|live| live.instance.kind.has(Part::Node))
         {
             if live.found.identity.is_some() && seen.insert(&live.instance.plugin) {
-                self.csi.take_rest(live, |other| other == alloc).await;
+                let is_own = |other: &str| other == alloc;
+                self.csi.take_rest(live, Way::Waits, is_own).await;
             }
         }
     }
