@@ -140,6 +140,10 @@ impl HostVolumes {
         let known = self.known(&mut volume)?;
         if volume.host_path.is_empty() {
             volume.host_path = known.host_path;
+        } else if !known.plugin_id.is_empty() && volume.host_path != known.host_path {
+            let (id, plugin) = (&volume.id, &known.plugin_id);
+            let text = format!("volume {id} lies where its plugin {plugin:?} made it");
+            return Err(ApiError::refused(text));
         }
         self.there(&volume).await.map_err(|error| {
             let id = &volume.id;
@@ -231,9 +235,9 @@ impl HostVolumes {
     /// or was not asked for; of any other it is not known what the node did, so it stays.
     async fn given_up(&self, volume: &HostVolume, error: Unanswered, origin: &Origin) -> ApiError {
         let (id, node) = (&volume.id, &volume.node_id);
-        if let Unanswered::Unsure(text) = error {
+        if may_be_done(&error) {
             let text = format!(
-                "{text}; volume {id} is pending on node {node}, which may have it: say the same \
+                "{error}; volume {id} is pending on node {node}, which may have it: say the same \
                  again with this id, or delete it"
             );
             return ApiError::new(Code::Unavailable, text);
@@ -409,6 +413,21 @@ fn key(volume: &HostVolume) -> (String, String) {
 
 fn invalid(text: &str) -> ApiError {
     ApiError::bad_request(format!("volume validation failed: {text}"))
+}
+
+/// Whether a node may have made what it was asked for, and kept it. What it fails at by itself, or
+/// could not undo, it does not say of what it certainly did not do.
+fn may_be_done(error: &Unanswered) -> bool {
+    match error {
+        Unanswered::Unsure(_) => true,
+        Unanswered::Unreached(_) => false,
+        Unanswered::Refused(error) => {
+            matches!(
+                error.code,
+                Code::Internal | Code::Unavailable | Code::Timeout
+            )
+        }
+    }
 }
 
 /// What a client did not do.

@@ -11,7 +11,7 @@ use super::gate_test::two_namespaces;
 use super::harness::Harness;
 use super::provision_test::client;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::proposer::Origin;
 use crate::rpc::csi::Done;
 use crate::rpc::host_volume::*;
@@ -23,6 +23,8 @@ use drover_testkit::fixtures;
 struct Asked {
     calls: Mutex<Vec<Value>>,
     refuses: Mutex<&'static str>,
+    /// How it does, where not for good.
+    code: Mutex<Option<Code>>,
 }
 
 impl Asked {
@@ -31,7 +33,10 @@ impl Asked {
         told["Method"] = method.into();
         self.calls.lock().push(told);
         match *self.refuses.lock() {
-            refused if refused == method => Err(ApiError::refused("no room")),
+            refused if refused == method => {
+                let code = self.code.lock().unwrap_or(Code::Refused);
+                Err(ApiError::new(code, "no room"))
+            }
             _ => Ok(()),
         }
     }
@@ -207,6 +212,42 @@ async fn what_a_node_refuses_leaves_nothing_and_what_it_keeps_stays() {
     assert_eq!(h.get(&target).await.status, 200);
     let list = history(&h, id).await;
     assert_eq!(list, ["HostVolumeRegistered", "HostVolumeRegistered"]);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_may_have_made_although_it_failed_stays_pending() {
+    let (h, _, asked) = world().await;
+    *asked.refuses.lock() = "create";
+    for (n, code) in [Code::Internal, Code::Unavailable, Code::Timeout].into_iter().enumerate() {
+        *asked.code.lock() = Some(code);
+        let failed = h.put("/v1/volume/host/create", &volume(&format!("v{n}"))).await;
+        assert_eq!(failed.status, 503, "{}", failed.text());
+        let said = "which may have it: say the same again with this id, or delete it";
+        assert!(failed.text().ends_with(said), "{}", failed.text());
+        let left = h.get("/v1/volumes?type=host").await.json();
+        assert_eq!(left.as_array().map(Vec::len), Some(1), "{code:?}: {left}");
+        let id = left[0]["ID"].as_str().unwrap();
+        let deleted = h.ask("DELETE", &format!("/v1/volume/host/{id}"), "").await;
+        assert_eq!(deleted.status, 200, "{}", deleted.text());
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_a_plugin_made_is_registered_at_no_other_place() {
+    let (h, _, asked) = world().await;
+    let made = h.put("/v1/volume/host/create", &volume("data")).await.json();
+    let mut again = volume("data");
+    again["Volume"]["ID"] = made["Volume"]["ID"].clone();
+    again["Volume"]["HostPath"] = json!("/srv");
+    let refused = h.put("/v1/volume/host/register", &again).await;
+    let why = "lies where its plugin \"mkdir\" made it";
+    assert!(refused.text().ends_with(why), "{}", refused.text());
+    again["Volume"]["HostPath"] = made["Volume"]["HostPath"].clone();
+    let done = h.put("/v1/volume/host/register", &again).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert_eq!(asked.methods(), ["create", "register"]);
     h.stop().await;
 }
 
