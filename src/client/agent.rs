@@ -1,6 +1,6 @@
 //! The client agent: starts what was there before, then keeps in touch with the servers (MOD-24).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use super::journal::Journal;
 use super::metadata::Said;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
+use super::uses::Uses;
 use super::volumes::csi::Csi;
 use super::volumes::host::HostVolumes;
 use super::{contact, gc, measure, pull, send};
@@ -80,12 +81,16 @@ pub(super) struct Core {
     pub(super) allocs: Mutex<BTreeMap<String, Arc<dyn AllocRunner>>>,
     /// Those that are being removed.
     pub(super) leaving: Arc<Mutex<BTreeMap<String, Arc<dyn AllocRunner>>>>,
+    /// Those of a former agent that this one cannot run: something of them may.
+    pub(super) unrestored: Mutex<BTreeSet<String>>,
     pub(super) updates: Arc<Updates>,
     pub(super) contact: watch::Sender<Contact>,
     /// A heartbeat is wanted before its time.
     pub(super) hurry: Notify,
     /// The node is described otherwise than the servers were told.
     pub(super) described: Notify,
+    /// The servers are told one thing after the other of how it is: what they hear last is so.
+    pub(super) telling: tokio::sync::Mutex<()>,
     /// Its metadata.
     pub(super) said: Said,
     /// What the machine does.
@@ -151,10 +156,12 @@ impl Client {
             clock,
             allocs: Mutex::default(),
             leaving: Arc::default(),
+            unrestored: Mutex::default(),
             updates: Arc::default(),
             contact: watch::Sender::new(Contact::default()),
             hurry: Notify::new(),
             described: Notify::new(),
+            telling: tokio::sync::Mutex::default(),
             said,
             meter: Meter::default(),
             csi,
@@ -189,11 +196,7 @@ impl Client {
         if self.host_volumes.set(Arc::clone(&volumes)).is_err() {
             return;
         }
-        let core = Arc::downgrade(&self.core);
-        volumes.used_by(Box::new(move |namespace, name| {
-            let core = core.upgrade();
-            core.map_or_else(Vec::new, |core| core.users(namespace, name))
-        }));
+        volumes.used_by(Box::new(Uses::of(&self.core)));
         let told = {
             let (core, volumes) = (Arc::clone(&self.core), Arc::clone(&volumes));
             async move {
@@ -384,26 +387,10 @@ impl Core {
                 Ok(alloc) => self.add(Arc::new(alloc), kept.get(&state_key(id)).cloned()),
                 Err(e) => {
                     tracing::error!(alloc = id, key = alloc_key(id), "cannot be restored: {e}");
+                    self.unrestored.lock().insert(id.to_owned());
                 }
             }
         }
-    }
-
-    /// The allocations of which something runs that uses a host volume.
-    fn users(&self, namespace: &str, name: &str) -> Vec<String> {
-        let uses = |alloc: &Allocation| {
-            let group = alloc.group();
-            let requests = group.into_iter().flat_map(|group| group.volumes.values());
-            let mut requests = requests.filter(|request| request.r#type == "host");
-            alloc.namespace == namespace
-                && requests.any(|request| *request.source_for(&alloc.name) == *name)
-        };
-        let allocs = self.allocs.lock();
-        let live = allocs.values().filter(|runner| !*runner.done().borrow());
-        let live = live.map(|runner| runner.alloc());
-        live.filter(|alloc| uses(alloc))
-            .map(|alloc| alloc.id.clone())
-            .collect()
     }
 
     pub(super) fn report(&self) -> Report {
@@ -417,6 +404,7 @@ impl Core {
         if allocs.contains_key(&alloc.id) {
             return;
         }
+        let had_state = state.is_some();
         let previous = std::iter::once(&alloc.previous_allocation)
             .chain(alloc.preempted_allocations.iter())
             .filter_map(|id| allocs.get(id).cloned())
@@ -426,15 +414,21 @@ impl Core {
             .start(alloc.clone(), state, previous, self.report())
         {
             Ok(runner) => {
+                self.unrestored.lock().remove(&alloc.id);
                 allocs.insert(alloc.id.clone(), runner);
             }
-            Err(reason) => self.updates.put(Allocation {
-                id: alloc.id.clone(),
-                node_id: alloc.node_id.clone(),
-                client_status: client_status::FAILED.to_owned(),
-                client_description: reason,
-                ..Allocation::default()
-            }),
+            Err(reason) => {
+                if had_state {
+                    self.unrestored.lock().insert(alloc.id.clone());
+                }
+                self.updates.put(Allocation {
+                    id: alloc.id.clone(),
+                    node_id: alloc.node_id.clone(),
+                    client_status: client_status::FAILED.to_owned(),
+                    client_description: reason,
+                    ..Allocation::default()
+                });
+            }
         }
     }
 

@@ -46,14 +46,15 @@ pub(super) async fn keep(core: Arc<Core>) {
 async fn register(core: &Core, chance: &mut Jitter) {
     let mut seldom = Seldom::default();
     loop {
-        let request = NodeRegisterRequest {
-            node: (**core.node.lock()).clone(),
+        let told = {
+            let _telling = core.telling.lock().await;
+            let request = NodeRegisterRequest {
+                node: (**core.node.lock()).clone(),
+            };
+            let told = core.caller.once::<NodeRegister>(&request, CALL_TIMEOUT);
+            told.await
         };
-        match core
-            .caller
-            .once::<NodeRegister>(&request, CALL_TIMEOUT)
-            .await
-        {
+        match told {
             Ok(answer) => return heard(core, &answer, None),
             Err(e) => {
                 let retry = if core.settings.get().dev {
@@ -131,7 +132,8 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
 }
 
 /// Tells the servers how the node is now; whether they know.
-async fn describe(core: &Core) -> bool {
+pub(super) async fn describe(core: &Core) -> bool {
+    let _telling = core.telling.lock().await;
     let request = NodeRegisterRequest {
         node: (**core.node.lock()).clone(),
     };

@@ -47,4 +47,5 @@ pub mod start;
 pub mod stats;
 pub mod sync;
 pub mod task;
+mod uses;
 pub mod volumes;

@@ -115,21 +115,8 @@ async fn round(core: &Core, known: &mut Known) -> Result<bool, RpcError> {
         .collect();
     here.extend(known.ignored.clone());
     let diff = diff(&answer.allocs, &here, anew);
-    let mut fetched = Vec::new();
-    for ids in diff.fetch.chunks(FETCH_CHUNK) {
-        let newest = ids.iter().filter_map(|id| answer.allocs.get(id)).max();
-        let request = AllocsGetRequest {
-            alloc_ids: ids.to_vec(),
-            min_query_index: newest.copied().unwrap_or(1).saturating_sub(1),
-            max_query_time: i64::try_from(FETCH_WAIT.as_nanos()).unwrap_or(i64::MAX),
-        };
-        fetched.extend(
-            core.caller
-                .once::<AllocGetAllocs>(&request, CALL_TIMEOUT)
-                .await?
-                .allocs,
-        );
-    }
+    let of = |id: &String| Some((id.clone(), *answer.allocs.get(id)?));
+    let fetched = fetched(core, &diff.fetch.iter().filter_map(of).collect()).await?;
     let all_came = fetched.len() == diff.fetch.len();
     for id in &diff.removed {
         core.remove(id);
@@ -148,6 +135,26 @@ async fn round(core: &Core, known: &mut Known) -> Result<bool, RpcError> {
         }
     }
     Ok(complete)
+}
+
+/// Fetches allocations, each as it is at its index or later.
+pub(super) async fn fetched(
+    core: &Core,
+    wanted: &BTreeMap<String, u64>,
+) -> Result<Vec<Allocation>, RpcError> {
+    let mut fetched = Vec::new();
+    let all: Vec<_> = wanted.iter().collect();
+    for some in all.chunks(FETCH_CHUNK) {
+        let newest = some.iter().map(|(_, index)| **index).max();
+        let request = AllocsGetRequest {
+            alloc_ids: some.iter().map(|(id, _)| (*id).clone()).collect(),
+            min_query_index: newest.unwrap_or(1).saturating_sub(1),
+            max_query_time: i64::try_from(FETCH_WAIT.as_nanos()).unwrap_or(i64::MAX),
+        };
+        let answer = core.caller.once::<AllocGetAllocs>(&request, CALL_TIMEOUT);
+        fetched.extend(answer.await?.allocs);
+    }
+    Ok(fetched)
 }
 
 /// Updates first, then additions; false when some have to wait for others to be gone.

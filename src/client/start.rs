@@ -77,7 +77,9 @@ pub fn open(
         services: services.clone(),
         clock: clock.clone(),
         node: node.clone(),
-        alloc_hooks: AllocHookList::default().and(csi.alloc_hook()),
+        alloc_hooks: AllocHookList::default()
+            .and(host_volumes.alloc_hook())
+            .and(csi.alloc_hook()),
         task_hooks: TaskHookList::default()
             .and(devices.task_hook())
             .and(csi.task_hook()),
@@ -94,8 +96,9 @@ pub fn open(
     });
     let here = Arc::downgrade(&client);
     csi.knows(move |alloc| {
-        let runner = here.upgrade().and_then(|client| client.any_runner(alloc));
-        runner.map_or(Known::Not, |runner| known(&*runner))
+        // While the agent ends, executors run on.
+        let client = here.upgrade();
+        client.map_or(Known::Lives, |client| client.known(alloc))
     });
     client.handle_calls(Arc::new(host::answer::Beside {
         volumes: host::answer::service(&host_volumes),
@@ -104,6 +107,18 @@ pub fn open(
     client.offer(host_volumes);
     client.manage(devices);
     Ok(client)
+}
+
+impl Client {
+    /// What is known of an allocation.
+    fn known(&self, alloc: &str) -> Known {
+        match self.any_runner(alloc) {
+            Some(runner) => known(&*runner),
+            // Executors of a former agent run on, and nobody follows them.
+            None if self.core.unrestored.lock().contains(alloc) => Known::Lives,
+            None => Known::Not,
+        }
+    }
 }
 
 /// Whether something of an allocation may still run.
@@ -148,3 +163,7 @@ fn make_private(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
 }
+
+#[cfg(test)]
+#[path = "start_test.rs"]
+mod tests;

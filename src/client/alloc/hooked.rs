@@ -331,7 +331,7 @@ impl Actor {
             };
             return self.send(name, TaskInput::Prepared(Err(error)));
         };
-        let restored = self.restored();
+        let (restored, node) = (self.restored(), Arc::clone(&self.factory.node));
         self.jobs.put_dropped(Some(name), async move {
             let _panicked = call.or(TaskInput::Prepared(Err(HookError {
                 hook: "prestart".to_owned(),
@@ -340,7 +340,9 @@ impl Actor {
             })));
             let result = match restored.wait().await {
                 Ok(()) => {
-                    let (before, given) = ((&call.notes[..], &done), call.given.clone());
+                    let (before, mut given) = ((&call.notes[..], &done), call.given.clone());
+                    // What was waited for may be a part of it only now.
+                    given.node = node.lock().clone();
                     task_chain::prestart(&call.hooks, given, before, &call).await
                 }
                 Err(e) => Err(e),

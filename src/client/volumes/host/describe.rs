@@ -14,39 +14,42 @@ impl HostVolumes {
     /// Puts what is offered into the node; servers are told where that changed something. A volume
     /// that the cluster manages stands before one of the configuration with its name.
     pub(super) fn describe(&self) {
-        let mut offered = fingerprint::host_volumes(&self.settings.get());
-        {
-            let held = self.held.lock();
-            for held in held.values().filter(|held| held.offered) {
-                let kept = &held.kept;
-                let told = ClientHostVolumeConfig {
-                    name: kept.asked.name.clone(),
-                    path: kept.path.clone(),
-                    id: kept.asked.id.clone(),
-                    ..ClientHostVolumeConfig::default()
-                };
-                offered.insert(kept.asked.name.as_str(), told);
-            }
+        if self.put_into_node() {
+            self.described.notify_one();
         }
-        let versions = self.versions.lock().clone();
+        self.changed.send_replace(());
+    }
+
+    /// Whether that changed something.
+    fn put_into_node(&self) -> bool {
         let [begins, ends] = ATTRIBUTE;
-        {
-            let mut node = self.node.lock();
-            let mut attributes = node.attributes.clone();
-            attributes
-                .to_mut()
-                .retain(|name, _| !(name.starts_with(begins) && name.ends_with(ends)));
-            for (plugin, version) in versions {
-                attributes.insert(format!("{begins}{plugin}{ends}"), version);
-            }
-            if node.host_volumes == offered && node.attributes == attributes {
-                return;
-            }
-            let mut changed = (**node).clone();
-            changed.host_volumes = offered;
-            changed.attributes = attributes;
-            *node = Arc::new(changed);
+        // Held from before it is collected: of two at once the later one knows no less.
+        let mut node = self.node.lock();
+        let mut offered = fingerprint::host_volumes(&self.settings.get());
+        for held in self.held.lock().values().filter(|held| held.offered) {
+            let kept = &held.kept;
+            let told = ClientHostVolumeConfig {
+                name: kept.asked.name.clone(),
+                path: kept.path.clone(),
+                id: kept.asked.id.clone(),
+                ..ClientHostVolumeConfig::default()
+            };
+            offered.insert(kept.asked.name.as_str(), told);
         }
-        self.described.notify_one();
+        let mut attributes = node.attributes.clone();
+        attributes
+            .to_mut()
+            .retain(|name, _| !(name.starts_with(begins) && name.ends_with(ends)));
+        for (plugin, version) in &*self.versions.lock() {
+            attributes.insert(format!("{begins}{plugin}{ends}"), version.clone());
+        }
+        if node.host_volumes == offered && node.attributes == attributes {
+            return false;
+        }
+        let mut changed = (**node).clone();
+        changed.host_volumes = offered;
+        changed.attributes = attributes;
+        *node = Arc::new(changed);
+        true
     }
 }

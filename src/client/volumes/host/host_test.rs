@@ -17,11 +17,11 @@ use crate::rpc::host_volume::{
     ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest, ClientHostVolumeRegisterRequest,
 };
 
-const ONE: &str = "00000000-0000-4000-8000-000000000001";
-const TWO: &str = "00000000-0000-4000-8000-000000000002";
+pub(super) const ONE: &str = "00000000-0000-4000-8000-000000000001";
+pub(super) const TWO: &str = "00000000-0000-4000-8000-000000000002";
 
 /// A plugin as its specification has it, which writes down how it is called.
-const PLUGIN: &str = r#"#!/bin/sh
+pub(super) const PLUGIN: &str = r#"#!/bin/sh
 set -eu
 echo "$1 $DHV_OPERATION" >> "$DHV_VOLUMES_DIR/calls"
 case "$1" in
@@ -39,15 +39,53 @@ delete)
 esac
 "#;
 
-/// A node and its folders; its agent may be started again.
-struct World {
-    tmp: tempfile::TempDir,
+/// Who uses the volume `data` of the namespace `apps`.
+pub(super) struct Used {
+    pub(super) here: Mutex<Vec<String>>,
+    /// Those that servers sent here and that did not come yet; an error where nobody can be asked.
+    pub(super) sent: Mutex<Result<Vec<String>, String>>,
+    /// What the node offers, as it was told when servers were asked.
+    pub(super) told: Mutex<Vec<Vec<String>>>,
     node: Arc<Mutex<Arc<Node>>>,
-    settings: Shared,
+}
+
+impl Used {
+    pub(super) fn by(volumes: &HostVolumes, alloc: &str) -> Arc<Self> {
+        let used = Arc::new(Self {
+            here: Mutex::new(vec![alloc.to_owned()]),
+            sent: Mutex::new(Ok(Vec::new())),
+            told: Mutex::default(),
+            node: Arc::clone(&volumes.node),
+        });
+        volumes.used_by(Box::new(Arc::clone(&used)));
+        used
+    }
+}
+
+impl Users for Arc<Used> {
+    fn here(&self, namespace: &str, name: &str) -> Vec<String> {
+        assert_eq!((namespace, name), ("apps", "data"));
+        self.here.lock().clone()
+    }
+
+    fn anew(&self, namespace: &str, name: &str) -> BoxFuture<'static, Result<Vec<String>, String>> {
+        assert_eq!((namespace, name), ("apps", "data"));
+        let node = self.node.lock().clone();
+        let told = node.host_volumes.iter().map(|(name, _)| name.clone());
+        self.told.lock().push(told.collect());
+        std::future::ready(self.sent.lock().clone()).boxed()
+    }
+}
+
+/// A node and its folders; its agent may be started again.
+pub(super) struct World {
+    pub(super) tmp: tempfile::TempDir,
+    pub(super) node: Arc<Mutex<Arc<Node>>>,
+    pub(super) settings: Shared,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let tmp = tempfile::tempdir().unwrap();
         let mut settings = Settings {
             host_volumes_dir: tmp.path().join("volumes"),
@@ -77,17 +115,17 @@ impl World {
         }
     }
 
-    fn start(&self) -> Arc<HostVolumes> {
+    pub(super) fn start(&self) -> Arc<HostVolumes> {
         let (journal, _) = LogJournal::open(&self.tmp.path().join("journal")).unwrap();
         let journal: Arc<dyn Journal> = Arc::new(journal);
         HostVolumes::restore(&self.settings, &self.node, &journal)
     }
 
-    fn volumes(&self) -> PathBuf {
+    pub(super) fn volumes(&self) -> PathBuf {
         self.tmp.path().join("volumes")
     }
 
-    fn plugin(&self, name: &str, text: &str) {
+    pub(super) fn plugin(&self, name: &str, text: &str) {
         let path = self.tmp.path().join("plugins").join(name);
         std::fs::write(&path, text).unwrap();
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -95,7 +133,7 @@ impl World {
     }
 
     /// What the node says of itself: name, path and id of what it offers.
-    fn offers(&self) -> Vec<(String, String, String)> {
+    pub(super) fn offers(&self) -> Vec<(String, String, String)> {
         let node = self.node.lock().clone();
         let volumes = node.host_volumes.iter();
         volumes
@@ -108,7 +146,7 @@ impl World {
     }
 }
 
-fn asked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreateRequest {
+pub(super) fn asked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreateRequest {
     ClientHostVolumeCreateRequest {
         id: id.into(),
         name: name.into(),
@@ -120,11 +158,11 @@ fn asked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreateRequest {
     }
 }
 
-fn unasked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeDeleteRequest {
+pub(super) fn unasked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeDeleteRequest {
     undoing(&asked(id, name, plugin))
 }
 
-fn certs() -> (String, String, String) {
+pub(super) fn certs() -> (String, String, String) {
     ("certs".into(), "/etc/ssl".into(), String::new())
 }
 
@@ -364,12 +402,7 @@ async fn a_call_that_was_cut_off_is_made_again_when_the_agent_starts() {
 async fn a_volume_in_use_is_not_deleted_and_a_registered_one_stays_where_it_is() {
     let world = World::new();
     let volumes = world.start();
-    let used = Arc::new(Mutex::new(vec!["a1".to_owned()]));
-    let users = Arc::clone(&used);
-    volumes.used_by(Box::new(move |namespace, name| {
-        assert_eq!((namespace, name), ("apps", "data"));
-        users.lock().clone()
-    }));
+    let used = Used::by(&volumes, "a1");
     let there = world.tmp.path().join("there");
     let mut register = ClientHostVolumeRegisterRequest {
         id: ONE.into(),
@@ -387,7 +420,7 @@ async fn a_volume_in_use_is_not_deleted_and_a_registered_one_stays_where_it_is()
     let text = format!("volume {ONE} in use by allocations: [a1]");
     assert_eq!(refused.message, text);
     assert_eq!(world.offers().len(), 2, "it is offered again");
-    used.lock().clear();
+    used.here.lock().clear();
     volumes.delete(unasked(ONE, "data", "")).await.unwrap();
     assert_eq!(world.offers(), [certs()]);
     assert!(there.exists());

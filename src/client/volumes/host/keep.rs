@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::plugin::Made;
 use super::{Held, HostVolumes};
 use crate::client::journal::Journal;
+use crate::client::proc::boot_id;
 use crate::error::{ApiError, Code};
 use crate::rpc::host_volume::ClientHostVolumeCreateRequest;
 
@@ -14,7 +15,7 @@ use crate::rpc::host_volume::ClientHostVolumeCreateRequest;
 const KEY: &str = "hostvolume/";
 
 /// A volume as the journal has it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept {
     /// What was asked for; without a plugin it was there before.
     pub(super) asked: ClientHostVolumeCreateRequest,
@@ -22,6 +23,9 @@ pub(super) struct Kept {
     pub(super) path: String,
     /// Its size, bytes.
     pub(super) bytes: i64,
+    /// When it was last there: the boot of this machine; empty where an older agent wrote it.
+    #[serde(default)]
+    pub(super) boot: String,
 }
 
 impl HostVolumes {
@@ -37,16 +41,23 @@ impl HostVolumes {
 
     /// Keeps where a volume lies, and offers it.
     pub(super) async fn offer(&self, id: &str, made: Made) -> Result<(), ApiError> {
-        let kept = {
+        let (before, kept) = {
             let mut held = self.held.lock();
             let Some(held) = held.get_mut(id) else {
                 return Ok(());
             };
+            let before = held.kept.clone();
             held.kept.path = made.path;
             held.kept.bytes = made.bytes;
-            held.kept.clone()
+            held.kept.boot = boot_id();
+            (before, held.kept.clone())
         };
-        self.keep(&kept).await?;
+        if let Err(error) = self.keep(&kept).await {
+            if let Some(held) = self.held.lock().get_mut(id) {
+                held.kept = before;
+            }
+            return Err(error);
+        }
         self.offers(id, true);
         Ok(())
     }
@@ -77,37 +88,31 @@ impl HostVolumes {
             ));
         }
         let before = held.get(&asked.id).map(|known| known.kept.clone());
-        let (path, bytes) = before
-            .as_ref()
-            .map_or_else(Default::default, |kept| (kept.path.clone(), kept.bytes));
         let offered = held.get(&asked.id).is_some_and(|known| known.offered);
         let kept = Kept {
             asked: asked.clone(),
-            path,
-            bytes,
+            ..before.clone().unwrap_or_default()
         };
         held.insert(asked.id.clone(), Held { kept, offered });
         Ok(before)
     }
 
-    /// Goes back to what was there before, after a call that failed.
-    pub(super) async fn restored(&self, id: &str, before: Option<Kept>) {
-        match before {
-            Some(before) => {
-                if let Some(held) = self.held.lock().get_mut(id) {
-                    held.kept = before.clone();
-                }
-                if let Err(error) = self.keep(&before).await {
-                    tracing::warn!(volume = id, "{error}");
-                }
-            }
-            None => {
-                self.held.lock().remove(id);
-                if let Err(error) = self.journal.delete(&key(id)).await {
-                    tracing::warn!(volume = id, "{error}");
-                }
-            }
+    /// Goes back to what was there before a call that failed.
+    pub(super) async fn restored(&self, id: &str, before: Kept) {
+        if let Some(held) = self.held.lock().get_mut(id) {
+            held.kept = before.clone();
         }
+        if let Err(error) = self.keep(&before).await {
+            tracing::warn!(volume = id, "{error}");
+        }
+    }
+
+    /// Knows nothing of a volume any more, now and after a restart.
+    pub(super) async fn forgotten(&self, id: &str) -> Result<(), ApiError> {
+        let forgotten = self.journal.delete(&key(id)).await;
+        forgotten.map_err(|error| ApiError::new(Code::Unavailable, error.to_string()))?;
+        self.held.lock().remove(id);
+        Ok(())
     }
 }
 
@@ -115,9 +120,11 @@ pub(super) fn key(id: &str) -> String {
     format!("{KEY}{id}")
 }
 
-/// The volumes that a former agent kept. Those that were made are offered at once: what is only
-/// being looked for is no news.
+/// The volumes that a former agent kept. Those that were there are offered at once, for what is
+/// only being looked for is no news; but not after the machine was off: mounts are lost then, and
+/// tasks would write to what lies beneath.
 pub(super) fn kept(journal: &dyn Journal) -> BTreeMap<String, Held> {
+    let boot = boot_id();
     let mut held = BTreeMap::new();
     let all = journal.load();
     for (key, bytes) in all.range(KEY.to_owned()..) {
@@ -126,7 +133,8 @@ pub(super) fn kept(journal: &dyn Journal) -> BTreeMap<String, Held> {
         };
         match rmp_serde::from_slice::<Kept>(bytes) {
             Ok(kept) => {
-                let offered = !kept.path.is_empty();
+                let same = kept.boot.is_empty() || kept.boot == boot;
+                let offered = !kept.path.is_empty() && same;
                 held.insert(id.to_owned(), Held { kept, offered });
             }
             Err(error) => tracing::error!(volume = id, "cannot be restored: {error}"),

@@ -1,10 +1,11 @@
-//! How volumes are made, taken as they are, and deleted.
+//! How volumes are made, and taken as they are.
 
 use std::path::PathBuf;
 
 use super::HostVolumes;
-use super::keep::{is_id, key};
-use super::plugin::{Made, PluginError};
+use super::keep::Kept;
+use super::plugin::{Made, Plugin, PluginError};
+use crate::client::volumes::look::look;
 use crate::error::{ApiError, Code};
 use crate::rpc::host_volume::{
     ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest, ClientHostVolumeRegisterRequest,
@@ -13,16 +14,24 @@ use crate::rpc::host_volume::{
 impl HostVolumes {
     /// Makes a volume of a former agent again. One that was deleted meanwhile is gone.
     pub(super) async fn again(&self, id: &str) -> Result<(), ApiError> {
+        let before = self.kept_of(id);
+        let looked = match &before {
+            // Nobody's turn is held up by a look at storage that may be lost.
+            Some(kept) if kept.asked.plugin_id.is_empty() => Some(is_there(&kept.path).await),
+            _ => None,
+        };
         let _turn = self.turns.turn(id.to_owned()).await;
         let Some(kept) = self.kept_of(id) else {
             return Ok(());
         };
-        let made = match kept.asked.plugin_id.is_empty() {
-            true => is_there(&kept.path).await.map(|()| Made {
-                path: kept.path.clone(),
+        let made = match looked {
+            // Somebody said meanwhile what it is now, and that it is there.
+            Some(_) if before.as_ref() != Some(&kept) => return Ok(()),
+            Some(looked) => looked.map(|()| Made {
+                path: kept.path,
                 bytes: kept.bytes,
             }),
-            false => self.made(&kept.asked).await,
+            None => self.made(&kept.asked).await,
         };
         let outcome = match made {
             Ok(made) => self.offer(id, made).await,
@@ -50,34 +59,70 @@ impl HostVolumes {
         let _turn = self.turns.turn(id.clone()).await;
         let plugin = self.plugins.named(&asked.plugin_id)?;
         let before = self.take(&asked)?;
-        let intent = self.kept_of(&id);
-        if let Some(Err(error)) = match &intent {
-            Some(intent) => Some(self.keep(intent).await),
-            None => None,
-        } {
-            self.restored(&id, before).await;
-            return Err(error);
+        // What a former call made stays; of this one nothing is to be left behind.
+        let before = before.filter(|before| !before.path.is_empty());
+        if let Some(intent) = self.kept_of(&id)
+            && let Err(error) = self.keep(&intent).await
+        {
+            return Err(match before {
+                Some(before) => self.stays(&id, before, error).await,
+                None => self.unmade(&id, None, error).await,
+            });
         }
-        let made = match self.made(&asked).await {
-            Ok(made) => made,
-            Err(error) => {
-                let mut text = error.to_string();
-                // What a former call made stays; of this one nothing is left behind.
-                if before.as_ref().is_none_or(|before| before.path.is_empty()) {
-                    let undone = self.plugins.delete(&plugin, &undoing(&asked)).await;
-                    if let Err(error) = undone {
-                        text = format!("{text}; what it left could not be deleted: {error}");
-                    }
-                    self.restored(&id, None).await;
-                } else {
-                    self.restored(&id, before).await;
-                }
-                return Err(ApiError::refused(text));
+        let made = self.made(&asked).await;
+        let made = made.map_err(|error| ApiError::refused(error.to_string()));
+        let (path, offered) = match made {
+            Ok(made) => (
+                made.path.clone(),
+                self.offer(&id, made.clone()).await.map(|()| made),
+            ),
+            Err(error) => (String::new(), Err(error)),
+        };
+        let made = match (offered, before) {
+            (Ok(made), _) => made,
+            (Err(error), Some(before)) => return Err(self.stays(&id, before, error).await),
+            (Err(error), None) => {
+                let mut undoing = undoing(&asked);
+                undoing.host_path = path;
+                return Err(self.unmade(&id, Some((&plugin, undoing)), error).await);
             }
         };
-        self.offer(&id, made.clone()).await?;
         self.describe();
         Ok(made)
+    }
+
+    /// Goes on with what there was before a call that failed, and says why it did.
+    async fn stays(&self, id: &str, before: Kept, error: ApiError) -> ApiError {
+        self.restored(id, before).await;
+        error
+    }
+
+    /// Undoes what may have been made for the first time, and says why. Where that fails too, the
+    /// volume is still known here, so that it can be deleted, and nobody is told that there is
+    /// nothing.
+    async fn unmade(
+        &self,
+        id: &str,
+        by: Option<(&Plugin, ClientHostVolumeDeleteRequest)>,
+        error: ApiError,
+    ) -> ApiError {
+        let undone = match by {
+            Some((plugin, undoing)) => self.plugins.delete(plugin, &undoing).await,
+            None => Ok(()),
+        };
+        let forgotten = match undone {
+            Ok(()) => self.forgotten(id).await,
+            Err(error) => Err(error.into()),
+        };
+        let text = error.message;
+        match forgotten {
+            Ok(()) => ApiError::refused(text),
+            Err(left) => {
+                let left = left.message;
+                let text = format!("{text}; what it left could not be deleted: {left}");
+                ApiError::new(Code::Unavailable, text)
+            }
+        }
     }
 
     pub(super) async fn register(
@@ -85,86 +130,59 @@ impl HostVolumes {
         asked: ClientHostVolumeRegisterRequest,
     ) -> Result<(), ApiError> {
         let id = asked.id.clone();
-        let _turn = self.turns.turn(id.clone()).await;
+        // Nobody's turn is held up by a look at storage that may be lost.
         is_there(&asked.host_path).await?;
-        let before = self.take(&ClientHostVolumeCreateRequest {
+        let _turn = self.turns.turn(id.clone()).await;
+        let mut there = Made {
+            path: asked.host_path,
+            bytes: asked.capacity_bytes,
+        };
+        let mut wanted = ClientHostVolumeCreateRequest {
             id: asked.id,
             name: asked.name,
             namespace: asked.namespace,
             node_id: asked.node_id,
             parameters: asked.parameters,
             ..ClientHostVolumeCreateRequest::default()
-        })?;
-        let there = Made {
-            path: asked.host_path,
-            bytes: asked.capacity_bytes,
         };
-        if let Err(error) = self.offer(&id, there).await {
-            self.restored(&id, before).await;
-            return Err(error);
-        }
-        self.describe();
-        Ok(())
-    }
-
-    pub(super) async fn delete(
-        &self,
-        mut asked: ClientHostVolumeDeleteRequest,
-    ) -> Result<(), ApiError> {
-        let id = asked.id.clone();
-        if !is_id(&id) {
-            return Err(ApiError::bad_request(format!("invalid volume ID {id:?}")));
-        }
-        let _turn = self.turns.turn(id.clone()).await;
         let known = self.kept_of(&id);
-        if let Some(known) = &known {
-            // What the servers missed of a call that was cut off, this node knows.
-            asked.name.clone_from(&known.asked.name);
-            asked.namespace.clone_from(&known.asked.namespace);
-            if asked.host_path.is_empty() {
-                asked.host_path.clone_from(&known.path);
-            }
+        if let Some(known) = known.filter(|known| !known.asked.plugin_id.is_empty()) {
+            keeps_its_plugin(&known, &mut wanted, &mut there)?;
         }
-        let offered = self.held.lock().get(&id).is_some_and(|held| held.offered);
-        self.offers(&id, false);
-        self.describe();
-        if let Err(error) = self.gone(&asked, known.is_some()).await {
-            self.offers(&id, offered);
-            self.describe();
-            return Err(error);
+        let before = self.take(&wanted)?;
+        if let Err(error) = self.offer(&id, there).await {
+            return Err(match before {
+                Some(before) => self.stays(&id, before, error).await,
+                None => self.unmade(&id, None, error).await,
+            });
         }
-        let forgotten = self.journal.delete(&key(&id)).await;
-        forgotten.map_err(|error| ApiError::new(Code::Unavailable, error.to_string()))?;
-        self.held.lock().remove(&id);
         self.describe();
         Ok(())
     }
+}
 
-    /// Has what was made deleted, unless it is used.
-    async fn gone(
-        &self,
-        asked: &ClientHostVolumeDeleteRequest,
-        is_known: bool,
-    ) -> Result<(), ApiError> {
-        let users = match (is_known, self.users.get()) {
-            (true, Some(users)) => users(&asked.namespace, &asked.name),
-            _ => Vec::new(),
+/// What a plugin made stays the plugin's: it makes it again after a restart, and deletes it. So it
+/// lies where the plugin said.
+fn keeps_its_plugin(
+    known: &Kept,
+    wanted: &mut ClientHostVolumeCreateRequest,
+    there: &mut Made,
+) -> Result<(), ApiError> {
+    let (id, plugin) = (&known.asked.id, &known.asked.plugin_id);
+    if known.path != there.path {
+        let text = match known.path.as_str() {
+            "" => format!("volume {id} is plugin {plugin:?}'s to make, and is not made yet"),
+            path => format!("volume {id} was made by plugin {plugin:?} and lies at {path}"),
         };
-        if !users.is_empty() {
-            let text = format!(
-                "volume {} in use by allocations: [{}]",
-                asked.id,
-                users.join(" ")
-            );
-            return Err(ApiError::new(Code::Conflict, text));
-        }
-        if asked.plugin_id.is_empty() {
-            return Ok(());
-        }
-        let plugin = self.plugins.named(&asked.plugin_id)?;
-        self.plugins.delete(&plugin, asked).await?;
-        Ok(())
+        return Err(ApiError::refused(text));
     }
+    wanted.plugin_id.clone_from(plugin);
+    wanted.requested_capacity_min_bytes = known.asked.requested_capacity_min_bytes;
+    wanted.requested_capacity_max_bytes = known.asked.requested_capacity_max_bytes;
+    if there.bytes == 0 {
+        there.bytes = known.bytes;
+    }
+    Ok(())
 }
 
 /// What undoes a call that made a volume, or did not.
@@ -187,16 +205,8 @@ async fn is_there(path: &str) -> Result<(), PluginError> {
         let text = format!("path {path:?} of the volume is not absolute");
         return Err(PluginError::new(text));
     }
-    let looked = path.clone();
-    // A file system may be lost, and hang.
-    let found = tokio::task::spawn_blocking(move || looked.metadata().map(drop)).await;
-    let missing = |error: &dyn std::fmt::Display| {
+    look(&path).await.map_err(|error| {
         let path = path.display();
         PluginError::new(format!("volume at {path} is not there: {error}"))
-    };
-    match found {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(missing(&error)),
-        Err(error) => Err(missing(&error)),
-    }
+    })
 }

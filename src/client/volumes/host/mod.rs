@@ -1,6 +1,6 @@
 //! Volumes of this node that the cluster manages: made by a plugin, or directories that were there.
 //!
-//! `make` makes and deletes volumes, `keep` has what of them outlives the agent, `plugin` runs
+//! `make` makes volumes, `delete` deletes them, `hook` lets allocations wait for them, `keep` has what of them outlives the agent, `plugin` runs
 //! plugins, `mkdir` is the one that is built in, `describe` puts what is there into the node,
 //! [`answer`] is the way in for servers. What is made is in the client's journal, and made
 //! again when the agent starts: plugins find what is there, and mounts may be lost.
@@ -11,11 +11,16 @@
 //! 1. What is to be made is in the journal before the plugin is asked, so that a call which was cut
 //!    off is made again.
 //! 2. A name is one volume's, from before it is made until it is gone.
-//! 3. A volume is offered while it is there. It is taken out of the node before it is deleted, and
-//!    not deleted while an allocation uses it.
+//! 3. A volume is offered while it is there; after the machine was off, once it is there again.
+//! 4. It is taken out of the node, and servers know that, before it is looked who uses it; it is
+//!    not deleted while an allocation does, or is to do so.
 
 pub mod answer;
+mod delete;
 mod describe;
+#[cfg(test)]
+mod fault_test;
+mod hook;
 #[cfg(test)]
 mod host_test;
 mod keep;
@@ -28,13 +33,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drover_events::model::Node;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
-use tokio::time::sleep;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{sleep, timeout};
 
 use crate::client::config::Shared;
 use crate::client::journal::Journal;
 use crate::keyed::Keyed;
+pub(in crate::client) use hook::named;
 use keep::{Kept, kept};
 use plugin::Plugins;
 pub(crate) use plugin::executables;
@@ -44,8 +51,19 @@ const AT_ONCE: usize = 4;
 /// The first wait before a volume that could not be made again is tried once more, and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(5), Duration::from_mins(5)];
 
+/// How long another volume waits for one that is made again: whoever takes longer most likely waits
+/// himself.
+const LATE: Duration = Duration::from_secs(30);
+
 /// The allocations of this node that use a volume, by its namespace and name.
-pub type Users = Box<dyn Fn(&str, &str) -> Vec<String> + Send + Sync>;
+pub trait Users: Send + Sync {
+    /// Those that are here, and have not ended.
+    fn here(&self, namespace: &str, name: &str) -> Vec<String>;
+
+    /// The same with those that servers sent here meanwhile: they are told first how the node is
+    /// now, and send nobody more. The error is that they cannot be asked.
+    fn anew(&self, namespace: &str, name: &str) -> BoxFuture<'static, Result<Vec<String>, String>>;
+}
 
 /// A volume of this node.
 struct Held {
@@ -68,7 +86,9 @@ pub struct HostVolumes {
     turns: Keyed<String>,
     /// The node is described otherwise than before.
     described: Notify,
-    users: OnceLock<Users>,
+    /// Something of what is offered may be another.
+    changed: watch::Sender<()>,
+    users: OnceLock<Box<dyn Users>>,
 }
 
 impl HostVolumes {
@@ -96,6 +116,7 @@ impl HostVolumes {
             versions: Mutex::new(plugin::built_in()),
             turns: Keyed::default(),
             described: Notify::new(),
+            changed: watch::Sender::default(),
             users: OnceLock::new(),
         });
         volumes.describe();
@@ -108,7 +129,7 @@ impl HostVolumes {
     }
 
     /// Says who uses volumes; the first one stays.
-    pub fn used_by(&self, users: Users) {
+    pub fn used_by(&self, users: Box<dyn Users>) {
         let _ = self.users.set(users);
     }
 
@@ -120,7 +141,7 @@ impl HostVolumes {
         let turns = Arc::new(Semaphore::new(AT_ONCE));
         let again = ids.into_iter().map(|id| {
             let (volumes, turns) = (Arc::clone(&self), Arc::clone(&turns));
-            async move { volumes.keep_trying(&id, &turns).await }
+            async move { volumes.keep_trying(&id, &turns, LATE).await }
         });
         futures_util::future::join_all(again).await;
     }
@@ -132,13 +153,19 @@ impl HostVolumes {
         self.describe();
     }
 
-    async fn keep_trying(&self, id: &str, turns: &Semaphore) {
+    async fn keep_trying(&self, id: &str, turns: &Semaphore, late: Duration) {
         let [mut wait, longest] = RETRY;
         loop {
             // Never closed.
             let turn = turns.acquire().await;
-            let made = self.again(id).await;
-            drop(turn);
+            let mut work = std::pin::pin!(self.again(id));
+            let made = match timeout(late, &mut work).await {
+                Ok(made) => made,
+                Err(_) => {
+                    drop(turn);
+                    work.await
+                }
+            };
             match made {
                 Ok(()) => return,
                 Err(error) => tracing::warn!(volume = id, "host volume is not there: {error}"),

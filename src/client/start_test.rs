@@ -1,0 +1,138 @@
+//! What a client knows of allocations and of their volumes.
+
+use drover_events::gojson::from_value;
+use drover_events::model::Allocation;
+use drover_testkit::LONG;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::*;
+use crate::client::agent::tests::{World, until};
+use crate::client::alloc::runner::{alloc_key, state_key};
+use crate::client::journal::Journal;
+use crate::client::uses::Uses;
+use crate::client::volumes::host::Users;
+use crate::rpc::methods::{NodeGetNode, NodeSpecificRequest};
+
+/// An allocation that runs, and does nothing.
+struct Idle(Allocation, watch::Sender<bool>);
+
+impl AllocRunner for Idle {
+    fn update(&self, _: Arc<Allocation>) {}
+
+    fn alloc(&self) -> Arc<Allocation> {
+        Arc::new(self.0.clone())
+    }
+
+    fn done(&self) -> watch::Receiver<bool> {
+        self.1.subscribe()
+    }
+
+    fn destroy(&self) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
+}
+
+/// An allocation that uses the volume `data`.
+fn user(id: &str) -> Allocation {
+    from_value(
+        json!({"ID": id, "Name": "j.g[0]", "Namespace": "default", "TaskGroup": "g",
+        "Job": {"ID": "j", "TaskGroups": [{"Name": "g", "Volumes": {
+            "a": {"Type": "host", "Source": "data"}}}]}}),
+    )
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_allocation_that_cannot_be_restored_may_run() {
+    let world = World::start().await;
+    let (odd, broken) = ("00000000-0000-0000-0000-00000000000a", "b");
+    {
+        let folder = world.dir.path().join("client/journal");
+        std::fs::create_dir_all(&folder).unwrap();
+        let (journal, _) = LogJournal::open(&folder).unwrap();
+        journal.put(&alloc_key(odd), b"odd".to_vec()).await.unwrap();
+        // It has no job, and cannot be run.
+        let alloc = Allocation {
+            id: broken.to_owned(),
+            ..Allocation::default()
+        };
+        let alloc = rmp_serde::to_vec_named(&alloc).unwrap();
+        journal.put(&alloc_key(broken), alloc).await.unwrap();
+        let state = b"odd".to_vec();
+        journal.put(&state_key(broken), state).await.unwrap();
+    }
+    let client = world.client();
+    assert_eq!(client.known(odd), Known::Lives);
+    assert_eq!(client.known(broken), Known::Lives);
+    assert_eq!(client.known("nobody"), Known::Not);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
+    let world = World::start().await;
+    let client = world.client();
+    let core = &client.core;
+    let (users, of) = (Uses::of(core), ("default", "data"));
+    let (end, runner) = {
+        let end = watch::Sender::new(false);
+        let runner: Arc<dyn AllocRunner> = Arc::new(Idle(user("a1"), end.clone()));
+        (end, runner)
+    };
+    assert!(users.here(of.0, of.1).is_empty());
+    core.leaving.lock().insert("a1".to_owned(), runner);
+    assert_eq!(users.here(of.0, of.1), ["a1"], "it is still being killed");
+    assert!(users.here("other", of.1).is_empty());
+    end.send_replace(true);
+    assert!(users.here(of.0, of.1).is_empty());
+
+    // One that was placed and did not come yet: the node offers the volume no more.
+    let offered = drover_events::model::ClientHostVolumeConfig {
+        name: "data".to_owned(),
+        path: "/".to_owned(),
+        ..Default::default()
+    };
+    until("registered", || core.contact.borrow().registered).await;
+    let offers = |is: bool| {
+        let mut node = core.node.lock();
+        let node = Arc::make_mut(&mut node);
+        node.host_volumes = drover_events::gojson::Map::nil();
+        if is {
+            node.host_volumes.insert("data", offered.clone());
+        }
+    };
+    offers(true);
+    assert_eq!(users.anew(of.0, of.1).await, Ok(Vec::new()));
+    let mut group = crate::client::agent::tests::group(1, json!({"run_for": "1h"}));
+    group.volumes =
+        from_value(json!({"a": {"Name": "a", "Type": "host", "Source": "data"}})).unwrap();
+    world.register_group("svc", "service", group).await;
+    let running = || {
+        world
+            .allocs("svc")
+            .iter()
+            .any(|a| a.client_status == "running")
+    };
+    until("it runs", running).await;
+    let id = world.allocs("svc")[0].id.clone();
+    let runner = core.allocs.lock().remove(&id).unwrap();
+    offers(false);
+    assert!(users.here(of.0, of.1).is_empty());
+    assert_eq!(users.anew(of.0, of.1).await, Ok(vec![id.clone()]));
+    let asked = NodeSpecificRequest {
+        node_id: core.id(),
+        ..NodeSpecificRequest::default()
+    };
+    let told = client
+        .caller()
+        .once::<NodeGetNode>(&asked, LONG)
+        .await
+        .unwrap();
+    assert!(
+        told.node.unwrap().host_volumes.is_empty(),
+        "it is withdrawn"
+    );
+    core.allocs.lock().insert(id, runner);
+}

@@ -1,0 +1,77 @@
+//! How volumes are deleted: never beneath an allocation, also beneath none that is on its way here.
+
+use super::HostVolumes;
+use super::keep::is_id;
+use crate::error::{ApiError, Code};
+use crate::rpc::host_volume::ClientHostVolumeDeleteRequest;
+
+impl HostVolumes {
+    pub(super) async fn delete(
+        &self,
+        mut asked: ClientHostVolumeDeleteRequest,
+    ) -> Result<(), ApiError> {
+        let id = asked.id.clone();
+        if !is_id(&id) {
+            return Err(ApiError::bad_request(format!("invalid volume ID {id:?}")));
+        }
+        let _turn = self.turns.turn(id.clone()).await;
+        let known = self.kept_of(&id);
+        if let Some(known) = &known {
+            // What the servers missed of a call that was cut off, this node knows.
+            asked.name.clone_from(&known.asked.name);
+            asked.namespace.clone_from(&known.asked.namespace);
+            if asked.host_path.is_empty() {
+                asked.host_path.clone_from(&known.path);
+            }
+        }
+        let offered = self.held.lock().get(&id).is_some_and(|held| held.offered);
+        self.offers(&id, false);
+        if let Err(error) = self.gone(&asked, known.is_some()).await {
+            self.offers(&id, offered);
+            self.describe();
+            return Err(error);
+        }
+        self.forgotten(&id).await?;
+        self.describe();
+        Ok(())
+    }
+
+    /// Has what was made deleted, unless it is used.
+    async fn gone(
+        &self,
+        asked: &ClientHostVolumeDeleteRequest,
+        is_known: bool,
+    ) -> Result<(), ApiError> {
+        if let (true, Some(users)) = (is_known, self.users.get()) {
+            let (namespace, name) = (&asked.namespace, &asked.name);
+            // Whoever came before it was withdrawn is among these; who comes later waits. Of one
+            // that is used nobody need hear that it was withdrawn.
+            unused(&asked.id, &users.here(namespace, name))?;
+            self.describe();
+            let all = users.anew(namespace, name).await.map_err(|why| {
+                let text = format!(
+                    "it is not known whether volume {} is to be used: {why}",
+                    asked.id
+                );
+                ApiError::new(Code::Unavailable, text)
+            })?;
+            unused(&asked.id, &all)?;
+        }
+        self.describe();
+        if asked.plugin_id.is_empty() {
+            return Ok(());
+        }
+        let plugin = self.plugins.named(&asked.plugin_id)?;
+        self.plugins.delete(&plugin, asked).await?;
+        Ok(())
+    }
+}
+
+fn unused(id: &str, users: &[String]) -> Result<(), ApiError> {
+    if users.is_empty() {
+        return Ok(());
+    }
+    let users = users.join(" ");
+    let text = format!("volume {id} in use by allocations: [{users}]");
+    Err(ApiError::new(Code::Conflict, text))
+}
