@@ -14,9 +14,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::FileType;
 use tokio::fs;
+use tokio::time::timeout;
 use tonic::Code;
 
 use crate::disk::{Place, Said, UNFINISHED, is_mount, marked, names, others, said, unmarked};
@@ -340,19 +342,21 @@ impl Mounts {
         taken(plugin, stages, root, given, line).await
     }
 
-    /// The same, where nobody else works at the volume; whether that was so.
+    /// The same, unless others work at the volume for longer than this; whether it was done. Who
+    /// gives up has left the line: a call that is repeated does not stand there twice.
     ///
     /// # Errors
     /// As with [`Mounts::unmount`].
-    pub async fn unmount_now(
+    pub async fn unmount_within(
         &self,
-        plugin: &Plugin,
-        stages: bool,
+        limit: Duration,
+        (plugin, stages): (&Plugin, bool),
         root: &Root,
         given: &Returned,
     ) -> Result<bool, MountError> {
         let line = (&*given.namespace, &*given.volume);
-        let Some(turn) = self.lines.now(&root.users, line) else {
+        let line = self.lines.stand(&root.users, line).await;
+        let Ok(turn) = timeout(limit, line.turn()).await else {
             return Ok(false);
         };
         let taken = taken(plugin, stages, root, given, InLine::First(turn));

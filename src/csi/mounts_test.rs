@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tonic::{Code, Status};
@@ -445,6 +446,33 @@ async fn a_call_that_nobody_waits_for_any_more_keeps_its_turn_until_it_is_answer
     let calls = node.calls();
     let wanted = ["NodeStage", "NodePublish", "NodeUnpublish", "NodeUnstage"];
     assert_eq!(calls, wanted);
+}
+
+#[tokio::test]
+async fn who_does_not_wait_for_his_turn_any_more_stands_in_no_line() {
+    let node = node();
+    node.mount(&wanted("a2", usage(&[]))).await.unwrap();
+    let says = Arc::clone(&node.fake.says);
+    says.holds.send_replace(true);
+    let wanted = wanted("a1", usage(&[]));
+    let mut mounting = Box::pin(node.mount(&wanted));
+    tokio::select! {
+        _ = &mut mounting => panic!("the plugin holds its answer back"),
+        () = says.arrived.notified() => {}
+    }
+    let (by, given) = ((&node.plugin, true), returned("a2"));
+    let within = |limit| node.mounts.unmount_within(limit, by, &node.root, &given);
+    for limit in [0, 0, 20].map(Duration::from_millis) {
+        assert!(!within(limit).await.unwrap());
+    }
+    says.holds.send_replace(false);
+    mounting.await.unwrap();
+    assert_eq!(node.marks().await.unwrap().len(), 2, "nobody took it back");
+    assert!(within(Duration::ZERO).await.unwrap());
+    assert_eq!(node.marks().await.unwrap(), [mark("a1")]);
+    let calls = node.calls();
+    let taken = calls.iter().filter(|call| *call == "NodeUnpublish");
+    assert_eq!(taken.count(), 1);
 }
 
 #[tokio::test]

@@ -219,9 +219,14 @@ async fn what_a_node_refuses_leaves_nothing_and_what_it_keeps_stays() {
 async fn what_a_node_may_have_made_although_it_failed_stays_pending() {
     let (h, _, asked) = world().await;
     *asked.refuses.lock() = "create";
-    for (n, code) in [Code::Internal, Code::Unavailable, Code::Timeout].into_iter().enumerate() {
+    for (n, code) in [Code::Internal, Code::Unavailable, Code::Timeout]
+        .into_iter()
+        .enumerate()
+    {
         *asked.code.lock() = Some(code);
-        let failed = h.put("/v1/volume/host/create", &volume(&format!("v{n}"))).await;
+        let failed = h
+            .put("/v1/volume/host/create", &volume(&format!("v{n}")))
+            .await;
         assert_eq!(failed.status, 503, "{}", failed.text());
         let said = "which may have it: say the same again with this id, or delete it";
         assert!(failed.text().ends_with(said), "{}", failed.text());
@@ -237,7 +242,10 @@ async fn what_a_node_may_have_made_although_it_failed_stays_pending() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_that_a_plugin_made_is_registered_at_no_other_place() {
     let (h, _, asked) = world().await;
-    let made = h.put("/v1/volume/host/create", &volume("data")).await.json();
+    let made = h
+        .put("/v1/volume/host/create", &volume("data"))
+        .await
+        .json();
     let mut again = volume("data");
     again["Volume"]["ID"] = made["Volume"]["ID"].clone();
     again["Volume"]["HostPath"] = json!("/srv");

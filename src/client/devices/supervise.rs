@@ -183,7 +183,7 @@ impl Devices {
     }
 
     /// Knows this of a plugin, and remembers it.
-    async fn keep_known(
+    pub(super) async fn keep_known(
         &self,
         name: &str,
         kept: Kept,

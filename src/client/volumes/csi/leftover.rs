@@ -1,6 +1,7 @@
 //! Volumes that allocations left mounted here, and that no claim of the servers stands for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use drover_csi::mounts::{MountError, Returned};
 use futures_util::{FutureExt, StreamExt};
@@ -75,7 +76,9 @@ impl Csi {
             }
             Way::Passes(begun) => {
                 begun.fetch_add(1, Ordering::Relaxed);
-                mounts.unmount_now(plugin, stages, &root, given).await
+                let by = (plugin, stages);
+                let taken = mounts.unmount_within(Duration::ZERO, by, &root, given);
+                taken.await
             }
         };
         if let Ok(true) = taken {

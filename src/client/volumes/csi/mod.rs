@@ -2,9 +2,9 @@
 //! allocations, and what servers ask of them.
 //!
 //! [`registry`] knows the plugins, `supervise` is the hook of their tasks and `follow` looks after
-//! each of them, `leftover` takes back what nobody claims, `describe` puts them into the node, [`claim`] is the hook of allocations that use
-//! volumes, [`answer`] is the way in for servers. What is staged and published is known by the file
-//! system alone ([`drover_csi::mounts`]).
+//! each of them, `leftover` takes back what nobody claims, `describe` puts them into the node,
+//! [`claim`] is the hook of allocations that use volumes, [`answer`] is the way in for servers.
+//! What is staged and published is known by the file system alone ([`drover_csi::mounts`]).
 //!
 //! It must not know: claims of others, who may use a volume, what a controller elsewhere does.
 

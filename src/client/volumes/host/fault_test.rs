@@ -66,12 +66,16 @@ async fn a_volume_whose_storage_is_lost_holds_up_no_other_when_the_agent_starts(
     }
     let _lost = lost(&gone).await;
     let (turns, soon) = (Semaphore::new(1), Duration::from_millis(20));
-    tokio::select! {
-        biased;
-        () = volumes.keep_trying(ONE, &turns, soon) => panic!("its storage is lost"),
-        () = volumes.keep_trying(TWO, &turns, soon) => {}
-        () = sleep(LONG) => panic!("the lost one holds it up"),
-    }
+    let other = async {
+        tokio::select! {
+            biased;
+            () = volumes.keep_trying(ONE, &turns, soon) => panic!("its storage is lost"),
+            () = volumes.keep_trying(TWO, &turns, soon) => {}
+        }
+    };
+    timeout(LONG, other)
+        .await
+        .expect("the lost one holds it up");
     let names = world.offers().into_iter().map(|(name, ..)| name);
     assert_eq!(names.collect::<Vec<_>>(), ["certs", "data"]);
 }

@@ -1,9 +1,10 @@
 //! Volumes of this node that the cluster manages: made by a plugin, or directories that were there.
 //!
-//! `make` makes volumes, `delete` deletes them, `hook` lets allocations wait for them, `keep` has what of them outlives the agent, `plugin` runs
-//! plugins, `mkdir` is the one that is built in, `describe` puts what is there into the node,
-//! [`answer`] is the way in for servers. What is made is in the client's journal, and made
-//! again when the agent starts: plugins find what is there, and mounts may be lost.
+//! `make` makes volumes, `delete` deletes them, `hook` lets allocations wait for them, `keep` has
+//! what of them outlives the agent, `plugin` runs plugins, `mkdir` is the one that is built in,
+//! `describe` puts what is there into the node, [`answer`] is the way in for servers. What is made
+//! is in the client's journal, and made again when the agent starts: plugins find what is there,
+//! and mounts may be lost.
 //!
 //! It must not know: namespaces' rights, who may use a volume, where another node has one.
 //!

@@ -16,7 +16,7 @@ use crate::rpc::csi::*;
 
 /// How long a call waits for another one about its volume: with its own time that is less than
 /// servers wait for it.
-const TURN: Duration = Duration::from_secs(20);
+pub(super) const TURN: Duration = Duration::from_secs(20);
 
 impl Csi {
     async fn controller(&self, id: &str) -> Result<Live, ApiError> {

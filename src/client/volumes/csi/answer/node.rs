@@ -3,6 +3,7 @@
 use drover_csi::mounts::{MountError, Returned};
 use drover_csi::proto;
 
+use super::controller::TURN;
 use super::failed;
 use super::messages::{one_way, range};
 use crate::client::volumes::csi::registry::Part;
@@ -44,9 +45,15 @@ impl Csi {
         };
         let stages = live.found.features.node.unwrap_or_default().stage;
         let root = self.root(&live.instance);
-        let done = self.mounts.unmount(&live.plugin, stages, &root, &given);
+        let by = (&live.plugin, stages);
+        let done = self.mounts.unmount_within(TURN, by, &root, &given);
         match done.await {
-            Ok(()) => Ok(Done::default()),
+            Ok(true) => Ok(Done::default()),
+            Ok(false) => {
+                let volume = &given.volume;
+                let text = format!("{what}: another call about volume \"{volume}\" is under way");
+                Err(ApiError::new(Code::Timeout, text))
+            }
             Err(MountError::Call(error)) => Err(failed(what, &error)),
             Err(error) => Err(unavailable(error.to_string())),
         }
