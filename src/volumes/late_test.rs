@@ -196,6 +196,29 @@ async fn a_volume_that_may_still_be_deleted_is_given_to_nobody_whoever_leads() {
 }
 
 #[tokio::test]
+async fn a_delete_that_is_refused_does_not_end_an_earlier_one() {
+    for reached in [true, false] {
+        let world = World::new(1);
+        world.volume("data", ONE);
+        let alloc = world.alloc(1, 0, "data", ONE);
+        world.strict.fault(DELETE, &[Fault::Later]);
+        delete(&world).await.unwrap_err();
+        // Whoever says it again is answered, or not even heard; the first call goes on.
+        let refusal = [Fault::Says(Code::Unavailable)];
+        world.strict.fault(DELETE, &refusal);
+        if !reached {
+            world.way.cut.lock().insert(node_id(0));
+        }
+        delete(&world).await.unwrap_err();
+        world.way.cut.lock().clear();
+        let refused = world.claim("data", &alloc).await.unwrap_err();
+        let text = "volume \"data\" in namespace \"default\" is being deleted";
+        assert_eq!(refused.to_string(), text, "{reached}");
+        assert_eq!(world.strict.count(ATTACH), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_volume_that_its_plugin_does_not_delete_is_used_again_at_once() {
     let world = World::new(1);
     world.volume("data", ONE);

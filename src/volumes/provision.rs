@@ -133,9 +133,9 @@ impl Volumes {
         self.deletes(place, true, origin).await?;
         let told = self.shim.controllers_told::<ControllerDeleteVolume>(asked);
         let (deleted, all) = told.await;
-        if deleted.is_err() && all {
-            // It is not deleted, and will not be: it may be used again. Where that cannot be
-            // recorded, the watcher gives it back.
+        if deleted.is_err() && all && volume.row.deleting == 0 {
+            // It is not deleted, and will not be, unless by a call of an earlier delete: it may be
+            // used again. Where that cannot be recorded, the watcher gives it back.
             let kept = self.deletes(place, false, origin).await;
             drop(kept.inspect_err(|error| tracing::warn!(%error, "it stays given to nobody")));
         }
