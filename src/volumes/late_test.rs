@@ -219,6 +219,27 @@ async fn a_delete_that_is_refused_does_not_end_an_earlier_one() {
 }
 
 #[tokio::test]
+async fn how_long_a_volume_may_still_be_deleted_counts_from_the_last_call() {
+    let mut world = World::new(2);
+    world.hurry();
+    world.volume("data", ONE);
+    world.strict.fault(DELETE, &[Fault::Hangs; 2]);
+    let first = async {
+        let asked = asked_often("the first is asked", LONG, async || {
+            let asked = world.strict.count(DELETE) == 1;
+            asked.then_some(()).ok_or("not yet")
+        });
+        asked.await.unwrap();
+        world.row("data").deleting
+    };
+    let (deleted, first) = tokio::join!(delete(&world), first);
+    deleted.unwrap_err();
+    assert_eq!(world.strict.count(DELETE), 2);
+    let later = Duration::from_nanos((world.row("data").deleting - first).cast_unsigned());
+    assert!(later >= Duration::from_millis(20), "{later:?}");
+}
+
+#[tokio::test]
 async fn a_volume_that_its_plugin_does_not_delete_is_used_again_at_once() {
     let world = World::new(1);
     world.volume("data", ONE);

@@ -14,7 +14,7 @@ use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
 use drover_projections::tables::Namespaces;
 use drover_projections::tables::csi_volumes::CsiVolumeRow;
-
+use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::{Key, StepError, Volumes, filled};
@@ -129,9 +129,14 @@ impl Volumes {
             external_volume_id: volume.plugin_name().to_owned(),
             secrets: with,
         };
-        // Whoever leads from now on gives it to nobody.
-        self.deletes(place, true, origin).await?;
-        let told = self.shim.controllers_told::<ControllerDeleteVolume>(asked);
+        // Whoever leads from now on gives it to nobody; for how long counts from each call.
+        let marks = || async {
+            let marked = self.deletes(place, true, origin).await;
+            marked.map(drop).map_err(ApiError::from)
+        };
+        let before = || marks().boxed();
+        let shim = &self.shim;
+        let told = shim.controllers_begun::<ControllerDeleteVolume>(asked, &before);
         let (deleted, all) = told.await;
         if deleted.is_err() && all && volume.row.deleting == 0 {
             // It is not deleted, and will not be, unless by a call of an earlier delete: it may be
