@@ -90,6 +90,7 @@ async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_
         namespace: "default".into(),
         ids: vec![volume],
         force: true,
+        deleted: false,
     };
     world.direct.command(&command).unwrap();
     let (calls, index) = (world.strict.calls().len(), world.index());

@@ -238,6 +238,7 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
             namespace: "default".into(),
             ids: vec![volume],
             force: true,
+            deleted: false,
         };
         world.direct.command(&command).unwrap();
     }
@@ -499,6 +500,7 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
         namespace: "default".into(),
         ids: vec![volume],
         force: true,
+        deleted: false,
     };
     world.direct.command(&command).unwrap();
     watcher.activate(&context).await.unwrap();
@@ -512,6 +514,7 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
         namespace: "default".into(),
         ids: vec![volume],
         force: true,
+        deleted: false,
     };
     world.direct.command(&command).unwrap();
     let next = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");

@@ -149,6 +149,7 @@ impl Volumes {
             namespace: key.0.clone(),
             ids: vec![key.1.clone()],
             force: false,
+            deleted: true,
         };
         Ok(self
             .record

@@ -185,6 +185,7 @@ pub(in crate::http) async fn deregister(write: Write) -> Result<Answer, ApiError
         namespace: write.request.namespace().to_owned(),
         ids: vec![write.request.segment(3)?],
         force,
+        deleted: false,
     };
     let done = write.submit(command).await?;
     Ok(Answer::nothing().written(done.index))
