@@ -13,7 +13,7 @@ use drover_events::model::{
 use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
 use drover_projections::tables::Namespaces;
-use drover_projections::tables::csi_volumes::CsiVolumeRow;
+use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
@@ -65,7 +65,7 @@ impl Volumes {
                 None => self.made(volume).await?,
             });
         }
-        let registered = self.registered(made, origin).await?;
+        let registered = self.registered(made, (CREATE, origin)).await?;
         self.grow_on_nodes(grown).await?;
         Ok(registered)
     }
@@ -95,7 +95,7 @@ impl Volumes {
                 None => volume,
             });
         }
-        let registered = self.registered(valid, origin).await?;
+        let registered = self.registered(valid, ("", origin)).await?;
         self.grow_on_nodes(grown).await?;
         Ok(registered)
     }
@@ -332,32 +332,41 @@ impl Volumes {
         turns
     }
 
-    /// Refuses a volume that was made and is one that another row stands for: two rows would let
-    /// two writers in. A provider that goes by names answers so to a name that is taken.
-    fn is_new(&self, volume: &CsiVolume) -> Result<(), StepError> {
+    /// Refuses new volumes that are ones that other rows stand for: two rows would let two writers
+    /// in, and what is deleted as the one would be used as the other. A provider that goes by names
+    /// answers so to a name that is taken.
+    fn are_new(&self, volumes: &[CsiVolume], step: &'static str) -> Result<(), StepError> {
         let view = self.projections.view();
-        let of_plugin = csi::volumes_of_plugin(&view, &volume.plugin_id)?;
-        let same = |row: &&Arc<CsiVolumeRow>| {
-            let known = &row.volume;
-            let name = match known.external_id.as_str() {
-                "" => &known.id,
-                external => external,
+        for (number, volume) in volumes.iter().enumerate() {
+            let key = (volume.namespace.as_str(), volume.id.as_str());
+            if view.modified::<CsiVolumes>(key)?.is_some() {
+                continue;
+            }
+            let (plugin, name) = (&volume.plugin_id, name_at_plugin(volume));
+            let rows = csi::volumes_of_plugin(&view, plugin)?;
+            let rows = rows.iter().map(|row: &Arc<CsiVolumeRow>| &row.volume);
+            let same =
+                |other: &&CsiVolume| other.plugin_id == *plugin && name_at_plugin(other) == name;
+            let Some(other) = rows.chain(&volumes[..number]).find(same) else {
+                continue;
             };
-            let own = known.namespace == volume.namespace && known.id == volume.id;
-            !own && name == volume.external_id
-        };
-        let Some(other) = of_plugin.iter().find(same) else {
-            return Ok(());
-        };
-        let text = format!(
-            "plugin \"{}\" answers with volume \"{}\", which is registered as \"{}\" in \
-             namespace \"{}\"; give the new one another name",
-            volume.plugin_id, volume.external_id, other.volume.id, other.volume.namespace
-        );
-        Err(StepError {
-            step: CREATE,
-            ..ApiError::refused(text).into()
-        })
+            let (begins, ends) = match step {
+                CREATE => (
+                    format!("plugin \"{plugin}\" answers with volume \"{name}\", which"),
+                    "; give the new one another name",
+                ),
+                _ => (format!("volume \"{name}\" of plugin \"{plugin}\""), ""),
+            };
+            let text = format!(
+                "{begins} is registered as \"{}\" in namespace \"{}\"{ends}",
+                other.id, other.namespace
+            );
+            return Err(StepError {
+                step,
+                ..ApiError::refused(text).into()
+            });
+        }
+        Ok(())
     }
 
     fn known(&self, volume: &CsiVolume) -> Result<Option<Volume>, StepError> {
@@ -437,7 +446,6 @@ impl Volumes {
                 .to_mut()
                 .retain(|topology| !nothing(topology));
         }
-        self.is_new(&volume)?;
         Ok(volume)
     }
 
@@ -478,7 +486,7 @@ impl Volumes {
     async fn registered(
         &self,
         volumes: Vec<CsiVolume>,
-        origin: &Origin,
+        (step, origin): (&'static str, &Origin),
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         if volumes.iter().any(|volume| !volume.secrets.is_empty()) {
             // A new cluster has a key a moment after it has a leader (KR-03).
@@ -491,6 +499,12 @@ impl Volumes {
             volume.secrets = secrets.map_err(|error| ApiError::internal(error.to_string()))?;
             sealed.push(volume);
         }
+        let plugins: BTreeSet<_> = sealed.iter().map(|volume| &volume.plugin_id).collect();
+        let mut turns = Vec::new();
+        for plugin in plugins {
+            turns.push(self.naming.turn(plugin.clone()).await);
+        }
+        self.are_new(&sealed, step)?;
         let command = RegisterVolumes {
             volumes: sealed.clone(),
         };
@@ -520,6 +534,14 @@ pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> 
     };
     rules::merge(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
     Ok(())
+}
+
+/// What its plugin calls a volume.
+fn name_at_plugin(volume: &CsiVolume) -> &str {
+    match volume.external_id.as_str() {
+        "" => &volume.id,
+        external => external,
+    }
 }
 
 fn owned((key, value): (&String, &String)) -> (String, String) {

@@ -5,6 +5,7 @@ use drover_testkit::fixtures;
 
 use super::*;
 use crate::volumes::harness::{World, volume};
+use crate::volumes::testing::Fault;
 
 /// A plugin whose controller runs on a node of its own.
 fn plugin(world: &World, id: &str) {
@@ -69,4 +70,53 @@ async fn csi_05_nothing_is_made_for_a_namespace_that_is_not_there() {
         }
     }
     assert_eq!(world.strict.calls(), [""; 0], "no provider made anything");
+}
+
+#[tokio::test]
+async fn what_one_row_stands_for_is_registered_by_no_other() {
+    let world = World::new(1);
+    let origin = Origin::default();
+    let named = |id: &str| CsiVolume {
+        external_id: "vol-1".into(),
+        ..volume(id, ONE)
+    };
+    // Of two that come at once, and of two of one request, one at most is registered.
+    let both = vec![named("one"), named("two")];
+    let refused = world.volumes.register(both, &origin).await.unwrap_err();
+    let text = "volume \"vol-1\" of plugin \"strict\" is registered as \"one\" in namespace \
+                \"default\"";
+    assert_eq!(refused.to_string(), text);
+    let register = |id: &str| world.volumes.register(vec![named(id)], &origin);
+    let (one, two) = tokio::join!(register("one"), register("two"));
+    one.unwrap();
+    assert_eq!(two.unwrap_err().to_string(), text);
+    // The row itself is described again, and another plugin's volume is another one.
+    register("one").await.unwrap();
+    plugin(&world, "other");
+    let elsewhere = CsiVolume {
+        plugin_id: "other".into(),
+        ..named("three")
+    };
+    let elsewhere = world.volumes.register(vec![elsewhere], &origin).await;
+    elsewhere.unwrap();
+    // While it may still be deleted, too.
+    let key = ("default".to_owned(), "one".to_owned());
+    world.strict.fault("ControllerDeleteVolume", &[Fault::Late]);
+    let deleted = world.volumes.delete(&key, Secrets::default(), &origin);
+    deleted.await.unwrap_err();
+    assert_eq!(register("two").await.unwrap_err().to_string(), text);
+}
+
+#[tokio::test]
+async fn csi_02_who_registers_a_volume_twice_at_once_registers_it_once() {
+    let world = World::new(1);
+    let (origin, before) = (Origin::default(), world.index());
+    world
+        .strict
+        .fault("ControllerValidateVolume", &[Fault::Slow(2_000)]);
+    let register = || world.volumes.register(vec![volume("data", ONE)], &origin);
+    let (one, two) = tokio::join!(register(), register());
+    let indexes = BTreeSet::from([one.unwrap().1, two.unwrap().1]);
+    assert_eq!(indexes, BTreeSet::from([0, before + 1]));
+    assert_eq!(world.index(), before + 1, "one event");
 }
