@@ -287,7 +287,7 @@ struct Worker {
     shared: Arc<Shared>,
     key: Key,
     told: Arc<Notify>,
-    /// A claim that it waits for need not be given back any more.
+    /// One of the claims that it waits for need not be given back any more.
     over: Notify,
     /// Its volume, in every line of the log that is its own: a release says so by itself.
     span: tracing::Span,
@@ -392,7 +392,7 @@ impl Worker {
                 ..Origin::default()
             };
             // Looked at before the try: what becomes possible meanwhile is not missed.
-            let (before, over) = (self.signs(alloc), self.over.notified());
+            let before = self.signs(alloc);
             let done = self.shared.volumes.see_to(place, &waiting, &origin).await;
             let Err(error) = done else {
                 return waiting;
@@ -401,18 +401,30 @@ impl Worker {
             let delay = delays.next().unwrap_or(LONGEST);
             self.span
                 .in_scope(|| tracing::debug!(alloc, %error, ?delay, "it is not free yet"));
-            if !self.waiting().contains(&waiting) {
-                return waiting;
-            }
             let random = (rand::random::<f64>() - 0.5) * self.shared.spread;
             let jitter = delay.mul_f64(1.0 + random);
-            tokio::select! {
-                () = tokio::time::sleep(jitter) => {}
-                () = self.changed(alloc, &before) => {
-                    tokio::time::sleep(self.shared.first.min(jitter)).await;
+            let pause = async {
+                tokio::select! {
+                    () = tokio::time::sleep(jitter) => {}
+                    () = self.changed(alloc, &before) => {
+                        tokio::time::sleep(self.shared.first.min(jitter)).await;
+                    }
                 }
-                // It was given back by somebody else, or its volume is no more.
-                () = over => {}
+            };
+            tokio::select! {
+                () = pause => {}
+                () = self.freed(&waiting) => return waiting,
+            }
+        }
+    }
+
+    /// Waits until a claim is given back by somebody else, or its volume is no more. What becomes
+    /// of others gives it no turn of its own.
+    async fn freed(&self, waiting: &Waiting) {
+        loop {
+            let over = self.over.notified();
+            if !self.waiting().contains(waiting) {
+                return;
             }
         }
     }
