@@ -68,6 +68,20 @@ async fn csi_34_an_attach_that_is_done_late_leaves_nothing_attached() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_back_lets_go_of_what_settled_while_it_was_away() {
+    let (world, alloc) = claimed(1, Fault::Later).await;
+    world.alloc_is(&alloc, "lost");
+    world.node_is_given_up(0);
+    world.unpublish("data", &alloc).await.unwrap();
+    assert_eq!(world.past("data"), [state::SETTLING]);
+    assert_eq!(world.strict.count("NodeDetachVolume"), 0);
+    world.node(0, true);
+    assert_eq!(world.give_back("data", &alloc, 0).await, Ok(0));
+    assert_eq!(world.strict.count("NodeDetachVolume"), 1);
+    settles(&world, &alloc).await;
+}
+
+#[tokio::test]
 async fn an_attach_that_was_answered_leaves_no_doubt() {
     for fault in [Fault::Says(Code::Refused), Fault::Says(Code::Unavailable)] {
         let (world, alloc) = claimed(2, fault).await;

@@ -111,7 +111,10 @@ impl Volumes {
         };
         let known = view.modified::<Nodes>(claim.node_id.as_str())?.is_some();
         drop(view);
-        if index == 0 && known && volume.row.claim_of(alloc).is_none() {
+        // What only settles was given back without its node, if that was away then.
+        let held = volume.row.claim_of(alloc);
+        let is_free = held.is_none_or(|claim| claim.state == state::SETTLING);
+        if index == 0 && known && is_free {
             self.must_lead()?;
             let asked = CsiVolumeClaimed {
                 namespace: namespace.to_owned(),
