@@ -42,6 +42,7 @@ impl Command for RegisterVolumes {
             news |= match known {
                 Some(known) => {
                     let was = &known.row.volume;
+                    claims::stays_in_place(was, volume).map_err(ApiError::refused)?;
                     let is = claims::merge(was, volume).map_err(ApiError::refused)?;
                     is != *was
                 }

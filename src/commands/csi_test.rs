@@ -189,6 +189,31 @@ fn csi_02_csi_05_a_volume_is_registered_when_its_plugin_runs_and_once() {
 }
 
 #[test]
+fn csi_04_a_volume_stays_where_it_is() {
+    let mut world = world();
+    let zones = |names: &[&str]| {
+        let zone = |name: &&str| CsiTopology {
+            segments: Map::from([("zone", (*name).to_owned())]),
+        };
+        CsiVolume {
+            topologies: names.iter().map(zone).collect(),
+            ..volume("data")
+        }
+    };
+    // Where that was not known, it may be said once.
+    world.done(&registers(vec![zones(&[])]));
+    world.done(&registers(vec![zones(&["z1", "z2"])]));
+    for same in [&["z1", "z2"][..], &[]] {
+        let decided = world.decide(&registers(vec![zones(same)])).unwrap();
+        assert!(matches!(decided, Decision::Nothing(_)), "{decided:?}");
+    }
+    for other in [&["z1"][..], &["z1", "z2", "z3"], &["z1", "z3"]] {
+        let refused = world.refusal(&registers(vec![zones(other)])).1;
+        assert_eq!(refused, "volume topology cannot be updated", "{other:?}");
+    }
+}
+
+#[test]
 fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
     let mut world = world();
     assert_eq!(

@@ -89,6 +89,10 @@ impl Volumes {
                 // What it has, its secrets too, is shown to no plugin but its own.
                 fits(known, &volume)?;
             }
+            let volume = match &known {
+                Some(_) => volume,
+                None => placed(volume)?,
+            };
             self.validated(&volume, known.as_ref()).await?;
             valid.push(match known {
                 Some(known) => self.grown(known, volume, &mut grown).await?,
@@ -522,6 +526,22 @@ impl Volumes {
     }
 }
 
+/// A volume that its provider has already, with where it can be reached: of one that is made, its
+/// plugin says so.
+fn placed(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
+    let Some(asked) = &volume.requested_topologies else {
+        return Ok(volume);
+    };
+    if !asked.preferred.is_empty() {
+        let text = "validation: preferred topologies are for volumes that are created";
+        return Err(ApiError::bad_request(text).into());
+    }
+    if volume.topologies.is_empty() {
+        volume.topologies = asked.required.clone();
+    }
+    Ok(volume)
+}
+
 /// Refuses what describes another volume than the one that is known; it may have another size and
 /// other secrets.
 pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> {
@@ -532,6 +552,7 @@ pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> 
         secrets: Map::nil(),
         ..volume.clone()
     };
+    rules::stays_in_place(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
     rules::merge(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
-use drover_events::model::{CsiControllerInfo, CsiInfo};
+use drover_events::model::{CsiControllerInfo, CsiInfo, CsiTopologyRequest};
 use drover_events::node::NodeRegistered;
 use drover_testkit::fixtures;
 
@@ -119,4 +119,41 @@ async fn csi_02_who_registers_a_volume_twice_at_once_registers_it_once() {
     let indexes = BTreeSet::from([one.unwrap().1, two.unwrap().1]);
     assert_eq!(indexes, BTreeSet::from([0, before + 1]));
     assert_eq!(world.index(), before + 1, "one event");
+}
+
+fn zone(name: &str) -> CsiTopology {
+    CsiTopology {
+        segments: [("zone", name.to_owned())].into(),
+    }
+}
+
+#[tokio::test]
+async fn csi_03_a_volume_that_is_registered_is_where_its_request_says() {
+    let world = World::new(1);
+    let origin = Origin::default();
+    let asked = |required: &[&str], preferred: &[&str]| {
+        let zones = |names: &[&str]| names.iter().map(|name| zone(name)).collect();
+        CsiVolume {
+            requested_topologies: Some(CsiTopologyRequest {
+                required: zones(required),
+                preferred: zones(preferred),
+            }),
+            ..volume("data", ONE)
+        }
+    };
+    let register = |volume: CsiVolume| world.volumes.register(vec![volume], &origin);
+    let refused = register(asked(&["z1"], &["z2"])).await.unwrap_err();
+    let text = "validation: preferred topologies are for volumes that are created";
+    assert_eq!((refused.code, &*refused.text), (Code::BadRequest, text));
+    assert_eq!(world.strict.calls(), [""; 0]);
+    register(asked(&["z1", "z2"], &[])).await.unwrap();
+    let is = || world.row("data").volume.topologies.to_vec();
+    assert_eq!(is(), [zone("z1"), zone("z2")]);
+    // The same again changes nothing, and nothing else can be said of it.
+    register(asked(&["z1", "z2"], &[])).await.unwrap();
+    let mut moved = volume("data", ONE);
+    moved.topologies = vec![zone("z3")].into();
+    let refused = register(moved).await.unwrap_err();
+    assert_eq!(refused.to_string(), "volume topology cannot be updated");
+    assert_eq!(is(), [zone("z1"), zone("z2")]);
 }
