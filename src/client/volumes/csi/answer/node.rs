@@ -18,9 +18,7 @@ impl Csi {
         &self,
         asked: NodeDetachVolumeRequest,
     ) -> Result<Done, ApiError> {
-        let what = "node detach volume";
-        let unavailable =
-            |text: String| ApiError::new(Code::Unavailable, format!("{what}: {text}"));
+        let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
         if self.known(&asked.alloc_id) == Some(Known::Lives) {
             let text = format!("allocation {} has not ended on this node", asked.alloc_id);
             return Err(unavailable(text));
@@ -47,7 +45,7 @@ impl Csi {
         let done = self.mounts.unmount(&live.plugin, stages, &root, &given);
         match done.await {
             Ok(()) => Ok(Done::default()),
-            Err(MountError::Call(error)) => Err(failed(what, &error)),
+            Err(MountError::Call(error)) => Err(failed(&error)),
             Err(error) => Err(unavailable(error.to_string())),
         }
     }
@@ -67,9 +65,7 @@ impl Csi {
         &self,
         asked: NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, ApiError> {
-        let what = "node expand volume";
-        let unavailable =
-            |text: String| ApiError::new(Code::Unavailable, format!("{what}: {text}"));
+        let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
         let live = self.part(Part::Node, &asked.plugin_id).await;
         let live = live.map_err(unavailable)?;
         let root = self.root(&live.instance);
@@ -88,7 +84,7 @@ impl Csi {
                 ..Default::default()
             };
             let answer = live.plugin.node_expand_volume(request).await;
-            bytes = answer.map_err(|error| failed(what, &error))?.capacity_bytes;
+            bytes = answer.map_err(|error| failed(&error))?.capacity_bytes;
         }
         Ok(NodeExpandVolumeResponse {
             capacity_bytes: bytes,
