@@ -429,7 +429,7 @@ impl Volumes {
             volume_capabilities: volume.requested_capabilities.clone(),
             mount_options: volume.mount_options.clone(),
             parameters: filled(&volume.parameters),
-            secrets: Secrets(filled(&volume.secrets).iter().map(owned).collect()),
+            secrets: clear(&volume),
             capacity_min: volume.requested_capacity_min,
             capacity_max: volume.requested_capacity_max,
             snapshot_id: volume.snapshot_id.clone(),
@@ -453,6 +453,17 @@ impl Volumes {
         Ok(volume)
     }
 
+    /// The secrets of a volume as they are once it is described anew.
+    pub(super) fn secrets_with(
+        &self,
+        known: &Volume,
+        new: &CsiVolume,
+    ) -> Result<Secrets, StepError> {
+        let mut secrets = self.secrets(known)?;
+        secrets.0.extend(clear(new).0);
+        Ok(secrets)
+    }
+
     /// Whether the provider has the volume, and it can be used as it is to be. Only a controller
     /// can say so.
     async fn validated(&self, volume: &CsiVolume, known: Option<&Volume>) -> Result<(), StepError> {
@@ -460,11 +471,10 @@ impl Volumes {
         if !plugin.row.plugin.controller_required {
             return Ok(());
         }
-        let mut secrets = match known {
-            Some(known) => self.secrets(known)?,
-            None => Secrets::default(),
+        let secrets = match known {
+            Some(known) => self.secrets_with(known, volume)?,
+            None => clear(volume),
         };
-        secrets.0.extend(filled(&volume.secrets).iter().map(owned));
         let asked = ControllerValidateVolumeRequest {
             plugin_id: volume.plugin_id.clone(),
             controller_node_id: String::new(),
@@ -563,6 +573,11 @@ fn name_at_plugin(volume: &CsiVolume) -> &str {
         "" => &volume.id,
         external => external,
     }
+}
+
+/// The secrets that come with a request.
+fn clear(volume: &CsiVolume) -> Secrets {
+    Secrets(filled(&volume.secrets).iter().map(owned).collect())
 }
 
 fn owned((key, value): (&String, &String)) -> (String, String) {

@@ -125,8 +125,9 @@ impl Csi {
         asked: ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, ApiError> {
         let live = self.controller(&asked.plugin_id).await?;
-        let way = asked.volume_capability.as_ref();
-        let way = way.map(|way| one_way(&way.attachment_mode, &way.access_mode, None));
+        let (way, options) = (&asked.volume_capability, asked.mount_options.as_ref());
+        let way = way.as_ref();
+        let way = way.map(|way| one_way(&way.attachment_mode, &way.access_mode, options));
         let request = proto::ControllerExpandVolumeRequest {
             volume_id: asked.external_volume_id,
             capacity_range: range(asked.required_bytes, asked.limit_bytes),

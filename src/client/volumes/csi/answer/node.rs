@@ -73,6 +73,8 @@ impl Csi {
         let stages = live.found.features.node.unwrap_or_default().stage;
         let places = drover_csi::mounts::places(&root, key, &asked.alloc_id).await;
         let places = places.map_err(|error| unavailable(error.to_string()))?;
+        let options = asked.mount_options.as_ref();
+        let way = one_way(&asked.attachment_mode, &asked.access_mode, options)?;
         let mut bytes = 0;
         for (staging, target) in places {
             let request = proto::NodeExpandVolumeRequest {
@@ -80,8 +82,8 @@ impl Csi {
                 volume_path: target,
                 capacity_range: range(asked.required_bytes, asked.limit_bytes),
                 staging_target_path: if stages { staging } else { String::new() },
-                volume_capability: Some(one_way(&asked.attachment_mode, &asked.access_mode, None)?),
-                ..Default::default()
+                volume_capability: Some(way.clone()),
+                secrets: asked.secrets.0.clone(),
             };
             let answer = live.plugin.node_expand_volume(request).await;
             bytes = answer.map_err(|error| failed(&error))?.capacity_bytes;
