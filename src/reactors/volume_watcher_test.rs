@@ -295,7 +295,7 @@ async fn vw_20_it_is_asked_again_until_it_can() {
     let begun = std::time::Instant::now();
     let key = ("default".to_owned(), volume.clone());
     let worker = Worker::new(&watcher.shared, key, Arc::default());
-    let freed = tokio::time::timeout(LONG, worker.free(Waiting::Claim(alloc))).await;
+    let freed = tokio::time::timeout(LONG, worker.free(Waiting::Claim(alloc), None)).await;
     freed.unwrap();
     assert_eq!(world.strict.count("NodeDetachVolume"), 5);
     assert_eq!(world.strict.count("ControllerDetachVolume"), 4);
@@ -386,6 +386,7 @@ async fn vw_06_vw_07_clients_operators_and_the_watcher_take_the_same_steps() {
         let (volume, alloc) = mounted(&world, number, 0).await;
         let (calls, index) = (world.strict.calls().len(), world.index());
         world.ends(&alloc);
+        world.leader.origins.lock().clear();
         let key = ("default".to_owned(), volume.clone());
         let mut watched_by = None;
         match number {
@@ -411,6 +412,16 @@ async fn vw_06_vw_07_clients_operators_and_the_watcher_take_the_same_steps() {
                 }
             }
         }
+        // The first step follows from the end of the allocation, each other from the one before.
+        let causes: Vec<_> = world
+            .leader
+            .origins
+            .lock()
+            .iter()
+            .map(|o| o.cause)
+            .collect();
+        let ended = index + 1;
+        assert_eq!(causes, [0, 1, 2, 3].map(|step| Some(ended + step)));
         taken.push((world.strict.calls()[calls..].to_vec(), steps));
     }
     assert_eq!(taken[0], taken[1]);
@@ -449,6 +460,7 @@ async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
     let key = ("default".to_owned(), volume);
     let told = Arc::new(Notify::new());
     let desk = Desk {
+        cause: None,
         news: true,
         told: Arc::clone(&told),
     };
@@ -456,13 +468,13 @@ async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
     let worker = Worker::new(&watcher.shared, key.clone(), told);
     worker.heard();
     // It has looked, and is about to leave, when something is said of its volume.
-    watcher.see_to(key.clone()).unwrap();
+    watcher.see_to(key.clone(), None).unwrap();
     assert!(!worker.leaves(), "it looks again");
     worker.heard();
     assert!(worker.leaves());
     assert_eq!(watcher.workers(), 0);
     // What is said later is heard by the next one.
-    watcher.see_to(key).unwrap();
+    watcher.see_to(key, None).unwrap();
     assert_eq!(watcher.workers(), 1);
 }
 
@@ -541,7 +553,11 @@ async fn csi_27_an_allocation_that_ended_and_was_collected_at_once_is_not_overlo
     watcher.activate(&context).await.unwrap();
     world.ends(&alloc);
     world.alloc_goes(&alloc);
+    let collected = world.index();
+    world.leader.origins.lock().clear();
     watcher.activate(&context).await.unwrap();
     assert_eq!(watcher.workers(), 1);
     until("it is free", || !world.row(&volume).in_use()).await;
+    // What it followed from is known all the same.
+    assert_eq!(world.leader.origins.lock()[0].cause, Some(collected));
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_projections::query::csi::{self, Volume};
+use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
 use futures_util::future::join_all;
 use tracing::Instrument as _;
@@ -64,13 +65,18 @@ impl Volumes {
     ) -> Result<u64, StepError> {
         self.must_lead()?;
         let key: ClaimKey = (namespace.to_owned(), id.to_owned(), alloc.to_owned());
+        // It follows from what became of the allocation, whoever sees to it.
+        let became = self.projections.view().modified::<Allocs>(alloc)?;
         // The client, the watcher and an operator may come at once: one does it, the others find
         // it done.
         let _turn = self.releasing.turn(key.clone()).await;
         let mut release = Release {
             volumes: self,
             key: &key,
-            origin: origin.clone(),
+            origin: Origin {
+                cause: became.or(origin.cause),
+                ..origin.clone()
+            },
             index: 0,
             span: tracing::info_span!("release", namespace, volume = id, alloc),
         };

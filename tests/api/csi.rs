@@ -193,9 +193,31 @@ impl World {
         for event in &events {
             assert_eq!(event["Actor"]["kind"], "node", "{event:#}");
         }
+        self.each_follows(&events);
         let evals = told("/v1/evaluations?per_page=1000");
         let mut core = evals.as_array().into_iter().flatten();
         assert!(core.all(|eval| eval["Type"] != "_core"), "{evals:#}");
+    }
+
+    /// Each event of a claim names what it followed from: that the allocation was placed or ended,
+    /// where it is taken and where it is given back, and else the step before.
+    fn each_follows(&self, events: &[Value]) {
+        for (number, event) in events.iter().enumerate() {
+            let cause = event["Cause"].as_u64().expect("it has a cause");
+            if ![0, 2].contains(&number) {
+                assert_eq!(event["Cause"], events[number - 1]["Index"], "{event:#}");
+                continue;
+            }
+            assert!(Some(cause) < event["Index"].as_u64(), "{event:#}");
+            let path = format!("/v1/audit?since={cause}&until={cause}");
+            let told = self.http().json(&path).expect("an answer");
+            let kind = told[0]["Kind"].as_str().unwrap_or_default();
+            let wanted: &[&str] = match number {
+                0 => &["PlanApplied"],
+                _ => &["PlanApplied", "AllocsUpdatedByClient"],
+            };
+            assert!(wanted.contains(&kind), "{event:#}\n{told:#}");
+        }
     }
 
     /// The plugin refused nothing: no call came in the wrong order. One whose caller died may end
