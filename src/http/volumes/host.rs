@@ -51,9 +51,10 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let query = &read.request.query;
     let (node, pool) = (query.text("node_id"), query.text("node_pool"));
     let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
-    let scan = match namespace {
-        "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name)),
+    let scan = match (node, namespace) {
+        ("", "*") => Scan::all(),
+        ("", name) => Scan::prefix(Prefix::new().str(name)),
+        (node, _) => Scan::group::<Id>(node),
     };
     let scan = match read.options.reverse() {
         true => scan.reverse(),
@@ -61,7 +62,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let rows: Box<dyn Iterator<Item = _>> = match node {
         "" => Box::new(read.view.scan::<HostVolumes>(scan)),
-        node => read.view.by_index::<HostVolumesByNode>(node),
+        _ => Box::new(read.view.by_index_scan::<HostVolumesByNode>(scan)),
     };
     let shown = |row: &HostVolume| {
         (namespace == "*" || row.namespace == namespace)
