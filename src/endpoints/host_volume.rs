@@ -95,14 +95,14 @@ pub(super) async fn create(
     request: HostVolumeCreateRequest,
 ) -> Result<HostVolumeCreateResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
-    let right = Ns::HostVolumeCreate;
+    let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
     let volume = asked(request.volume, request.namespace, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.create(volume, &asker.origin()).await };
     let (volume, index) = going_on(work).await??;
     Ok(HostVolumeCreateResponse {
         volume: Some(volume),
-        warnings: String::new(),
+        warnings,
         index,
     })
 }
@@ -114,16 +114,24 @@ pub(super) async fn register(
     request: HostVolumeRegisterRequest,
 ) -> Result<HostVolumeRegisterResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
-    let right = Ns::HostVolumeRegister;
+    let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
     let volume = asked(request.volume, request.namespace, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.register(volume, &asker.origin()).await };
     let (volume, index) = going_on(work).await??;
     Ok(HostVolumeRegisterResponse {
         volume: Some(volume),
-        warnings: String::new(),
+        warnings,
         index,
     })
+}
+
+/// What of a request nobody acts on, in the words of the same request over HTTP.
+fn warnings(policy_override: bool) -> String {
+    match policy_override {
+        true => "\"field PolicyOverride\" means nothing here and was ignored".to_owned(),
+        false => String::new(),
+    }
 }
 
 /// `HostVolume.Delete`.

@@ -32,7 +32,6 @@ pub(in crate::http) const DELETE: &[Ns] = &[Ns::HostVolumeDelete];
 drover_events::wire! {
     struct HostVolumeRequest {
         volume: Option<HostVolume> = "Volume",
-        policy_override: bool = "PolicyOverride",
     }
 
     struct HostVolumeResponse {
@@ -147,10 +146,10 @@ async fn asked(late: &Late) -> Result<HostVolume, ApiError> {
     Ok(volume)
 }
 
-fn answer((volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
+fn answer(warnings: String, (volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
     let answer = HostVolumeResponse {
         volume: Some(volume),
-        warnings: String::new(),
+        warnings,
         index,
     };
     Ok(Answer::json(&answer)?.written(index))
@@ -160,22 +159,24 @@ fn answer((volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
 pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
     let volume = asked(&late).await?;
     let write = late.in_namespace(&volume.namespace, CREATE)?;
+    let warnings = super::warnings(&write.request);
     let made = async move {
         let at_work = &write.api.server.host_volumes;
         at_work.create(volume, &write.origin()).await
     };
-    answer(going_on(made).await??)
+    answer(warnings, going_on(made).await??)
 }
 
 /// `PUT /v1/volume/host/register`.
 pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
     let volume = asked(&late).await?;
     let write = late.in_namespace(&volume.namespace, REGISTER)?;
+    let warnings = super::warnings(&write.request);
     let registered = async move {
         let at_work = &write.api.server.host_volumes;
         at_work.register(volume, &write.origin()).await
     };
-    answer(going_on(registered).await??)
+    answer(warnings, going_on(registered).await??)
 }
 
 /// `DELETE /v1/volume/host/:id`.
