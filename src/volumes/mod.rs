@@ -256,8 +256,17 @@ impl Volumes {
             .collect()
     }
 
-    /// Forgets what held up claims that are no more.
+    /// Forgets what held up claims that are no more, and what is known of claims that nobody holds.
     pub fn forget(&self, (namespace, id): (&str, &str), held: &[String]) {
+        let row = self.projections.view().get::<CsiVolumes>((namespace, id));
+        // Where it cannot be read, that is found at the next step.
+        if let Ok(row) = row {
+            let holds = |alloc: &str| {
+                row.as_ref()
+                    .is_some_and(|row| row.claim_of(alloc).is_some())
+            };
+            self.doubts.keep((namespace, id), holds);
+        }
         let mut troubles = self.troubles.lock();
         troubles.retain(|(of, volume, alloc), _| {
             of != namespace || volume != id || held.contains(alloc)
