@@ -213,7 +213,8 @@ pub(super) async fn list(
             let wanted = row.id.starts_with(&request.prefix)
                 && is(&request.node_id, &row.node_id)
                 && is(&request.node_pool, &row.node_pool);
-            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) && volumes.len() < MOST {
+            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) {
+                one_more(volumes.len())?;
                 volumes.push(host::stub(row));
             }
         }
@@ -223,6 +224,16 @@ pub(super) async fn list(
         })
     };
     deciding(find).await?
+}
+
+/// Refuses a list that is longer than an answer: its end would be taken for that of the list.
+fn one_more(rows: usize) -> Result<(), ApiError> {
+    match rows < MOST {
+        true => Ok(()),
+        false => Err(ApiError::refused(format!(
+            "there are more than {MOST} of these; ask by prefix, node or job"
+        ))),
+    }
 }
 
 fn within(namespace: &str) -> Scan {
@@ -253,7 +264,8 @@ pub(super) async fn claims(
                 && is(&request.job_id, &row.job_id)
                 && is(&request.task_group, &row.task_group_name)
                 && is(&request.volume_name, &row.volume_name);
-            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) && claims.len() < MOST {
+            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) {
+                one_more(claims.len())?;
                 claims.push(row);
             }
         }
