@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::*;
-use crate::volumes::testing::turns;
 
 /// A watcher that runs, whose first wait after a failure is this.
 fn hurried(world: &World, first: Duration) -> Watched {

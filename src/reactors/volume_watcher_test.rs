@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
 use crate::volumes::harness::{World, node_id};
-use crate::volumes::testing::Fault;
+use crate::volumes::testing::{Fault, turns};
 
 #[path = "volume_watcher_pace_test.rs"]
 mod pace;
@@ -244,10 +244,9 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
             .strict
             .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
         world.alloc_is(&alloc, "complete");
-        until("it is tried", || {
-            !world.volumes.troubles(("default", &volume)).is_empty()
-        })
-        .await;
+        while world.volumes.troubles(("default", &volume)).is_empty() {
+            turns(1).await;
+        }
         let command = DeregisterVolumes {
             namespace: "default".into(),
             ids: vec![volume],

@@ -101,7 +101,9 @@ async fn what_one_row_stands_for_is_registered_by_no_other() {
     elsewhere.unwrap();
     // While it may still be deleted, too.
     let key = ("default".to_owned(), "one".to_owned());
-    world.strict.fault("ControllerDeleteVolume", &[Fault::Late]);
+    world
+        .strict
+        .fault("ControllerDeleteVolume", &[Fault::Later]);
     let deleted = world.volumes.delete(&key, Secrets::default(), &origin);
     deleted.await.unwrap_err();
     assert_eq!(register("two").await.unwrap_err().to_string(), text);
