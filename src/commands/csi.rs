@@ -7,6 +7,7 @@ use drover_events::model::{CsiTopology, CsiVolume, VolumeRequest};
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_plugins::CsiPlugins;
+use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::{Reply, View, claims};
 
@@ -41,6 +42,7 @@ impl Command for RegisterVolumes {
             news |= match known {
                 Some(known) => {
                     let was = &known.row.volume;
+                    claims::stays_in_place(was, volume).map_err(ApiError::refused)?;
                     let is = claims::merge(was, volume).map_err(ApiError::refused)?;
                     is != *was
                 }
@@ -166,6 +168,9 @@ pub struct DeregisterVolumes {
     pub ids: Vec<String>,
     /// Also with claims, as long as no live allocation holds one (CSI-42).
     pub force: bool,
+    /// They were deleted at their provider. One that may still be deleted there is removed by
+    /// nobody else: a new one of its name would be deleted instead of it.
+    pub deleted: bool,
 }
 
 impl Command for DeregisterVolumes {
@@ -174,14 +179,23 @@ impl Command for DeregisterVolumes {
             return Err(ApiError::bad_request("missing volume IDs"));
         }
         every_server_speaks(view, CSI_LEVEL, "volumes")?;
+        let mut guards = Vec::new();
         for id in &self.ids {
-            removable(view, (&self.namespace, id), self.force)?;
+            let key = (self.namespace.as_str(), id.as_str());
+            let known = removable(view, key, self.force)?;
+            if known.row.deleting != 0 && !self.deleted {
+                let text = format!("volume \"{id}\" is being deleted");
+                return Err(ApiError::new(Code::Unavailable, text));
+            }
+            // A delete that begins meanwhile is seen.
+            guards.push(view.guard::<CsiVolumes>(key)?);
         }
-        Ok(Decision::free(CsiVolumeDeregistered {
+        let event = CsiVolumeDeregistered {
             namespace: self.namespace.clone(),
             volume_ids: self.ids.clone(),
             force: self.force,
-        }))
+        };
+        Ok(Decision::guarded(event, guards))
     }
 }
 
@@ -281,11 +295,7 @@ fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, ApiErr
 }
 
 /// The row as it is stored: past claims that follow from ended allocations are not in it yet.
-fn stored(
-    view: &View,
-    key: (&str, &str),
-) -> Result<drover_projections::tables::csi_volumes::CsiVolumeRow, ApiError> {
-    use drover_projections::tables::csi_volumes::CsiVolumes;
+fn stored(view: &View, key: (&str, &str)) -> Result<CsiVolumeRow, ApiError> {
     let row = view.get::<CsiVolumes>(key)?;
     Ok(row.map(|row| csi::repaired(&row)).unwrap_or_default())
 }

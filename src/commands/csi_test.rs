@@ -6,6 +6,7 @@ use drover_events::csi::*;
 use drover_events::gojson::Map;
 use drover_events::model::*;
 use drover_events::node::NodeRegistered;
+use drover_projections::Outcome;
 use drover_projections::tables::csi_volumes::CsiVolumes;
 
 use super::csi::*;
@@ -133,6 +134,7 @@ fn csi_01_what_lacks_something_is_refused_by_name() {
         namespace: "default".into(),
         ids,
         force: false,
+        deleted: false,
     };
     assert_eq!(
         world.refusal(&deregister(Vec::new())).1,
@@ -187,6 +189,31 @@ fn csi_02_csi_05_a_volume_is_registered_when_its_plugin_runs_and_once() {
 }
 
 #[test]
+fn csi_04_a_volume_stays_where_it_is() {
+    let mut world = world();
+    let zones = |names: &[&str]| {
+        let zone = |name: &&str| CsiTopology {
+            segments: Map::from([("zone", (*name).to_owned())]),
+        };
+        CsiVolume {
+            topologies: names.iter().map(zone).collect(),
+            ..volume("data")
+        }
+    };
+    // Where that was not known, it may be said once.
+    world.done(&registers(vec![zones(&[])]));
+    world.done(&registers(vec![zones(&["z1", "z2"])]));
+    for same in [&["z1", "z2"][..], &[]] {
+        let decided = world.decide(&registers(vec![zones(same)])).unwrap();
+        assert!(matches!(decided, Decision::Nothing(_)), "{decided:?}");
+    }
+    for other in [&["z1"][..], &["z1", "z2", "z3"], &["z1", "z3"]] {
+        let refused = world.refusal(&registers(vec![zones(other)])).1;
+        assert_eq!(refused, "volume topology cannot be updated", "{other:?}");
+    }
+}
+
+#[test]
 fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
     let mut world = world();
     assert_eq!(
@@ -231,6 +258,7 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
         namespace: "default".into(),
         ids: vec!["data".into()],
         force: true,
+        deleted: false,
     };
     assert_eq!(world.refusal(&removal).1, "volume in use: data");
 }
@@ -345,6 +373,27 @@ fn a_volume_that_is_being_deleted_is_refused_in_words_and_may_be_asked_for_again
     let taken = claims(40, mode::WRITE, state::TAKEN);
     let text = "volume \"data\" in namespace \"default\" is being deleted".to_owned();
     assert_eq!(world.refusal(&taken), (Code::Conflict, text));
+    // Nobody removes it, but who has deleted it.
+    let removal = |force: bool, deleted: bool| DeregisterVolumes {
+        namespace: "default".into(),
+        ids: vec!["data".into()],
+        force,
+        deleted,
+    };
+    let text = "volume \"data\" is being deleted".to_owned();
+    for force in [false, true] {
+        let refused = world.refusal(&removal(force, false));
+        assert_eq!(refused, (Code::Unavailable, text.clone()), "{force}");
+    }
+    world.decide(&removal(false, true)).unwrap();
+    world.done(&claims(40, mode::DELETE, state::READY_TO_FREE));
+    // Nor where the delete began since that was decided.
+    let Decision::Event { event, guards } = world.decide(&removal(true, false)).unwrap() else {
+        panic!("it is removed");
+    };
+    world.done(&claims(40, mode::DELETE, state::TAKEN));
+    let outcome = world.append(event, guards);
+    assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
     world.done(&claims(40, mode::DELETE, state::READY_TO_FREE));
     world.done(&taken);
     let deletion = claims(40, mode::DELETE, state::TAKEN);

@@ -309,8 +309,8 @@ async fn a_plugin_leads_the_agent_nowhere_by_what_it_leaves_in_its_folder() {
 #[tokio::test]
 async fn what_is_not_mounted_is_not_published_where_plugins_can_mount() {
     if !rustix::process::geteuid().is_root() {
-        // The reason is that only root can have anything mounted.
-        return;
+        let what = "what is published and not mounted";
+        return drover_testkit::skip(what, "only root can have anything mounted");
     }
     let mut node = node();
     node.mounts = Arc::default();

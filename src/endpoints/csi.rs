@@ -9,7 +9,6 @@ use drover_projections::query::csi;
 use drover_projections::tables::allocs::Allocs;
 
 use super::Clients;
-use crate::acl::NamespaceCapability;
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::net::{deciding, going_on};
@@ -97,6 +96,11 @@ pub(super) async fn unpublish(
         );
         deciding(move || own.0.holds((&own.1, &own.2), &own.3)).await??;
     }
+    if by_token {
+        let past = (clients.clone(), namespace.clone(), id.clone());
+        let alloc = claim.allocation_id.clone();
+        deciding(move || past.0.is_past((&past.1, &past.2), &alloc)).await??;
+    }
     let volumes = Arc::clone(&clients.server.volumes);
     let giving = async move {
         let (place, alloc) = ((&*namespace, &*id), claim.allocation_id.as_str());
@@ -140,11 +144,8 @@ impl Clients {
 
     /// Who asks with a token, if he may detach volumes of the namespace.
     async fn detacher(&self, call: &Call, namespace: &str) -> Result<Origin, ApiError> {
-        let may = |who: &Identity| {
-            let mounts = &[NamespaceCapability::CsiMountVolume];
-            who.acl.namespace_allows_any(namespace, mounts) && who.acl.plugin_read()
-        };
-        self.bearer(call, may).await
+        self.bearer(call, |who: &Identity| who.acl.csi_mount_allows(namespace))
+            .await
     }
 
     /// Refuses a claim for an allocation of another node. One that is not there is refused with
@@ -154,6 +155,24 @@ impl Clients {
         let row = view.get::<Allocs>(alloc)?;
         match row.is_some_and(|row| row.alloc.node_id != node) {
             true => Err(ApiError::permission_denied()),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses to take a volume from an allocation that lives: its node would refuse that too, but
+    /// its claim were on its way back already, for good.
+    fn is_past(&self, volume: (&str, &str), alloc: &str) -> Result<(), ApiError> {
+        let view = self.server.projections.view();
+        let known = csi::volume(&view, volume)?;
+        let lives = known.is_some_and(|known| {
+            let row = &known.row;
+            row.claim_of(alloc).is_some() && !row.past_claims.contains_key(alloc)
+        });
+        match lives {
+            true => Err(ApiError::refused(format!(
+                "volume \"{}\" is in use by allocation \"{alloc}\"",
+                volume.1
+            ))),
             false => Ok(()),
         }
     }

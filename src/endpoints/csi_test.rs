@@ -186,6 +186,15 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
             .await
             .unwrap_err(),
     );
+    // Nor does an operator take it from an allocation that lives; nothing is begun.
+    let row = || {
+        let row = world.view().get::<CsiVolumes>(("default", "data"));
+        row.unwrap().unwrap()
+    };
+    let operator = world.call::<CsiVolumeUnpublish>(("", ""), release(&node, &alloc));
+    let text = format!("volume \"data\" is in use by allocation \"{alloc}\"");
+    assert_eq!(operator.await.unwrap_err(), ApiError::refused(text));
+    assert!(row().past_claims.is_empty());
     // Its client is not connected here: what can be done is recorded, and the rest is told.
     let waits = world
         .call::<CsiVolumeUnpublish>(own, release(&node, &alloc))
@@ -193,12 +202,10 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
     let error = waits.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);
     assert_eq!(error.message, "could not detach from node: No path to node");
-    let row = world
-        .view()
-        .get::<CsiVolumes>(("default", "data"))
-        .unwrap()
-        .unwrap();
-    assert!(row.past_claims.contains_key(alloc.as_str()), "{row:?}");
+    assert!(row().past_claims.contains_key(alloc.as_str()));
+    let operator = world.call::<CsiVolumeUnpublish>(("", ""), release(&node, &alloc));
+    let error = operator.await.unwrap_err();
+    assert_eq!(error.message, "could not detach from node: No path to node");
     world.server.shutdown().await;
 }
 

@@ -95,14 +95,14 @@ pub(super) async fn create(
     request: HostVolumeCreateRequest,
 ) -> Result<HostVolumeCreateResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
-    let right = Ns::HostVolumeCreate;
+    let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
     let volume = asked(request.volume, request.namespace, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.create(volume, &asker.origin()).await };
     let (volume, index) = going_on(work).await??;
     Ok(HostVolumeCreateResponse {
         volume: Some(volume),
-        warnings: String::new(),
+        warnings,
         index,
     })
 }
@@ -114,16 +114,24 @@ pub(super) async fn register(
     request: HostVolumeRegisterRequest,
 ) -> Result<HostVolumeRegisterResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
-    let right = Ns::HostVolumeRegister;
+    let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
     let volume = asked(request.volume, request.namespace, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.register(volume, &asker.origin()).await };
     let (volume, index) = going_on(work).await??;
     Ok(HostVolumeRegisterResponse {
         volume: Some(volume),
-        warnings: String::new(),
+        warnings,
         index,
     })
+}
+
+/// What of a request nobody acts on, in the words of the same request over HTTP.
+fn warnings(policy_override: bool) -> String {
+    match policy_override {
+        true => "\"field PolicyOverride\" means nothing here and was ignored".to_owned(),
+        false => String::new(),
+    }
 }
 
 /// `HostVolume.Delete`.
@@ -223,7 +231,8 @@ pub(super) async fn list(
             let wanted = row.id.starts_with(&request.prefix)
                 && is(&request.node_id, &row.node_id)
                 && is(&request.node_pool, &row.node_pool);
-            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) && volumes.len() < MOST {
+            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) {
+                one_more(volumes.len())?;
                 volumes.push(host::stub(row));
             }
         }
@@ -233,6 +242,16 @@ pub(super) async fn list(
         })
     };
     deciding(find).await?
+}
+
+/// Refuses a list that is longer than an answer: its end would be taken for that of the list.
+fn one_more(rows: usize) -> Result<(), ApiError> {
+    match rows < MOST {
+        true => Ok(()),
+        false => Err(ApiError::refused(format!(
+            "there are more than {MOST} of these; ask by prefix, node or job"
+        ))),
+    }
 }
 
 fn within(namespace: &str) -> Scan {
@@ -262,7 +281,8 @@ pub(super) async fn claims(
                 && is(&request.job_id, &row.job_id)
                 && is(&request.task_group, &row.task_group_name)
                 && is(&request.volume_name, &row.volume_name);
-            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) && claims.len() < MOST {
+            if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) {
+                one_more(claims.len())?;
                 claims.push(row);
             }
         }

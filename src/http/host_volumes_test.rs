@@ -186,6 +186,28 @@ async fn a_volume_is_in_the_log_before_its_node_is_asked_and_lies_where_that_say
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_acts_on_is_named_in_the_answer_and_its_warnings() {
+    let (h, node, _) = world().await;
+    let mut body = volume("data");
+    body["PolicyOverride"] = json!(true);
+    let made = h.put("/v1/volume/host/create", &body).await;
+    body["Volume"]["NodeID"] = json!(node);
+    body["Volume"]["HostPath"] = json!("/volumes/there");
+    body["Volume"]["Name"] = json!("there");
+    body["Volume"].as_object_mut().unwrap().remove("PluginID");
+    let registered = h.put("/v1/volume/host/register", &body).await;
+    for answer in [made, registered] {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.header("x-drover-ignored"), "field PolicyOverride");
+        let text = "\"field PolicyOverride\" means nothing here and was ignored";
+        assert_eq!(answer.json()["Warnings"], text);
+    }
+    let plain = h.put("/v1/volume/host/create", &volume("plain")).await;
+    assert_eq!(plain.json()["Warnings"], "");
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_refuses_leaves_nothing_and_what_it_keeps_stays() {
     let (h, node, asked) = world().await;
     *asked.refuses.lock() = "create";

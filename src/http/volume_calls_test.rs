@@ -169,7 +169,7 @@ const BRINGS: [Brings; 9] = [
         "",
     ),
     ("NodeDetachVolume", "ExternalID", false, false, ""),
-    ("NodeExpandVolume", "ExternalID", false, false, ""),
+    ("NodeExpandVolume", "ExternalID", true, false, ""),
     ("ControllerCreateVolume", "Name", true, true, ""),
 ];
 

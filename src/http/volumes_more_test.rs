@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_events::csi::{mode, state};
 use drover_events::gojson::Map;
-use drover_events::model::{Allocation, CsiInfo, Namespace, TaskCsiPluginConfig, VolumeRequest};
+use drover_events::model::{
+    Allocation, CsiInfo, HostVolume, HostVolumeCapability, Namespace, TaskCsiPluginConfig,
+    VolumeRequest,
+};
 use drover_projections::View;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_plugins::CsiPlugins;
@@ -21,6 +24,7 @@ use super::reads_test::{LONG, raw};
 use super::volumes_test::{described, register};
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::csi::ClaimVolume;
+use crate::commands::host_volume::RegisterHostVolume;
 use crate::commands::job::RegisterJob;
 use crate::commands::namespace::UpsertNamespaces;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
@@ -231,6 +235,7 @@ async fn pages(h: &Harness, target: &str) -> Vec<String> {
         let reply = h.get(&format!("{target}{next}")).await;
         assert_eq!(reply.status, 200, "{target}{next}: {}", reply.text());
         pages.push(reply.text());
+        assert!(pages.len() < 100, "{target}: {pages:?}");
         token = reply.header("x-nomad-nexttoken").to_owned();
         if token.is_empty() {
             return pages;
@@ -270,6 +275,51 @@ async fn csi_47_ev_19_the_list_of_a_node_pages_and_filters_as_that_of_all_volume
     }
     let other = pages(&h, "/v1/volumes?type=csi&node_id=nobody").await;
     assert_eq!(other, ["[]"]);
+    h.stop().await;
+}
+
+/// Five host volumes of two namespaces, all on one node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ev_19_the_list_of_a_node_pages_as_that_of_all_host_volumes() {
+    let h = Harness::start().await;
+    let namespaces = vec![Namespace {
+        name: "red".into(),
+        ..Namespace::default()
+    }];
+    h.submit(UpsertNamespaces { namespaces }).await;
+    let node = runs_plugin(&h, "", true).await;
+    for (number, namespace) in ["default", "default", "default", "red", "red"]
+        .into_iter()
+        .enumerate()
+    {
+        let volume = HostVolume {
+            name: format!("v{number}"),
+            namespace: namespace.into(),
+            node_id: node.clone(),
+            requested_capabilities: vec![HostVolumeCapability {
+                access_mode: "single-node-writer".into(),
+                attachment_mode: "file-system".into(),
+            }]
+            .into(),
+            ..HostVolume::default()
+        };
+        h.submit(RegisterHostVolume { volume }).await;
+    }
+    for (query, length) in [
+        ("", 1),
+        ("&reverse=true", 1),
+        ("&per_page=1", 3),
+        ("&per_page=1&reverse=true", 3),
+        ("&namespace=*&per_page=2", 3),
+        ("&namespace=*&per_page=2&reverse=true", 3),
+        ("&namespace=red&per_page=1&reverse=true", 2),
+        ("&filter=Name+!=+%22v1%22&per_page=1&reverse=true", 2),
+    ] {
+        let all = pages(&h, &format!("/v1/volumes?type=host{query}")).await;
+        let of_node = format!("/v1/volumes?type=host&node_id={node}{query}");
+        assert_eq!(pages(&h, &of_node).await, all, "{query}");
+        assert_eq!(all.len(), length, "{query}: {all:?}");
+    }
     h.stop().await;
 }
 

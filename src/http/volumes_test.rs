@@ -270,7 +270,35 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
         assert_eq!(held["HinderedBy"], json!(error.to_string()));
         // The watcher tries as well.
         assert!(held["Tries"].as_u64() >= Some(tries), "{held}");
+        // What was shows nothing of it.
+        let index = &told["ModifyIndex"];
+        let path = format!("/v1/volume/csi/data/explain?as_of={index}");
+        let was = h.get(&path).await.json();
+        let was = &was["Claims"][0];
+        assert_eq!((&was["State"], &was["Tries"]), (&held["State"], &json!(0)));
+        assert_ne!(was["HinderedBy"], held["HinderedBy"]);
     }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_45_what_was_attached_waits_for_a_controller_whatever_its_plugin_is_now() {
+    let (h, _) = with_plugin().await;
+    register(&h, "data").await;
+    let alloc = place(&h).await;
+    for (to, published) in [(state::TAKEN, true), (state::NODE_DETACHED, false)] {
+        let mut claim = ClaimVolume::default();
+        claim.claim.namespace = "default".into();
+        claim.claim.volume_id = "data".into();
+        claim.claim.allocation_id.clone_from(&alloc);
+        claim.claim.claim = mode::WRITE;
+        claim.claim.state = to;
+        claim.claim.published = published;
+        h.submit(claim).await;
+    }
+    let told = h.get("/v1/volume/csi/data/explain").await.json();
+    let waits = &told["Claims"][0]["WaitsFor"];
+    assert_eq!(waits, "a controller to detach it from its node", "{told}");
     h.stop().await;
 }
 

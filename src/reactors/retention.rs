@@ -334,4 +334,4 @@ impl Reactor for Retention {
 
 #[cfg(test)]
 #[path = "retention_test.rs"]
-mod tests;
+pub(super) mod tests;

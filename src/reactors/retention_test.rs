@@ -60,44 +60,53 @@ async fn raft(server: &Path) -> (Arc<RaftNode>, Arc<Projections>) {
     (RaftNode::start(start).await.unwrap(), projections)
 }
 
+/// What a server of one in this directory keeps, and what signs it; its projections.
+pub(in super::super) async fn kept(
+    dir: &Path,
+) -> (Keeping, (Arc<Ledger>, Arc<Keyring>), Arc<Projections>) {
+    let server = dir.join("server");
+    let (raft, projections) = raft(&server).await;
+    let ledger = Arc::new(Ledger::open(Arc::clone(raft.log()), &server).unwrap());
+    let (keyring, _) = Keyring::open(&server.join("keystore")).unwrap();
+    let id = uuid::Uuid::new_v4().to_string();
+    keyring.generate(id.clone(), 1).unwrap();
+    keyring.activate(&id).unwrap();
+    let requests = RequestLog::open(&server.join("requests"), Guarantee::BestEffort);
+    let keeping = Keeping {
+        keep: Keep {
+            events: Some(0),
+            ..Keep::default()
+        },
+        requests: (Arc::new(requests.unwrap()), Keep::default()),
+        interval: OFF,
+        archive: Some(Place {
+            url: dir.join("archive").display().to_string(),
+            ..Place::default()
+        }),
+        server,
+        id: "one".into(),
+        raft,
+        held: None,
+    };
+    (keeping, (ledger, Arc::new(keyring)), projections)
+}
+
 impl World {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let server = dir.path().join("server");
-        let (raft, projections) = raft(&server).await;
+        let (keeping, (ledger, keyring), projections) = kept(dir.path()).await;
+        let raft = Arc::clone(&keeping.raft);
         let first = Arc::new(|_: &View| Ok(vec![LeaderElected::default().into()]));
-        let own = (Arc::clone(&raft), Arc::clone(&projections));
-        let proposer = Proposer::start(own.0, own.1, Actor::server("1", "test"), first);
+        let shared = Arc::clone(&projections);
+        let proposer = Proposer::start(raft, shared, Actor::server("1", "test"), first);
         proposer.ready().wait_for(Option::is_some).await.unwrap();
-        let ledger = Arc::new(Ledger::open(Arc::clone(raft.log()), &server).unwrap());
-        let (keyring, _) = Keyring::open(&server.join("keystore")).unwrap();
-        let id = uuid::Uuid::new_v4().to_string();
-        keyring.generate(id.clone(), 1).unwrap();
-        keyring.activate(&id).unwrap();
-        let requests = RequestLog::open(&server.join("requests"), Guarantee::BestEffort);
-        let keeping = Keeping {
-            keep: Keep {
-                events: Some(0),
-                ..Keep::default()
-            },
-            requests: (Arc::new(requests.unwrap()), Keep::default()),
-            interval: OFF,
-            archive: Some(Place {
-                url: dir.path().join("archive").display().to_string(),
-                ..Place::default()
-            }),
-            server,
-            id: "one".into(),
-            raft,
-            held: None,
-        };
         let context = Context {
             projections,
             proposer: Arc::new(Idle),
             clock: Clock::stopped(1 << 60),
         };
         Self {
-            retention: Retention::new(keeping, ledger, Arc::new(keyring)),
+            retention: Retention::new(keeping, ledger, keyring),
             dir,
             proposer,
             context,

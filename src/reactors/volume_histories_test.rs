@@ -330,6 +330,7 @@ impl History<'_> {
             namespace: "default".into(),
             ids: vec![self.volume.clone()],
             force: true,
+            deleted: false,
         };
         if self.world.direct.command(&command).is_ok() {
             self.world.strict.forget(&self.volume);

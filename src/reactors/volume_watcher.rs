@@ -12,7 +12,7 @@
 //!    lock: what is said is heard by it, or by the next one (VW-09).
 //! 3. Workers belong to the reactor: they end with it, and call nothing any more (VW-02).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +76,8 @@ struct Shared {
 struct Desk {
     /// Something was said of its volume since it looked.
     news: bool,
+    /// The index of what was said last.
+    cause: Option<u64>,
     told: Arc<Notify>,
 }
 
@@ -109,7 +111,7 @@ impl VolumeWatcher {
         drop(view);
         self.shared.volumes.forget_others(&used);
         for key in used {
-            self.see_to(key)?;
+            self.see_to(key, None)?;
         }
         *self.followed.lock() = Some(index);
         Ok(())
@@ -119,7 +121,7 @@ impl VolumeWatcher {
     fn follow(&self, context: &Context, from: u64) -> Result<(), Failure> {
         let view = context.projections.view();
         let index = view.index();
-        let mut touched = BTreeSet::new();
+        let mut touched = BTreeMap::new();
         let (mut chance, mut all) = (false, false);
         // Where there never was a volume there is nothing to follow.
         if view.table_index::<CsiVolumes>() > 0 {
@@ -127,18 +129,23 @@ impl VolumeWatcher {
                 for change in changes? {
                     chance |= is_chance(&change);
                     match volumes_of(&view, &change)? {
-                        Some(volumes) => touched.extend(volumes),
+                        Some(volumes) => {
+                            let each = volumes.into_iter().map(|key| (key, Some(change.index)));
+                            touched.extend(each);
+                        }
                         None => all = true,
                     }
                 }
             }
         }
         if all {
-            touched.extend(used(&view)?);
+            for key in used(&view)? {
+                touched.entry(key).or_insert(None);
+            }
         }
         drop(view);
-        for key in touched {
-            self.see_to(key)?;
+        for (key, cause) in touched {
+            self.see_to(key, cause)?;
         }
         if chance {
             self.shared.chance.notify_waiters();
@@ -147,10 +154,10 @@ impl VolumeWatcher {
         Ok(())
     }
 
-    /// Sees to it that a volume that needs one has a worker.
-    fn see_to(&self, key: Key) -> Result<(), Failure> {
+    /// Sees to it that a volume that needs one has a worker, which hears what it followed from.
+    fn see_to(&self, key: Key, cause: Option<u64>) -> Result<(), Failure> {
         if let Some(desk) = self.shared.desks.lock().get_mut(&key) {
-            desk.news = true;
+            (desk.news, desk.cause) = (true, cause);
             desk.told.notify_one();
             return Ok(());
         }
@@ -163,6 +170,7 @@ impl VolumeWatcher {
         let told = Arc::new(Notify::new());
         let desk = Desk {
             news: true,
+            cause,
             told: Arc::clone(&told),
         };
         self.shared.desks.lock().insert(key.clone(), desk);
@@ -287,7 +295,7 @@ struct Worker {
     shared: Arc<Shared>,
     key: Key,
     told: Arc<Notify>,
-    /// A claim that it waits for need not be given back any more.
+    /// One of the claims that it waits for need not be given back any more.
     over: Notify,
     /// Its volume, in every line of the log that is its own: a release says so by itself.
     span: tracing::Span,
@@ -321,14 +329,14 @@ impl Worker {
         let mut at_work = BTreeSet::new();
         let mut claims = FuturesUnordered::new();
         loop {
-            self.heard();
+            let cause = self.heard();
             let waiting = self.waiting();
             if at_work.iter().any(|one| !waiting.contains(one)) {
                 self.over.notify_waiters();
             }
             for one in &waiting {
                 if at_work.insert(one.clone()) {
-                    claims.push(self.free(one.clone()));
+                    claims.push(self.free(one.clone(), cause));
                 }
             }
             if claims.is_empty() {
@@ -349,11 +357,12 @@ impl Worker {
         }
     }
 
-    /// It looks at what its volume is now.
-    fn heard(&self) {
-        if let Some(desk) = self.shared.desks.lock().get_mut(&self.key) {
-            desk.news = false;
-        }
+    /// It looks at what its volume is now; after what.
+    fn heard(&self) -> Option<u64> {
+        let mut desks = self.shared.desks.lock();
+        let desk = desks.get_mut(&self.key)?;
+        desk.news = false;
+        desk.cause
     }
 
     /// Leaves, unless something was said since it looked.
@@ -381,7 +390,7 @@ impl Worker {
     }
 
     /// Sees to one claim, or to a deletion, however often it must be tried; to which.
-    async fn free(&self, waiting: Waiting) -> Waiting {
+    async fn free(&self, waiting: Waiting, cause: Option<u64>) -> Waiting {
         let mut delays = delays(self.shared.first);
         let alloc = waiting.alloc();
         let place = (self.key.0.as_str(), self.key.1.as_str());
@@ -389,10 +398,11 @@ impl Worker {
             let origin = Origin {
                 actor: Identity::server(&self.shared.server, "volume_watcher").actor,
                 request_id: uuid::Uuid::now_v7().to_string(),
+                cause,
                 ..Origin::default()
             };
             // Looked at before the try: what becomes possible meanwhile is not missed.
-            let (before, over) = (self.signs(alloc), self.over.notified());
+            let before = self.signs(alloc);
             let done = self.shared.volumes.see_to(place, &waiting, &origin).await;
             let Err(error) = done else {
                 return waiting;
@@ -401,19 +411,32 @@ impl Worker {
             let delay = delays.next().unwrap_or(LONGEST);
             self.span
                 .in_scope(|| tracing::debug!(alloc, %error, ?delay, "it is not free yet"));
-            if !self.waiting().contains(&waiting) {
-                return waiting;
-            }
             let random = (rand::random::<f64>() - 0.5) * self.shared.spread;
             let jitter = delay.mul_f64(1.0 + random);
-            tokio::select! {
-                () = tokio::time::sleep(jitter) => {}
-                () = self.changed(alloc, &before) => {
-                    tokio::time::sleep(self.shared.first.min(jitter)).await;
+            let pause = async {
+                tokio::select! {
+                    () = tokio::time::sleep(jitter) => {}
+                    () = self.changed(alloc, &before) => {
+                        tokio::time::sleep(self.shared.first.min(jitter)).await;
+                    }
                 }
-                // It was given back by somebody else, or its volume is no more.
-                () = over => {}
+            };
+            tokio::select! {
+                () = pause => {}
+                () = self.freed(&waiting) => return waiting,
             }
+        }
+    }
+
+    /// Waits until a claim is given back by somebody else, or its volume is no more. What becomes
+    /// of others gives it no turn of its own.
+    async fn freed(&self, waiting: &Waiting) {
+        loop {
+            let over = self.over.notified();
+            if !self.waiting().contains(waiting) {
+                return;
+            }
+            over.await;
         }
     }
 

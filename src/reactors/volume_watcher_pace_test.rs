@@ -64,3 +64,37 @@ async fn vw_20_nodes_that_come_and_go_do_not_make_it_a_tight_loop_either() {
     assert!(began.elapsed() >= least, "{tried} in {:?}", began.elapsed());
     assert!(watched.watcher.workers() == 1 && changes > tries);
 }
+
+#[tokio::test]
+async fn vw_20_what_somebody_else_gives_back_gives_no_other_claim_a_turn() {
+    let world = World::new(2);
+    let shared = &world.strict.shared;
+    shared.store(true, std::sync::atomic::Ordering::SeqCst);
+    world.volume("data", MANY);
+    let allocs = [0, 1].map(|node| world.alloc(node, node, "data", MANY));
+    for alloc in &allocs {
+        world.claim("data", alloc).await.unwrap();
+        world.alloc_is(alloc, "complete");
+    }
+    let refusals = [Fault::Says(Code::Unavailable); 2];
+    world.strict.fault("NodeDetachVolume", &refusals);
+    let mut watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    let shared = Arc::get_mut(&mut watcher.shared).unwrap();
+    // They would wait for an hour.
+    shared.first = Duration::from_secs(3_600);
+    let context = context(&world);
+    watcher.activate(&context).await.unwrap();
+    until("both are tried", || {
+        world.volumes.all_troubles(9).len() == 2
+    })
+    .await;
+    // A client gives back one of them.
+    world.unpublish("data", &allocs[0]).await.unwrap();
+    watcher.activate(&context).await.unwrap();
+    turns(1_000).await;
+    assert_eq!(world.strict.count("NodeDetachVolume"), 3);
+    // And then the other: nobody waits any more.
+    world.unpublish("data", &allocs[1]).await.unwrap();
+    watcher.activate(&context).await.unwrap();
+    until("it leaves", || watcher.workers() == 0).await;
+}

@@ -79,7 +79,7 @@ async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_
     let world = World::new(1);
     let watched = watched(&world);
     let none = || ("default".to_owned(), "none".to_owned());
-    watched.watcher.see_to(none()).unwrap();
+    watched.watcher.see_to(none(), None).unwrap();
     assert_eq!(watched.watcher.workers(), 0);
     // One that goes while it is seen to takes its worker with it.
     let (volume, alloc) = mounted(&world, 1, 0).await;
@@ -90,6 +90,7 @@ async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_
         namespace: "default".into(),
         ids: vec![volume],
         force: true,
+        deleted: false,
     };
     world.direct.command(&command).unwrap();
     let (calls, index) = (world.strict.calls().len(), world.index());

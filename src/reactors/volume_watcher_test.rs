@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
 use crate::volumes::harness::{World, node_id};
-use crate::volumes::testing::Fault;
+use crate::volumes::testing::{Fault, turns};
 
 #[path = "volume_watcher_pace_test.rs"]
 mod pace;
@@ -220,29 +220,43 @@ async fn vw_16_one_dead_node_keeps_no_other_claim_from_being_freed() {
     assert!(world.strict.wrong().is_empty());
 }
 
+/// How many volumes come and go.
+const DELETED: usize = 10_000;
+
 #[tokio::test]
 async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
     let world = World::new(1);
     let watched = watched(&world);
-    for number in 1..=5 {
-        let (volume, alloc) = mounted(&world, number, 0).await;
+    for number in 1..=DELETED {
+        let volume = format!("data-{number}");
+        world.volume(&volume, ONE);
+        let alloc = world.alloc(number, 0, &volume, ONE);
+        // Of one half nobody knows whether it is attached, of the other its node does not let go.
+        if number % 2 == 0 {
+            world
+                .strict
+                .fault("ControllerAttachVolume", &[Fault::Before]);
+            world.claim(&volume, &alloc).await.unwrap_err();
+        } else {
+            world.claim(&volume, &alloc).await.unwrap();
+        }
         world
             .strict
             .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
         world.alloc_is(&alloc, "complete");
-        until("it is tried", || {
-            !world.volumes.troubles(("default", &volume)).is_empty()
-        })
-        .await;
+        while world.volumes.troubles(("default", &volume)).is_empty() {
+            turns(1).await;
+        }
         let command = DeregisterVolumes {
             namespace: "default".into(),
             ids: vec![volume],
             force: true,
+            deleted: false,
         };
         world.direct.command(&command).unwrap();
     }
     watched.settled().await;
-    assert!(world.volumes.all_troubles(10).is_empty());
+    assert_eq!(world.volumes.remembers(), 0);
 }
 
 #[tokio::test]
@@ -294,7 +308,7 @@ async fn vw_20_it_is_asked_again_until_it_can() {
     let begun = std::time::Instant::now();
     let key = ("default".to_owned(), volume.clone());
     let worker = Worker::new(&watcher.shared, key, Arc::default());
-    let freed = tokio::time::timeout(LONG, worker.free(Waiting::Claim(alloc))).await;
+    let freed = tokio::time::timeout(LONG, worker.free(Waiting::Claim(alloc), None)).await;
     freed.unwrap();
     assert_eq!(world.strict.count("NodeDetachVolume"), 5);
     assert_eq!(world.strict.count("ControllerDetachVolume"), 4);
@@ -385,6 +399,7 @@ async fn vw_06_vw_07_clients_operators_and_the_watcher_take_the_same_steps() {
         let (volume, alloc) = mounted(&world, number, 0).await;
         let (calls, index) = (world.strict.calls().len(), world.index());
         world.ends(&alloc);
+        world.leader.origins.lock().clear();
         let key = ("default".to_owned(), volume.clone());
         let mut watched_by = None;
         match number {
@@ -410,6 +425,16 @@ async fn vw_06_vw_07_clients_operators_and_the_watcher_take_the_same_steps() {
                 }
             }
         }
+        // The first step follows from the end of the allocation, each other from the one before.
+        let causes: Vec<_> = world
+            .leader
+            .origins
+            .lock()
+            .iter()
+            .map(|o| o.cause)
+            .collect();
+        let ended = index + 1;
+        assert_eq!(causes, [0, 1, 2, 3].map(|step| Some(ended + step)));
         taken.push((world.strict.calls()[calls..].to_vec(), steps));
     }
     assert_eq!(taken[0], taken[1]);
@@ -448,6 +473,7 @@ async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
     let key = ("default".to_owned(), volume);
     let told = Arc::new(Notify::new());
     let desk = Desk {
+        cause: None,
         news: true,
         told: Arc::clone(&told),
     };
@@ -455,13 +481,13 @@ async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
     let worker = Worker::new(&watcher.shared, key.clone(), told);
     worker.heard();
     // It has looked, and is about to leave, when something is said of its volume.
-    watcher.see_to(key.clone()).unwrap();
+    watcher.see_to(key.clone(), None).unwrap();
     assert!(!worker.leaves(), "it looks again");
     worker.heard();
     assert!(worker.leaves());
     assert_eq!(watcher.workers(), 0);
     // What is said later is heard by the next one.
-    watcher.see_to(key).unwrap();
+    watcher.see_to(key, None).unwrap();
     assert_eq!(watcher.workers(), 1);
 }
 
@@ -499,6 +525,7 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
         namespace: "default".into(),
         ids: vec![volume],
         force: true,
+        deleted: false,
     };
     world.direct.command(&command).unwrap();
     watcher.activate(&context).await.unwrap();
@@ -512,6 +539,7 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
         namespace: "default".into(),
         ids: vec![volume],
         force: true,
+        deleted: false,
     };
     world.direct.command(&command).unwrap();
     let next = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
@@ -538,7 +566,11 @@ async fn csi_27_an_allocation_that_ended_and_was_collected_at_once_is_not_overlo
     watcher.activate(&context).await.unwrap();
     world.ends(&alloc);
     world.alloc_goes(&alloc);
+    let collected = world.index();
+    world.leader.origins.lock().clear();
     watcher.activate(&context).await.unwrap();
     assert_eq!(watcher.workers(), 1);
     until("it is free", || !world.row(&volume).in_use()).await;
+    // What it followed from is known all the same.
+    assert_eq!(world.leader.origins.lock()[0].cause, Some(collected));
 }

@@ -339,3 +339,7 @@ async fn stop_all(running: Vec<Running>) {
         one.stop().await;
     }
 }
+
+#[cfg(test)]
+#[path = "wiring_test.rs"]
+mod tests;

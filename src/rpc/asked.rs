@@ -81,7 +81,8 @@ impl Unanswered {
     }
 }
 
-/// The way to the clients of nodes: from this server, or over the one that a node holds on to.
+/// The way to the clients of nodes from this server: to its own, and to those that hold on to it.
+/// What holds on to another server is not reached.
 pub trait Reach: Send + Sync {
     /// Whether there is a way to the node.
     fn reaches(&self, node: &str) -> bool;

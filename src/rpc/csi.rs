@@ -270,6 +270,8 @@ messages! {
         secrets: Secrets = "Secrets",
         /// How it is used.
         volume_capability: Option<CsiVolumeCapability> = "VolumeCapability",
+        /// With what it is mounted.
+        mount_options: Option<CsiMountOptions> = "MountOptions",
     }
     /// The size that a volume has now.
     ControllerExpandVolumeResponse {
@@ -411,6 +413,10 @@ messages! {
         required_bytes: i64 = "RequiredBytes",
         /// The greatest; 0 for none.
         limit_bytes: i64 = "LimitBytes",
+        /// With what it is mounted.
+        mount_options: Option<CsiMountOptions> = "MountOptions",
+        /// Opaque.
+        secrets: Secrets = "Secrets",
     }
     /// The size that it has on the node.
     NodeExpandVolumeResponse {

@@ -48,7 +48,7 @@ messages! {
     HostVolumeCreateRequest {
         /// The volume; with an id, one that is there already.
         volume: Option<HostVolume> = "Volume",
-        /// Accepted, without meaning.
+        /// It means nothing here, and the warnings say so.
         policy_override: bool = "PolicyOverride",
         /// Its namespace, where it names none.
         namespace: String = "Namespace",
@@ -66,7 +66,7 @@ messages! {
     HostVolumeRegisterRequest {
         /// The volume; with an id, one that is known already.
         volume: Option<HostVolume> = "Volume",
-        /// Accepted, without meaning.
+        /// It means nothing here, and the warnings say so.
         policy_override: bool = "PolicyOverride",
         /// Its namespace, where it names none.
         namespace: String = "Namespace",

@@ -46,6 +46,11 @@ impl Volumes {
     ) -> Result<Taken, StepError> {
         self.must_lead()?;
         let claim = self.completed(asked)?;
+        // It follows from the allocation's being placed.
+        let alloc = claim.allocation_id.as_str();
+        let placed = self.projections.view().get::<Allocs>(alloc)?;
+        let placed = placed.map(|row| row.alloc.create_index);
+        origin.cause = origin.cause.or(placed.filter(|index| *index > 0));
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let index = {
             let _turn = self.taking.turn(key.clone()).await;

@@ -109,6 +109,21 @@ impl Doubts {
         known.released.remove(claim);
     }
 
+    /// Of claims on a volume nothing is left but what is held.
+    pub(super) fn keep(&self, (namespace, id): (&str, &str), held: impl Fn(&str) -> bool) {
+        let mut known = self.known.lock();
+        let kept = |key: &ClaimKey| key.0 != namespace || key.1 != id || held(&key.2);
+        known.taken.retain(kept);
+        known.released.retain(kept);
+    }
+
+    /// How many claims it knows something of.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        let known = self.known.lock();
+        known.taken.len() + known.released.len()
+    }
+
     /// A call at a place begins: volume, and where it is attached.
     pub(super) fn begins(&self, step: Step, at: ClaimKey) -> Call<'_> {
         Call {

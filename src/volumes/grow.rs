@@ -53,8 +53,9 @@ impl Volumes {
             external_volume_id: known.plugin_name().to_owned(),
             required_bytes: least,
             limit_bytes: volume.requested_capacity_max,
-            secrets: self.secrets(&known)?,
+            secrets: self.secrets_with(&known, &volume)?,
             volume_capability: row.requested_capabilities.first().cloned(),
+            mount_options: row.mount_options.clone(),
         };
         self.must_lead()?;
         let answer = self.shim.controller::<ControllerExpandVolume>(asked).await;
@@ -96,6 +97,8 @@ impl Volumes {
             read_only: claim.claim == drover_events::csi::mode::READ,
             required_bytes: wanted.requested_capacity_min,
             limit_bytes: wanted.requested_capacity_max,
+            mount_options: row.mount_options.clone(),
+            secrets: self.secrets_with(known, wanted)?,
         };
         let grown = self
             .shim

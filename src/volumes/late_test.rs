@@ -68,6 +68,20 @@ async fn csi_34_an_attach_that_is_done_late_leaves_nothing_attached() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_back_lets_go_of_what_settled_while_it_was_away() {
+    let (world, alloc) = claimed(2, Fault::Later).await;
+    world.alloc_is(&alloc, "lost");
+    world.node_is_given_up(0);
+    world.unpublish("data", &alloc).await.unwrap();
+    assert_eq!(world.past("data"), [state::SETTLING]);
+    assert_eq!(world.strict.count("NodeDetachVolume"), 0);
+    world.node(0, true);
+    assert_eq!(world.give_back("data", &alloc, 0).await, Ok(0));
+    assert_eq!(world.strict.count("NodeDetachVolume"), 1);
+    settles(&world, &alloc).await;
+}
+
+#[tokio::test]
 async fn an_attach_that_was_answered_leaves_no_doubt() {
     for fault in [Fault::Says(Code::Refused), Fault::Says(Code::Unavailable)] {
         let (world, alloc) = claimed(2, fault).await;
@@ -193,6 +207,48 @@ async fn a_volume_that_may_still_be_deleted_is_given_to_nobody_whoever_leads() {
         kept.await.unwrap();
         assert!(world.row("data").is_at_rest());
     }
+}
+
+#[tokio::test]
+async fn a_delete_that_is_refused_does_not_end_an_earlier_one() {
+    for reached in [true, false] {
+        let world = World::new(1);
+        world.volume("data", ONE);
+        let alloc = world.alloc(1, 0, "data", ONE);
+        world.strict.fault(DELETE, &[Fault::Later]);
+        delete(&world).await.unwrap_err();
+        // Whoever says it again is answered, or not even heard; the first call goes on.
+        let refusal = [Fault::Says(Code::Unavailable)];
+        world.strict.fault(DELETE, &refusal);
+        if !reached {
+            world.way.cut.lock().insert(node_id(0));
+        }
+        delete(&world).await.unwrap_err();
+        world.way.cut.lock().clear();
+        let refused = world.claim("data", &alloc).await.unwrap_err();
+        let text = "volume \"data\" in namespace \"default\" is being deleted";
+        assert_eq!(refused.to_string(), text, "{reached}");
+        assert_eq!(world.strict.count(ATTACH), 0);
+    }
+}
+
+#[tokio::test]
+async fn how_long_a_volume_may_still_be_deleted_counts_from_the_last_call() {
+    let mut world = World::new(2);
+    world.hurry();
+    world.volume("data", ONE);
+    world.strict.fault(DELETE, &[Fault::Hangs; 2]);
+    let first = async {
+        while world.strict.count(DELETE) == 0 {
+            turns(1).await;
+        }
+        world.row("data").deleting
+    };
+    let (deleted, first) = tokio::join!(delete(&world), first);
+    deleted.unwrap_err();
+    assert_eq!(world.strict.count(DELETE), 2);
+    let later = Duration::from_nanos((world.row("data").deleting - first).cast_unsigned());
+    assert!(later >= Duration::from_millis(20), "{later:?}");
 }
 
 #[tokio::test]

@@ -186,6 +186,8 @@ pub struct Volumes {
     taking: Keyed<Key>,
     /// Who has a volume made, registered, grown or deleted.
     making: Keyed<Key>,
+    /// Who registers volumes of a plugin, from the look at their names on.
+    naming: Keyed<String>,
     /// Who gives a claim back: one at a time.
     releasing: Keyed<ClaimKey>,
     /// Who attaches a volume to a node, or detaches it: namespace, id, and where it is attached.
@@ -228,6 +230,7 @@ impl Volumes {
             keyring,
             taking: Keyed::default(),
             making: Keyed::default(),
+            naming: Keyed::default(),
             releasing: Keyed::default(),
             attaching: Keyed::default(),
             troubles: Mutex::default(),
@@ -253,8 +256,17 @@ impl Volumes {
             .collect()
     }
 
-    /// Forgets what held up claims that are no more.
+    /// Forgets what held up claims that are no more, and what is known of claims that nobody holds.
     pub fn forget(&self, (namespace, id): (&str, &str), held: &[String]) {
+        let row = self.projections.view().get::<CsiVolumes>((namespace, id));
+        // Where it cannot be read, that is found at the next step.
+        if let Ok(row) = row {
+            let holds = |alloc: &str| {
+                row.as_ref()
+                    .is_some_and(|row| row.claim_of(alloc).is_some())
+            };
+            self.doubts.keep((namespace, id), holds);
+        }
         let mut troubles = self.troubles.lock();
         troubles.retain(|(of, volume, alloc), _| {
             of != namespace || volume != id || held.contains(alloc)
@@ -282,6 +294,14 @@ impl Volumes {
             node: node.map(|(node, at)| (at, node.status.clone())),
             plugin: plugin.map(|plugin| (plugin.controllers_healthy, plugin.nodes_healthy)),
         })
+    }
+
+    /// How much it keeps in memory of volumes, claims and turns.
+    #[cfg(test)]
+    pub(crate) fn remembers(&self) -> usize {
+        let turns = self.taking.len() + self.making.len() + self.naming.len();
+        let turns = turns + self.releasing.len() + self.attaching.len();
+        turns + self.troubles.lock().len() + self.doubts.len()
     }
 
     /// Forgets what held up claims of volumes other than these: of what was while another server

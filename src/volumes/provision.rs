@@ -13,8 +13,8 @@ use drover_events::model::{
 use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
 use drover_projections::tables::Namespaces;
-use drover_projections::tables::csi_volumes::CsiVolumeRow;
-
+use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
+use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::{Key, StepError, Volumes, filled};
@@ -65,7 +65,7 @@ impl Volumes {
                 None => self.made(volume).await?,
             });
         }
-        let registered = self.registered(made, origin).await?;
+        let registered = self.registered(made, (CREATE, origin)).await?;
         self.grow_on_nodes(grown).await?;
         Ok(registered)
     }
@@ -89,13 +89,17 @@ impl Volumes {
                 // What it has, its secrets too, is shown to no plugin but its own.
                 fits(known, &volume)?;
             }
+            let volume = match &known {
+                Some(_) => volume,
+                None => placed(volume)?,
+            };
             self.validated(&volume, known.as_ref()).await?;
             valid.push(match known {
                 Some(known) => self.grown(known, volume, &mut grown).await?,
                 None => volume,
             });
         }
-        let registered = self.registered(valid, origin).await?;
+        let registered = self.registered(valid, ("", origin)).await?;
         self.grow_on_nodes(grown).await?;
         Ok(registered)
     }
@@ -129,13 +133,18 @@ impl Volumes {
             external_volume_id: volume.plugin_name().to_owned(),
             secrets: with,
         };
-        // Whoever leads from now on gives it to nobody.
-        self.deletes(place, true, origin).await?;
-        let told = self.shim.controllers_told::<ControllerDeleteVolume>(asked);
+        // Whoever leads from now on gives it to nobody; for how long counts from each call.
+        let marks = || async {
+            let marked = self.deletes(place, true, origin).await;
+            marked.map(drop).map_err(ApiError::from)
+        };
+        let before = || marks().boxed();
+        let shim = &self.shim;
+        let told = shim.controllers_begun::<ControllerDeleteVolume>(asked, &before);
         let (deleted, all) = told.await;
-        if deleted.is_err() && all {
-            // It is not deleted, and will not be: it may be used again. Where that cannot be
-            // recorded, the watcher gives it back.
+        if deleted.is_err() && all && volume.row.deleting == 0 {
+            // It is not deleted, and will not be, unless by a call of an earlier delete: it may be
+            // used again. Where that cannot be recorded, the watcher gives it back.
             let kept = self.deletes(place, false, origin).await;
             drop(kept.inspect_err(|error| tracing::warn!(%error, "it stays given to nobody")));
         }
@@ -144,6 +153,7 @@ impl Volumes {
             namespace: key.0.clone(),
             ids: vec![key.1.clone()],
             force: false,
+            deleted: true,
         };
         Ok(self
             .record
@@ -326,32 +336,41 @@ impl Volumes {
         turns
     }
 
-    /// Refuses a volume that was made and is one that another row stands for: two rows would let
-    /// two writers in. A provider that goes by names answers so to a name that is taken.
-    fn is_new(&self, volume: &CsiVolume) -> Result<(), StepError> {
+    /// Refuses new volumes that are ones that other rows stand for: two rows would let two writers
+    /// in, and what is deleted as the one would be used as the other. A provider that goes by names
+    /// answers so to a name that is taken.
+    fn are_new(&self, volumes: &[CsiVolume], step: &'static str) -> Result<(), StepError> {
         let view = self.projections.view();
-        let of_plugin = csi::volumes_of_plugin(&view, &volume.plugin_id)?;
-        let same = |row: &&Arc<CsiVolumeRow>| {
-            let known = &row.volume;
-            let name = match known.external_id.as_str() {
-                "" => &known.id,
-                external => external,
+        for (number, volume) in volumes.iter().enumerate() {
+            let key = (volume.namespace.as_str(), volume.id.as_str());
+            if view.modified::<CsiVolumes>(key)?.is_some() {
+                continue;
+            }
+            let (plugin, name) = (&volume.plugin_id, name_at_plugin(volume));
+            let rows = csi::volumes_of_plugin(&view, plugin)?;
+            let rows = rows.iter().map(|row: &Arc<CsiVolumeRow>| &row.volume);
+            let same =
+                |other: &&CsiVolume| other.plugin_id == *plugin && name_at_plugin(other) == name;
+            let Some(other) = rows.chain(&volumes[..number]).find(same) else {
+                continue;
             };
-            let own = known.namespace == volume.namespace && known.id == volume.id;
-            !own && name == volume.external_id
-        };
-        let Some(other) = of_plugin.iter().find(same) else {
-            return Ok(());
-        };
-        let text = format!(
-            "plugin \"{}\" answers with volume \"{}\", which is registered as \"{}\" in \
-             namespace \"{}\"; give the new one another name",
-            volume.plugin_id, volume.external_id, other.volume.id, other.volume.namespace
-        );
-        Err(StepError {
-            step: CREATE,
-            ..ApiError::refused(text).into()
-        })
+            let (begins, ends) = match step {
+                CREATE => (
+                    format!("plugin \"{plugin}\" answers with volume \"{name}\", which"),
+                    "; give the new one another name",
+                ),
+                _ => (format!("volume \"{name}\" of plugin \"{plugin}\""), ""),
+            };
+            let text = format!(
+                "{begins} is registered as \"{}\" in namespace \"{}\"{ends}",
+                other.id, other.namespace
+            );
+            return Err(StepError {
+                step,
+                ..ApiError::refused(text).into()
+            });
+        }
+        Ok(())
     }
 
     fn known(&self, volume: &CsiVolume) -> Result<Option<Volume>, StepError> {
@@ -410,7 +429,7 @@ impl Volumes {
             volume_capabilities: volume.requested_capabilities.clone(),
             mount_options: volume.mount_options.clone(),
             parameters: filled(&volume.parameters),
-            secrets: Secrets(filled(&volume.secrets).iter().map(owned).collect()),
+            secrets: clear(&volume),
             capacity_min: volume.requested_capacity_min,
             capacity_max: volume.requested_capacity_max,
             snapshot_id: volume.snapshot_id.clone(),
@@ -431,8 +450,18 @@ impl Volumes {
                 .to_mut()
                 .retain(|topology| !nothing(topology));
         }
-        self.is_new(&volume)?;
         Ok(volume)
+    }
+
+    /// The secrets of a volume as they are once it is described anew.
+    pub(super) fn secrets_with(
+        &self,
+        known: &Volume,
+        new: &CsiVolume,
+    ) -> Result<Secrets, StepError> {
+        let mut secrets = self.secrets(known)?;
+        secrets.0.extend(clear(new).0);
+        Ok(secrets)
     }
 
     /// Whether the provider has the volume, and it can be used as it is to be. Only a controller
@@ -442,11 +471,10 @@ impl Volumes {
         if !plugin.row.plugin.controller_required {
             return Ok(());
         }
-        let mut secrets = match known {
-            Some(known) => self.secrets(known)?,
-            None => Secrets::default(),
+        let secrets = match known {
+            Some(known) => self.secrets_with(known, volume)?,
+            None => clear(volume),
         };
-        secrets.0.extend(filled(&volume.secrets).iter().map(owned));
         let asked = ControllerValidateVolumeRequest {
             plugin_id: volume.plugin_id.clone(),
             controller_node_id: String::new(),
@@ -472,7 +500,7 @@ impl Volumes {
     async fn registered(
         &self,
         volumes: Vec<CsiVolume>,
-        origin: &Origin,
+        (step, origin): (&'static str, &Origin),
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         if volumes.iter().any(|volume| !volume.secrets.is_empty()) {
             // A new cluster has a key a moment after it has a leader (KR-03).
@@ -485,6 +513,12 @@ impl Volumes {
             volume.secrets = secrets.map_err(|error| ApiError::internal(error.to_string()))?;
             sealed.push(volume);
         }
+        let plugins: BTreeSet<_> = sealed.iter().map(|volume| &volume.plugin_id).collect();
+        let mut turns = Vec::new();
+        for plugin in plugins {
+            turns.push(self.naming.turn(plugin.clone()).await);
+        }
+        self.are_new(&sealed, step)?;
         let command = RegisterVolumes {
             volumes: sealed.clone(),
         };
@@ -502,6 +536,22 @@ impl Volumes {
     }
 }
 
+/// A volume that its provider has already, with where it can be reached: of one that is made, its
+/// plugin says so.
+fn placed(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
+    let Some(asked) = &volume.requested_topologies else {
+        return Ok(volume);
+    };
+    if !asked.preferred.is_empty() {
+        let text = "validation: preferred topologies are for volumes that are created";
+        return Err(ApiError::bad_request(text).into());
+    }
+    if volume.topologies.is_empty() {
+        volume.topologies = asked.required.clone();
+    }
+    Ok(volume)
+}
+
 /// Refuses what describes another volume than the one that is known; it may have another size and
 /// other secrets.
 pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> {
@@ -512,8 +562,22 @@ pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> 
         secrets: Map::nil(),
         ..volume.clone()
     };
+    rules::stays_in_place(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
     rules::merge(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
     Ok(())
+}
+
+/// What its plugin calls a volume.
+fn name_at_plugin(volume: &CsiVolume) -> &str {
+    match volume.external_id.as_str() {
+        "" => &volume.id,
+        external => external,
+    }
+}
+
+/// The secrets that come with a request.
+fn clear(volume: &CsiVolume) -> Secrets {
+    Secrets(filled(&volume.secrets).iter().map(owned).collect())
 }
 
 fn owned((key, value): (&String, &String)) -> (String, String) {

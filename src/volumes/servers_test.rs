@@ -114,8 +114,7 @@ impl Server {
 
     /// What a leader does: it follows volumes.
     fn watches(&self) -> Running {
-        let watcher = Arc::new(VolumeWatcher::new(Arc::clone(&self.volumes), &self.name));
-        let reactor: Arc<dyn Reactor> = watcher;
+        let reactor: Arc<dyn Reactor> = self.watcher.clone();
         start(reactor, self.context.clone(), Board::default())
     }
 
@@ -235,6 +234,15 @@ async fn gives_nothing_back(server: &Server, alloc: &str) {
     assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
 }
 
+/// A server's watcher has nothing left to do, and knows it.
+async fn rests(server: &Server) {
+    let rests = eventually("it rests", LONG, || match server.watcher.workers() {
+        0 => Ok(()),
+        workers => Err(workers),
+    });
+    rests.await.unwrap();
+}
+
 #[test]
 fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes_on() {
     run(async {
@@ -301,7 +309,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
             .unwrap();
         assert_eq!(held.holders().collect::<Vec<_>>(), [two.as_str()]);
         assert!(view.get::<Allocs>(one.as_str()).unwrap().is_some());
-        assert_eq!(third.watcher.workers(), 0);
+        rests(third).await;
     });
 }
 

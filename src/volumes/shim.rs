@@ -1,11 +1,14 @@
 //! Calls to plugins: one place that chooses the node, checks it and asks it (PLG-05, PLG-06).
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use drover_projections::query::csi;
 use drover_projections::{Projections, StorageError};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
 use super::{Record, is_ready};
@@ -99,20 +102,35 @@ impl Shim {
     where
         R: AskController,
     {
+        self.controllers_begun::<R>(asked, &nothing).await
+    }
+
+    /// The same, where something is to be recorded before each of them is asked: once its call has
+    /// waited for its turn, so that the time of it is that of the call.
+    pub(super) async fn controllers_begun<'b, R>(
+        &self,
+        asked: R::Req,
+        before: &'b Before<'b>,
+    ) -> (Result<R::Res, Unanswered>, bool)
+    where
+        R: AskController,
+    {
         let mut all = true;
-        let answer = self.any_controller::<R>(asked, &mut all).await;
+        let answer = self.any_controller::<R>(asked, before, &mut all).await;
         (answer, all)
     }
 
-    async fn any_controller<R>(
+    async fn any_controller<'b, R>(
         &self,
         mut asked: R::Req,
+        before: &'b Before<'b>,
         all: &mut bool,
     ) -> Result<R::Res, Unanswered>
     where
         R: AskController,
     {
         let decided = Decided::now(self, !R::NAME.contains("List"));
+        let begun = Begun { decided, before };
         let (plugin, node) = R::of(&mut asked);
         let nodes = self.controllers(plugin, node)?;
         let plugin = plugin.to_owned();
@@ -124,7 +142,7 @@ impl Shim {
                 false => self.limits.controller,
             };
             let answer = self
-                .ask::<R>((&node, &plugin), (&asked, decided), limit)
+                .ask::<R>((&node, &plugin), (&asked, begun), limit)
                 .await;
             *all &= answer.as_ref().err().is_none_or(Unanswered::has_ended);
             match answer {
@@ -152,17 +170,20 @@ impl Shim {
             let text = format!("node \"{node}\" is not ready");
             return Err(Unanswered::Unreached(text));
         }
-        self.ask::<R>((node, plugin), (asked, decided), self.limits.node)
+        let before = &nothing;
+        let begun = Begun { decided, before };
+        self.ask::<R>((node, plugin), (asked, begun), self.limits.node)
             .await
     }
 
     async fn ask<R: Rpc>(
         &self,
         (node, plugin): (&str, &str),
-        (asked, decided): (&R::Req, Decided),
+        (asked, Begun { decided, before }): (&R::Req, Begun<'_>),
         limit: Duration,
     ) -> Result<R::Res, Unanswered> {
         let _turn = self.turn::<R>((node, plugin), limit).await?;
+        before().await.map_err(Unanswered::Refused)?;
         if decided.changes {
             self.record.confirm().await.map_err(Unanswered::Refused)?;
         }
@@ -237,6 +258,20 @@ impl Shim {
     }
 }
 
+/// What is recorded before a call.
+pub(super) type Before<'b> = dyn Fn() -> BoxFuture<'b, Result<(), ApiError>> + Sync + 'b;
+
+fn nothing<'n>() -> BoxFuture<'n, Result<(), ApiError>> {
+    ready(Ok(())).boxed()
+}
+
+/// How a call begins.
+#[derive(Clone, Copy)]
+struct Begun<'b> {
+    decided: Decided,
+    before: &'b Before<'b>,
+}
+
 /// When a call was decided: what it rests on is true while nobody else has led.
 #[derive(Clone, Copy)]
 struct Decided {
@@ -264,10 +299,11 @@ fn unreadable(error: StorageError) -> Unanswered {
 mod tests {
     use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
     use drover_testkit::LONG;
-    use futures_util::FutureExt;
     use futures_util::future::join_all;
 
     use super::*;
+    use crate::proposer::Origin;
+    use crate::rpc::csi::Secrets;
     use crate::volumes::Page;
     use crate::volumes::harness::{PLUGIN, World, node_id};
     use crate::volumes::testing::Fault;
@@ -311,6 +347,13 @@ mod tests {
         let late = late.expect("it does not wait for ever").unwrap_err();
         assert_eq!(late.code, Code::Unavailable);
         assert!(late.text.contains("64 other calls"), "{late}");
+        // Nor is a volume kept from anybody by a delete that is not made.
+        world.volume("other", ONE);
+        let (key, index) = (("default".to_owned(), "other".to_owned()), world.index());
+        let (secrets, origin) = (Secrets::default(), Origin::default());
+        let late = world.volumes.delete(&key, secrets, &origin).await;
+        assert!(late.unwrap_err().text.contains("64 other calls"));
+        assert_eq!(world.index(), index);
         assert!(world.strict.calls().is_empty());
     }
 }

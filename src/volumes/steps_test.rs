@@ -125,6 +125,7 @@ async fn csi_42_a_forced_removal_asks_no_plugin() {
         namespace: "default".into(),
         ids: vec!["data".into()],
         force,
+        deleted: false,
     };
     // Nobody has it; somebody lives; all are dead, with the volume still on the node.
     let world = World::new(1);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_projections::query::csi::{self, Volume};
+use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
 use futures_util::future::join_all;
 use tracing::Instrument as _;
@@ -64,13 +65,18 @@ impl Volumes {
     ) -> Result<u64, StepError> {
         self.must_lead()?;
         let key: ClaimKey = (namespace.to_owned(), id.to_owned(), alloc.to_owned());
+        // It follows from what became of the allocation, whoever sees to it.
+        let became = self.projections.view().modified::<Allocs>(alloc)?;
         // The client, the watcher and an operator may come at once: one does it, the others find
         // it done.
         let _turn = self.releasing.turn(key.clone()).await;
         let mut release = Release {
             volumes: self,
             key: &key,
-            origin: origin.clone(),
+            origin: Origin {
+                cause: became.or(origin.cause),
+                ..origin.clone()
+            },
             index: 0,
             span: tracing::info_span!("release", namespace, volume = id, alloc),
         };
@@ -111,7 +117,10 @@ impl Volumes {
         };
         let known = view.modified::<Nodes>(claim.node_id.as_str())?.is_some();
         drop(view);
-        if index == 0 && known && volume.row.claim_of(alloc).is_none() {
+        // What only settles was given back without its node, if that was away then.
+        let held = volume.row.claim_of(alloc);
+        let is_free = held.is_none_or(|claim| claim.state == state::SETTLING);
+        if index == 0 && known && is_free {
             self.must_lead()?;
             let asked = CsiVolumeClaimed {
                 namespace: namespace.to_owned(),

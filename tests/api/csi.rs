@@ -23,6 +23,8 @@ pub(crate) struct World {
     pub(crate) setup: Setup,
     pub(crate) agent: Option<Agent>,
     pub(crate) plugin: PathBuf,
+    /// By which it is asked; none where everybody may do everything.
+    pub(crate) token: Option<String>,
 }
 
 impl World {
@@ -59,6 +61,7 @@ impl World {
             setup,
             agent: None,
             plugin,
+            token: None,
         })
     }
 
@@ -67,7 +70,11 @@ impl World {
     }
 
     pub(crate) fn http(&self) -> Http {
-        self.agent.as_ref().expect("it runs").http()
+        let http = self.agent.as_ref().expect("it runs").http();
+        match &self.token {
+            Some(token) => http.header("X-Nomad-Token", token),
+            None => http,
+        }
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {
@@ -91,21 +98,47 @@ impl World {
         }})
     }
 
+    /// The plugin's job, with more said to it.
+    pub(crate) fn plugin_job_with(&self, more: &[&str]) -> Value {
+        let mut job = self.plugin_job();
+        let args = &mut job["Job"]["TaskGroups"][0]["Tasks"][0]["Config"]["args"];
+        let args = args.as_array_mut().expect("a list");
+        args.extend(more.iter().map(|arg| json!(arg)));
+        job
+    }
+
     pub(crate) fn run_plugin(&self, job: &Value) {
+        self.run_plugin_of(job, 1);
+    }
+
+    /// Runs the plugin, which has so many controllers.
+    pub(crate) fn run_plugin_of(&self, job: &Value, controllers: usize) {
         register(&mut self.http(), job);
         let healthy = wait_for("the plugin", LONG, || {
             let plugin = self.http().json("/v1/plugin/csi/hp")?;
-            let whole = plugin["NodesHealthy"] == 1 && plugin["ControllersHealthy"] == 1;
+            let whole = plugin["NodesHealthy"] == 1 && plugin["ControllersHealthy"] == controllers;
             ensure!(whole, "{plugin}");
             Ok::<_, anyhow::Error>(plugin)
         });
         let healthy = healthy.expect("it is healthy");
         assert_eq!(healthy["Provider"], "hostpath.csi.drover", "{healthy}");
         assert_eq!(healthy["Version"], env!("CARGO_PKG_VERSION"), "{healthy}");
-        assert_eq!(healthy["ControllerRequired"], true, "{healthy}");
+        let required = json!(controllers > 0);
+        assert_eq!(healthy["ControllerRequired"], required, "{healthy}");
     }
 
-    fn create(&self, id: &str) {
+    /// What one job writes, the next one reads.
+    pub(crate) fn is_handed_on(&self) {
+        let write = "echo hello > $NOMAD_VOLUME_data/file";
+        let read = "test \"$(cat $NOMAD_VOLUME_data/file)\" = hello";
+        for (job, script) in [("one", write), ("two", read)] {
+            self.job(job, "batch", "exec", script);
+            self.wait_status(job, "complete");
+            self.wait_free();
+        }
+    }
+
+    pub(crate) fn create(&self, id: &str) {
         let body = json!({"Volumes": [{
             "ID": id, "Name": id, "PluginID": "hp", "Namespace": "default",
             "RequestedCapabilities": [
@@ -121,7 +154,7 @@ impl World {
     }
 
     /// Runs a job that uses a volume.
-    fn job(&self, id: &str, kind: &str, driver: &str, script: &str) {
+    pub(crate) fn job(&self, id: &str, kind: &str, driver: &str, script: &str) {
         let job = json!({"Job": {
             "ID": id, "Name": id, "Type": kind, "Datacenters": ["*"],
             "TaskGroups": [{"Name": "g", "Count": 1,
@@ -159,7 +192,9 @@ impl World {
     pub(crate) fn wait_free(&self) {
         let free = wait_for("a free volume", LONG, || {
             let list = self.http().json("/v1/volumes?type=csi")?;
-            ensure!(list[0]["CurrentWriters"] == 0, "{list}");
+            let mut volumes = list.as_array().into_iter().flatten();
+            let free = volumes.any(|one| one["ID"] == "vol" && one["CurrentWriters"] == 0);
+            ensure!(free, "{list}");
             Ok::<_, anyhow::Error>(())
         });
         free.expect("it is given back");
@@ -193,9 +228,31 @@ impl World {
         for event in &events {
             assert_eq!(event["Actor"]["kind"], "node", "{event:#}");
         }
+        self.each_follows(&events);
         let evals = told("/v1/evaluations?per_page=1000");
         let mut core = evals.as_array().into_iter().flatten();
         assert!(core.all(|eval| eval["Type"] != "_core"), "{evals:#}");
+    }
+
+    /// Each event of a claim names what it followed from: that the allocation was placed or ended,
+    /// where it is taken and where it is given back, and else the step before.
+    fn each_follows(&self, events: &[Value]) {
+        for (number, event) in events.iter().enumerate() {
+            let cause = event["Cause"].as_u64().expect("it has a cause");
+            if ![0, 2].contains(&number) {
+                assert_eq!(event["Cause"], events[number - 1]["Index"], "{event:#}");
+                continue;
+            }
+            assert!(Some(cause) < event["Index"].as_u64(), "{event:#}");
+            let path = format!("/v1/audit?since={cause}&until={cause}");
+            let told = self.http().json(&path).expect("an answer");
+            let kind = told[0]["Kind"].as_str().unwrap_or_default();
+            let wanted: &[&str] = match number {
+                0 => &["PlanApplied"],
+                _ => &["PlanApplied", "AllocsUpdatedByClient"],
+            };
+            assert!(wanted.contains(&kind), "{event:#}\n{told:#}");
+        }
     }
 
     /// The plugin refused nothing: no call came in the wrong order. One whose caller died may end
@@ -214,6 +271,9 @@ impl Drop for World {
     fn drop(&mut self) {
         if let Some(agent) = self.agent.take() {
             let mut http = agent.http();
+            if let Some(token) = &self.token {
+                http = http.header("X-Nomad-Token", token);
+            }
             for job in ["one", "two", "three", "plugin"] {
                 let _ = http.send("DELETE", &format!("/v1/job/{job}"), b"");
             }
@@ -238,7 +298,7 @@ impl Drop for World {
 }
 
 /// How a volume comes and goes.
-const WHOLE: [&str; 6] = [
+pub(crate) const WHOLE: [&str; 6] = [
     "ControllerPublishVolume",
     "NodeStageVolume",
     "NodePublishVolume",

@@ -61,6 +61,8 @@ fn host_volumes_are_made_registered_shown_and_deleted() {
     ] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
+    let of_node = session.done(&format!("volume status -type host -node {}", &node[..8]));
+    assert!(of_node.contains("cli-there"), "{of_node}");
     let json = session.done(&format!("volume status -json {id}"));
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["Name"], "cli-data");

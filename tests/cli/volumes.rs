@@ -55,6 +55,10 @@ fn flags_of_the_other_type_of_volume_are_refused_by_name() {
             "volume status -type csi -node-pool default",
             "-node-pool is about host volumes",
         ),
+        (
+            "volume history -type nfs data",
+            "unknown volume type \"nfs\": it is csi or host",
+        ),
     ] {
         let ran = session.quiet(line);
         assert_eq!(ran.code, 1, "{line}: {}", ran.all());

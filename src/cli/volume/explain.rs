@@ -7,7 +7,7 @@ use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::show::{Format, ago, boolean, list, number, short, text};
 use super::super::trail::Span;
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 /// Flags of `volume explain`.
 #[derive(Debug, clap::Args)]
@@ -114,8 +114,9 @@ fn used_as(access: &str, attachment: &str) -> String {
 /// Shows everything that ever happened to a volume.
 pub(super) async fn history(args: HistoryArgs, out: &Out) -> Result<u8> {
     let kind = match args.kind.as_str() {
+        "csi" => "csi-volume",
         "host" => "host-volume",
-        _ => "csi-volume",
+        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
     };
     let of = audit::Of {
         conn: args.conn,

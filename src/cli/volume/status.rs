@@ -5,6 +5,7 @@ use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::paged::Paged;
+use super::super::query::{Thing, find};
 use super::super::show::{Format, boolean, list, number, short, size, text, time};
 use anyhow::{Result, bail};
 use serde_json::Value as Json;
@@ -53,7 +54,7 @@ pub(in crate::cli) struct Args {
 }
 
 /// Shows volumes, or one of them.
-pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     if !matches!(args.kind.as_str(), "" | "csi" | "host") {
         bail!(
             "Error: unknown volume type {:?}: it is csi or host",
@@ -66,6 +67,10 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     if !args.volume.is_empty() {
         return one(&args, &client, out).await;
+    }
+    // A node that is not there any more has only its full id left.
+    if !args.node.is_empty() && args.node.len() != 36 {
+        args.node = text(&find(&client, Thing::Node, &args.node).await?, "ID");
     }
     let mut found = Vec::new();
     // Only host volumes are in a node pool.

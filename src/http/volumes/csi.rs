@@ -19,7 +19,6 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{Late, Write, demand, in_namespace};
-use crate::http::known;
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::variables;
@@ -159,7 +158,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
-    let warnings = warnings(&write.request);
+    let warnings = super::warnings(&write.request);
     let registered = async move {
         let at_work = &write.api.server.volumes;
         at_work.register(volumes, &write.origin()).await
@@ -172,12 +171,6 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
     Ok(Answer::json(&answer)?.written(index))
 }
 
-/// What of a request nobody acts on, a line each.
-pub(super) fn warnings(request: &Request) -> String {
-    let lines: Vec<String> = known::warnings(request.query.ignored()).collect();
-    lines.join("\n")
-}
-
 /// `DELETE /v1/volume/csi/:id`: nothing is unmounted or detached (CSI-42).
 pub(in crate::http) async fn deregister(write: Write) -> Result<Answer, ApiError> {
     let force = super::force(&write.request)?;
@@ -185,6 +178,7 @@ pub(in crate::http) async fn deregister(write: Write) -> Result<Answer, ApiError
         namespace: write.request.namespace().to_owned(),
         ids: vec![write.request.segment(3)?],
         force,
+        deleted: false,
     };
     let done = write.submit(command).await?;
     Ok(Answer::nothing().written(done.index))

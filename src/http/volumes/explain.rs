@@ -62,7 +62,11 @@ fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> 
     let row = &volume.row;
     let plugin = stored::plugin(&read.view, &row.volume.plugin_id)?;
     let key = (row.volume.namespace.as_str(), row.volume.id.as_str());
-    let mut troubles = read.api.server.volumes.troubles(key);
+    // What hinders is known of now, and of nothing that was.
+    let mut troubles = match read.view.is_past() {
+        true => Default::default(),
+        false => read.api.server.volumes.troubles(key),
+    };
     let mut claims = List::empty();
     for (alloc, claim) in row.claims() {
         let mut claim = explain_claim(read, volume, plugin.as_ref(), claim)?;
@@ -127,7 +131,8 @@ fn explain_claim(
     let alloc = read.view.get::<Allocs>(claim.allocation_id.as_str())?;
     let node = nodes::get(&read.view, &claim.node_id)?;
     let past = row.past_claims.contains_key(&claim.allocation_id);
-    let required = row.volume.controller_required;
+    // As a release decides it.
+    let attached = row.volume.controller_required || claim.published;
     let id = &row.volume.plugin_id;
     let runs_there = plugin.is_some_and(|plugin| {
         plugin
@@ -145,7 +150,7 @@ fn explain_claim(
             };
             ("its node to unmount it".to_owned(), why)
         }
-        state::NODE_DETACHED if required => {
+        state::NODE_DETACHED if attached => {
             let healthy = plugin.is_some_and(|plugin| plugin.healthy_controllers().count() > 0);
             let why = match healthy {
                 true => String::new(),

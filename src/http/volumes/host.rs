@@ -32,7 +32,6 @@ pub(in crate::http) const DELETE: &[Ns] = &[Ns::HostVolumeDelete];
 drover_events::wire! {
     struct HostVolumeRequest {
         volume: Option<HostVolume> = "Volume",
-        policy_override: bool = "PolicyOverride",
     }
 
     struct HostVolumeResponse {
@@ -51,9 +50,10 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let query = &read.request.query;
     let (node, pool) = (query.text("node_id"), query.text("node_pool"));
     let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
-    let scan = match namespace {
-        "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name)),
+    let scan = match (node, namespace) {
+        ("", "*") => Scan::all(),
+        ("", name) => Scan::prefix(Prefix::new().str(name)),
+        (node, _) => Scan::group::<Id>(node),
     };
     let scan = match read.options.reverse() {
         true => scan.reverse(),
@@ -61,7 +61,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let rows: Box<dyn Iterator<Item = _>> = match node {
         "" => Box::new(read.view.scan::<HostVolumes>(scan)),
-        node => read.view.by_index::<HostVolumesByNode>(node),
+        _ => Box::new(read.view.by_index_scan::<HostVolumesByNode>(scan)),
     };
     let shown = |row: &HostVolume| {
         (namespace == "*" || row.namespace == namespace)
@@ -146,10 +146,10 @@ async fn asked(late: &Late) -> Result<HostVolume, ApiError> {
     Ok(volume)
 }
 
-fn answer((volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
+fn answer(warnings: String, (volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
     let answer = HostVolumeResponse {
         volume: Some(volume),
-        warnings: String::new(),
+        warnings,
         index,
     };
     Ok(Answer::json(&answer)?.written(index))
@@ -159,22 +159,24 @@ fn answer((volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
 pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
     let volume = asked(&late).await?;
     let write = late.in_namespace(&volume.namespace, CREATE)?;
+    let warnings = super::warnings(&write.request);
     let made = async move {
         let at_work = &write.api.server.host_volumes;
         at_work.create(volume, &write.origin()).await
     };
-    answer(going_on(made).await??)
+    answer(warnings, going_on(made).await??)
 }
 
 /// `PUT /v1/volume/host/register`.
 pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
     let volume = asked(&late).await?;
     let write = late.in_namespace(&volume.namespace, REGISTER)?;
+    let warnings = super::warnings(&write.request);
     let registered = async move {
         let at_work = &write.api.server.host_volumes;
         at_work.register(volume, &write.origin()).await
     };
-    answer(going_on(registered).await??)
+    answer(warnings, going_on(registered).await??)
 }
 
 /// `DELETE /v1/volume/host/:id`.

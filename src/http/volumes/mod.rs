@@ -20,7 +20,7 @@ use super::answer::{Answer, JSON};
 use super::front::Read;
 use super::gate::{demand, in_namespace};
 use super::request::Request;
-use super::{allocations, list};
+use super::{allocations, known, list};
 use crate::error::ApiError;
 
 /// The tables of volumes, for those who wait.
@@ -59,6 +59,12 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         }
         _ => Err(ApiError::not_found("resource not found")),
     }
+}
+
+/// What of a request nobody acts on, a line each.
+fn warnings(request: &Request) -> String {
+    let lines: Vec<String> = known::warnings(request.query.ignored()).collect();
+    lines.join("\n")
 }
 
 /// Whether a request asks for more than is done without force.

@@ -132,7 +132,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
-    let warnings = super::csi::warnings(&write.request);
+    let warnings = super::warnings(&write.request);
     let made = async move { at_work(&write).create(volumes, &write.origin()).await };
     let (volumes, index) = done(made).await?;
     let answer = CreateResponse {

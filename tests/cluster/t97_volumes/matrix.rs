@@ -82,8 +82,16 @@ fn last_pid(record: &[Value], call: &str) -> Option<i32> {
     i32::try_from(line["pid"].as_i64()?).ok()
 }
 
-/// The process of the task that holds a volume all the time.
-fn held_pid(world: &World, remote: &str) -> Option<i32> {
+/// The process of the task that has written to a volume.
+fn writing(world: &World, remote: &str) -> i32 {
+    let pid = wait_for("a task", PATIENT, || {
+        pid_in(world, remote).ok_or("it is not there")
+    });
+    pid.expect("it has written")
+}
+
+/// The process that a task has written into its volume.
+fn pid_in(world: &World, remote: &str) -> Option<i32> {
     let path = world.path("state/volumes").join(remote).join("pid");
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -99,7 +107,7 @@ impl Life<'_> {
         let pid = match self.victim {
             Victim::NodePlugin => last_pid(&record(), "NodeGetCapabilities"),
             Victim::ControllerPlugin => last_pid(&record(), "ControllerGetCapabilities"),
-            _ => held_pid(self.world, self.held),
+            _ => pid_in(self.world, self.held),
         };
         pid.filter(|pid| alive(*pid))
     }
@@ -149,9 +157,10 @@ impl Life<'_> {
     /// may go on.
     fn holds(&self, call: &str, when: &str) {
         let until = self.gate(call, when);
-        self.world
-            .fault(json!({"call": call, "volume": self.meant(call), "when": when,
-            "do": {"hold": {"until": until}}}));
+        self.world.fault(
+            json!({"call": call, "volume": self.meant(call), "when": when,
+            "do": {"hold": {"until": until}}}),
+        );
     }
 
     fn lets_on(&self, call: &str, when: &str) {
@@ -279,7 +288,8 @@ impl Life<'_> {
         let remote = world.remote(id);
         world.wait_quiet(&remote);
         let (writer, reader) = (format!("write-{id}"), format!("read-{id}"));
-        let write = format!("echo {id} > $NOMAD_VOLUME_data/file; exec sleep 1000");
+        let write =
+            format!("cd $NOMAD_VOLUME_data; echo {id} > file; echo $$ > pid; exec sleep 1000");
         strikes.extend(self.beset(&COMES, || {
             world.register(&world.job(&writer, "service", id, &write, 0));
             world.wait_status(&writer, "running");
@@ -287,9 +297,14 @@ impl Life<'_> {
         // What is asked for twice, and done late, is no harm while it is used.
         world.wait_quiet(&remote);
         strikes.extend(self.beset(&GOES, || {
-            world.stop(&writer);
+            match self.victim {
+                // Its own volume goes because it was killed, and for nothing else.
+                Victim::Task => _ = killed(writing(world, &remote)),
+                _ => world.stop(&writer),
+            }
             world.wait_free(id);
         }));
+        world.stop(&writer);
         world.wait_quiet(&remote);
         let read = format!("test \"$(cat $NOMAD_VOLUME_data/file)\" = {id}");
         world.register(&world.job(&reader, "batch", id, &read, 0));

@@ -4,6 +4,7 @@
 mod codes;
 mod matrix;
 mod moves;
+mod zones;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -123,6 +124,11 @@ impl World {
     /// With clients of these names; the controller runs on the last one. None where nothing can be
     /// mounted, or the plugin is not built.
     fn start(what: &str, names: &[&str]) -> Option<World> {
+        World::start_with(what, names, &[])
+    }
+
+    /// The same, with more said to each plugin.
+    fn start_with(what: &str, names: &[&str], more: &[&str]) -> Option<World> {
         let plugin = Path::new(env!("CARGO_BIN_EXE_drover")).with_file_name("drover-hostpath");
         if !plugin.exists() {
             let why = "drover-hostpath is not built: cargo build --workspace";
@@ -162,7 +168,7 @@ impl World {
             clients,
             plugin,
         };
-        world.run_plugins(names);
+        world.run_plugins(names, more);
         Some(world)
     }
 
@@ -175,7 +181,7 @@ impl World {
         self.dir.path().join(below)
     }
 
-    fn run_plugins(&self, names: &[&str]) {
+    fn run_plugins(&self, names: &[&str], more: &[&str]) {
         let last = names.last().expect("a client");
         for (kind, r#type, without) in [
             ("controller", "service", "--no-node"),
@@ -196,6 +202,9 @@ impl World {
                         "Resources": {"CPU": 20, "MemoryMB": 20}}],
                 }],
             }});
+            let args = &mut job["Job"]["TaskGroups"][0]["Tasks"][0]["Config"]["args"];
+            let args = args.as_array_mut().expect("a list");
+            args.extend(more.iter().map(|arg| json!(arg)));
             if kind == "controller" {
                 job["Job"]["Constraints"] = json!([{"LTarget": "${node.unique.name}",
                     "RTarget": last, "Operand": "="}]);

@@ -25,7 +25,7 @@ fn node_id(world: &World, name: &str) -> String {
     found.expect("it is registered")
 }
 
-fn eligible(world: &World, name: &str, word: &str) {
+pub(super) fn eligible(world: &World, name: &str, word: &str) {
     let path = format!("/v1/node/{}/eligibility", node_id(world, name));
     world.put(&path, &json!({"Eligibility": word}));
 }
@@ -70,6 +70,24 @@ fn csi_23_csi_37_a_drained_node_hands_its_volume_on() {
     let drain = json!({"DrainSpec": {"Deadline": 60_000_000_000_u64, "IgnoreSystemJobs": true}});
     world.put(&path, &drain);
     assert_eq!(read(&world, &remote, "seen"), "hello");
+    let order = [on("one", &COMES), on("one", &GOES), on("two", &COMES)].concat();
+    assert_eq!(world.calls(&remote), order);
+    assert_eq!(world.refused(), Vec::<Value>::new());
+    world.stop("moves");
+    world.wait_free("vol");
+}
+
+#[test]
+fn csi_30_csi_37_a_new_version_of_a_job_has_the_volume_of_the_old_one() {
+    let Some((world, remote)) = written_on_one("a volume and a job that changes") else {
+        return;
+    };
+    let mut job = world.job("moves", "service", "vol", SCRIPT, 0);
+    job["Job"]["Constraints"] = json!([{"LTarget": "${node.unique.name}",
+        "RTarget": "two", "Operand": "="}]);
+    world.register(&job);
+    assert_eq!(read(&world, &remote, "seen"), "hello");
+    assert_eq!(world.wait_status("moves", "running"), "two");
     let order = [on("one", &COMES), on("one", &GOES), on("two", &COMES)].concat();
     assert_eq!(world.calls(&remote), order);
     assert_eq!(world.refused(), Vec::<Value>::new());

@@ -324,6 +324,7 @@ fn expand(
     given(&asked.volume_id, "volume id")?;
     given(&asked.volume_path, "volume path")?;
     let volume = named(state, &asked.volume_id)?;
+    let_in(&volume.parameters, &asked.secrets)?;
     is_at(plugin, volume, &asked.volume_path)?;
     if volume.kind == Kind::Device && !plugin.options.links {
         place::refresh(&plugin.store.volume(&asked.volume_id))?;

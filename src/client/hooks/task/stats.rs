@@ -175,20 +175,25 @@ enum Left {
     Failed(String, bool),
 }
 
+/// The waits after streams that fail at once, one after the other.
+fn delays(first: Duration) -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(first), |last| Some((*last * 2).min(RETRY_MAX)))
+}
+
 impl Follow {
     async fn run(self) {
-        let mut wait = self.retry;
+        let mut waits = delays(self.retry);
         loop {
             match self.stream().await {
                 Left::Over => return,
-                Left::Pace => wait = self.retry,
+                Left::Pace => waits = delays(self.retry),
                 Left::Failed(error, well) => {
                     if well {
-                        wait = self.retry;
+                        waits = delays(self.retry);
                     }
                     tracing::debug!(task = self.task, "statistics: {error}");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(RETRY_MAX);
+                    // They never end.
+                    tokio::time::sleep(waits.next().unwrap_or(RETRY_MAX)).await;
                 }
             }
         }

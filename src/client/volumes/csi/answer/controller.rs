@@ -66,7 +66,7 @@ impl Csi {
             volume_context: asked.volume_context.into_map(),
         };
         let answer = live.plugin.controller_publish_volume(request).await;
-        let answer = answer.map_err(|error| failed("controller attach volume", &error))?;
+        let answer = answer.map_err(|error| failed(&error))?;
         Ok(ControllerAttachVolumeResponse {
             publish_context: answer.publish_context.into(),
         })
@@ -84,7 +84,7 @@ impl Csi {
             secrets: asked.secrets.0,
         };
         let answer = live.plugin.controller_unpublish_volume(request).await;
-        undone("controller detach volume", answer.map(drop))
+        undone(answer.map(drop))
     }
 
     pub(super) async fn validate(
@@ -104,11 +104,9 @@ impl Csi {
             ..Default::default()
         };
         let answer = live.plugin.can_be_used(request).await;
-        match answer.map_err(|error| failed("controller validate volume", &error))? {
+        match answer.map_err(|error| failed(&error))? {
             Ok(()) => Ok(Done::default()),
-            Err(text) => Err(ApiError::refused(format!(
-                "controller validate volume: {text}"
-            ))),
+            Err(text) => Err(ApiError::refused(text)),
         }
     }
 
@@ -119,7 +117,7 @@ impl Csi {
         let live = self.controller(&asked.plugin_id).await?;
         let request = created(asked)?;
         let volume = live.plugin.created(request).await;
-        let volume = volume.map_err(|error| failed("controller create volume", &error))?;
+        let volume = volume.map_err(|error| failed(&error))?;
         let (snapshot_id, clone_id) = origin(volume.content_source);
         let topologies = volume.accessible_topology.into_iter();
         Ok(ControllerCreateVolumeResponse {
@@ -137,8 +135,9 @@ impl Csi {
         asked: ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, ApiError> {
         let live = self.controller(&asked.plugin_id).await?;
-        let way = asked.volume_capability.as_ref();
-        let way = way.map(|way| one_way(&way.attachment_mode, &way.access_mode, None));
+        let (way, options) = (&asked.volume_capability, asked.mount_options.as_ref());
+        let way = way.as_ref();
+        let way = way.map(|way| one_way(&way.attachment_mode, &way.access_mode, options));
         let request = proto::ControllerExpandVolumeRequest {
             volume_id: asked.external_volume_id,
             capacity_range: range(asked.required_bytes, asked.limit_bytes),
@@ -146,7 +145,7 @@ impl Csi {
             volume_capability: way.transpose()?,
         };
         let answer = live.plugin.controller_expand_volume(request).await;
-        let answer = answer.map_err(|error| failed("controller expand volume", &error))?;
+        let answer = answer.map_err(|error| failed(&error))?;
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: answer.capacity_bytes,
             node_expansion_required: answer.node_expansion_required,
@@ -165,7 +164,7 @@ impl Csi {
             secrets: asked.secrets.0,
         };
         let answer = live.plugin.delete_volume(request).await;
-        undone("controller delete volume", answer.map(drop))
+        undone(answer.map(drop))
     }
 
     pub(super) async fn list(
@@ -178,7 +177,7 @@ impl Csi {
             starting_token: asked.starting_token,
         };
         let answer = live.plugin.list_volumes(request).await;
-        let answer = answer.map_err(|error| failed("controller list volumes", &error))?;
+        let answer = answer.map_err(|error| failed(&error))?;
         let entries = answer.entries.into_iter();
         Ok(ControllerListVolumesResponse {
             entries: entries.filter_map(external).collect(),
@@ -198,7 +197,7 @@ impl Csi {
             parameters: asked.parameters.into_map(),
         };
         let snapshot = live.plugin.snapshot(request).await;
-        let snapshot = snapshot.map_err(|error| failed("controller create snapshot", &error))?;
+        let snapshot = snapshot.map_err(|error| failed(&error))?;
         Ok(ControllerCreateSnapshotResponse {
             id: snapshot.snapshot_id,
             external_source_volume_id: snapshot.source_volume_id,
@@ -218,7 +217,7 @@ impl Csi {
             secrets: asked.secrets.0,
         };
         let answer = live.plugin.delete_snapshot(request).await;
-        undone("controller delete snapshot", answer.map(drop))
+        undone(answer.map(drop))
     }
 
     pub(super) async fn list_snapshots(
@@ -233,7 +232,7 @@ impl Csi {
             ..Default::default()
         };
         let answer = live.plugin.list_snapshots(request).await;
-        let answer = answer.map_err(|error| failed("controller list snapshots", &error))?;
+        let answer = answer.map_err(|error| failed(&error))?;
         let plugin_id = asked.plugin_id;
         let entries = answer
             .entries

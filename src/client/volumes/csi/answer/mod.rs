@@ -16,21 +16,22 @@ use crate::error::{ApiError, Code};
 use crate::rpc::csi::*;
 use crate::rpc::service::{Access, Service};
 
-/// What is said of a step that failed (PLG-10): what was tried, and the plugin's own text.
-fn failed(what: &str, error: &CallError) -> ApiError {
+/// What is said of a step that failed (PLG-10): the call, and the plugin's own text. What was tried
+/// with it the server says, whose step it is (EV-18).
+fn failed(error: &CallError) -> ApiError {
     let code = match error.standing() {
         // It may still be done, or another one is under way.
         Standing::Again if !error.has_ended() => Code::Timeout,
         Standing::Again => Code::Unavailable,
         Standing::Refused | Standing::Done => Code::Refused,
     };
-    ApiError::new(code, format!("{what}: {error}"))
+    ApiError::new(code, error.to_string())
 }
 
 /// What is undone already is undone (CSI-34).
-fn undone(what: &str, answer: Result<(), CallError>) -> Result<Done, ApiError> {
+fn undone(answer: Result<(), CallError>) -> Result<Done, ApiError> {
     match answer {
-        Err(error) if error.standing() != Standing::Done => Err(failed(what, &error)),
+        Err(error) if error.standing() != Standing::Done => Err(failed(&error)),
         _ => Ok(Done::default()),
     }
 }

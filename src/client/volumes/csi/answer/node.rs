@@ -19,9 +19,7 @@ impl Csi {
         &self,
         asked: NodeDetachVolumeRequest,
     ) -> Result<Done, ApiError> {
-        let what = "node detach volume";
-        let unavailable =
-            |text: String| ApiError::new(Code::Unavailable, format!("{what}: {text}"));
+        let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
         if self.known(&asked.alloc_id) == Some(Known::Lives) {
             let text = format!("allocation {} has not ended on this node", asked.alloc_id);
             return Err(unavailable(text));
@@ -51,10 +49,10 @@ impl Csi {
             Ok(true) => Ok(Done::default()),
             Ok(false) => {
                 let volume = &given.volume;
-                let text = format!("{what}: another call about volume \"{volume}\" is under way");
+                let text = format!("another call about volume \"{volume}\" is under way");
                 Err(ApiError::new(Code::Timeout, text))
             }
-            Err(MountError::Call(error)) => Err(failed(what, &error)),
+            Err(MountError::Call(error)) => Err(failed(&error)),
             Err(error) => Err(unavailable(error.to_string())),
         }
     }
@@ -74,9 +72,7 @@ impl Csi {
         &self,
         asked: NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, ApiError> {
-        let what = "node expand volume";
-        let unavailable =
-            |text: String| ApiError::new(Code::Unavailable, format!("{what}: {text}"));
+        let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
         let live = self.part(Part::Node, &asked.plugin_id).await;
         let live = live.map_err(unavailable)?;
         let root = self.root(&live.instance);
@@ -84,6 +80,8 @@ impl Csi {
         let stages = live.found.features.node.unwrap_or_default().stage;
         let places = drover_csi::mounts::places(&root, key, &asked.alloc_id).await;
         let places = places.map_err(|error| unavailable(error.to_string()))?;
+        let options = asked.mount_options.as_ref();
+        let way = one_way(&asked.attachment_mode, &asked.access_mode, options)?;
         let mut bytes = 0;
         for (staging, target) in places {
             let request = proto::NodeExpandVolumeRequest {
@@ -91,11 +89,11 @@ impl Csi {
                 volume_path: target,
                 capacity_range: range(asked.required_bytes, asked.limit_bytes),
                 staging_target_path: if stages { staging } else { String::new() },
-                volume_capability: Some(one_way(&asked.attachment_mode, &asked.access_mode, None)?),
-                ..Default::default()
+                volume_capability: Some(way.clone()),
+                secrets: asked.secrets.0.clone(),
             };
             let answer = live.plugin.node_expand_volume(request).await;
-            bytes = answer.map_err(|error| failed(what, &error))?.capacity_bytes;
+            bytes = answer.map_err(|error| failed(&error))?.capacity_bytes;
         }
         Ok(NodeExpandVolumeResponse {
             capacity_bytes: bytes,
