@@ -180,16 +180,50 @@ mod tests {
         assert_eq!(Identity::server("s", "core-gc").actor.name, "core-gc");
     }
 
+    fn made() -> PeerCertificate {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut asked = rcgen::CertificateParams::default();
+        let name = rcgen::DnType::CommonName;
+        asked.distinguished_name.push(name, "cli.global.nomad");
+        let made = asked.self_signed(&key).unwrap();
+        PeerCertificate::of(made.der()).unwrap()
+    }
+
+    #[test]
+    fn auth_07_a_label_says_what_was_proved_and_a_certificate_where_nothing_else_was() {
+        let token = AclToken {
+            accessor_id: "a".into(),
+            secret_id: "canary".into(),
+            ..AclToken::default()
+        };
+        let acl = Arc::new(Acl::denied());
+        let shown = Arc::new(made());
+        for (mut identity, plain, with) in [
+            (
+                Identity::open("10.0.0.1"),
+                "unauthenticated",
+                "cli.global.nomad:10.0.0.1",
+            ),
+            (
+                Identity::refused("10.0.0.1", Refusal::Unknown),
+                "unauthenticated",
+                "cli.global.nomad:10.0.0.1",
+            ),
+            (Identity::node("n", "10.0.0.1"), "client:n", "client:n"),
+            (
+                Identity::bearer(Arc::new(token), "10.0.0.1", acl),
+                "token:a",
+                "token:a",
+            ),
+        ] {
+            assert_eq!(identity.label(), plain);
+            identity.certificate = Some(Arc::clone(&shown));
+            assert_eq!(identity.label(), with);
+        }
+    }
+
     #[test]
     fn who_shows_a_certificate_is_known_by_it_and_not_by_its_name() {
-        let made = || {
-            let key = rcgen::KeyPair::generate().unwrap();
-            let mut asked = rcgen::CertificateParams::default();
-            let name = rcgen::DnType::CommonName;
-            asked.distinguished_name.push(name, "cli.global.nomad");
-            let made = asked.self_signed(&key).unwrap();
-            PeerCertificate::of(made.der()).unwrap()
-        };
         let known = |shown: &PeerCertificate, addr: &str| {
             let mut identity = Identity::open(addr);
             identity.certificate = Some(Arc::new(shown.clone()));

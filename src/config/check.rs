@@ -384,6 +384,11 @@ mod tests {
             ["HTTP on 0.0.0.0:4646", "RPC on 10.0.0.1:4647"]
         );
         assert_eq!(config.http_sockets(), [Path::new("/run/drover.sock")]);
+        // A client serves the same API, tokens and all, and no RPC.
+        let mut client = config.clone();
+        client.server.enabled = false;
+        client.client.enabled = true;
+        assert_eq!(client.clear_text(), ["HTTP on 0.0.0.0:4646"]);
         config.tls.http = true;
         assert_eq!(config.clear_text(), ["RPC on 10.0.0.1:4647"]);
         config.tls.rpc = true;

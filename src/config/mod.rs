@@ -276,8 +276,8 @@ impl Config {
         };
         let rpc = self.rpc_listen().ok();
         let rpc = rpc.filter(|_| self.server.enabled && !self.tls.rpc);
-        let http = http.into_iter().filter(|_| self.server.enabled);
         let named = http
+            .into_iter()
             .map(|address| ("HTTP", address))
             .chain(rpc.map(|a| ("RPC", a)));
         named

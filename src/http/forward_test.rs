@@ -35,7 +35,7 @@ use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::{Dialing, Pool};
 use crate::rpc::duplex::Duplex;
 use crate::rpc::forward::{ForwardRequest, ServerForward};
-use crate::rpc::methods::{Empty, StatusLeader, StatusPing};
+use crate::rpc::methods::{AclWhoAmI, Empty, StatusLeader, StatusPing};
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Access::Public;
 use crate::rpc::service::{Call as RpcCall, Service};
@@ -77,7 +77,7 @@ fn settings(authority: &Path, pair: &Pair, role: Role) -> Tls {
 
 impl World {
     async fn start() -> Self {
-        let server = Harness::start().await;
+        let server = Harness::with_acls().await;
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path()).unwrap();
         let gate = Gate::guarded(
@@ -303,6 +303,60 @@ async fn auth_06_what_is_no_token_is_refused_in_the_same_words_whatever_it_is() 
             let denied = (403, "Permission denied".to_owned());
             assert_eq!(read(by, token).await, denied, "{what}");
         }
+    }
+    world.stop().await;
+}
+
+/// Who shows a certificate is told its name beside whatever else he proves, and is counted by it
+/// where he proves nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acl_18_auth_06_auth_07_a_certificate_is_told_and_counted_by_its_name_and_address() {
+    let world = World::start().await;
+    let node = world.node.as_str();
+    for (name, role, by, told) in [
+        ("two", Role::Server, ("", ""), ("", "")),
+        ("bare", Role::Client, ("", ""), ("", "")),
+        ("named", Role::Client, (node, SECRET), ("", node)),
+        (
+            "manager",
+            Role::Client,
+            ("", world.root.as_str()),
+            ("management", ""),
+        ),
+        (
+            "both",
+            Role::Server,
+            ("", world.root.as_str()),
+            ("management", ""),
+        ),
+    ] {
+        let caller = world.caller(name, role, by);
+        let who = caller.call::<AclWhoAmI>(&Empty {}, LONG).await.unwrap();
+        let who = who.identity;
+        assert_eq!(
+            (who.tls_name.as_str(), who.remote_ip.as_str()),
+            (name, "127.0.0.1")
+        );
+        let token = who.acl_token.map(|token| token.r#type).unwrap_or_default();
+        assert_eq!((token.as_str(), who.client_id.as_str()), told, "{name}");
+    }
+    // A certificate makes no wrong secret a good one.
+    let liar = world.caller("liar", Role::Server, (node, "nobody's"));
+    let Err(RpcError::Api(refused)) = liar.call::<AclWhoAmI>(&Empty {}, LONG).await else {
+        panic!("a forged secret is told who it is");
+    };
+    assert_eq!(refused.code, Code::PermissionDenied);
+    let text = world.server.server.prometheus();
+    let counted = |label: &str| {
+        let series = format!("nomad_nomad_rpc_acl_read{{identity=\"{label}\"}}");
+        text.contains(&series)
+    };
+    for label in ["two:127.0.0.1", "bare:127.0.0.1", "liar:127.0.0.1"] {
+        assert!(counted(label), "{label}: {text}");
+    }
+    assert!(counted(&format!("client:{node}")), "{text}");
+    for label in ["named:127.0.0.1", "manager:127.0.0.1", "both:127.0.0.1"] {
+        assert!(!counted(label), "{label} proves more: {text}");
     }
     world.stop().await;
 }

@@ -77,6 +77,14 @@ impl Harness {
         Self::with(settings, None).await
     }
 
+    /// The same with access lists on, also for methods between agents.
+    pub(super) async fn with_acls() -> Self {
+        let mut config = Config::dev();
+        config.acl.enabled = true;
+        let settings = (Settings::default(), None);
+        Self::configured(config, settings, None, Gate::open()).await
+    }
+
     /// The same with another request log.
     pub(super) async fn keeping(requests: RequestLog) -> Self {
         let requests = Some(Arc::new(requests));
@@ -94,12 +102,20 @@ impl Harness {
     }
 
     async fn make(
+        settings: (Settings, Option<Arc<Keyring>>),
+        requests: Option<Arc<RequestLog>>,
+        gate: Gate,
+    ) -> Self {
+        Self::configured(Config::dev(), settings, requests, gate).await
+    }
+
+    async fn configured(
+        mut config: Config,
         (settings, keyring): (Settings, Option<Arc<Keyring>>),
         requests: Option<Arc<RequestLog>>,
         gate: Gate,
     ) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let mut config = Config::dev();
         config.server.digest_events = 1_024;
         let config = Arc::new(config);
         let telemetry = crate::telemetry::install(Duration::from_secs(10));

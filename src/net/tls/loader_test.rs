@@ -1,4 +1,6 @@
-use rustls::{HandshakeKind, ProtocolVersion};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{HandshakeKind, ProtocolVersion, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -18,9 +20,17 @@ struct Seen {
 /// One connection of an agent to another's RPC port, with a word there and back: what the server
 /// saw, or what each of them says went wrong.
 async fn meet(server: &Loader, client: &Loader) -> Result<(Seen, Seen), (String, String)> {
+    let config = server.wanted(Port::Rpc).tls.expect("TLS");
+    meet_by(config, client.dial().expect("TLS")).await
+}
+
+/// The same of two who may show what no agent loads.
+async fn meet_by(
+    config: Arc<ServerConfig>,
+    (dialling, name): (Arc<ClientConfig>, ServerName<'static>),
+) -> Result<(Seen, Seen), (String, String)> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let config = server.wanted(Port::Rpc).tls.expect("TLS");
     let serving = async {
         let (stream, _) = listener.accept().await?;
         let mut stream = TlsAcceptor::from(config).accept(stream).await?;
@@ -38,9 +48,8 @@ async fn meet(server: &Loader, client: &Loader) -> Result<(Seen, Seen), (String,
         })
     };
     let calling = async {
-        let (config, name) = client.dial().expect("TLS");
         let stream = TcpStream::connect(address).await?;
-        let mut stream = TlsConnector::from(config).connect(name, stream).await?;
+        let mut stream = TlsConnector::from(dialling).connect(name, stream).await?;
         stream.write_all(b"word").await?;
         let mut word = Vec::new();
         stream.read_to_end(&mut word).await?;
@@ -83,6 +92,58 @@ async fn agents_know_each_other_by_their_certificates_and_go_on_where_they_left(
     assert_eq!(again.kind, Some(HandshakeKind::Resumed));
     let known = again.peer.expect("the certificate of the first time");
     assert_eq!(known.role, Some(Role::Client));
+}
+
+/// An agent refuses to load such a certificate itself; whoever shows it does without drover.
+#[tokio::test]
+async fn who_shows_a_certificate_that_has_expired_or_is_not_valid_yet_is_not_taken() {
+    let trust = Trust::new();
+    let (server, client) = (trust.server(), trust.client());
+    let (_, name) = client.dial().expect("TLS");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    let root = CertificateDer::from_pem_file(trust.authority.file()).unwrap();
+    roots.add(root).unwrap();
+    for (days, word, good) in [
+        (-20..-3, "expired", false),
+        (3..20, "valid", false),
+        (-1..9, "", true),
+    ] {
+        let shown = |who: &str, names: &[&str]| {
+            let name = format!("{who}{}", days.start);
+            let pair = trust
+                .authority
+                .issue_for(&name, names, days.clone())
+                .unwrap();
+            let chain = vec![CertificateDer::from_pem_file(&pair.cert).unwrap()];
+            (chain, PrivateKeyDer::from_pem_file(&pair.key).unwrap())
+        };
+        let (chain, key) = shown("client", CLIENT);
+        let calling = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots.clone())
+            .with_client_auth_cert(chain, key)
+            .unwrap();
+        let taking = server.wanted(Port::Rpc).tls.expect("TLS");
+        let met = meet_by(taking, (Arc::new(calling), name.clone())).await;
+        match met {
+            Ok(_) => assert!(good, "{days:?}: it was taken"),
+            Err((seen, told)) => assert!(!good && seen.contains(word), "{seen}, {told}"),
+        }
+        let (chain, key) = shown("server", SERVER);
+        let serving = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        let met = meet_by(Arc::new(serving), client.dial().expect("TLS")).await;
+        match met {
+            Ok(_) => assert!(good, "{days:?}: it was taken"),
+            Err((seen, told)) => assert!(!good && told.contains(word), "{seen}, {told}"),
+        }
+    }
 }
 
 #[tokio::test]
