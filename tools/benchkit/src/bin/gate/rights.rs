@@ -44,16 +44,17 @@ pub(crate) async fn checked(tokens: u64, dir: &Path) -> Result<()> {
     fill(&server, tokens).await?;
     let open = Gate::open();
     measure("request, ACLs off", &open, |_| 0).await?;
-    let gate = Gate::guarded(Arc::clone(&server.projections));
+    let guarded = || Gate::guarded(Arc::clone(&server.projections), Arc::clone(&server.keyring));
+    let gate = guarded();
     let seen = |n| n % 1_000;
     for n in 0..1_000 {
         gate.authenticate(Some(&secret(n)), "").await?;
     }
     measure("right checked, warm", &gate, seen).await?;
-    let cold = Gate::guarded(Arc::clone(&server.projections));
+    let cold = guarded();
     measure("right checked, cold", &cold, |n| n * 5 % tokens).await?;
     // The same again: the rows are in memory now, and nothing is known of them.
-    let cold = Gate::guarded(Arc::clone(&server.projections));
+    let cold = guarded();
     measure("right checked, cold, rows in memory", &cold, |n| {
         n * 5 % tokens
     })
