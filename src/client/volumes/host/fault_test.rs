@@ -73,7 +73,7 @@ async fn a_volume_whose_storage_is_lost_holds_up_no_other_when_the_agent_starts(
             () = volumes.keep_trying(TWO, &turns, soon) => {}
         }
     };
-    timeout(LONG, other)
+    timeout(LONG, Box::pin(other))
         .await
         .expect("the lost one holds it up");
     let names = world.offers().into_iter().map(|(name, ..)| name);
