@@ -239,10 +239,8 @@ mod tests {
                 "CHANGELOG.md",
                 "# C\n\n## Unreleased\n\n- Jobs and agents.\n",
             );
-            repository.write(
-                ROUTES,
-                ".route(\"/v1/jobs\", x)\n.route(\"/v1/job/{id}\", x)\n",
-            );
+            repository.write(ROUTES[0], ".route(\"/v1/jobs\", x)\n");
+            repository.write(ROUTES[1], ".route(\"/v1/job/{id}\", x)\n");
             repository.write(
                 NOUNS,
                 "enum Noun {\n    /// x\n    Agent(agent::Args),\n}\n",
@@ -323,7 +321,7 @@ mod tests {
         assert_eq!(clone.problems().len(), 1);
         clone.git(&["checkout", "-q", "HEAD~1"]);
         clone.write(
-            ROUTES,
+            ROUTES[1],
             ".route(\"/v1/jobs\", x)\n.route(\"/v1/volumes\", x)\n",
         );
         clone.git(&["add", "-A"]);
