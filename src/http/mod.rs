@@ -89,7 +89,11 @@ mod volumes_test;
 #[cfg(test)]
 mod attacks_test;
 #[cfg(test)]
+mod both_world_test;
+#[cfg(test)]
 mod bounds_test;
+#[cfg(test)]
+mod by_id_test;
 #[cfg(test)]
 mod called_test;
 #[cfg(test)]
@@ -112,6 +116,8 @@ mod http_test;
 mod identity_test;
 #[cfg(test)]
 mod job_shapes_test;
+#[cfg(test)]
+mod lists_test;
 #[cfg(test)]
 mod one_view_test;
 #[cfg(test)]
