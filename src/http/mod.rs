@@ -137,6 +137,8 @@ mod shown_test;
 #[cfg(test)]
 mod success_test;
 #[cfg(test)]
+mod tokens_test;
+#[cfg(test)]
 mod whole_test;
 
 /// A new random id, as the API names things.
