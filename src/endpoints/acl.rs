@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_events::ActorKind;
 use drover_events::model::AclToken;
 use drover_projections::query::acl::{
     policy_names_of_token, roles_of_token, shown_role, shown_token, token_by_hash,
@@ -17,8 +18,8 @@ use drover_projections::tables::acl_tokens::{AclTokens, secret_hash};
 use drover_projections::{StorageError, View};
 
 use super::Clients;
-use crate::clock::unix_nanos;
 use crate::error::{ApiError, Code};
+use crate::identity::Identity;
 use crate::keyring::Claims;
 use crate::net::deciding;
 use crate::rpc::methods::{
@@ -38,10 +39,20 @@ enum Told {
     /// Whatever he asks for.
     All,
     /// What this token holds.
-    Of(Box<AclToken>),
+    Of(Arc<AclToken>),
 }
 
 impl Told {
+    /// What somebody may be told: a node and a manager everything, who has no token nothing.
+    fn to(who: Identity) -> Result<Self, ApiError> {
+        match who.token {
+            _ if who.actor.kind == ActorKind::Node => Ok(Self::All),
+            Some(_) if who.is_management() => Ok(Self::All),
+            Some(token) => Ok(Self::Of(token)),
+            None => Err(ApiError::permission_denied()),
+        }
+    }
+
     /// Whether every one of these is among those that he holds.
     fn covers(
         &self,
@@ -61,37 +72,14 @@ impl Clients {
     async fn told<T: Send + 'static>(
         self: &Arc<Self>,
         call: &Call,
-        work: impl Fn(&View, Told) -> Result<T, ApiError> + Send + 'static,
+        work: impl Fn(&View, &Told) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         if !self.server.config.acl.enabled {
             return Err(ApiError::bad_request("ACL support disabled"));
         }
-        let proven = self.knows(call).await;
-        let (clients, token) = (Arc::clone(self), call.token.clone());
-        let find = move || {
-            let view = clients.server.projections.view();
-            let told = match proven {
-                true => Told::All,
-                false => of_token(&view, &token, unix_nanos())?,
-            };
-            work(&view, told)
-        };
-        deciding(find).await?
-    }
-}
-
-fn of_token(view: &View, secret: &str, now: i64) -> Result<Told, ApiError> {
-    let found = match secret {
-        "" => None,
-        secret => token_by_hash(view, &secret_hash(secret))?,
-    };
-    let token = found.map(|found| found.token.clone());
-    let expired = |token: &AclToken| token.expiration_time.is_some_and(|time| time.0 <= now);
-    match token {
-        None => Err(ApiError::permission_denied()),
-        Some(token) if expired(&token) => Err(ApiError::permission_denied()),
-        Some(token) if token.r#type == "management" => Ok(Told::All),
-        Some(token) => Ok(Told::Of(Box::new(token))),
+        let told = Told::to(self.authenticate(call).await?)?;
+        let view = self.server.projections.view();
+        deciding(move || work(&view, &told)).await?
     }
 }
 
@@ -139,23 +127,21 @@ pub(super) async fn who_am_i(
     call: Call,
     Empty {}: Empty,
 ) -> Result<AclWhoAmIResponse, ApiError> {
-    let certificate = call.certificate.as_ref();
-    let mut identity = AuthenticatedIdentity {
-        tls_name: certificate.map_or_else(String::new, |shown| shown.common_name.clone()),
-        remote_ip: call.addr.clone(),
-        ..AuthenticatedIdentity::default()
-    };
-    if clients.knows(&call).await {
-        identity.client_id.clone_from(&call.node);
-    } else if !call.token.is_empty() {
-        let gate = &clients.server.gate;
-        let found = gate.authenticate(Some(&call.token), &call.addr).await?;
-        if found.refusal.is_some() {
-            return Err(ApiError::permission_denied());
-        }
-        identity.acl_token = found.token.as_deref().cloned();
-        identity.claims = found.claim.as_deref().map(claims);
+    let who = clients.authenticate(&call).await?;
+    if who.refusal.is_some() {
+        return Err(ApiError::permission_denied());
     }
+    let shown = who.certificate.as_ref();
+    let identity = AuthenticatedIdentity {
+        acl_token: who.token.as_deref().cloned(),
+        claims: who.claim.as_deref().map(claims),
+        client_id: match who.actor.kind {
+            ActorKind::Node => who.actor.id,
+            _ => String::new(),
+        },
+        tls_name: shown.map_or_else(String::new, |shown| shown.common_name.clone()),
+        remote_ip: call.addr,
+    };
     let index = clients.server.projections.applied_index();
     Ok(AclWhoAmIResponse { identity, index })
 }
@@ -177,7 +163,7 @@ pub(super) async fn get_policies(
     request: AclPolicySetRequest,
 ) -> Result<AclPolicySetResponse, ApiError> {
     few("Names", request.names.len())?;
-    let work = move |view: &View, told: Told| {
+    let work = move |view: &View, told: &Told| {
         let held = |token: &AclToken| policy_names_of_token(view, token);
         demand(told.covers(&request.names, held)?)?;
         let mut answer = AclPolicySetResponse {
@@ -207,7 +193,7 @@ pub(super) async fn get_roles(
     request: AclRolesByIdRequest,
 ) -> Result<AclRolesByIdResponse, ApiError> {
     few("ACLRoleIDs", request.role_ids.len())?;
-    let work = move |view: &View, told: Told| {
+    let work = move |view: &View, told: &Told| {
         let held = |token: &AclToken| {
             let roles = roles_of_token(view, token)?;
             Ok(roles.iter().map(|role| role.id.clone()).collect())

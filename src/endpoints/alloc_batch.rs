@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::auth::Allowed;
 use crate::commands::alloc::{Told, UpdateAllocsFromClient, names_nodes};
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
@@ -92,7 +93,7 @@ impl Batcher {
         &self,
         node: String,
         mut allocs: Vec<Allocation>,
-        origin: Origin,
+        allowed: Allowed,
     ) -> Result<u64, ApiError> {
         let mut bytes = 0;
         for alloc in &mut allocs {
@@ -110,7 +111,7 @@ impl Batcher {
         let part = Part {
             command,
             bytes,
-            origin,
+            origin: allowed.into_origin(),
             answer,
         };
         self.tx.send(part).await.map_err(|_| ends())?;

@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::sync::Arc;
 
+use drover_events::Actor;
 use drover_projections::tables::nodes::Nodes;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::Clients;
+use crate::acl::Acl;
 use crate::commands::Command;
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -17,9 +19,10 @@ use crate::net::{Asking, Rates, admitting, deciding};
 use crate::proposer::Origin;
 use crate::rpc::forward::ServerForward;
 use crate::rpc::methods::{AclGetPolicies, AclGetRoles, AclResolveToken, NodeUpdateStatus};
-use crate::rpc::service::Call;
+use crate::rpc::service::{Access, Call};
 use crate::rpc::sessions::NodeSession;
 use crate::rpc::{Rpc as _, Streaming as _};
+use crate::server::Server;
 
 /// Keeps hashes of node secrets apart from hashes of anything else.
 const DOMAIN: &[u8] = b"drover node secret\0";
@@ -67,59 +70,108 @@ enum Proof {
     NoNode,
 }
 
-/// A node that proved that it calls.
-pub(super) struct Known<'c> {
-    clients: &'c Clients,
-    call: &'c Call,
-    node_id: &'c str,
+/// That somebody may write, and in whose name he does: asking him makes one, and nothing else.
+pub(super) struct Allowed(Origin);
+
+impl Allowed {
+    fn by(actor: Actor) -> Self {
+        Self(Origin {
+            actor,
+            request_id: uuid::Uuid::new_v4().to_string(),
+            ..Origin::default()
+        })
+    }
+
+    /// What nobody was asked for.
+    #[cfg(test)]
+    pub(super) const fn unasked(origin: Origin) -> Self {
+        Self(origin)
+    }
+
+    /// Lets somebody write on a condition over who he is.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn when(who: &Identity, may: bool) -> Result<Self, ApiError> {
+        match may && who.refusal.is_none() {
+            true => Ok(Self::by(who.actor.clone())),
+            false => Err(ApiError::permission_denied()),
+        }
+    }
+
+    /// Where what he writes comes from.
+    pub(super) const fn origin(&self) -> &Origin {
+        &self.0
+    }
+
+    /// The same, for what outlives the call.
+    pub(super) fn into_origin(self) -> Origin {
+        self.0
+    }
 }
 
-impl Known<'_> {
-    /// Where a command of the node comes from.
-    pub(super) fn origin(&self) -> Origin {
-        self.clients.origin(self.call, self.node_id)
+/// The server as handlers have it: it takes commands of those only who were asked whether they may.
+pub(super) struct Guarded(Arc<Server>);
+
+impl Deref for Guarded {
+    type Target = Arc<Server>;
+
+    fn deref(&self) -> &Arc<Server> {
+        &self.0
+    }
+}
+
+impl Guarded {
+    pub(super) const fn new(server: Arc<Server>) -> Self {
+        Self(server)
     }
 
-    /// Submits a command of the node; its index.
-    pub(super) async fn submit(&self, command: impl Command) -> Result<u64, ApiError> {
-        let done = self.clients.server.submit(command, self.origin()).await?;
+    /// Submits a command of who may; its index.
+    pub(super) async fn submit(
+        &self,
+        allowed: &Allowed,
+        command: impl Command,
+    ) -> Result<u64, ApiError> {
+        let done = self.0.submit(command, allowed.0.clone()).await?;
         Ok(done.index)
     }
+}
+
+/// A node that has proved that it calls.
+fn of_node(call: &Call, node_id: &str) -> Allowed {
+    Allowed::by(Identity::node(node_id, &call.addr).actor)
+}
+
+/// A node that registers: whether the secret that it brings is its own, the command itself decides.
+pub(super) fn newcomer(call: &Call, node_id: &str) -> Allowed {
+    of_node(call, node_id)
 }
 
 impl Clients {
     /// Checks that the node calls that the call is about. What was found of a secret holds as long
     /// as the node's row is the same. Whether there is such a node is nobody's business who is not
     /// it.
-    pub(super) async fn caller<'c>(
-        self: &'c Arc<Self>,
-        call: &'c Call,
-        node_id: &'c str,
-    ) -> Result<Known<'c>, ApiError> {
+    pub(super) async fn caller(
+        self: &Arc<Self>,
+        call: &Call,
+        node_id: &str,
+    ) -> Result<Allowed, ApiError> {
         match self.proof(call, node_id).await? {
-            Proof::Proved => Ok(Known {
-                clients: self,
-                call,
-                node_id,
-            }),
+            Proof::Proved => Ok(of_node(call, node_id)),
             Proof::Wrong | Proof::NoNode => Err(ApiError::permission_denied()),
         }
     }
 
     /// The same for a heartbeat: a client that is told that its node is gone registers again.
-    pub(super) async fn caller_or_gone<'c>(
-        self: &'c Arc<Self>,
-        call: &'c Call,
-        node_id: &'c str,
-    ) -> Result<Known<'c>, ApiError> {
+    pub(super) async fn caller_or_gone(
+        self: &Arc<Self>,
+        call: &Call,
+        node_id: &str,
+    ) -> Result<Allowed, ApiError> {
         match self.proof(call, node_id).await? {
             Proof::NoNode => Err(ApiError::not_found("node not found")),
             Proof::Wrong => Err(ApiError::permission_denied()),
-            Proof::Proved => Ok(Known {
-                clients: self,
-                call,
-                node_id,
-            }),
+            Proof::Proved => Ok(of_node(call, node_id)),
         }
     }
 
@@ -208,12 +260,54 @@ impl Clients {
         identity
     }
 
-    /// Where a command of a node comes from.
-    pub(super) fn origin(&self, call: &Call, node_id: &str) -> Origin {
-        Origin {
-            actor: Identity::node(node_id, &call.addr).actor,
-            request_id: uuid::Uuid::new_v4().to_string(),
-            ..Origin::default()
+    /// Another server, for which a part of this one acts; none where no server calls.
+    pub(super) fn server_calls(&self, call: &Call, part: &str) -> Option<Allowed> {
+        let origin = || Allowed(self.server.origin(part));
+        self.is_server(call).then(origin)
+    }
+
+    /// Who calls: the one step that finds it out, for every method (AUTH-01). It refuses nothing. A
+    /// node that proves that it is one is it; everybody else is what his token is.
+    pub(super) async fn authenticate(self: &Arc<Self>, call: &Call) -> Result<Identity, ApiError> {
+        let gate = &self.server.gate;
+        let mut identity = match self.knows(call).await {
+            true => Identity::node(&call.node, &call.addr),
+            false => {
+                let token = Some(call.token.as_str()).filter(|token| !token.is_empty());
+                gate.authenticate(token, &call.addr).await?
+            }
+        };
+        if !gate.is_guarded() {
+            identity.acl = Arc::new(Acl::management());
+        }
+        identity.certificate.clone_from(&call.certificate);
+        Ok(identity)
+    }
+
+    /// Asks of a caller what a method asks of all its callers.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        access: Access,
+        call: &Call,
+    ) -> Result<(), ApiError> {
+        let may = match access {
+            // Whom they are about stands in the request: the handler asks.
+            Access::NodeOrToken | Access::NodeOr(_) | Access::Token(_) => true,
+            Access::Public | Access::NewNode => true,
+            // One that is gone has nothing to prove itself by: it is told so.
+            Access::NodeOrGone => !matches!(self.proof(call, &call.node).await?, Proof::Wrong),
+            Access::Node => matches!(self.proof(call, &call.node).await?, Proof::Proved),
+            Access::Agent => self.admits(call).await,
+            Access::Management => {
+                let who = self.authenticate(call).await?;
+                who.refusal.is_none() && who.is_management()
+            }
+            // Sessions that servers open end at clients.
+            Access::Server => false,
+        };
+        match may {
+            true => Ok(()),
+            false => Err(ApiError::permission_denied()),
         }
     }
 }

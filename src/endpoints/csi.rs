@@ -9,10 +9,10 @@ use drover_projections::query::csi;
 use drover_projections::tables::allocs::Allocs;
 
 use super::Clients;
+use super::auth::Allowed;
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::net::{deciding, going_on};
-use crate::proposer::Origin;
 use crate::rpc::csi::{
     CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublishRequest, NamedClaim,
 };
@@ -33,7 +33,7 @@ pub(super) async fn claim(
             ..CsiVolumeClaimResponse::default()
         });
     }
-    let origin = clients.asker(&call, &asked.node_id).await?;
+    let origin = clients.asker(&call, &asked.node_id).await?.into_origin();
     if asked.claim >= mode::GC {
         return Err(ApiError::permission_denied());
     }
@@ -75,7 +75,7 @@ pub(super) async fn unpublish(
     let namespace = namespace(asked.namespace);
     // Who names no node calls with a token, and detaches what anybody's allocation left.
     let by_token = call.node.is_empty() && !clients.is_server(&call);
-    let origin = match by_token {
+    let allowed = match by_token {
         true => clients.detacher(&call, &namespace).await?,
         false => clients.asker(&call, &claim.node_id).await?,
     };
@@ -105,8 +105,8 @@ pub(super) async fn unpublish(
     let giving = async move {
         let (place, alloc) = ((&*namespace, &*id), claim.allocation_id.as_str());
         match of_node {
-            true => volumes.give_back(place, &claim, &origin).await,
-            false => volumes.unpublish(place, alloc, &origin).await,
+            true => volumes.give_back(place, &claim, allowed.origin()).await,
+            false => volumes.unpublish(place, alloc, allowed.origin()).await,
         }
     };
     let index = going_on(giving).await??;
@@ -135,15 +135,15 @@ fn namespace(named: String) -> String {
 
 impl Clients {
     /// Who asks: a server, or the node that the request names.
-    async fn asker(self: &Arc<Self>, call: &Call, node: &str) -> Result<Origin, ApiError> {
-        match self.is_server(call) {
-            true => Ok(self.server.origin("volumes")),
-            false => Ok(self.caller(call, node).await?.origin()),
+    async fn asker(self: &Arc<Self>, call: &Call, node: &str) -> Result<Allowed, ApiError> {
+        match self.server_calls(call, "volumes") {
+            Some(allowed) => Ok(allowed),
+            None => self.caller(call, node).await,
         }
     }
 
     /// Who asks with a token, if he may detach volumes of the namespace.
-    async fn detacher(&self, call: &Call, namespace: &str) -> Result<Origin, ApiError> {
+    async fn detacher(self: &Arc<Self>, call: &Call, namespace: &str) -> Result<Allowed, ApiError> {
         self.bearer(call, |who: &Identity| who.acl.csi_mount_allows(namespace))
             .await
     }

@@ -382,7 +382,7 @@ async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
         assert_eq!(served.knows(&call).await, known, "{node} {token}");
     }
     let clients = Clients {
-        server: server.clone(),
+        server: auth::Guarded::new(server.clone()),
         beat: beat(),
         batch: alloc_batch::Batcher::start(server.clone()),
         proven: auth::Proven::default(),
@@ -392,7 +392,8 @@ async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
         addr: "10.1.2.3".into(),
         ..Call::default()
     };
-    let (one, other) = (clients.origin(&call, "n1"), clients.origin(&call, "n1"));
+    let origin = || auth::newcomer(&call, "n1").into_origin();
+    let (one, other) = (origin(), origin());
     assert_eq!(one.actor, drover_events::Actor::node("n1", "10.1.2.3"));
     assert_ne!(one.request_id, other.request_id);
     let epoch = drover_projections::hex(&server.raft.log().epoch().id);

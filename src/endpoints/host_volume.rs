@@ -12,13 +12,13 @@ use drover_projections::{Id, Interest, Prefix, Scan, Table as _, View};
 use tokio::time::{Instant, timeout_at};
 
 use super::Clients;
+use super::auth::Allowed;
 use super::blocking::wait_time;
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::host_volume::ReleaseHostVolumeClaim;
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::net::{deciding, going_on};
-use crate::proposer::Origin;
 use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
@@ -37,28 +37,17 @@ impl Asker {
         }
     }
 
-    fn demand(&self, namespace: &str, one: Ns) -> Result<(), ApiError> {
-        match self.may(namespace, one) {
-            true => Ok(()),
-            false => Err(ApiError::permission_denied()),
-        }
-    }
-
-    fn origin(&self) -> Origin {
-        Origin {
-            actor: self.0.actor.clone(),
-            request_id: uuid::Uuid::new_v4().to_string(),
-            ..Origin::default()
-        }
+    /// Lets him do this in a namespace.
+    fn demand(&self, namespace: &str, one: Ns) -> Result<Allowed, ApiError> {
+        Allowed::when(&self.0, self.may(namespace, one))
     }
 }
 
-async fn asker(clients: &Clients, call: &Call) -> Result<Asker, ApiError> {
-    let token = Some(call.token.as_str()).filter(|token| !token.is_empty());
-    let found = clients.server.gate.authenticate(token, &call.addr).await?;
-    match found.refusal {
+async fn asker(clients: &Arc<Clients>, call: &Call) -> Result<Asker, ApiError> {
+    let who = clients.authenticate(call).await?;
+    match who.refusal {
         Some(_) => Err(ApiError::permission_denied()),
-        None => Ok(Asker(found)),
+        None => Ok(Asker(who)),
     }
 }
 
@@ -75,17 +64,17 @@ fn asked(
     namespace: String,
     asker: &Asker,
     right: Ns,
-) -> Result<HostVolume, ApiError> {
+) -> Result<(HostVolume, Allowed), ApiError> {
     let namespace = match &volume {
         Some(volume) if !volume.namespace.is_empty() => volume.namespace.clone(),
         _ => named(namespace),
     };
     // Who may not is not told what else is wrong.
-    asker.demand(&namespace, right)?;
+    let allowed = asker.demand(&namespace, right)?;
     let missing = || ApiError::bad_request("missing volume definition");
     let mut volume = volume.ok_or_else(missing)?;
     volume.namespace = namespace;
-    Ok(volume)
+    Ok((volume, allowed))
 }
 
 /// `HostVolume.Create`.
@@ -96,9 +85,9 @@ pub(super) async fn create(
 ) -> Result<HostVolumeCreateResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
-    let volume = asked(request.volume, request.namespace, &asker, right)?;
+    let (volume, allowed) = asked(request.volume, request.namespace, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
-    let work = async move { volumes.create(volume, &asker.origin()).await };
+    let work = async move { volumes.create(volume, allowed.origin()).await };
     let (volume, index) = going_on(work).await??;
     Ok(HostVolumeCreateResponse {
         volume: Some(volume),
@@ -115,9 +104,9 @@ pub(super) async fn register(
 ) -> Result<HostVolumeRegisterResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
-    let volume = asked(request.volume, request.namespace, &asker, right)?;
+    let (volume, allowed) = asked(request.volume, request.namespace, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
-    let work = async move { volumes.register(volume, &asker.origin()).await };
+    let work = async move { volumes.register(volume, allowed.origin()).await };
     let (volume, index) = going_on(work).await??;
     Ok(HostVolumeRegisterResponse {
         volume: Some(volume),
@@ -142,11 +131,11 @@ pub(super) async fn delete(
 ) -> Result<WriteResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
     let namespace = named(request.namespace);
-    asker.demand(&namespace, Ns::HostVolumeDelete)?;
+    let allowed = asker.demand(&namespace, Ns::HostVolumeDelete)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move {
         let key = (namespace.as_str(), request.volume_id.as_str());
-        volumes.delete(key, request.force, &asker.origin()).await
+        volumes.delete(key, request.force, allowed.origin()).await
     };
     let index = going_on(work).await??;
     Ok(WriteResponse { index })
@@ -176,7 +165,7 @@ async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
 /// Who may read host volumes of a namespace, once a table is above an index: by the rights of then,
 /// for they may have gone while he waited.
 async fn reader(
-    clients: &Clients,
+    clients: &Arc<Clients>,
     call: &Call,
     namespace: &str,
     (table, index, time): (u16, u64, i64),
@@ -306,11 +295,13 @@ pub(super) async fn release(
     let named = id.clone();
     let namespace = deciding(move || namespace_of(&view, &named)).await??;
     // A claim of a namespace that is none of his business is one that is not there.
-    let own = namespace.filter(|name| asker.may(name, Ns::HostVolumeDelete));
-    own.ok_or_else(|| ApiError::refused("claim not found"))?;
+    let missing = || ApiError::refused("claim not found");
+    let namespace = namespace.ok_or_else(missing)?;
+    let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);
+    let allowed = allowed.map_err(|_| missing())?;
     let command = ReleaseHostVolumeClaim { id };
-    let done = clients.server.submit(command, asker.origin()).await?;
-    Ok(WriteResponse { index: done.index })
+    let index = clients.server.submit(&allowed, command).await?;
+    Ok(WriteResponse { index })
 }
 
 fn namespace_of(view: &View, claim: &str) -> Result<Option<String>, ApiError> {

@@ -2,6 +2,8 @@
 //!
 //! Methods of clients prove who calls with the node's secret, whether ACLs are on or off.
 
+#[cfg(test)]
+mod access_test;
 mod acl;
 #[cfg(test)]
 mod acl_test;
@@ -40,7 +42,9 @@ use crate::rpc::methods::{
     NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeUpdateAlloc,
     NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
 };
-use crate::rpc::service::Access::{Agent, NewNode, Node, NodeOr, NodeOrToken, Public, Token};
+use crate::rpc::service::Access::{
+    Agent, Management, NewNode, Node, NodeOr, NodeOrGone, NodeOrToken, Public, Token,
+};
 use crate::rpc::service::{Call, Service};
 use crate::rpc::sessions::{NodeControl, NodeSession};
 use crate::rpc::volumes as calls;
@@ -53,7 +57,7 @@ pub type Beat = Box<dyn Fn(&str) -> Duration + Send + Sync>;
 
 /// What the handlers work with.
 pub struct Clients {
-    server: Arc<Server>,
+    server: auth::Guarded,
     beat: Beat,
     batch: alloc_batch::Batcher,
     proven: auth::Proven,
@@ -76,7 +80,7 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
 pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Service<Clients> {
     let batch = alloc_batch::Batcher::start(server.clone());
     let clients = Arc::new(Clients {
-        server,
+        server: auth::Guarded::new(server),
         beat,
         batch,
         proven: auth::Proven::default(),
@@ -85,9 +89,12 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
     of_host_volumes(of_volumes(Service::new(clients)))
         .labelled_by(Clients::label)
         .limited_by(move |clients, name, call| clients.within(&rates, name, call))
+        .guarded_by(async |clients: Arc<Clients>, access, call: Call| {
+            clients.admit(access, &call).await
+        })
         .known_by(async |clients: Arc<Clients>, call: Call| clients.admits(&call).await)
         .method::<NodeRegister, _, _>(NewNode, node::register)
-        .method::<NodeUpdateStatus, _, _>(Node, node::update_status)
+        .method::<NodeUpdateStatus, _, _>(NodeOrGone, node::update_status)
         .method::<NodeUpdateAlloc, _, _>(Node, node::update_alloc)
         .method::<NodeEmitEvents, _, _>(Node, node::emit_events)
         .method::<NodeUpdateDrain, _, _>(Node, node::update_drain)
@@ -100,7 +107,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         .method::<AclGetPolicies, _, _>(NodeOrToken, acl::get_policies)
         .method::<AclGetRoles, _, _>(NodeOrToken, acl::get_roles)
         .method::<AclWhoAmI, _, _>(Public, acl::who_am_i)
-        .method::<CsiVolumeClaim, _, _>(Node, csi::claim)
+        .method::<CsiVolumeClaim, _, _>(NodeOr(SERVER), csi::claim)
         .method::<CsiVolumeUnpublish, _, _>(NodeOr(MOUNT), csi::unpublish)
         .stream::<NodeControl, _, _>(Node, control::control)
         .stream::<NodeSession, _, _>(Node, control::session)
@@ -116,6 +123,8 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         })
 }
 
+/// Another server.
+const SERVER: &str = "a server's certificate";
 /// Attaching and detaching volumes.
 const MOUNT: &str = "csi-mount-volume and plugin:read";
 /// Changing volumes.
@@ -142,7 +151,7 @@ fn of_volumes(service: Service<Clients>) -> Service<Clients> {
         .method::<calls::SnapshotList, _, _>(Token(EXTERNAL), volumes::list_snapshots)
         .method::<calls::PluginList, _, _>(Token("plugin:list"), volumes::list_plugins)
         .method::<calls::PluginGet, _, _>(Token("plugin:read"), volumes::get_plugin)
-        .method::<calls::PluginDelete, _, _>(Token("management"), volumes::delete_plugin)
+        .method::<calls::PluginDelete, _, _>(Management, volumes::delete_plugin)
 }
 
 /// Host volumes for whoever calls with a token.

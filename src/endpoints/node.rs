@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drover_events::model::status::node as status;
 use drover_projections::tables::nodes;
 
-use super::{Clients, secret_hash};
+use super::{Clients, auth, secret_hash};
 use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeDrain, UpdateNodeStatus};
 use crate::error::ApiError;
 use crate::net::deciding;
@@ -43,13 +43,13 @@ pub(super) async fn register(
     node.status = status::INIT.to_owned();
     node.computed_class = computed_class(&node);
     let id = node.id.clone();
-    let origin = clients.origin(&call, &id);
+    let allowed = auth::newcomer(&call, &id);
     let command = RegisterNode {
         node,
         create_node_pool: true,
     };
-    let done = clients.server.submit(command, origin).await?;
-    clients.answer(&id, done.index).await
+    let index = clients.server.submit(&allowed, command).await?;
+    clients.answer(&id, index).await
 }
 
 /// `Node.UpdateStatus`.
@@ -63,13 +63,13 @@ pub(super) async fn update_status(
         status,
         node_event,
     } = request;
-    let known = clients.caller_or_gone(&call, &node_id).await?;
+    let allowed = clients.caller_or_gone(&call, &node_id).await?;
     let command = UpdateNodeStatus {
         node_id: node_id.clone(),
         status,
         event: node_event,
     };
-    let index = known.submit(command).await?;
+    let index = clients.server.submit(&allowed, command).await?;
     clients.answer(&node_id, index).await
 }
 
@@ -86,8 +86,8 @@ pub(super) async fn update_alloc(
         return Err(ApiError::refused("must update at least one allocation"));
     };
     let node = first.node_id.clone();
-    let origin = clients.caller(&call, &node).await?.origin();
-    let index = clients.batch.submit(node, request.alloc, origin).await?;
+    let allowed = clients.caller(&call, &node).await?;
+    let index = clients.batch.submit(node, request.alloc, allowed).await?;
     Ok(WriteResponse { index })
 }
 
@@ -107,7 +107,8 @@ pub(super) async fn emit_events(
     let command = AddNodeEvents {
         events: request.node_events,
     };
-    let index = clients.caller(&call, node).await?.submit(command).await?;
+    let allowed = clients.caller(&call, node).await?;
+    let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
 
@@ -131,8 +132,8 @@ pub(super) async fn update_drain(
         meta,
         ..UpdateNodeDrain::default()
     };
-    let known = clients.caller(&call, &node_id).await?;
-    let index = known.submit(command).await?;
+    let allowed = clients.caller(&call, &node_id).await?;
+    let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn upsert(
     let Some(node) = first.or(named) else {
         return Err(ApiError::bad_request("no services given"));
     };
-    let known = clients.caller(&call, &node).await?;
+    let allowed = clients.caller(&call, &node).await?;
     if request.services.iter().any(|s| s.node_id != node) {
         return Err(ApiError::permission_denied());
     }
@@ -74,8 +74,8 @@ pub(super) async fn upsert(
     let command = UpsertServices {
         services: request.services,
     };
-    let upserted = known.submit(command).await?;
-    let kept = known.submit(keep).await?;
+    let upserted = clients.server.submit(&allowed, command).await?;
+    let kept = clients.server.submit(&allowed, keep).await?;
     Ok(WriteResponse {
         index: upserted.max(kept),
     })
@@ -101,7 +101,7 @@ pub(super) async fn delete(
         namespace: request.namespace,
         id: request.id,
     };
-    let known = clients.caller(&call, &known.node_id).await?;
-    let index = known.submit(command).await?;
+    let allowed = clients.caller(&call, &known.node_id).await?;
+    let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }

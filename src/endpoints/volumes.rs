@@ -14,11 +14,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Clients;
+use super::auth::Allowed;
 use crate::commands::csi::DeleteCsiPlugin;
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
 use crate::net::Peer;
-use crate::proposer::Origin;
 use crate::rpc::csi::{Done, Secrets};
 use crate::rpc::forward::{Answered, Question, Web};
 use crate::rpc::methods::WriteResponse;
@@ -124,20 +124,13 @@ impl Clients {
 
     /// Who calls with a token, or with none, if he may do this.
     pub(super) async fn bearer(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         may: impl FnOnce(&Identity) -> bool,
-    ) -> Result<Origin, ApiError> {
-        let token = Some(call.token.as_str()).filter(|token| !token.is_empty());
-        let found = self.server.gate.authenticate(token, &call.addr).await?;
-        if found.refusal.is_some() || !may(&found) {
-            return Err(ApiError::permission_denied());
-        }
-        Ok(Origin {
-            actor: found.actor,
-            request_id: uuid::Uuid::new_v4().to_string(),
-            ..Origin::default()
-        })
+    ) -> Result<Allowed, ApiError> {
+        let who = self.authenticate(call).await?;
+        let may = may(&who);
+        Allowed::when(&who, may)
     }
 }
 
@@ -408,10 +401,10 @@ pub(super) async fn delete_plugin(
     call: Call,
     asked: NamedRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let origin = clients.bearer(&call, Identity::is_management).await?;
+    let allowed = clients.bearer(&call, Identity::is_management).await?;
     let command = DeleteCsiPlugin { id: asked.id };
-    let done = clients.server.submit(command, origin).await?;
-    Ok(WriteResponse { index: done.index })
+    let index = clients.server.submit(&allowed, command).await?;
+    Ok(WriteResponse { index })
 }
 
 impl Clients {

@@ -7,6 +7,7 @@ use axum::body::Body;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use super::both_world_test::Both;
 use super::gate_test::two_namespaces;
 use super::harness::{Harness, job};
 use super::{Api, Settings, Shape, router};
@@ -153,35 +154,132 @@ async fn a_new_role_under_the_name_of_one_that_is_gone_gives_its_former_holders_
     server.stop().await;
 }
 
+/// Targets of lists, and whether there is something of red on the page.
+const PAGES: &[(&str, bool)] = &[
+    ("/v1/jobs?namespace=*&next_token=blue.job-blue", true),
+    (
+        "/v1/jobs?namespace=*&next_token=blue.job-blue&per_page=1",
+        true,
+    ),
+    (
+        "/v1/jobs?namespace=*&next_token=red.job-red&per_page=1&reverse=true",
+        true,
+    ),
+    (
+        "/v1/jobs?namespace=*&next_token=blue.job-blue&per_page=1&reverse=true",
+        false,
+    ),
+    ("/v1/jobs?namespace=*&per_page=1&next_token=a.a", true),
+    ("/v1/jobs?namespace=*&filter=Namespace==%22blue%22", false),
+    ("/v1/jobs?namespace=*&filter=Namespace!=%22green%22", true),
+    (
+        "/v1/jobs?namespace=*&filter=ID%20matches%20%22job-.*%22",
+        true,
+    ),
+    (
+        "/v1/jobs?namespace=*&filter=ID%20matches%20%22job-b.*%22",
+        false,
+    ),
+    (
+        "/v1/jobs?namespace=*&filter=Namespace!=%22red%22&per_page=1",
+        false,
+    ),
+    ("/v1/vars?namespace=*&next_token=blue.secret-blue", true),
+    (
+        "/v1/vars?namespace=*&filter=Path%20contains%20%22blue%22",
+        false,
+    ),
+    (
+        "/v1/vars?namespace=*&filter=Path%20contains%20%22secret%22",
+        true,
+    ),
+    (
+        "/v1/allocations?namespace=*&filter=JobID==%22job-blue%22",
+        false,
+    ),
+    (
+        "/v1/allocations?namespace=*&filter=JobID!=%22job-green%22",
+        true,
+    ),
+    (
+        "/v1/deployments?namespace=*&filter=JobID==%22job-blue%22",
+        false,
+    ),
+    (
+        "/v1/deployments?namespace=*&filter=JobID!=%22job-green%22",
+        true,
+    ),
+    (
+        "/v1/evaluations?namespace=*&filter=JobID==%22job-blue%22",
+        false,
+    ),
+    (
+        "/v1/evaluations?namespace=*&filter=JobID!=%22job-green%22",
+        true,
+    ),
+    (
+        "/v1/evaluations?namespace=*&per_page=1&next_token=EVAL",
+        false,
+    ),
+    (
+        "/v1/evaluations?namespace=*&per_page=1&reverse=true&next_token=EVAL",
+        true,
+    ),
+    (
+        "/v1/services?namespace=*&filter=ServiceName==%22api-blue%22",
+        false,
+    ),
+    (
+        "/v1/services?namespace=*&filter=ServiceName!=%22api-green%22",
+        true,
+    ),
+    (
+        "/v1/volumes?type=csi&namespace=*&filter=ID==%22data-blue%22",
+        false,
+    ),
+    (
+        "/v1/volumes?type=csi&namespace=*&next_token=blue.data-blue&per_page=1",
+        true,
+    ),
+    (
+        "/v1/volumes?type=host&namespace=*&filter=Name==%22disk-blue%22",
+        false,
+    ),
+    (
+        "/v1/volumes?type=host&namespace=*&filter=Name!=%22disk-green%22",
+        true,
+    ),
+    (
+        "/v1/scaling/policies?namespace=*&filter=Target.Job==%22job-blue%22",
+        false,
+    ),
+    (
+        "/v1/scaling/policies?namespace=*&filter=Target.Job!=%22job-green%22",
+        true,
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_filter_and_no_page_reaches_into_another_namespace() {
-    let server = two_namespaces().await;
-    let evals = server.seen("root", "/v1/evaluations?namespace=blue").await;
-    let eval = evals.json()[0].clone();
-    let of_blue = format!("{}.{}", eval["CreateIndex"], eval["ID"].as_str().unwrap());
-    for target in [
-        "/v1/jobs?namespace=*&next_token=blue.job-blue",
-        "/v1/jobs?namespace=*&next_token=blue.job-blue&per_page=1&reverse=true",
-        "/v1/jobs?namespace=*&per_page=1&next_token=a",
-        "/v1/jobs?namespace=*&filter=Namespace==%22blue%22",
-        "/v1/jobs?namespace=*&filter=ID%20matches%20%22job-b.*%22",
-        "/v1/jobs?namespace=*&filter=Namespace!=%22red%22&per_page=1",
-        "/v1/vars?namespace=*&next_token=blue.secret-blue",
-        "/v1/vars?namespace=*&filter=Path%20contains%20%22blue%22",
-        "/v1/allocations?namespace=*&filter=JobID==%22job-blue%22",
-        "/v1/evaluations?namespace=*&filter=JobID==%22job-blue%22",
-        &format!("/v1/evaluations?namespace=*&per_page=1&next_token={of_blue}"),
-        &format!("/v1/evaluations?namespace=*&per_page=1&reverse=true&next_token={of_blue}"),
-        "/v1/scaling/policies?namespace=*&filter=Target.Namespace==%22blue%22",
-    ] {
-        let told = server.seen("red", target).await;
-        let text = told.text() + told.header("x-nomad-nexttoken");
-        assert!(matches!(told.status, 200 | 400), "{target}: {text}");
-        if told.status == 200 {
-            assert!(!text.contains("blue"), "{target}: {text}");
+    let both = Both::start().await;
+    let server = &both.world.h;
+    let eval = format!("/v1/evaluation/{}", both.blue.eval);
+    let eval = server.seen("root", &eval).await.json();
+    let of_blue = format!("{}.{}", eval["CreateIndex"], both.blue.eval);
+    for (target, has_red) in PAGES {
+        let target = target.replace("EVAL", &of_blue);
+        let all = server.seen("root", &target).await;
+        assert_eq!(all.status, 200, "{target}: {}", all.text());
+        if !has_red {
+            assert!(all.text().contains("blue"), "{target}: {}", all.text());
         }
+        let told = server.seen("all:red", &target).await;
+        let text = told.text() + told.header("x-nomad-nexttoken");
+        assert_eq!(told.status, 200, "{target}: {text}");
+        assert_eq!(text.contains("red"), *has_red, "{target}: {text}");
+        assert!(!text.contains("blue"), "{target}: {text}");
     }
-    server.stop().await;
+    both.world.h.stop().await;
 }
 
 /// What is refused in words says the same of what is there and of what never was.

@@ -2,22 +2,31 @@
 
 use super::request::Request;
 
-/// The token of a request: Nomad's header, then the first word of a bearer authorisation.
+/// What stands for a value that is no text: nobody has it, and who gives it has not given none.
+const NO_TEXT: &str = "\u{fffd}";
+
+/// The token of a request: Nomad's header, then the first word of a bearer authorisation. The first
+/// header of a name counts.
 #[must_use]
 pub(super) fn token(request: &Request) -> Option<&str> {
-    let own = request
-        .header("x-nomad-token")
-        .map(str::trim)
-        .filter(|t| !t.is_empty());
-    own.or_else(|| {
-        let mut words = request.header("authorization")?.split_whitespace();
-        let scheme = words.next()?;
-        if scheme.eq_ignore_ascii_case("bearer") {
-            words.next()
-        } else {
-            None
-        }
-    })
+    let own = request.headers.get("x-nomad-token");
+    let own = own.map(|value| value.to_str().map_or(NO_TEXT, str::trim));
+    own.filter(|token| !token.is_empty())
+        .or_else(|| bearer(request))
+}
+
+fn bearer(request: &Request) -> Option<&str> {
+    let value = request.headers.get("authorization")?;
+    let Ok(text) = value.to_str() else {
+        let scheme = value.as_bytes().get(..b"bearer ".len());
+        return scheme?.eq_ignore_ascii_case(b"bearer ").then_some(NO_TEXT);
+    };
+    let mut words = text.split_whitespace();
+    let scheme = words.next()?;
+    match scheme.eq_ignore_ascii_case("bearer") {
+        true => words.next(),
+        false => None,
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +76,20 @@ mod tests {
         assert_eq!(token(&with("Authorization", "bEaReR b c")), Some("b"));
         assert_eq!(token(&with("Authorization", "Basic b")), None);
         assert_eq!(token(&with("X-Nomad-Token", "")), None);
+        // What is no text is a token that nobody has, not a lack of one.
+        let no_text = |name, value: &'static [u8]| {
+            let (parts, ()) = hyper::Request::builder()
+                .header(name, hyper::header::HeaderValue::from_bytes(value).unwrap())
+                .body(())
+                .unwrap()
+                .into_parts();
+            let request = Request::head(parts).unwrap();
+            token(&request).map(str::to_owned)
+        };
+        let nobody = Some(NO_TEXT.to_owned());
+        assert_eq!(no_text("X-Nomad-Token", b"\xff"), nobody);
+        assert_eq!(no_text("Authorization", b"bearer \xff"), nobody);
+        assert_eq!(no_text("Authorization", b"Basic \xff"), None);
     }
 
     #[test]

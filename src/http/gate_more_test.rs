@@ -11,6 +11,7 @@ use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns};
 use crate::gate::Gate;
 use crate::identity::{Identity, Refusal};
 
+use super::both_world_test::{Both, Things};
 use super::gate_test::two_namespaces;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,38 +37,85 @@ async fn the_stream_tells_of_no_other_namespace() {
             .unwrap();
         assert_eq!(reply.status().as_u16(), status, "{token} {query}");
     }
-    let api = Arc::clone(&server.api);
+    server.stop().await;
+}
+
+/// What is told until all of these are among it, or something that is not to be told.
+async fn streamed(both: &Both, token: &str, form: &str, until: &[&str]) -> String {
+    let topics = [
+        "Job",
+        "Evaluation",
+        "Allocation",
+        "Deployment",
+        "Service",
+        "Variable",
+        "CSIVolume",
+        "HostVolume",
+    ];
+    let topics: String = topics.iter().map(|one| format!("topic={one}&")).collect();
+    let target = format!("/v1/event/stream?{topics}namespace=*&index=1{form}");
+    let request = hyper::Request::builder()
+        .uri(target)
+        .header("x-nomad-token", token);
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let reply = tower::ServiceExt::oneshot(both.world.h.router(), request);
+    let reply = reply.await.unwrap();
+    assert_eq!(reply.status().as_u16(), 200, "{token} {form}");
+    let mut body = reply.into_body();
+    let mut told = String::new();
+    let all = async {
+        while !until.iter().all(|word| told.contains(word)) {
+            let frame = http_body_util::BodyExt::frame(&mut body).await;
+            let frame = frame.unwrap().unwrap();
+            told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        }
+    };
+    let in_time = tokio::time::timeout(LONG / 3, all).await;
+    in_time.unwrap_or_else(|_| panic!("{token} {form}: only {told}"));
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_another_namespace_are_absent_whatever_they_are_about() {
+    let both = Both::start().await;
+    let api = Arc::clone(&both.world.h.api);
     let publisher = tokio::spawn(async move {
         let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
         let ends = tokio_util::sync::CancellationToken::new();
         api.stream.run(projections, log, ends).await;
     });
+    // Blue is made after red; what is written last is red's, so that all of blue was passed over.
+    let last = "/v1/var/secret-red-last?namespace=red";
+    let written = both
+        .world
+        .h
+        .by("root", "PUT", last, json!({"Items": {"a": "b"}}));
+    assert_eq!(written.await.status, 200);
     for form in ["", "&format=cloudevents"] {
-        let wanted = "topic=Job&topic=Evaluation&topic=Variable&namespace=*&index=1";
-        let target = format!("/v1/event/stream?{wanted}{form}");
-        let request = hyper::Request::builder()
-            .uri(target)
-            .header("x-nomad-token", "red");
-        let request = request.body(axum::body::Body::empty()).unwrap();
-        let reply = tower::ServiceExt::oneshot(server.router(), request)
-            .await
-            .unwrap();
-        assert_eq!(reply.status().as_u16(), 200, "{form}");
-        let mut body = reply.into_body();
-        let mut told = String::new();
-        let all = async {
-            while !(told.contains("job-red") && told.contains("secret-red")) {
-                let frame = http_body_util::BodyExt::frame(&mut body).await;
-                let frame = frame.unwrap().unwrap();
-                told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
-            }
+        let words = |things: &Things| {
+            let name = things.namespace;
+            let names =
+                ["job", "api", "secret", "data", "disk"].map(|kind| format!("{kind}-{name}"));
+            let mut words = names.to_vec();
+            words.extend([
+                things.alloc.clone(),
+                things.eval.clone(),
+                things.deployment.clone(),
+            ]);
+            words
         };
-        let in_time = tokio::time::timeout(LONG / 3, all).await;
-        in_time.unwrap_or_else(|_| panic!("{form}: only {told}"));
-        assert!(!told.contains("blue"), "{form}: {told}");
+        let (red, blue) = (words(&both.red), words(&both.blue));
+        let mut own: Vec<&str> = red.iter().map(String::as_str).collect();
+        own.push("secret-red-last");
+        let told = streamed(&both, "all:red", form, &own).await;
+        for word in blue.iter().map(String::as_str).chain(["blue"]) {
+            assert!(!told.contains(word), "{form}: {word}: {told}");
+        }
+        own.extend(blue.iter().map(String::as_str));
+        streamed(&both, "root", form, &own).await;
     }
     publisher.abort();
-    server.stop().await;
+    both.world.h.stop().await;
 }
 
 /// Routes, and the capabilities of which one lets in.

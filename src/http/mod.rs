@@ -89,7 +89,11 @@ mod volumes_test;
 #[cfg(test)]
 mod attacks_test;
 #[cfg(test)]
+mod both_world_test;
+#[cfg(test)]
 mod bounds_test;
+#[cfg(test)]
+mod by_id_test;
 #[cfg(test)]
 mod called_test;
 #[cfg(test)]
@@ -113,6 +117,8 @@ mod identity_test;
 #[cfg(test)]
 mod job_shapes_test;
 #[cfg(test)]
+mod lists_test;
+#[cfg(test)]
 mod one_view_test;
 #[cfg(test)]
 mod past_rights_test;
@@ -130,6 +136,8 @@ mod routes_test;
 mod shown_test;
 #[cfg(test)]
 mod success_test;
+#[cfg(test)]
+mod tokens_test;
 #[cfg(test)]
 mod whole_test;
 #[cfg(test)]

@@ -66,6 +66,11 @@ pub trait Dispatch: Send + Sync {
 
 type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + Sync>;
 
+/// Asks of a caller what his method asks, as far as that can be said before anything of the request
+/// is looked at.
+type Guard<S> =
+    Box<dyn Fn(Arc<S>, Access, Call) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
+
 type Handler<S> =
     Box<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
 
@@ -78,21 +83,27 @@ type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
 /// Says whether the caller may make one more call, before anything of it runs.
 type Limiter<S> = Box<dyn Fn(&S, &'static str, &Call) -> Result<(), ApiError> + Send + Sync>;
 
-/// What a method asks of its caller; it is said where the method is registered.
+/// What a method asks of its caller; it is said where the method is registered. What names no object
+/// of the request is asked before its handler runs; the rest the handler asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing.
     Public,
     /// The secret of a new node, which nobody knows yet.
     NewNode,
-    /// The secret of the node that it is about.
+    /// The secret of the node that it is about: who calls is one that proves itself before it is
+    /// known what it is about.
     Node,
+    /// The same, or of a node that is gone, which is told that it is.
+    NodeOrGone,
     /// The secret of a node, or a token that holds what is asked for.
     NodeOrToken,
     /// The secret of the node that it is about, or a token that may do this.
     NodeOr(&'static str),
     /// A token that may do this.
     Token(&'static str),
+    /// A token that may do everything.
+    Management,
     /// The secret of a node, or a server's certificate.
     Agent,
     /// A session that a server opened to this client.
@@ -104,10 +115,11 @@ impl std::fmt::Display for Access {
         f.write_str(match self {
             Self::Public => "public",
             Self::NewNode => "a new node's own secret",
-            Self::Node => "the node's secret",
+            Self::Node | Self::NodeOrGone => "the node's secret",
             Self::NodeOrToken => "a node's secret, or a token that holds it",
             Self::NodeOr(rights) => return write!(f, "the node's secret, or {rights}"),
             Self::Token(rights) => rights,
+            Self::Management => "management",
             Self::Agent => "a node's secret, or a server's certificate",
             Self::Server => "a session that a server opened",
         })
@@ -122,6 +134,7 @@ pub struct Service<S> {
     doorman: Option<Doorman<S>>,
     labeller: Option<Labeller<S>>,
     limiter: Option<Limiter<S>>,
+    guard: Option<Guard<S>>,
     accesses: BTreeMap<&'static str, Access>,
 }
 
@@ -135,6 +148,7 @@ impl<S: Send + Sync + 'static> Service<S> {
             doorman: None,
             labeller: None,
             limiter: None,
+            guard: None,
             accesses: BTreeMap::new(),
         }
     }
@@ -169,6 +183,41 @@ impl<S: Send + Sync + 'static> Service<S> {
     ) -> Self {
         self.limiter = Some(Box::new(limiter));
         self
+    }
+
+    /// Says whether a caller may do what a method asks of him; without it handlers alone ask.
+    #[must_use]
+    pub fn guarded_by<F, Fut>(mut self, guard: F) -> Self
+    where
+        F: Fn(Arc<S>, Access, Call) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), ApiError>> + Send + 'static,
+    {
+        self.guard = Some(Box::new(move |state, access, call| {
+            guard(state, access, call).boxed()
+        }));
+        self
+    }
+
+    /// What is answered, once it is known that the caller may ask. Nothing of the answer runs before.
+    fn admitted<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        call: Call,
+        answer: impl FnOnce(Arc<S>, Call) -> BoxFuture<'static, Result<T, ApiError>>,
+    ) -> BoxFuture<'static, Result<T, ApiError>> {
+        if let Err(refusal) = self.within(name, &call) {
+            return std::future::ready(Err(refusal)).boxed();
+        }
+        let asked = self.guard.as_ref().zip(self.accesses.get(name));
+        let asked = asked.map(|(guard, access)| guard(self.state.clone(), *access, call.clone()));
+        let answer = answer(self.state.clone(), call);
+        let admitted = async move {
+            if let Some(asked) = asked {
+                asked.await?;
+            }
+            answer.await
+        };
+        admitted.boxed()
     }
 
     fn within(&self, name: &'static str, call: &Call) -> Result<(), ApiError> {
@@ -244,10 +293,7 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         match self.handlers.get_key_value(name) {
             Some((name, handler)) => {
                 let label = self.labelled(&call);
-                let answer = match self.within(name, &call) {
-                    Ok(()) => handler(self.state.clone(), call, body),
-                    Err(refusal) => std::future::ready(Err(refusal)).boxed(),
-                };
+                let answer = self.admitted(name, call, |state, call| handler(state, call, body));
                 measure::timed(name, answer, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),
@@ -267,10 +313,7 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         match self.openers.get_key_value(name) {
             Some((name, (_, opener))) => {
                 let label = self.labelled(&call);
-                let opened = match self.within(name, &call) {
-                    Ok(()) => opener(self.state.clone(), call, stream),
-                    Err(refusal) => std::future::ready(Err(refusal)).boxed(),
-                };
+                let opened = self.admitted(name, call, |state, call| opener(state, call, stream));
                 measure::timed(name, opened, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),

@@ -1,0 +1,123 @@
+//! What each method asks of its caller is asked of everybody who may call.
+
+use std::time::Duration;
+
+use super::acl_test::{NODE, OTHER, ROOT, World};
+use super::*;
+use crate::error::{ApiError, Code};
+use crate::rpc::Rpc as _;
+use crate::rpc::duplex::Duplex;
+use crate::rpc::service::Dispatch as _;
+
+/// Asks a method, whichever kind it is, whatever it answers.
+async fn asked(
+    served: &crate::rpc::service::Service<Clients>,
+    name: &str,
+    (node, token): (&str, &str),
+    about: &serde_json::Value,
+) -> Result<(), ApiError> {
+    let call = Call {
+        node: node.into(),
+        token: token.into(),
+        ..Call::default()
+    };
+    match served.streams(name) {
+        None => {
+            let body = crate::rpc::testing::encoded(about);
+            served.dispatch(name, call, body).await.map(drop)
+        }
+        Some(pace) => {
+            let (mut near, far) = Duplex::pair(pace);
+            near.outflow.message(about).unwrap();
+            served.open(name, call, far).await
+        }
+    }
+}
+
+/// Every method but those that are open to all, asked about a node by nobody, by a token that may
+/// do everything, by another node with its own name and with this one's, by a forged secret; and by
+/// the node itself, which is let in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_12_no_method_of_a_node_answers_who_is_not_it() {
+    const OWN: [&str; 2] = [AllocGetAllocs::NAME, ServiceDelete::NAME];
+    const FORGED: &str = "44444444-2222-4333-8444-555555555555";
+    let world = World::start(true).await;
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let served = service(Arc::clone(&world.server.0), beat);
+    let (id, other) = (world.node.as_str(), world.other.as_str());
+    let about = serde_json::json!({
+        "NodeID": id, "Alloc": [{"ID": id, "NodeID": id}], "NodeEvents": {(id): []},
+        "DrainSpec": {}, "Services": [{"ID": "s", "NodeID": id}], "AllocIDs": [id],
+        "ID": "s", "Namespace": "default", "Names": ["mine"], "ACLRoleIDs": [world.role],
+        "Volumes": [{"ID": "v"}], "VolumeIDs": ["v"], "Snapshots": [{"ID": "s"}],
+        "PluginID": "p",
+    });
+    listed(&served);
+    let (mut open, mut tried) = (0, 0);
+    for (name, access) in served.methods() {
+        if matches!(access, Public | NewNode) {
+            open += 1;
+            continue;
+        }
+        for who in [
+            ("", ""),
+            (id, ""),
+            (id, ROOT),
+            (id, FORGED),
+            (id, OTHER),
+            ("", OTHER),
+            (other, OTHER),
+            (other, NODE),
+            (FORGED, NODE),
+        ] {
+            let (node, token) = who;
+            // A token is proof where it is asked for; any node's secret is, of that node, where
+            // what is asked for is about none.
+            let proves = match access {
+                NodeOrToken => token == ROOT || who == (other, OTHER),
+                Agent => who == (other, OTHER),
+                Token(_) | Management => token == ROOT,
+                // Who gives no name of a node is what the request is about, if it is his secret.
+                NodeOr(_) => token == NODE && node != id,
+                NodeOrGone => who == (FORGED, NODE),
+                // Of several things each node is told, or may remove, what is its own.
+                _ => who == (other, OTHER) && OWN.contains(&name),
+            };
+            if proves {
+                continue;
+            }
+            let answer = asked(&served, name, who, &about).await;
+            let denied = matches!(&answer, Err(error) if error.code == Code::PermissionDenied);
+            assert!(denied, "{name} by {node:?} {token:?}: {answer:?}");
+            tried += 1;
+        }
+        // It says whose claim it gives back in another place, and is asked of that node.
+        if name == CsiVolumeUnpublish::NAME {
+            continue;
+        }
+        let answer = asked(&served, name, (id, NODE), &about).await;
+        let denied = matches!(&answer, Err(error) if error.code == Code::PermissionDenied);
+        let of_tokens = matches!(access, Token(_) | Management);
+        assert_eq!(denied, of_tokens, "{name} by the node itself: {answer:?}");
+    }
+    assert_eq!((open, tried > 150), (5, true), "{tried}");
+    world.server.shutdown().await;
+}
+
+/// The page of methods is what is registered; `DROVER_BLESS=1` writes it anew.
+fn listed(served: &crate::rpc::service::Service<Clients>) {
+    const HEAD: &str = "| Method | Access |\n|---|---|\n";
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/docs/routes.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let (before, rest) = text.split_once(HEAD).unwrap();
+    let (rows, after) = rest.split_once("\n## ").unwrap();
+    let now: String = served
+        .methods()
+        .map(|(name, access)| format!("| `{name}` | {access} |\n"))
+        .collect();
+    if std::env::var_os("DROVER_BLESS").is_some() {
+        std::fs::write(page, format!("{before}{HEAD}{now}\n## {after}")).unwrap();
+        return;
+    }
+    assert_eq!(rows, now, "DROVER_BLESS=1 writes src/docs/routes.md anew");
+}
