@@ -51,7 +51,7 @@ const ROLE_NAMES: Offer = Offer::Listed("/v1/acl/roles", "Name");
 const TOKENS: Offer = Offer::Listed("/v1/acl/tokens", "AccessorID");
 
 /// What the first argument of a command is.
-static ARGUMENTS: [(&str, Offer); 70] = [
+static ARGUMENTS: [(&str, Offer); 71] = [
     ("acl policy apply", POLICIES),
     ("acl policy delete", POLICIES),
     ("acl policy info", POLICIES),
@@ -67,6 +67,7 @@ static ARGUMENTS: [(&str, Offer); 70] = [
     ("alloc logs", Offer::Ids("allocs")),
     ("alloc restart", Offer::Ids("allocs")),
     ("alloc signal", Offer::Ids("allocs")),
+    ("alloc stats", Offer::Ids("allocs")),
     ("alloc status", Offer::Ids("allocs")),
     ("alloc stop", Offer::Ids("allocs")),
     ("deployment fail", Offer::Ids("deployment")),

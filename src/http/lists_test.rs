@@ -67,7 +67,10 @@ const LISTS: &[List] = &[
     (
         "POST",
         "/v1/jobs/statuses",
-        || json!({"Jobs": [{"ID": "job-blue", "Namespace": "blue"}, {"ID": "job-red", "Namespace": "red"}]}),
+        || {
+            let job = |name: &str| json!({"ID": format!("job-{name}"), "Namespace": name});
+            json!({"Jobs": [job("blue"), job("red")]})
+        },
         true,
     ),
     ("PUT", "/v1/search", || all_contexts("job", ""), true),

@@ -83,8 +83,8 @@ type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
 /// Says whether the caller may make one more call, before anything of it runs.
 type Limiter<S> = Box<dyn Fn(&S, &'static str, &Call) -> Result<(), ApiError> + Send + Sync>;
 
-/// What a method asks of its caller; it is said where the method is registered. What names no object
-/// of the request is asked before its handler runs; the rest the handler asks.
+/// What a method asks of its caller; it is said where the method is registered. What names no
+/// object of the request is asked before its handler runs; the rest the handler asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing.
@@ -198,7 +198,8 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// What is answered, once it is known that the caller may ask. Nothing of the answer runs before.
+    /// What is answered, once it is known that the caller may ask; nothing of the answer runs
+    /// before.
     fn admitted<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::ensure;
-use drover_testkit::{Http, LONG, wait_for};
+use drover_testkit::{Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
 use crate::official_client::go_test;
@@ -105,6 +105,63 @@ fn acl_07_a_token_with_a_role_alone_reads_the_policies_of_the_role_and_no_other(
         "what is not there looks the same"
     );
     assert_eq!(get("/v1/acl/tokens"), denied);
+}
+
+/// Who may read jobs through a role reads them after the agent was killed, and again after a
+/// restore of a moment at which the role was there; what was made since is gone.
+#[test]
+fn acl_08_roles_and_what_they_give_outlive_a_death_and_come_back_with_a_backup() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"));
+    let mut setup = setup.expect("free ports");
+    setup.config.push_str(ON);
+    let running = Running::of(&setup);
+    let root = first_token(&running);
+    let policy = json!({"Name": "reads", "Rules": "namespace \"default\" { policy = \"read\" }"});
+    made(&running, &root, "/v1/acl/policy/reads", &policy);
+    let role = json!({"Name": "crew", "Policies": [{"Name": "reads"}]});
+    let role = made(&running, &root, "/v1/acl/role", &role);
+    let token = json!({"Type": "client", "Roles": [{"Name": "crew"}]});
+    let token = made(&running, &root, "/v1/acl/token", &token);
+    let secret = token["SecretID"].as_str().expect("a secret");
+    let of_role = format!("/v1/acl/role/{}", role["ID"].as_str().expect("an id"));
+    let reads = |running: &Running| ask(running, secret, "GET", "/v1/jobs", &Value::Null).0;
+    assert_eq!(reads(&running), 200);
+    running.agent.kill().expect("it dies");
+    let running = Running::of(&setup);
+    assert_eq!(reads(&running), 200, "after its death");
+    let shown = |running: &Running| ask(running, &root, "GET", &of_role, &Value::Null);
+    let (status, text) = shown(&running);
+    let before: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((status, &before), (200, &role));
+
+    let mut http = running.http().header("X-Nomad-Token", &root);
+    let backup = http.get("/v1/operator/snapshot").expect("an answer");
+    assert_eq!(backup.status, 200, "{}", backup.text());
+    let (status, text) = ask(&running, &root, "DELETE", &of_role, &Value::Null);
+    assert_eq!(status, 200, "{text}");
+    let later = json!({"Name": "later", "Policies": [{"Name": "reads"}]});
+    made(&running, &root, "/v1/acl/role", &later);
+    assert_eq!((reads(&running), shown(&running).0), (403, 404));
+    let restored = http.send("PUT", "/v1/operator/snapshot", &backup.body);
+    let restored = restored.expect("an answer");
+    assert_eq!(restored.status, 200, "{}", restored.text());
+    let back = wait_for("the role", LONG, || {
+        let (status, text) = shown(&running);
+        ensure!(status == 200, "{status} {text}");
+        Ok(text)
+    });
+    let after: Value = serde_json::from_str(&back.expect("it is back")).expect("JSON");
+    assert_eq!(after["Policies"], role["Policies"]);
+    assert_eq!(reads(&running), 200, "after the restore");
+    let later = ask(
+        &running,
+        &root,
+        "GET",
+        "/v1/acl/role/name/later",
+        &Value::Null,
+    );
+    assert_eq!(later.0, 404, "{}", later.1);
 }
 
 #[test]

@@ -12,6 +12,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// An agent that works in a directory of somebody else's.
+    pub(crate) fn of(setup: &Setup) -> Running {
+        Running {
+            agent: setup.start().expect("the agent starts"),
+            dir: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
     pub(crate) fn http(&self) -> Http {
         self.agent.http()
     }

@@ -273,6 +273,24 @@ fn a_flag_that_is_taken_does_what_it_says() {
             "{part}: {shown}"
         );
     }
+    // The same on its own, in words and by name.
+    let alone = session.done(&format!("alloc stats {}", &id[..8]));
+    for part in ["Task \"main\"", "Memory Stats", "RSS", "User Mode"] {
+        assert!(alone.contains(part), "{part}: {alone}");
+    }
+    let measured = session.done(&format!("alloc stats -json {id}"));
+    let measured: serde_json::Value = serde_json::from_str(&measured).expect("it is JSON");
+    let resident = &measured["Tasks"]["main"]["ResourceUsage"]["MemoryStats"]["RSS"];
+    assert!(
+        resident.as_u64().is_some_and(|bytes| bytes > 0),
+        "{measured}"
+    );
+    let none = session.quiet("alloc stats nope");
+    assert!(
+        none.code == 1 && none.stderr.contains("nope"),
+        "{}",
+        none.all()
+    );
     session.wait("/v1/job/acting-web/deployment", |one| {
         one["Status"] == "successful"
     });

@@ -108,6 +108,7 @@ fn a_moment_is_a_flag_of_what_shows_the_state_and_of_nothing_else() {
         format!("alloc stop {id}"),
         format!("alloc logs {id}"),
         format!("alloc checks {id}"),
+        format!("alloc stats {id}"),
         "agent-info".to_owned(),
         "event stream".to_owned(),
         "operator autopilot health".to_owned(),

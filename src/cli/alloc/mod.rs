@@ -6,6 +6,7 @@ pub(super) mod exec;
 mod fs;
 pub(super) mod logs;
 mod pick;
+mod stats;
 pub(super) mod status;
 mod tail;
 
@@ -30,6 +31,8 @@ pub(super) enum Verb {
     Exec(exec::Args),
     /// Show the checks of an allocation's services
     Checks(checks::Args),
+    /// Show what an allocation's tasks use
+    Stats(stats::Args),
     /// Restart tasks of an allocation
     Restart(change::RestartArgs),
     /// Send a signal to tasks of an allocation
@@ -46,6 +49,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Fs(args) => fs::run(args, out).await,
         Verb::Exec(args) => exec::run(args).await,
         Verb::Checks(args) => checks::run(args, out).await,
+        Verb::Stats(args) => stats::run(args, out).await,
         Verb::Restart(args) => change::restart(args, out).await,
         Verb::Signal(args) => change::signal(args, out).await,
         Verb::Stop(args) => change::stop(args, out).await,

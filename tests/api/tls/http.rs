@@ -2,11 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use drover_testkit::certs::Pair;
 use drover_testkit::{LONG, wait_for};
 
-use super::{Trust, said};
+use super::{PEOPLE, Trust, said};
 use crate::official_client::go_works;
 
 const CLOSED: &str = "http = true\n  rpc = true\n  verify_server_hostname = true\n  \
@@ -59,6 +61,19 @@ fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
     let output = plain(&["-sS", "--cacert", ca.to_str().expect("a name")]);
     assert!(!output.status.success(), "{}", said(&output));
     assert_eq!(plain(&["-sS"]).status.code(), Some(60), "unknown authority");
+
+    // One that has expired is refused at the handshake, as one of nobody is.
+    let shows = |pair: &Pair| {
+        let name = |path: &Path| path.to_str().expect("a name").to_owned();
+        let (cert, key) = (name(&pair.cert), name(&pair.key));
+        let ca = name(&ca);
+        plain(&["-sS", "--cacert", &ca, "--cert", &cert, "--key", &key])
+    };
+    let issue = |name: &str, days| trust.authority.issue_for(name, PEOPLE, days);
+    let old = shows(&issue("old", -20..-3).expect("a certificate"));
+    assert!(!old.status.success(), "{}", said(&old));
+    let good = shows(&issue("young", -1..9).expect("a certificate"));
+    assert_eq!(said(&good), "[]");
 
     let session = trust.dir.path().join("session");
     let told = |extra: &[&str]| {
