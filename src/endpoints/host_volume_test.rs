@@ -185,7 +185,11 @@ async fn who_waits_is_answered_by_the_rights_of_then() {
         let changed = crate::commands::host_volume::RegisterHostVolume {
             volume: made.volume.clone().unwrap(),
         };
-        world.server.submit(changed, Origin::default()).await.unwrap();
+        world
+            .server
+            .submit(changed, Origin::default())
+            .await
+            .unwrap();
     };
     let (waited, ()) = tokio::join!(waits, goes);
     let refused = waited.unwrap_err();

@@ -201,9 +201,8 @@ impl Resolver {
         (namespace, own): (&str, &[String]),
     ) -> Result<(Acl, Vec<String>), StorageError> {
         let (known, held) = self.known_policies(view, names)?;
-        let acl = readable(&known).map_or_else(Acl::denied, |all| {
-            Acl::of_workload(&all, namespace, own)
-        });
+        let acl =
+            readable(&known).map_or_else(Acl::denied, |all| Acl::of_workload(&all, namespace, own));
         Ok((acl, held))
     }
 

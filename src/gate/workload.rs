@@ -37,10 +37,7 @@ pub(super) fn find(
         return Ok(Found::Nobody);
     };
     let group = row.alloc.task_group.as_str();
-    let job = (
-        claim.nomad_namespace.as_str(),
-        claim.nomad_job_id.as_str(),
-    );
+    let job = (claim.nomad_namespace.as_str(), claim.nomad_job_id.as_str());
     let attached = policies_of_job(view, job)?;
     let attached = attached.iter().filter(|policy| {
         let of = policy.job_acl.as_ref();

@@ -163,7 +163,10 @@ async fn wi_08_a_workload_reads_its_own_variables_and_nothing_else() {
     }
     let listed = world.by(&token, "GET", "/v1/vars", &Value::Null).await;
     let listed = listed.1.as_array().unwrap().clone();
-    let paths: Vec<_> = listed.iter().filter_map(|one| one["Path"].as_str()).collect();
+    let paths: Vec<_> = listed
+        .iter()
+        .filter_map(|one| one["Path"].as_str())
+        .collect();
     assert_eq!(paths, OWN);
     for target in [
         "/v1/job/web",
@@ -188,14 +191,18 @@ async fn wi_08_a_workload_reads_its_own_variables_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wi_09_acl_15_acl_16_policies_of_its_job_are_added_and_one_that_names_its_path_counts_instead() {
+async fn wi_09_acl_15_acl_16_policies_of_its_job_are_added_and_one_that_names_its_path_counts_instead()
+ {
     let world = World::start().await;
     let token = world.token(&world.workload());
     let reads = r#"namespace "default" { policy = "read" }"#;
     for (scope, may) in [
         (json!({"Namespace": "default", "JobID": "db"}), 403),
         (json!({"Namespace": "other", "JobID": "web"}), 403),
-        (json!({"Namespace": "default", "JobID": "web", "Group": "g2"}), 403),
+        (
+            json!({"Namespace": "default", "JobID": "web", "Group": "g2"}),
+            403,
+        ),
         (
             json!({"Namespace": "default", "JobID": "web", "Group": "g", "Task": "t2"}),
             403,
@@ -204,15 +211,22 @@ async fn wi_09_acl_15_acl_16_policies_of_its_job_are_added_and_one_that_names_it
             json!({"Namespace": "default", "JobID": "web", "Group": "g", "Task": "t"}),
             200,
         ),
-        (json!({"Namespace": "default", "JobID": "web", "Group": "g"}), 200),
+        (
+            json!({"Namespace": "default", "JobID": "web", "Group": "g"}),
+            200,
+        ),
         (json!({"Namespace": "default", "JobID": "web"}), 200),
     ] {
         let body = json!({"Name": "jobs", "Rules": reads, "JobACL": scope});
-        let put = world.by(&world.root, "PUT", "/v1/acl/policy/jobs", &body).await;
+        let put = world
+            .by(&world.root, "PUT", "/v1/acl/policy/jobs", &body)
+            .await;
         assert_eq!(put.0, 200, "{}", put.1);
         assert_eq!(world.get(&token, "/v1/job/web").await, may, "{scope}");
         assert_eq!(world.get(&token, "/v1/var/nomad/jobs/web").await, 200);
-        let held = world.by(&token, "GET", "/v1/acl/policies", &Value::Null).await;
+        let held = world
+            .by(&token, "GET", "/v1/acl/policies", &Value::Null)
+            .await;
         let names = held.1.as_array().unwrap().len();
         assert_eq!(names, usize::from(may == 200), "{scope}: {}", held.1);
     }
@@ -221,7 +235,10 @@ async fn wi_09_acl_15_acl_16_policies_of_its_job_are_added_and_one_that_names_it
         let body = json!({"Name": name, "Rules": reads});
         let target = format!("/v1/acl/policy/{name}");
         let put = world.by(&world.root, "PUT", &target, &body).await.0;
-        assert!(put == 200 || name.contains(':') && put == 400, "{name}: {put}");
+        assert!(
+            put == 200 || name.contains(':') && put == 400,
+            "{name}: {put}"
+        );
         assert_eq!(world.get(&token, "/v1/job/web").await, 403, "{name}");
     }
     // Patterns do not take away what is its own; its own path by name does.
@@ -231,9 +248,15 @@ async fn wi_09_acl_15_acl_16_policies_of_its_job_are_added_and_one_that_names_it
         );
         let scope = json!({"Namespace": "default", "JobID": "web"});
         let body = json!({"Name": "jobs", "Rules": rules, "JobACL": scope});
-        let put = world.by(&world.root, "PUT", "/v1/acl/policy/jobs", &body).await;
+        let put = world
+            .by(&world.root, "PUT", "/v1/acl/policy/jobs", &body)
+            .await;
         assert_eq!(put.0, 200, "{}", put.1);
-        assert_eq!(world.get(&token, "/v1/var/nomad/jobs/web").await, may, "{path}");
+        assert_eq!(
+            world.get(&token, "/v1/var/nomad/jobs/web").await,
+            may,
+            "{path}"
+        );
     }
     world.h.stop().await;
 }
@@ -280,11 +303,20 @@ fn forged(world: &World) -> Vec<(&'static str, String)> {
     };
     let early = world.workload().claims(now + 3_600 * SECOND);
     vec![
-        ("altered", format!("{}.{}.{signature}", part(&header), part(&altered))),
+        (
+            "altered",
+            format!("{}.{}.{signature}", part(&header), part(&altered)),
+        ),
         ("unsigned", format!("{}.{}.", part(&none), part(&claims))),
-        ("none, signed", format!("{}.{}.{signature}", part(&none), part(&claims))),
+        (
+            "none, signed",
+            format!("{}.{}.{signature}", part(&none), part(&claims)),
+        ),
         ("symmetric", symmetric),
-        ("another key", format!("{}.{}.{signature}", part(&named), part(&claims))),
+        (
+            "another key",
+            format!("{}.{}.{signature}", part(&named), part(&claims)),
+        ),
         ("another audience", world.token(&for_vault)),
         ("over", world.signed(&short.claims(now - 10 * SECOND))),
         ("to come", world.signed(&early)),
@@ -292,7 +324,10 @@ fn forged(world: &World) -> Vec<(&'static str, String)> {
         ("longer", format!("{good}AAAA")),
         ("empty parts", "..".to_owned()),
         ("no document", "a.b.c".to_owned()),
-        ("huge", format!("{}.{}.{signature}", part(&header), "A".repeat(20_000))),
+        (
+            "huge",
+            format!("{}.{}.{signature}", part(&header), "A".repeat(20_000)),
+        ),
     ]
 }
 
@@ -315,7 +350,9 @@ async fn auth_07_a_workload_is_counted_as_its_allocation_and_what_it_gave_is_tol
     let token = world.token(&world.workload());
     assert_eq!(world.get(&token, "/v1/var/nomad/jobs/web").await, 200);
     let scrape = "/v1/metrics?format=prometheus";
-    let text = ask(&world.routes, &world.root, "GET", scrape, &Value::Null).await.1;
+    let text = ask(&world.routes, &world.root, "GET", scrape, &Value::Null)
+        .await
+        .1;
     let text = text.as_str().unwrap();
     let label = format!("identity=\"alloc:{}\"", world.alloc);
     assert!(text.contains(&label), "{text}");

@@ -209,7 +209,9 @@ pub(in crate::http) async fn release(late: Late) -> Result<Answer, ApiError> {
     });
     let namespace = found.await?.map_err(storage)?;
     // A claim of a namespace that is none of his business is one that is not there.
-    let somewhere = DELETE.iter().any(|one| late.acl().any_namespace_allows(*one));
+    let somewhere = DELETE
+        .iter()
+        .any(|one| late.acl().any_namespace_allows(*one));
     let write = late.in_namespace_of(DELETE, |_| Ok(namespace), missing);
     let write = write.map_err(|error| match somewhere {
         true => missing(),
