@@ -541,7 +541,9 @@ async fn ns_06_claims_of_a_job_are_collected_in_its_own_namespace() {
         ..Namespace::default()
     }];
     h.submit(UpsertNamespaces { namespaces }).await;
-    let body = json!({"Volumes": [described("data")]});
+    let mut other = described("data");
+    other["ExternalID"] = json!("far-prod");
+    let body = json!({"Volumes": [other]});
     let made = h.put("/v1/volume/csi/data?namespace=prod", &body).await;
     assert_eq!(made.status, 200, "{}", made.text());
     let holder = place_in(&h, "prod", "db", &["data"]).await;

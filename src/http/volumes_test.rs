@@ -270,7 +270,13 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
         assert_eq!(held["HinderedBy"], json!(error.to_string()));
         // The watcher tries as well.
         assert!(held["Tries"].as_u64() >= Some(tries), "{held}");
-        // What was shows nothing of it.
+        // What was shows nothing of it; it is over once something else happened.
+        let namespaces = vec![drover_events::model::Namespace {
+            name: format!("later-{tries}"),
+            ..Default::default()
+        }];
+        h.submit(crate::commands::namespace::UpsertNamespaces { namespaces })
+            .await;
         let index = &told["ModifyIndex"];
         let path = format!("/v1/volume/csi/data/explain?as_of={index}");
         let was = h.get(&path).await.json();

@@ -129,7 +129,12 @@ fn acl_08_roles_and_what_they_give_outlive_a_death_and_come_back_with_a_backup()
     assert_eq!(reads(&running), 200);
     running.agent.kill().expect("it dies");
     let running = Running::of(&setup);
-    assert_eq!(reads(&running), 200, "after its death");
+    // It answers before it has read again what it had written last.
+    let again = wait_for("its tables", LONG, || match reads(&running) {
+        200 => Ok(()),
+        status => Err(format!("{status}")),
+    });
+    again.expect("after its death");
     let shown = |running: &Running| ask(running, &root, "GET", &of_role, &Value::Null);
     let (status, text) = shown(&running);
     let before: Value = serde_json::from_str(&text).expect("JSON");

@@ -163,7 +163,8 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
         let at_work = &write.api.server.volumes;
         at_work.register(volumes, &write.origin()).await
     };
-    let (volumes, index) = provision::done(registered).await?;
+    // It is large: it holds whatever is registered, and all that is asked about it.
+    let (volumes, index) = provision::done(Box::pin(registered)).await?;
     let answer = RegisterResponse {
         volumes: volumes.into(),
         warnings,
