@@ -167,12 +167,11 @@ async fn who_waits_is_answered_by_the_rights_of_then() {
     let before = world.server.projections.watch().waiting();
     let waits = world.call::<HostVolumeList>(("", ROOT), waits);
     let goes = async {
-        let waiting = async || {
-            while world.server.projections.watch().waiting() <= before {
-                tokio::task::yield_now().await;
-            }
-        };
-        let waits = tokio::time::timeout(drover_testkit::LONG, waiting()).await;
+        let waits = drover_testkit::asked("it waits", drover_testkit::LONG, async || {
+            let waiting = world.server.projections.watch().waiting();
+            (waiting > before).then_some(()).ok_or("not yet")
+        })
+        .await;
         waits.expect("it waits");
         let view = world.server.projections.view();
         let token = acl_tokens::by_secret(&view, &acl_tokens::secret_hash(ROOT));
