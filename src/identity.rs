@@ -1,9 +1,9 @@
 //! Who a request comes from: what the one authentication step yields.
 //!
 //! Every request passes authentication before anything else; it never refuses. An [`Identity`]
-//! keeps apart what was proved (a token, a workload, a node, a certificate) and carries the compiled
-//! access list of the moment, shared. It is used for authorisation, becomes the actor of the events the
-//! request causes, and labels metrics (AUTH-01 to AUTH-03).
+//! keeps apart what was proved (a token, a workload, a node, a certificate), and carries the access
+//! list of the moment, compiled and shared. It is used for authorisation, becomes the actor of the
+//! events the request causes, and labels metrics (AUTH-01 to AUTH-03).
 
 use std::sync::Arc;
 
