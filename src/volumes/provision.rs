@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::gojson::{List, Map};
-use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{
     CsiControllerInfo, CsiSnapshot, CsiTopology, CsiVolume, CsiVolumeExternalStub,
 };
 use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
-use drover_projections::tables::Namespaces;
 use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::{Key, StepError, Volumes, filled};
-use crate::commands::csi::{DeregisterVolumes, RegisterVolumes, removable, validate};
+use crate::commands::csi::{
+    DeregisterVolumes, RegisterVolumes, has_namespace, removable, validate,
+};
 use crate::error::{ApiError, Code};
 use crate::keyed::Turn;
 use crate::proposer::Origin;
@@ -306,20 +306,12 @@ impl Volumes {
         let view = self.projections.view();
         for volume in &volumes {
             validate(volume)?;
-            let namespace = volume.namespace.as_str();
-            if namespace != DEFAULT_NAMESPACE && view.modified::<Namespaces>(namespace)?.is_none() {
-                // Nothing is made at a provider that could not be registered then.
-                let text = format!(
-                    "volume \"{}\" is in nonexistent namespace \"{namespace}\"",
-                    volume.id
-                );
-                return Err(ApiError::refused(text).into());
-            }
+            // Nothing is made at a provider that could not be registered then.
+            has_namespace(&view, volume)?;
             if !seen.insert((&volume.namespace, &volume.id)) {
                 let text = format!("volume \"{}\" is named twice", volume.id);
                 return Err(ApiError::bad_request(text).into());
             }
-            crate::commands::csi::has_namespace(&self.projections.view(), volume)?;
             self.plugin(&volume.plugin_id)?;
         }
         Ok(volumes)
