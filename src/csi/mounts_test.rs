@@ -453,6 +453,8 @@ async fn who_does_not_wait_for_his_turn_any_more_stands_in_no_line() {
     let node = node();
     node.mount(&wanted("a2", usage(&[]))).await.unwrap();
     let says = Arc::clone(&node.fake.says);
+    // The calls for it came too: what is waited for is the next one.
+    says.arrived.notified().await;
     says.holds.send_replace(true);
     let wanted = wanted("a1", usage(&[]));
     let mut mounting = Box::pin(node.mount(&wanted));

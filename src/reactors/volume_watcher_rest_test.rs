@@ -83,9 +83,9 @@ async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_
     assert_eq!(watched.watcher.workers(), 0);
     // One that goes while it is seen to takes its worker with it.
     let (volume, alloc) = mounted(&world, 1, 0).await;
-    world.strict.fault("NodeDetachVolume", &[Fault::Slow(500)]);
+    world.strict.fault("NodeDetachVolume", &[Fault::Held]);
     world.ends(&alloc);
-    until("it is asked", || world.strict.count("NodeDetach") == 1).await;
+    until("it is asked", || world.strict.is_busy()).await;
     let command = DeregisterVolumes {
         namespace: "default".into(),
         ids: vec![volume],
@@ -94,7 +94,9 @@ async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_
     };
     world.direct.command(&command).unwrap();
     let (calls, index) = (world.strict.calls().len(), world.index());
+    world.strict.let_go();
     watched.settled().await;
+    assert!(!world.strict.is_busy(), "it was waited for");
     assert_eq!((world.strict.calls().len(), world.index()), (calls, index));
     assert!(world.volumes.all_troubles(1).is_empty());
 }

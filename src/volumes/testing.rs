@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::error::{ApiError, Code};
 use crate::rpc::asked::{Reach, Unanswered};
@@ -32,6 +33,9 @@ pub(crate) enum Fault {
     Hangs,
     /// The plugin takes so many turns, also when nobody waits for it any more.
     Slow(usize),
+    /// The plugin takes its time until it is [let go on](Strict::let_go), also when nobody waits
+    /// for it any more.
+    Held,
     /// The plugin does it later, and before whatever is asked next; nobody hears of it.
     Late,
     /// The plugin does it after it has detached a volume, or before it attaches one; nobody hears
@@ -97,6 +101,7 @@ pub(crate) struct Strict {
     pub stern: AtomicBool,
     /// Its process is not there.
     pub dead: AtomicBool,
+    goes_on: Semaphore,
     handlers: Mutex<Option<Arc<dyn Dispatch>>>,
 }
 
@@ -109,6 +114,7 @@ impl Strict {
             one_writer: AtomicBool::new(false),
             stern: AtomicBool::new(false),
             dead: AtomicBool::new(false),
+            goes_on: Semaphore::new(0),
             handlers: Mutex::new(None),
         });
         *strict.handlers.lock() = Some(strict.service());
@@ -230,6 +236,11 @@ impl Strict {
     /// What was asked, in order.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.storage.lock().calls.clone()
+    }
+
+    /// A call that is held goes on, or the next one that would be.
+    pub(crate) fn let_go(&self) {
+        self.goes_on.add_permits(1);
     }
 
     pub(crate) fn count(&self, begins: &str) -> usize {
@@ -528,7 +539,15 @@ impl Strict {
         let handlers = self.handlers.lock().clone().expect("they are set");
         let work = move || handlers.dispatch(method, Call::default(), body.clone());
         let answer = match fault {
-            Some(Fault::Slow(many)) => self.slowly(many, work()).await?,
+            Some(Fault::Slow(many)) => self.slowly(turns(many), work()).await?,
+            Some(Fault::Held) => {
+                let strict = Arc::clone(self);
+                let held = async move {
+                    let goes_on = strict.goes_on.acquire().await;
+                    goes_on.expect("it is never closed").forget();
+                };
+                self.slowly(held, work()).await?
+            }
             Some(Fault::Twice) => {
                 let _ = work().await;
                 work().await
@@ -547,13 +566,13 @@ impl Strict {
     /// What was begun is ended, whoever waits for it.
     async fn slowly(
         self: &Arc<Self>,
-        many: usize,
+        pause: impl Future<Output = ()> + Send + 'static,
         work: impl Future<Output = Result<Bytes, ApiError>> + Send + 'static,
     ) -> Result<Result<Bytes, ApiError>, Unanswered> {
         self.storage.lock().busy += 1;
         let strict = Arc::clone(self);
         let ended = tokio::spawn(async move {
-            turns(many).await;
+            pause.await;
             let answer = work.await;
             strict.storage.lock().busy -= 1;
             answer

@@ -73,7 +73,9 @@ impl Script {
     fn note(&self, line: &str) {
         let path = self.0.join("calls");
         let mut file = OpenOptions::new().create(true).append(true).open(path);
-        writeln!(file.as_mut().unwrap(), "{line}").unwrap();
+        // In one piece: hooks that run at once do not write into one another's lines.
+        let line = format!("{line}\n");
+        file.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
     async fn call(&self, hook: &str, call: &str) {
