@@ -39,6 +39,8 @@ pub enum Refusal {
     Unknown,
     /// Its time is over.
     Expired,
+    /// It is not known yet: the tables have less than the log had when this server started.
+    Early,
 }
 
 impl Refusal {
@@ -48,8 +50,21 @@ impl Refusal {
         let text = match self {
             Self::Unknown => "ACL token not found",
             Self::Expired => "ACL token expired",
+            Self::Early => {
+                let text = "the server has just started and reads its log; try again in a moment";
+                return ApiError::new(Code::Unavailable, text).after(1);
+            }
         };
         ApiError::new(Code::PermissionDenied, text)
+    }
+
+    /// What everything else says about it: not why it is none.
+    #[must_use]
+    pub fn at_large(self) -> ApiError {
+        match self {
+            Self::Early => self.in_words(),
+            Self::Unknown | Self::Expired => ApiError::permission_denied(),
+        }
     }
 }
 

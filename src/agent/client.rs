@@ -72,6 +72,12 @@ pub(super) fn run(
     Ok(client)
 }
 
+/// How a server calls others, with its own certificate.
+pub(super) fn caller(config: &Config, tls: &Arc<Loader>) -> Caller {
+    let pool = Pool::dialing(CONNECTIONS, dialing(config, tls));
+    Caller::network(pool, Servers::default(), "")
+}
+
 /// How connections to servers are made and kept.
 fn dialing(config: &Config, tls: &Arc<Loader>) -> Dialing {
     Dialing {

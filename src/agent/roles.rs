@@ -239,6 +239,12 @@ async fn front(
     let forwarded = http::Forwarded::new(router.clone(), visitors, stop.clone());
     // Set once, here.
     let _ = server.web.set(Arc::new(forwarded));
+    let leading = http::Leading {
+        caller: client::caller(config, reloader.tls()),
+        elsewhere: server.leads_elsewhere(),
+        settings: api.settings.clone(),
+    };
+    let router = http::follow(router, Arc::new(leading));
     tasks.extend(open(config, &router, &door, stop).await?);
     Ok(tasks)
 }

@@ -120,21 +120,24 @@ async fn dialled(way: Arc<Way>, mut stream: Duplex, carrier: Option<Arc<Carrier>
             continue;
         };
         let way = Arc::clone(&way);
+        // The session is that server's: none other knows of it.
+        let there = carrier.as_deref().map(|carrier| carrier.addr().to_owned());
         tokio::spawn(async move {
             let _turn = turn;
-            if let Err(error) = take_up(&way, dial).await {
+            if let Err(error) = take_up(&way, dial, there.as_deref()).await {
                 tracing::debug!("a session of a server: {error}");
             }
         });
     }
 }
 
-async fn take_up(way: &Way, dial: Dial) -> Result<(), RpcError> {
+async fn take_up(way: &Way, dial: Dial, there: Option<&str>) -> Result<(), RpcError> {
     let asked = SessionRequest {
         node_id: (way.node)(),
         session: dial.session,
     };
-    let stream = way.caller.open::<NodeSession>(&asked, OPENING).await?;
+    let caller = there.map_or_else(|| way.caller.clone(), |there| way.caller.at(there));
+    let stream = caller.open::<NodeSession>(&asked, OPENING).await?;
     way.answers.answer(stream).await;
     Ok(())
 }

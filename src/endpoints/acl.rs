@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drover_events::ActorKind;
-use drover_events::model::AclToken;
+use drover_events::model::{AclPolicy, AclToken};
 use drover_projections::query::acl::{
     policy_names_of_token, roles_of_token, shown_role, shown_token, token_by_hash,
 };
@@ -19,13 +19,13 @@ use drover_projections::{StorageError, View};
 
 use super::Clients;
 use crate::error::{ApiError, Code};
-use crate::identity::Identity;
+use crate::identity::{Identity, Refusal};
 use crate::keyring::Claims;
 use crate::net::deciding;
 use crate::rpc::methods::{
-    AclPolicySetRequest, AclPolicySetResponse, AclRolesByIdRequest, AclRolesByIdResponse,
-    AclWhoAmIResponse, AuthenticatedIdentity, Empty, ResolveAclTokenRequest,
-    ResolveAclTokenResponse, WorkloadClaims,
+    AclClaimPoliciesRequest, AclClaimPoliciesResponse, AclPolicySetRequest, AclPolicySetResponse,
+    AclRolesByIdRequest, AclRolesByIdResponse, AclWhoAmIResponse, AuthenticatedIdentity, Empty,
+    ResolveAclTokenRequest, ResolveAclTokenResponse, WorkloadClaims,
 };
 use crate::rpc::service::Call;
 
@@ -110,6 +110,9 @@ pub(super) async fn resolve_token(
     }
     let find = move || {
         let view = clients.server.projections.view();
+        if clients.server.gate.is_early(&view) {
+            return Err(Refusal::Early.in_words());
+        }
         let found = token_by_hash(&view, &secret_hash(&request.secret_id))?;
         let token = found.map(|found| shown_token(&view, &found.token));
         Ok(ResolveAclTokenResponse {
@@ -120,6 +123,35 @@ pub(super) async fn resolve_token(
     deciding(find).await?
 }
 
+/// `ACL.GetClaimPolicies`: the workload that something was signed of, as long as it lives, and the
+/// policies of its part of its job. Who has what was signed may know them.
+pub(super) async fn get_claim_policies(
+    clients: Arc<Clients>,
+    _call: Call,
+    request: AclClaimPoliciesRequest,
+) -> Result<AclClaimPoliciesResponse, ApiError> {
+    if !clients.server.config.acl.enabled {
+        return Err(ApiError::bad_request("ACL support disabled"));
+    }
+    let index = clients.server.projections.applied_index();
+    let attested = clients.server.gate.attested(&request.signed).await?;
+    let Some(attested) = attested else {
+        return Ok(AclClaimPoliciesResponse {
+            index,
+            ..AclClaimPoliciesResponse::default()
+        });
+    };
+    let policies = attested.policies.iter();
+    Ok(AclClaimPoliciesResponse {
+        policies: policies
+            .map(|policy| (policy.name.clone(), AclPolicy::clone(policy)))
+            .collect(),
+        task_group: attested.task_group,
+        claims: Some(attested.claim),
+        index,
+    })
+}
+
 /// `ACL.WhoAmI`: who calls, as every method sees him (ACL-18). It needs no right and is for finding
 /// faults; no route of the HTTP API answers it (ACL-19).
 pub(super) async fn who_am_i(
@@ -128,8 +160,8 @@ pub(super) async fn who_am_i(
     Empty {}: Empty,
 ) -> Result<AclWhoAmIResponse, ApiError> {
     let who = clients.authenticate(&call).await?;
-    if who.refusal.is_some() {
-        return Err(ApiError::permission_denied());
+    if let Some(refusal) = who.refusal {
+        return Err(refusal.at_large());
     }
     let shown = who.certificate.as_ref();
     let identity = AuthenticatedIdentity {

@@ -18,6 +18,7 @@ use crate::error::{ApiError, Code};
 use crate::http::{Api, Forwarded, Settings, Shape, router};
 use crate::net::{PerSecond, Visitors};
 use crate::proposer::Origin;
+use crate::requests::{self, Asked, Class};
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{
@@ -26,6 +27,7 @@ use crate::rpc::methods::{
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::testing::Marking;
+use crate::rpc::volumes::{PluginList, PluginListRequest};
 use crate::rpc::{Rpc, RpcError};
 use crate::server::testing::Stopping;
 use drover_testkit::fixtures as testing;
@@ -497,5 +499,48 @@ async fn auth_07_calls_are_counted_by_node_token_and_nobody() {
     for secret in [NODE, CI] {
         assert!(!text.contains(secret));
     }
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_denied_is_in_the_request_log_once_and_without_its_token() {
+    let world = World::start(true).await;
+    let denied = |told: Result<(), ApiError>| {
+        assert_eq!(told.unwrap_err(), ApiError::permission_denied());
+    };
+    let node = (world.node.as_str(), NODE);
+    // Each is let in before it is denied something, so that it is known who it is.
+    for who in [("", CI), node] {
+        assert_eq!(world.policies(who, &["mine"]).await.unwrap(), ["mine"]);
+    }
+    denied(world.policies(("", CI), &["other"]).await.map(drop));
+    denied(world.policies(("", "guess"), &["mine"]).await.map(drop));
+    let request = NodeSpecificRequest {
+        node_id: world.other.clone(),
+        ..NodeSpecificRequest::default()
+    };
+    denied(world.call::<NodeGetNode>(node, request).await.map(drop));
+    // A request stands behind this one, and has it there already.
+    let request = PluginListRequest::default();
+    denied(world.call::<PluginList>(("", CI), request).await.map(drop));
+    let log = world.server.requests.records().expect("one is kept");
+    let asked = Asked {
+        class: Some(Class::Denied),
+        limit: 100,
+        ..Asked::default()
+    };
+    let told = requests::list(&*log, &asked).unwrap().entries;
+    let told: Vec<(&str, &str, u16)> = told
+        .iter()
+        .map(|one| (&*one.received.path, &*one.received.actor.id, one.status))
+        .collect();
+    let ci = "22222222-0000-4000-8000-000000000000";
+    let wanted = [
+        ("ACL.GetPolicies", ci, 403),
+        ("ACL.GetPolicies", "", 403),
+        ("Node.GetNode", node.0, 403),
+        ("/v1/plugins", ci, 403),
+    ];
+    assert_eq!(told, wanted);
     world.server.shutdown().await;
 }

@@ -17,8 +17,11 @@ use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::net::{Asking, Rates, admitting, deciding};
 use crate::proposer::Origin;
+use crate::requests::{self, Class, Received};
 use crate::rpc::forward::ServerForward;
-use crate::rpc::methods::{AclGetPolicies, AclGetRoles, AclResolveToken, NodeUpdateStatus};
+use crate::rpc::methods::{
+    AclGetClaimPolicies, AclGetPolicies, AclGetRoles, AclResolveToken, NodeUpdateStatus,
+};
 use crate::rpc::service::{Access, Call};
 use crate::rpc::sessions::NodeSession;
 use crate::rpc::{Rpc as _, Streaming as _};
@@ -50,8 +53,9 @@ const UNCOUNTED: [&str; 3] = [
 
 /// What a node asks about those who ask it: as often as they like, so it is counted apart from what
 /// the node does itself.
-const FOR_OTHERS: [&str; 3] = [
+const FOR_OTHERS: [&str; 4] = [
     AclResolveToken::NAME,
+    AclGetClaimPolicies::NAME,
     AclGetRoles::NAME,
     AclGetPolicies::NAME,
 ];
@@ -93,9 +97,10 @@ impl Allowed {
     /// # Errors
     /// 403.
     pub(super) fn when(who: &Identity, may: bool) -> Result<Self, ApiError> {
-        match may && who.refusal.is_none() {
-            true => Ok(Self::by(who.actor.clone())),
-            false => Err(ApiError::permission_denied()),
+        match (who.refusal, may) {
+            (Some(refusal), _) => Err(refusal.at_large()),
+            (None, true) => Ok(Self::by(who.actor.clone())),
+            (None, false) => Err(ApiError::permission_denied()),
         }
     }
 
@@ -245,6 +250,32 @@ impl Clients {
         })
     }
 
+    /// Writes down that a call is denied, as a request that is (AUTH-11: without what it gave).
+    pub(super) async fn denied(&self, name: &str, call: &Call, error: ApiError) -> ApiError {
+        if call.noted.is_noted() {
+            return error;
+        }
+        let record = Received {
+            class: Class::Denied,
+            request_id: uuid::Uuid::new_v4().to_string(),
+            method: "RPC".to_owned(),
+            path: name.to_owned(),
+            namespace: String::new(),
+            actor: self.identity(call).actor,
+            trace: String::new(),
+            ran: None,
+        };
+        let status = error.code.status();
+        let written = async {
+            let ticket = self.server.requests.receive(&record).await?;
+            ticket.complete(status).await
+        };
+        match written.await {
+            Ok(()) => error,
+            Err(why) => requests::unwritten(why),
+        }
+    }
+
     /// Who calls, as far as that was found out already: nothing is read for it.
     fn identity(&self, call: &Call) -> Identity {
         let proof: [u8; 32] = digest(&call.token).into();
@@ -300,7 +331,9 @@ impl Clients {
             Access::Agent => self.admits(call).await,
             Access::Management => {
                 let who = self.authenticate(call).await?;
-                who.refusal.is_none() && who.is_management()
+                who.refusal
+                    .map_or(Ok(()), |refusal| Err(refusal.at_large()))?;
+                who.is_management()
             }
             // Sessions that servers open end at clients.
             Access::Server => false,

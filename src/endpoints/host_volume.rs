@@ -46,7 +46,7 @@ impl Asker {
 async fn asker(clients: &Arc<Clients>, call: &Call) -> Result<Asker, ApiError> {
     let who = clients.authenticate(call).await?;
     match who.refusal {
-        Some(_) => Err(ApiError::permission_denied()),
+        Some(refusal) => Err(refusal.at_large()),
         None => Ok(Asker(who)),
     }
 }

@@ -38,9 +38,10 @@ use crate::rpc::host_volume::{
     TaskGroupVolumeClaimDelete, TaskGroupVolumeClaimList,
 };
 use crate::rpc::methods::{
-    AclGetPolicies, AclGetRoles, AclResolveToken, AclWhoAmI, AllocGetAllocs, Empty, LeaderResponse,
-    NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister, NodeUpdateAlloc,
-    NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader, StatusPing,
+    AclGetClaimPolicies, AclGetPolicies, AclGetRoles, AclResolveToken, AclWhoAmI, AllocGetAllocs,
+    Empty, LeaderResponse, NodeEmitEvents, NodeGetClientAllocs, NodeGetNode, NodeRegister,
+    NodeUpdateAlloc, NodeUpdateDrain, NodeUpdateStatus, ServiceDelete, ServiceUpsert, StatusLeader,
+    StatusPing,
 };
 use crate::rpc::service::Access::{
     Agent, Management, NewNode, Node, NodeOr, NodeOrGone, NodeOrToken, Public, Token,
@@ -92,6 +93,9 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         .guarded_by(async |clients: Arc<Clients>, access, call: Call| {
             clients.admit(access, &call).await
         })
+        .denied_by(async |clients: Arc<Clients>, name, call: Call, error| {
+            clients.denied(name, &call, error).await
+        })
         .known_by(async |clients: Arc<Clients>, call: Call| clients.admits(&call).await)
         .method::<NodeRegister, _, _>(NewNode, node::register)
         .method::<NodeUpdateStatus, _, _>(NodeOrGone, node::update_status)
@@ -106,6 +110,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         .method::<AclResolveToken, _, _>(Public, acl::resolve_token)
         .method::<AclGetPolicies, _, _>(NodeOrToken, acl::get_policies)
         .method::<AclGetRoles, _, _>(NodeOrToken, acl::get_roles)
+        .method::<AclGetClaimPolicies, _, _>(Public, acl::get_claim_policies)
         .method::<AclWhoAmI, _, _>(Public, acl::who_am_i)
         .method::<CsiVolumeClaim, _, _>(NodeOr(SERVER), csi::claim)
         .method::<CsiVolumeUnpublish, _, _>(NodeOr(MOUNT), csi::unpublish)

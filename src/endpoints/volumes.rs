@@ -107,6 +107,10 @@ impl Clients {
         };
         let question = question.header("x-nomad-token", call.token);
         let answered = self.web()?.ask(peer, question).await?;
+        if matches!(answered.status, 401 | 403) {
+            // The request has it in the request log.
+            call.noted.note();
+        }
         match answered.status {
             200..300 => Ok(answered),
             _ => Err(refusal(&answered)),

@@ -2,7 +2,8 @@
 //! MOD-22).
 //!
 //! Tokens, roles and policies are kept apart, each as long as it is configured: so a role or a
-//! policy that changes counts for all its tokens at once. Where no server answers, what was known
+//! policy that changes counts for all its tokens at once. A workload is kept as a token is, with
+//! what it may do. Where no server answers, what was known
 //! last goes on counting, as with Nomad: a client that is cut off still shows its logs. Servers
 //! that say that they are asked too much are there, and what was known does not count instead:
 //! whoever has had a token could go on with it for as long as he asks enough.
@@ -15,13 +16,14 @@ use std::time::{Duration, Instant};
 use drover_events::model::{AclPolicy, AclRole, AclToken};
 use parking_lot::Mutex;
 
-use super::resolver::{ANONYMOUS, Found, Held, MANAGEMENT, Secret, manager, policies_of};
+use super::resolver::{ANONYMOUS, Found, Held, MANAGEMENT, Secret, Working, manager, policies_of};
+use super::workload;
 use crate::acl::{self, Acl, Policy, Strictness};
 use crate::error::{ApiError, Code};
 use crate::rpc::caller::Caller;
 use crate::rpc::methods::{
-    AclGetPolicies, AclGetRoles, AclPolicySetRequest, AclResolveToken, AclRolesByIdRequest,
-    ResolveAclTokenRequest,
+    AclClaimPoliciesRequest, AclClaimPoliciesResponse, AclGetClaimPolicies, AclGetPolicies,
+    AclGetRoles, AclPolicySetRequest, AclResolveToken, AclRolesByIdRequest, ResolveAclTokenRequest,
 };
 use crate::rpc::{Rpc, RpcError};
 
@@ -56,6 +58,7 @@ pub(super) struct Far {
     caller: Caller,
     ttls: Mutex<Ttls>,
     tokens: Kept<Secret, Arc<AclToken>>,
+    workloads: Kept<Secret, Arc<Working>>,
     roles: Kept<String, Option<AclRole>>,
     policies: Kept<String, Option<Written>>,
     sets: Mutex<Sets>,
@@ -74,6 +77,7 @@ impl Far {
             asking: ASKING,
             again: AGAIN,
             tokens: Kept::default(),
+            workloads: Kept::default(),
             roles: Kept::default(),
             policies: Kept::default(),
             sets: Mutex::default(),
@@ -92,8 +96,11 @@ impl Far {
 
     /// Whether what a secret is counts by itself now.
     pub(super) fn keeps(&self, secret: &str) -> bool {
-        let ttl = self.ttls().token;
-        self.tokens.get(&Secret::of(secret), ttl).1
+        let (key, ttl) = (Secret::of(secret), self.ttls().token);
+        match workload::is_signed(secret) {
+            true => self.workloads.get(&key, ttl).1,
+            false => self.tokens.get(&key, ttl).1,
+        }
     }
 
     /// Finds out what a secret is.
@@ -105,6 +112,10 @@ impl Far {
             let names = BTreeSet::from([ANONYMOUS.to_owned()]);
             return Ok(Found::Anonymous(self.compiled(names).await?.0));
         };
+        if workload::is_signed(secret) {
+            let working = self.workload(secret).await?;
+            return Ok(working.map_or(Found::Nobody, Found::Workload));
+        }
         let Some(token) = self.token(secret).await? else {
             return Ok(Found::Nobody);
         };
@@ -128,28 +139,20 @@ impl Far {
 
     /// The token of a secret. One that is none is not kept: it may be made in the next moment.
     async fn token(&self, secret: &str) -> Result<Option<Arc<AclToken>>, ApiError> {
-        let key = Secret::of(secret);
-        let (known, fresh) = self.tokens.get(&key, self.ttls().token);
-        if fresh {
-            return Ok(known);
-        }
         let asked = ResolveAclTokenRequest {
             secret_id: secret.to_owned(),
         };
-        match self.ask::<AclResolveToken>(&asked).await {
-            Ok(answer) => {
-                let token = answer.token.map(Arc::new);
-                match &token {
-                    Some(token) => self.tokens.put(key, Arc::clone(token)),
-                    None => self.tokens.forget(&key),
-                }
-                Ok(token)
-            }
-            Err(error) => match known.filter(|_| are_away(&error)) {
-                Some(known) => Ok(Some(known)),
-                None => Err(unasked(error)),
-            },
-        }
+        let ask = async { Ok(self.ask::<AclResolveToken>(&asked).await?.token) };
+        self.tokens.one(secret, self.ttls().token, ask).await
+    }
+
+    /// The workload that this was signed of. One that is none is not kept either.
+    async fn workload(&self, signed: &str) -> Result<Option<Arc<Working>>, ApiError> {
+        let asked = AclClaimPoliciesRequest {
+            signed: signed.to_owned(),
+        };
+        let ask = async { Ok(working(self.ask::<AclGetClaimPolicies>(&asked).await?)) };
+        self.workloads.one(signed, self.ttls().token, ask).await
     }
 
     async fn roles_of(&self, ids: BTreeSet<String>) -> Result<Vec<AclRole>, ApiError> {
@@ -178,10 +181,7 @@ impl Far {
         if let Some(acl) = self.sets.lock().get(&key) {
             return Ok((Arc::clone(acl), held));
         }
-        // One that cannot be read might deny something: then everything is denied.
-        let readable: Option<Vec<&Policy>> =
-            found.iter().map(|(_, policy)| policy.as_deref()).collect();
-        let acl = Arc::new(readable.map_or_else(Acl::denied, |all| Acl::compile(&all)));
+        let acl = Arc::new(readable(&found).map_or_else(Acl::denied, |all| Acl::compile(&all)));
         let mut sets = self.sets.lock();
         if sets.len() >= MOST {
             sets.clear();
@@ -202,6 +202,29 @@ impl Far {
         *self.failed.lock() = failed.map(|error| (Instant::now(), error.clone()));
         answer
     }
+}
+
+/// A workload as servers tell of it, and what it may do.
+fn working(told: AclClaimPoliciesResponse) -> Option<Working> {
+    let claim = told.claims?;
+    let policies: Vec<String> = told.policies.keys().cloned().collect();
+    let written: Vec<Written> = told.policies.into_values().map(read).collect();
+    let own = workload::own_paths(&claim, &told.task_group);
+    let of = |all: Vec<&Policy>| Acl::of_workload(&all, &claim.nomad_namespace, &own);
+    Some(Working {
+        acl: Arc::new(readable(&written).map_or_else(Acl::denied, of)),
+        policies,
+        claim: Arc::new(claim),
+    })
+}
+
+/// What policies say. One that cannot be read might deny something: then there is none, and
+/// everything is denied.
+fn readable(written: &[Written]) -> Option<Vec<&Policy>> {
+    written
+        .iter()
+        .map(|(_, policy)| policy.as_deref())
+        .collect()
 }
 
 fn read(policy: AclPolicy) -> Written {
@@ -256,6 +279,37 @@ impl<K: Hash + Eq, V: Clone> Kept<K, V> {
 
     fn forget(&self, key: &K) {
         self.0.lock().remove(key);
+    }
+}
+
+impl<V> Kept<Secret, Arc<V>> {
+    /// What a secret is; servers are asked where that is not known, or was found out long ago.
+    /// Where none answers, what was known counts.
+    async fn one(
+        &self,
+        secret: &str,
+        ttl: Duration,
+        ask: impl Future<Output = Result<Option<V>, RpcError>> + Send,
+    ) -> Result<Option<Arc<V>>, ApiError> {
+        let key = Secret::of(secret);
+        let (known, fresh) = self.get(&key, ttl);
+        if fresh {
+            return Ok(known);
+        }
+        match ask.await {
+            Ok(answer) => {
+                let found = answer.map(Arc::new);
+                match &found {
+                    Some(found) => self.put(key, Arc::clone(found)),
+                    None => self.forget(&key),
+                }
+                Ok(found)
+            }
+            Err(error) => match known.filter(|_| are_away(&error)) {
+                Some(known) => Ok(Some(known)),
+                None => Err(unasked(error)),
+            },
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use drover_events::model::{AclRolePolicyLink, AclTokenRoleLink};
 
 use super::*;
-use crate::acl::NamespaceCapability as Ns;
+use crate::acl::{NamespaceCapability as Ns, VariableCapability};
 use crate::gate::{Gate, Kind};
 use crate::identity::{Identity, Refusal};
+use crate::keyring::Claims;
 use crate::rpc::methods::{AclPolicySetResponse, AclRolesByIdResponse, ResolveAclTokenResponse};
 use crate::rpc::service::{Access, Call, Service};
 
@@ -19,6 +20,8 @@ struct Servers {
     tokens: Mutex<BTreeMap<String, AclToken>>,
     roles: Mutex<BTreeMap<String, AclRole>>,
     policies: Mutex<BTreeMap<String, AclPolicy>>,
+    /// Groups of workloads that live, by what was signed of them.
+    workloads: Mutex<BTreeMap<String, Claims>>,
 }
 
 impl Servers {
@@ -83,6 +86,19 @@ async fn policies(
     })
 }
 
+async fn workload(
+    servers: Arc<Servers>,
+    _: Call,
+    asked: AclClaimPoliciesRequest,
+) -> Result<AclClaimPoliciesResponse, ApiError> {
+    servers.answer("workload", || AclClaimPoliciesResponse {
+        claims: servers.workloads.lock().get(&asked.signed).cloned(),
+        task_group: "g".to_owned(),
+        policies: servers.policies.lock().clone(),
+        index: 1,
+    })
+}
+
 const KEPT: Duration = Duration::from_secs(3_600);
 
 /// A client's gate; what it learns is kept for an hour, or not at all.
@@ -90,7 +106,8 @@ fn gate(servers: &Arc<Servers>, ttl: Duration) -> Gate {
     let service = Service::new(Arc::clone(servers))
         .method::<AclResolveToken, _, _>(Access::Public, resolve)
         .method::<AclGetRoles, _, _>(Access::Public, roles)
-        .method::<AclGetPolicies, _, _>(Access::Public, policies);
+        .method::<AclGetPolicies, _, _>(Access::Public, policies)
+        .method::<AclGetClaimPolicies, _, _>(Access::Public, workload);
     let ttls = Ttls {
         token: ttl,
         policy: ttl,
@@ -235,4 +252,54 @@ async fn acl_10_servers_that_are_asked_too_much_are_not_away() {
     servers.busy.store(false, Ordering::Relaxed);
     let gone = stale.authenticate(Some("role"), "").await.unwrap();
     assert_eq!(gone.refusal, Some(Refusal::Unknown));
+}
+
+#[tokio::test]
+async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
+    use drover_events::actor::ActorKind;
+    const SIGNED: &str = "a.b.c";
+    let servers = servers();
+    let (kept, asked) = (gate(&servers, KEPT), gate(&servers, Duration::ZERO));
+    let none = asks(&kept, SIGNED).await;
+    assert_eq!(none.refusal, Some(Refusal::Unknown));
+    assert!(!kept.keeps(SIGNED), "it may be signed in the next moment");
+    let claims = Claims {
+        nomad_allocation_id: "one".to_owned(),
+        nomad_job_id: "web".to_owned(),
+        nomad_namespace: "default".to_owned(),
+        nomad_task: "t".to_owned(),
+        ..Claims::default()
+    };
+    let signed = (SIGNED.to_owned(), claims);
+    servers.workloads.lock().extend([signed]);
+    for gate in [&kept, &asked] {
+        for _ in 0..2 {
+            let who = asks(gate, SIGNED).await;
+            assert!(reads_logs(&who) && !who.is_management());
+            assert_eq!(who.actor.kind, ActorKind::Workload);
+            assert_eq!((who.label().as_str(), who.token), ("alloc:one", None));
+            assert_eq!(who.actor.policies, ["read"]);
+            let reads = |path| {
+                who.acl
+                    .variable_allows("default", path, VariableCapability::Read)
+            };
+            assert!(reads("nomad/jobs/web/g/t") && !reads("nomad/jobs/db"));
+        }
+    }
+    assert_eq!(
+        servers.asked("workload"),
+        4,
+        "the one that keeps it asks once"
+    );
+    assert_eq!(servers.asked("token"), 0, "it is no token's secret");
+    assert!(kept.keeps(SIGNED) && !asked.keeps(SIGNED));
+    // Nobody says otherwise; and then somebody does.
+    servers.away.store(true, Ordering::Relaxed);
+    assert!(reads_logs(&asks(&asked, SIGNED).await), "what was known");
+    servers.away.store(false, Ordering::Relaxed);
+    servers.policy("broken", "no policy {", 9);
+    assert!(!reads_logs(&asks(&asked, SIGNED).await), "it might deny");
+    servers.workloads.lock().clear();
+    let ended = asks(&asked, SIGNED).await;
+    assert_eq!(ended.refusal, Some(Refusal::Unknown));
 }

@@ -19,7 +19,7 @@ mod workload;
 
 use std::sync::Arc;
 
-use drover_projections::{Projections, StorageError};
+use drover_projections::{Projections, StorageError, View};
 
 use crate::acl::Acl;
 use crate::clock::unix_nanos;
@@ -32,6 +32,7 @@ use far::Far;
 use resolver::{Found, Resolver};
 
 pub use far::Ttls;
+pub use workload::Attested;
 
 /// Finds out who asks.
 pub struct Gate(Kind);
@@ -44,6 +45,8 @@ enum Kind {
         projections: Arc<Projections>,
         resolver: Arc<Resolver>,
         keyring: Arc<Keyring>,
+        /// As far as the log had been written when this server started.
+        owed: u64,
     },
     /// ACLs are on, and the tables are elsewhere.
     Far(Box<Far>),
@@ -69,13 +72,22 @@ impl Gate {
         Self(Kind::Open(Arc::new(Acl::management())))
     }
 
-    /// The gate of a server.
+    /// The gate of a server whose log had been written up to `owed` when it started.
     #[must_use]
-    pub fn of(guarded: bool, projections: &Arc<Projections>, keyring: &Arc<Keyring>) -> Self {
-        match guarded {
+    pub fn of(
+        guarded: bool,
+        projections: &Arc<Projections>,
+        keyring: &Arc<Keyring>,
+        owed: u64,
+    ) -> Self {
+        let mut gate = match guarded {
             true => Self::guarded(Arc::clone(projections), Arc::clone(keyring)),
             false => Self::open(),
+        };
+        if let Kind::Guarded { owed: until, .. } = &mut gate.0 {
+            *until = owed;
         }
+        gate
     }
 
     /// A gate that asks the tables, and the keys of what servers signed.
@@ -86,6 +98,7 @@ impl Gate {
             projections,
             resolver,
             keyring,
+            owed: 0,
         })
     }
 
@@ -131,12 +144,17 @@ impl Gate {
                 projections,
                 resolver,
                 keyring,
+                ..
             } => (projections, resolver, keyring),
             Kind::Far(far) => return Ok(identity(far.find(token).await?, addr, unix_nanos())),
             #[cfg(test)]
             Kind::Fixed(who) => return Ok(who(token, addr)),
         };
         let view = projections.view();
+        if token.is_some() && self.is_early(&view) {
+            // What was acknowledged before the end of the last process may say otherwise.
+            return Ok(Identity::refused(addr, Refusal::Early));
+        }
         if let Some(signed) = token.filter(|token| workload::is_signed(token)) {
             let (resolver, keyring) = (Arc::clone(resolver), Arc::clone(keyring));
             let signed = signed.to_owned();
@@ -165,6 +183,36 @@ impl Gate {
             Kind::Far(far) => far.keeps(token),
             _ => true,
         }
+    }
+
+    /// Whether a view has less than was acknowledged before this server started: then nobody knows
+    /// who gives a token. A moment after the start it has it all.
+    #[must_use]
+    pub fn is_early(&self, view: &View) -> bool {
+        matches!(&self.0, Kind::Guarded { owed, .. } if view.index() < *owed)
+    }
+
+    /// The workload that this was signed of, if it lives (AUTH-06); none where ACLs are off, or the
+    /// tables are elsewhere.
+    ///
+    /// # Errors
+    /// 500 where the tables cannot be read, 503 where they are not yet what they were.
+    pub async fn attested(&self, signed: &str) -> Result<Option<Attested>, ApiError> {
+        let Kind::Guarded {
+            projections,
+            keyring,
+            ..
+        } = &self.0
+        else {
+            return Ok(None);
+        };
+        let (view, keyring) = (projections.view(), Arc::clone(keyring));
+        if self.is_early(&view) {
+            return Err(Refusal::Early.in_words());
+        }
+        let signed = signed.to_owned();
+        let find = move || workload::attested(&keyring, (&view, &signed, unix_nanos()));
+        admitting(find).await?.map_err(unread)
     }
 
     /// Who gives this token, if that was found out lately; it reads nothing.

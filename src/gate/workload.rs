@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drover_events::model::JobAcl;
+use drover_events::model::{AclPolicy, JobAcl};
 use drover_projections::query::acl::policies_of_job;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::{StorageError, View};
@@ -19,37 +19,64 @@ pub(super) fn is_signed(token: &str) -> bool {
     token.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
-/// Who gives this at a moment, Unix nanoseconds. Nobody, where it is not signed by a key that is
-/// here, was signed for somebody else's eyes, or its allocation has ended or is not there.
-pub(super) fn find(
-    resolver: &Resolver,
+/// A workload that lives, by what was signed of it.
+pub struct Attested {
+    /// What was signed.
+    pub claim: Claims,
+    /// Its allocation's group.
+    pub task_group: String,
+    /// The policies that are attached to its part of its job.
+    pub policies: Vec<Arc<AclPolicy>>,
+}
+
+/// The workload that this was signed of, at a moment, Unix nanoseconds. None, where it is not signed
+/// by a key that is here, was signed for somebody else's eyes, or its allocation has ended or is
+/// not there.
+pub(super) fn attested(
     keyring: &Keyring,
     (view, token, now): (&View, &str, i64),
-) -> Result<Found, StorageError> {
+) -> Result<Option<Attested>, StorageError> {
     let Ok(claim) = keyring.verify(token, now) else {
-        return Ok(Found::Nobody);
+        return Ok(None);
     };
     if !claim.aud.iter().any(|one| one == DEFAULT_AUDIENCE) {
-        return Ok(Found::Nobody);
+        return Ok(None);
     }
     let alloc = view.get::<Allocs>(claim.nomad_allocation_id.as_str())?;
     let Some(row) = alloc.filter(|row| !row.alloc.client_terminal()) else {
+        return Ok(None);
+    };
+    let task_group = row.alloc.task_group;
+    let job = (claim.nomad_namespace.as_str(), claim.nomad_job_id.as_str());
+    let mut policies = policies_of_job(view, job)?;
+    policies.retain(|policy| {
+        let of = policy.job_acl.as_ref();
+        of.is_some_and(|of| means(of, &task_group, &claim.nomad_task))
+    });
+    Ok(Some(Attested {
+        claim,
+        task_group,
+        policies,
+    }))
+}
+
+/// Who gives this at a moment, Unix nanoseconds; nobody, where no workload that lives does.
+pub(super) fn find(
+    resolver: &Resolver,
+    keyring: &Keyring,
+    asked: (&View, &str, i64),
+) -> Result<Found, StorageError> {
+    let Some(attested) = attested(keyring, asked)? else {
         return Ok(Found::Nobody);
     };
-    let group = row.alloc.task_group.as_str();
-    let job = (claim.nomad_namespace.as_str(), claim.nomad_job_id.as_str());
-    let attached = policies_of_job(view, job)?;
-    let attached = attached.iter().filter(|policy| {
-        let of = policy.job_acl.as_ref();
-        of.is_some_and(|of| means(of, group, &claim.nomad_task))
-    });
-    let names = attached.map(|policy| policy.name.as_str()).collect();
-    let own = own_paths(&claim, group);
-    let (acl, policies) = resolver.of_workload(view, names, (job.0, &own))?;
+    let names = attested.policies.iter().map(|one| one.name.as_str());
+    let own = own_paths(&attested.claim, &attested.task_group);
+    let namespace = attested.claim.nomad_namespace.as_str();
+    let (acl, policies) = resolver.of_workload(asked.0, names.collect(), (namespace, &own))?;
     Ok(Found::Workload(Arc::new(Working {
         acl: Arc::new(acl),
         policies,
-        claim: Arc::new(claim),
+        claim: Arc::new(attested.claim),
     })))
 }
 
@@ -60,7 +87,7 @@ fn means(of: &JobAcl, group: &str, task: &str) -> bool {
 }
 
 /// The paths of the variables of all jobs, of its own, of its group and of itself (WI-08).
-fn own_paths(claim: &Claims, group: &str) -> Vec<String> {
+pub(super) fn own_paths(claim: &Claims, group: &str) -> Vec<String> {
     let job = format!("{JOBS}/{}", claim.nomad_job_id);
     let group = format!("{job}/{group}");
     let task = match claim.nomad_task.as_str() {

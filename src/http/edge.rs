@@ -15,7 +15,6 @@ use axum::extract::State;
 use axum::response::Response;
 use futures_util::FutureExt;
 use hyper::Method;
-use hyper::http::request::Parts;
 use serde_json::json;
 
 use super::answer::{Answer, TEXT};
@@ -23,7 +22,7 @@ use super::client::far::Near;
 use super::client::{local, rights_in_files, rights_of_allocation};
 use super::front::{self, Incoming, Outline};
 use super::gate::{self, Access, READ_JOB, Right};
-use super::request::{Remote, Request};
+use super::request::Request;
 use super::state::Settings;
 use super::stream::right;
 use super::{agent, auth, forward, known, measure, requests};
@@ -86,8 +85,9 @@ impl Own {
         match self {
             Self::Agent(access) => access.admit(request, who),
             Self::Allocation { namespace, any_of } => {
-                let allowed = who.refusal.is_none();
-                gate::demand(allowed && gate::in_namespace(&who.acl, namespace, any_of))
+                who.refusal
+                    .map_or(Ok(()), |refusal| Err(refusal.at_large()))?;
+                gate::demand(gate::in_namespace(&who.acl, namespace, any_of))
             }
         }
     }
@@ -111,7 +111,7 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
         Some(own) => own,
         None => {
             // Servers take it for this agent's: who comes from where is known here alone.
-            if let Err(error) = edge.knock(&parts) {
+            if let Err(error) = forward::knock(&edge.settings, &parts) {
                 return edge.respond(outline, error.into());
             }
             let incoming = Incoming::from_parts(parts, body);
@@ -213,14 +213,6 @@ impl Edge {
         let mut identity = found.await?;
         identity.certificate.clone_from(&request.certificate);
         Ok(identity)
-    }
-
-    /// Counts a request that servers answer against the address that it comes from.
-    fn knock(&self, parts: &Parts) -> Result<(), ApiError> {
-        match parts.extensions.get::<Remote>() {
-            Some(from) => self.settings.rates.take_of_address(from.0.ip()),
-            None => Ok(()),
-        }
     }
 
     /// Finds out who asks, and lets in who may.

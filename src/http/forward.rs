@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http_body_util::Full;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::http::uri::PathAndQuery;
 use hyper::upgrade::OnUpgrade;
 use hyper::{StatusCode, Uri, Version};
@@ -15,6 +16,7 @@ use tokio::io::copy_bidirectional;
 use super::front::Incoming;
 use super::request::{Remote, Request};
 use super::socket::Line;
+use super::state::Settings;
 use crate::error::{ApiError, Code};
 use crate::rpc::RpcError;
 use crate::rpc::caller::Caller;
@@ -30,6 +32,17 @@ const OF_THE_CONNECTION: [HeaderName; 6] = [
     header::UPGRADE,
     header::PROXY_AUTHORIZATION,
 ];
+
+/// Counts a request that another server answers against the address that it comes from.
+///
+/// # Errors
+/// 429.
+pub(super) fn knock(settings: &Settings, parts: &Parts) -> Result<(), ApiError> {
+    match parts.extensions.get::<Remote>() {
+        Some(from) => settings.rates.take_of_address(from.0.ip()),
+        None => Ok(()),
+    }
+}
 
 /// Sends a request to a server, and answers with its response as it comes.
 ///

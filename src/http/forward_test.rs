@@ -41,21 +41,21 @@ use crate::rpc::service::Access::Public;
 use crate::rpc::service::{Call as RpcCall, Service};
 use crate::rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
 
-const SECRET: &str = "66666666-2222-4333-8444-555555555555";
+pub(super) const SECRET: &str = "66666666-2222-4333-8444-555555555555";
 /// Where people ask from, as the server says that they asked.
-const FIRST: &str = "203.0.113.9:4711";
+pub(super) const FIRST: &str = "203.0.113.9:4711";
 
 /// A server with ACLs and mutual TLS, its HTTP API open to what is forwarded.
-struct World {
-    server: Harness,
-    rpc: RpcServer,
+pub(super) struct World {
+    pub(super) server: Harness,
+    pub(super) rpc: RpcServer,
     authority: Authority,
     dir: tempfile::TempDir,
-    node: String,
+    pub(super) node: String,
     /// How much may be asked; no limit unless a test says one.
     rates: Arc<Rates>,
     /// The secret of a manager.
-    root: String,
+    pub(super) root: String,
 }
 
 fn tls(authority: &Path, pair: &Pair, role: Role) -> Arc<Loader> {
@@ -76,7 +76,7 @@ fn settings(authority: &Path, pair: &Pair, role: Role) -> Tls {
 }
 
 impl World {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let server = Harness::with_acls().await;
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path()).unwrap();
@@ -137,7 +137,7 @@ impl World {
     }
 
     /// An agent with a certificate of this role, which calls as this node.
-    fn caller(&self, name: &str, role: Role, (node, secret): (&str, &str)) -> Caller {
+    pub(super) fn caller(&self, name: &str, role: Role, (node, secret): (&str, &str)) -> Caller {
         let names = [&*role.in_region("global"), "localhost"].map(str::to_owned);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let pair = self.authority.issue(name, &names).unwrap();
@@ -200,7 +200,7 @@ impl World {
         (actor, told[0]["RequestID"].as_str().unwrap().to_owned())
     }
 
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         drop(self.rpc);
         self.server.stop().await;
         drop(self.dir);

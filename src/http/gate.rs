@@ -167,7 +167,7 @@ impl Access {
             // The agent says about itself why; of everything else it is told that it may not.
             return Err(match self {
                 Self::Agent(_) => refusal.in_words(),
-                _ => denied(),
+                _ => refusal.at_large(),
             });
         }
         let acl = &identity.acl;

@@ -33,6 +33,7 @@ mod edge;
 mod evaluations;
 mod exec;
 mod explain;
+mod follow;
 mod forward;
 mod front;
 mod gate;
@@ -99,6 +100,8 @@ mod called_test;
 #[cfg(test)]
 mod contract_test;
 #[cfg(test)]
+mod follow_test;
+#[cfg(test)]
 mod forward_test;
 #[cfg(test)]
 mod gaps_test;
@@ -150,6 +153,7 @@ fn new_id() -> String {
 
 pub use client::far::Near;
 pub use edge::{Edge, edge};
+pub use follow::{Leading, follow};
 pub(crate) use query::encode;
 pub use rendered::Rendered;
 pub use request::Remote;

@@ -134,6 +134,19 @@ impl Query {
         }
     }
 
+    /// Whether what is read may be old.
+    ///
+    /// # Errors
+    /// 400 with Nomad's text.
+    pub(super) fn stale(&self) -> Result<bool, ApiError> {
+        let text = "Expect `true` or `false` for `stale` query string parameter";
+        match self.get("stale") {
+            None => Ok(false),
+            Some("") => Ok(true),
+            Some(raw) => parse_bool(raw).ok_or_else(|| ApiError::bad_request(text)),
+        }
+    }
+
     /// A number.
     ///
     /// # Errors
@@ -235,13 +248,7 @@ impl Options {
             "" => 0,
             raw => raw.parse().map_err(|_| bad("Invalid index"))?,
         };
-        let stale = match query.get("stale") {
-            None => false,
-            Some("") => true,
-            Some(raw) => parse_bool(raw).ok_or_else(|| {
-                bad("Expect `true` or `false` for `stale` query string parameter")
-            })?,
-        };
+        let stale = query.stale()?;
         let per_page = match query.peek("per_page") {
             "" => 0,
             raw => raw

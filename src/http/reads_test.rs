@@ -65,7 +65,11 @@ fn stored(view: &View) -> Vec<Vec<Vec<u8>>> {
 
 /// A service that is placed on one node by the scheduler; its deployment goes on.
 pub(super) async fn placed() -> (Harness, String) {
-    let h = Harness::start().await;
+    placed_on(Harness::start().await).await
+}
+
+/// The same on this server.
+pub(super) async fn placed_on(h: Harness) -> (Harness, String) {
     let id = h.register_node().await;
     let reply = h.register("web").await;
     assert_eq!(reply.status, 200, "{}", reply.text());

@@ -15,7 +15,7 @@ use super::state::Api;
 use crate::clock::Moment;
 use crate::error::{ApiError, Code, chain};
 use crate::log::{LogEngine, LogError};
-use crate::requests::{Asked, Class, Ran, Received, RequestLog, Ticket};
+use crate::requests::{Asked, Class, Ran, Received, RequestLog, Ticket, unwritten};
 
 /// Why a request matters that changes nothing; none where it does not.
 fn class(method: &Method, path: &str) -> Option<Class> {
@@ -63,16 +63,6 @@ pub(super) fn denied(request: &Request) -> Received {
         trace: request.header("traceparent").unwrap_or_default().to_owned(),
         ran: None,
     }
-}
-
-fn unwritten(error: LogError) -> ApiError {
-    let why = chain(&error);
-    tracing::error!(
-        error = why,
-        "a request is refused: the request log cannot be written"
-    );
-    let text = format!("the request is refused: the request log cannot be written: {why}");
-    ApiError::new(Code::Unavailable, text)
 }
 
 /// Writes that a request was received, if it matters whatever becomes of it.

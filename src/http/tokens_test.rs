@@ -1,5 +1,7 @@
 //! Tokens of every wrong shape, and good ones in the wrong place.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::body::Body;
 use hyper::header::HeaderValue;
@@ -8,6 +10,8 @@ use tower::ServiceExt;
 
 use super::attacks_test::{ask, guarded};
 use super::harness::{Harness, job};
+use super::{Api, Settings, Shape, router};
+use crate::gate::Gate;
 
 /// Asks with these headers; status and text of the answer.
 async fn with(
@@ -141,5 +145,39 @@ async fn the_first_of_several_tokens_counts_and_no_other_takes_its_place() {
         let answer = with(&routes, ("GET", "/v1/jobs"), &headers).await;
         assert_eq!(answer.0, status, "{headers:?}: {}", answer.1);
     }
+    server.stop().await;
+}
+
+/// What was acknowledged before a server was killed may not be in its tables yet when it is asked
+/// again: it does not take a good token for a bad one then, nor one that was revoked for a good one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was() {
+    let server = Harness::start().await;
+    let (projections, keyring) = (&server.server.projections, &server.server.keyring);
+    let owed = projections.applied_index() + 1;
+    let api = Api {
+        gate: Arc::new(Gate::of(true, projections, keyring, owed)),
+        ..Api::of(&server.server, Settings::default(), Shape::default())
+    };
+    let early = router(Arc::new(api));
+    let none = "11111111-1111-1111-1111-111111111111";
+    let text = "the server has just started and reads its log; try again in a moment";
+    for target in [
+        "/v1/jobs",
+        "/v1/agent/self",
+        "/v1/acl/token/self",
+        "/v1/var/a",
+    ] {
+        let answer = ask(&early, none, "GET", target, &Value::Null).await;
+        assert_eq!(answer, (503, json!(text)), "{target}");
+        let bare = ask(&early, "", "GET", target, &Value::Null).await;
+        assert_eq!(bare.0, 403, "who gives none is nobody: {target}");
+    }
+    let leader = ask(&early, none, "GET", "/v1/status/leader", &Value::Null).await;
+    assert_eq!(leader.0, 200, "who asks does not matter: {}", leader.1);
+    server.register_node().await;
+    assert!(projections.applied_index() >= owed);
+    let answer = ask(&early, none, "GET", "/v1/jobs", &Value::Null).await;
+    assert_eq!(answer, (403, json!("Permission denied")));
     server.stop().await;
 }

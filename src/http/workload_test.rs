@@ -1,5 +1,8 @@
 //! Workloads that ask, by what servers signed of them.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Router;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,11 +12,16 @@ use serde_json::{Value, json};
 
 use super::attacks_test::{ask, guarded};
 use super::harness::Harness;
-use super::reads_test::placed;
+use super::reads_test::placed_on;
+use crate::acl::{NamespaceCapability as Ns, VariableCapability};
 use crate::clock::unix_nanos;
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::namespace::UpsertNamespaces;
+use crate::endpoints;
+use crate::gate::{Gate, Ttls};
+use crate::identity::Refusal;
 use crate::keyring::{Claims, RootKey, WorkloadIdentity};
+use crate::rpc::caller::Caller;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -28,7 +36,7 @@ struct World {
 
 impl World {
     async fn start() -> Self {
-        let (h, node) = placed().await;
+        let (h, node) = placed_on(Harness::with_acls().await).await;
         let stubs = h.get("/v1/job/web/allocations").await.json();
         let alloc = stubs[0]["ID"].as_str().unwrap().to_owned();
         let namespaces = vec![Namespace {
@@ -252,6 +260,45 @@ async fn wi_09_acl_15_acl_16_a_workload_has_the_policies_of_its_job_too() {
             may,
             "{path}"
         );
+    }
+    world.h.stop().await;
+}
+
+/// An agent without tables is told the same by servers as they say themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_06_acl_15_a_client_is_told_by_servers_who_a_workload_is_and_what_it_may() {
+    let world = World::start().await;
+    for (name, job) in [("web", "web"), ("db", "db")] {
+        let rules = format!("namespace \"{name}\" {{ policy = \"read\" }}");
+        let scope = json!({"Namespace": "default", "JobID": job});
+        let body = json!({"Name": name, "Rules": rules, "JobACL": scope});
+        let target = format!("/v1/acl/policy/{name}");
+        let put = world.by(&world.root, "PUT", &target, &body).await;
+        assert_eq!(put.0, 200, "{}", put.1);
+    }
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let service = endpoints::service(Arc::clone(&world.h.server.0), beat);
+    let ttls = Ttls {
+        token: Duration::ZERO,
+        policy: Duration::ZERO,
+        role: Duration::ZERO,
+    };
+    let gate = Gate::far(Caller::process(Arc::new(service), ""), ttls);
+    let token = world.token(&world.workload());
+    let who = gate.authenticate(Some(&token), "10.0.0.1").await.unwrap();
+    assert_eq!(who.label(), format!("alloc:{}", world.alloc));
+    assert_eq!(who.actor.policies, ["web"]);
+    let may = |namespace| who.acl.namespace_allows(namespace, Ns::ReadJob);
+    assert!(may("web") && !may("db") && !may("default"));
+    let asked = ("default", "nomad/jobs/web/g/t", VariableCapability::Read);
+    assert!(who.acl.variable_allows(asked.0, asked.1, asked.2));
+    // Signed by nobody here, and of one that has ended.
+    let mut forged = token.clone();
+    forged.pop();
+    world.ends().await;
+    for token in [&forged, &token] {
+        let who = gate.authenticate(Some(token), "").await.unwrap();
+        assert_eq!(who.refusal, Some(Refusal::Unknown));
     }
     world.h.stop().await;
 }

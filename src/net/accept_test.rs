@@ -3,7 +3,8 @@ use std::sync::atomic::AtomicUsize;
 use drover_testkit::asked;
 use tokio_rustls::TlsConnector;
 
-use super::super::tls::testing::Trust;
+use super::super::tls::Role;
+use super::super::tls::testing::{CLIENT, SERVER, Trust};
 use super::*;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -126,8 +127,8 @@ async fn tls_and_clear_text_are_told_apart_by_the_first_byte() {
     assert_eq!(clear.say(b"\x16\x03\x01\x02\x00\x01").await, "", "closed");
     assert_eq!(clear.host.received.load(Ordering::Relaxed), 1);
 
-    let pair = trust.issue("both", super::super::tls::testing::SERVER);
-    let mut settings = trust.settings(super::super::tls::Role::Server, &pair);
+    let pair = trust.issue("both", SERVER);
+    let mut settings = trust.settings(Role::Server, &pair);
     settings.rpc_upgrade_mode = true;
     let upgrading = Loader::open(&settings).unwrap();
     let both = open(upgrading, Port::Rpc, 0, SOON).await;
@@ -203,10 +204,8 @@ async fn env_02_who_shook_hands_before_a_reload_and_speaks_after_it_is_told() {
     let early = TcpStream::connect(open.address).await.unwrap();
     let early = TlsConnector::from(config).connect(name, early).await;
     let mut early = early.unwrap();
-    let pair = trust.issue("next", super::super::tls::testing::SERVER);
-    server
-        .reload(&trust.settings(super::super::tls::Role::Server, &pair))
-        .unwrap();
+    let pair = trust.issue("next", SERVER);
+    server.reload(&trust.settings(Role::Server, &pair)).unwrap();
     early.write_all(b"hello").await.unwrap();
     let mut answer = String::new();
     early.read_to_string(&mut answer).await.unwrap();
@@ -215,4 +214,44 @@ async fn env_02_who_shook_hands_before_a_reload_and_speaks_after_it_is_told() {
         open.say_encrypted(&client, b"hello").await,
         "127.0.0.1 Some(Client)"
     );
+}
+
+/// What was verified once goes on without being verified again; its time counts all the same.
+#[tokio::test]
+async fn a_session_goes_on_no_longer_than_the_certificate_it_was_opened_with() {
+    use rustls::HandshakeKind::{Full, Resumed};
+    let trust = Trust::new();
+    let open = open(trust.server(), Port::Rpc, 10, SOON).await;
+    let pair = trust.authority.issue_within("soon", CLIENT, -60..4);
+    let settings = trust.settings(Role::Client, &pair.unwrap());
+    let client = Loader::open(&settings).unwrap();
+    let meet = async || {
+        let (config, name) = client.dial().unwrap();
+        let stream = TcpStream::connect(open.address).await.unwrap();
+        let connected = TlsConnector::from(config).connect(name, stream).await;
+        let mut stream = connected.unwrap();
+        let kind = stream.get_ref().1.handshake_kind();
+        // It may be refused by then.
+        let _ = stream.write_all(b"hello").await;
+        let mut answer = String::new();
+        let read = stream.read_to_string(&mut answer).await;
+        (kind, read.ok().map(|_| answer))
+    };
+    let served = || Some("127.0.0.1 Some(Client)".to_owned());
+    assert_eq!(meet().await, (Some(Full), served()));
+    let mut resumed = 0;
+    let ends = asked("its time to be over", SOON, async || match meet().await {
+        (Some(Resumed), None) => Ok(()),
+        (Some(Resumed), Some(answer)) => {
+            resumed += 1;
+            Err(answer)
+        }
+        other => panic!("{other:?}"),
+    });
+    ends.await.unwrap();
+    assert!(resumed > 0, "it went on while it was good");
+    let received = open.host.received.load(Ordering::Relaxed);
+    assert_eq!(received, resumed + 1, "whoever was refused is not let in");
+    open.stop.cancel();
+    open.ended.await.unwrap().wait().await;
 }

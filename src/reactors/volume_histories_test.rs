@@ -1,8 +1,8 @@
 //! A thousand random histories of volumes over the real tables, commands, steps and watcher, with a
 //! plugin that is strict: claims, ends, replacements, collected allocations, nodes that are lost or
 //! given up and come back with their mounts or do not, faults of every call, plugins that die and
-//! forget, volumes that are deleted, forced and registered twice, leaders that fall with everything
-//! under way.
+//! forget, volumes that are deleted, forced, made larger and registered twice, leaders that fall
+//! with everything under way.
 //!
 //! What must hold at any time: the plugin sees no second one where one may be, nor a controller's
 //! call before its node's; nobody holds a claim but an allocation that took it; in the end
@@ -33,13 +33,18 @@ const HISTORIES: u64 = 1_000;
 const SHARED: u64 = 100;
 const DEEDS: usize = 24;
 const NODES: usize = 3;
-const METHODS: [&str; 5] = [
+const METHODS: [&str; 8] = [
     "ControllerAttachVolume",
     "ControllerDetachVolume",
     "NodeDetachVolume",
     "ControllerCreateVolume",
     "ControllerDeleteVolume",
+    "ControllerValidateVolume",
+    "ControllerExpandVolume",
+    "NodeExpandVolume",
 ];
+/// What volumes are to hold at least, bytes; as large as they are for the first.
+const SIZES: [i64; 3] = [0, 1 << 20, 1 << 21];
 /// Whatever the client of a plugin makes of the codes of gRPC, and of its own trouble.
 const CODES: [Code; 10] = [
     Code::BadRequest,
@@ -284,13 +289,15 @@ impl History<'_> {
         let (key, origin) = (self.key(), Origin::default());
         let node = node_id(self.one_of(NODES));
         let (named, access) = (self.volume.clone(), self.access);
+        let size = SIZES[self.one_of(SIZES.len())];
         let done = async move {
             match what {
                 0 => drop(volumes.detach(&key, (&node, false), &origin).await),
                 1 => drop(volumes.delete(&key, Secrets::default(), &origin).await),
                 _ => {
-                    let again = vec![volume(&named, access)];
-                    drop(volumes.register(again, &origin).await);
+                    let mut again = volume(&named, access);
+                    again.requested_capacity_min = size;
+                    drop(volumes.register(vec![again], &origin).await);
                 }
             }
         };
@@ -301,6 +308,7 @@ impl History<'_> {
     fn make(&mut self) {
         let mut new = volume(&format!("new-{}", self.volume), ONE);
         new.external_id = String::new();
+        new.requested_capacity_min = SIZES[self.one_of(SIZES.len())];
         let key = ("default".to_owned(), new.id.clone());
         for again in [true, true, false] {
             let volumes = Arc::clone(&self.world.volumes);

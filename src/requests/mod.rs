@@ -30,6 +30,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::clock::unix_nanos;
+use crate::error::{ApiError, Code, chain};
 use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
 
 use mend::Slot;
@@ -67,6 +68,17 @@ impl Guarantee {
 /// A segment spans this part of the age that is kept, at most: what is dropped is older than that
 /// by no more.
 const ROLLED: u32 = 4;
+
+/// What is answered instead where a request must be written down and cannot be.
+pub fn unwritten(error: LogError) -> ApiError {
+    let why = chain(&error);
+    tracing::error!(
+        error = why,
+        "a request is refused: the request log cannot be written"
+    );
+    let text = format!("the request is refused: the request log cannot be written: {why}");
+    ApiError::new(Code::Unavailable, text)
+}
 
 /// The request log of one server.
 pub struct RequestLog {

@@ -117,6 +117,16 @@ impl Caller {
         self
     }
 
+    /// The same at one server, whatever the others are tried in; within the process, there.
+    #[must_use]
+    pub fn at(&self, addr: &str) -> Self {
+        let mut here = self.clone();
+        if let Way::Network(_, servers) = &mut here.way {
+            *servers = Servers::new(vec![addr.to_owned()]);
+        }
+        here
+    }
+
     fn as_call(&self) -> Call {
         Call {
             token: self.token.to_string(),

@@ -75,11 +75,17 @@ struct Line {
 /// The connection that a stream goes over.
 #[derive(Debug)]
 pub struct Carrier {
+    addr: String,
     line: Line,
     dialing: Dialing,
 }
 
 impl Carrier {
+    /// Where the server is.
+    pub fn addr(&self) -> &str {
+        &self.addr
+    }
+
     /// Nothing more is begun on it: the server asks whoever comes over it to come by another.
     pub fn leave(&self) {
         self.line.left.cancel();
@@ -220,9 +226,13 @@ impl Pool {
         let request = request(addr, name, &call, Outgoing::Flow(body), timeout)?;
         let opened = async {
             let (response, line) = self.send(addr, &call, request).await?;
-            let dialing = self.dialing.clone();
+            let carrier = Carrier {
+                addr: addr.to_owned(),
+                line,
+                dialing: self.dialing.clone(),
+            };
             match response.status() {
-                StatusCode::OK => Ok((half.join(response.into_body()), Carrier { line, dialing })),
+                StatusCode::OK => Ok((half.join(response.into_body()), carrier)),
                 _ => Err(taken(addr, response).await.err().unwrap_or_else(|| {
                     RpcError::Malformed(format!("{addr} opens no stream {name}"))
                 })),

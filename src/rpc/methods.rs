@@ -9,6 +9,7 @@ use drover_events::model::{
 use serde::{Deserialize, Serialize};
 
 use super::Rpc;
+use crate::keyring::Claims;
 
 macro_rules! methods {
     ($($(#[$doc:meta])* $method:ident = $name:literal: $req:ident -> $res:ident;)*) => {$(
@@ -82,6 +83,9 @@ methods! {
     AclGetPolicies = "ACL.GetPolicies": AclPolicySetRequest -> AclPolicySetResponse;
     /// Roles by id.
     AclGetRoles = "ACL.GetRolesByID": AclRolesByIdRequest -> AclRolesByIdResponse;
+    /// The workload that something was signed of, and the policies of its job.
+    AclGetClaimPolicies = "ACL.GetClaimPolicies":
+        AclClaimPoliciesRequest -> AclClaimPoliciesResponse;
     /// Who calls, as every method sees him.
     AclWhoAmI = "ACL.WhoAmI": Empty -> AclWhoAmIResponse;
     /// Whether somebody is there.
@@ -115,6 +119,22 @@ messages! {
         /// By id.
         roles: BTreeMap<String, AclRole> = "ACLRoles",
         /// The index of the table.
+        index: u64 = "Index",
+    }
+    /// `ACL.GetClaimPolicies`.
+    AclClaimPoliciesRequest {
+        /// What servers signed.
+        signed: String = "Signed",
+    }
+    /// A workload that lives, if there is one.
+    AclClaimPoliciesResponse {
+        /// What was signed of it.
+        claims: Option<Claims> = "Claims",
+        /// Its allocation's group.
+        task_group: String = "TaskGroup",
+        /// The policies that are attached to its part of its job, by name.
+        policies: BTreeMap<String, AclPolicy> = "Policies",
+        /// The index of the state it was found in.
         index: u64 = "Index",
     }
     /// A token, if there is one.

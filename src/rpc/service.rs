@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -27,6 +28,25 @@ pub struct Call {
     pub node: String,
     /// Cancelled once the connection is to go: what stands on it moves to another.
     pub parting: CancellationToken,
+    /// Whether it was written down already that it was denied.
+    pub noted: Noted,
+}
+
+/// What all that hold a call know of it.
+#[derive(Clone, Default)]
+pub struct Noted(Arc<AtomicBool>);
+
+impl Noted {
+    /// It is written down.
+    pub fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was.
+    #[must_use]
+    pub fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl std::fmt::Debug for Call {
@@ -83,6 +103,10 @@ type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
 /// Says whether the caller may make one more call, before anything of it runs.
 type Limiter<S> = Box<dyn Fn(&S, &'static str, &Call) -> Result<(), ApiError> + Send + Sync>;
 
+/// Writes down that a call was denied; the answer to it then.
+type Clerk<S> =
+    Arc<dyn Fn(Arc<S>, &'static str, Call, ApiError) -> BoxFuture<'static, ApiError> + Send + Sync>;
+
 /// What a method asks of its caller; it is said where the method is registered. What names no
 /// object of the request is asked before its handler runs; the rest the handler asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +159,7 @@ pub struct Service<S> {
     labeller: Option<Labeller<S>>,
     limiter: Option<Limiter<S>>,
     guard: Option<Guard<S>>,
+    clerk: Option<Clerk<S>>,
     accesses: BTreeMap<&'static str, Access>,
 }
 
@@ -149,6 +174,7 @@ impl<S: Send + Sync + 'static> Service<S> {
             labeller: None,
             limiter: None,
             guard: None,
+            clerk: None,
             accesses: BTreeMap::new(),
         }
     }
@@ -198,6 +224,19 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
+    /// Writes down which calls were denied, before they are answered so; without it nobody does.
+    #[must_use]
+    pub fn denied_by<F, Fut>(mut self, clerk: F) -> Self
+    where
+        F: Fn(Arc<S>, &'static str, Call, ApiError) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ApiError> + Send + 'static,
+    {
+        self.clerk = Some(Arc::new(move |state, name, call, error| {
+            clerk(state, name, call, error).boxed()
+        }));
+        self
+    }
+
     /// What is answered, once it is known that the caller may ask; nothing of the answer runs
     /// before.
     fn admitted<T: Send + 'static>(
@@ -211,6 +250,8 @@ impl<S: Send + Sync + 'static> Service<S> {
         }
         let asked = self.guard.as_ref().zip(self.accesses.get(name));
         let asked = asked.map(|(guard, access)| guard(self.state.clone(), *access, call.clone()));
+        let clerk = self.clerk.clone();
+        let clerk = clerk.map(|clerk| (clerk, self.state.clone(), call.clone()));
         let answer = answer(self.state.clone(), call);
         let admitted = async move {
             if let Some(asked) = asked {
@@ -218,7 +259,17 @@ impl<S: Send + Sync + 'static> Service<S> {
             }
             answer.await
         };
-        admitted.boxed()
+        let recorded = async move {
+            match (admitted.await, clerk) {
+                (Err(error), Some((clerk, state, call)))
+                    if matches!(error.code, Code::PermissionDenied | Code::Unauthorized) =>
+                {
+                    Err(clerk(state, name, call, error).await)
+                }
+                (answer, _) => answer,
+            }
+        };
+        recorded.boxed()
     }
 
     fn within(&self, name: &'static str, call: &Call) -> Result<(), ApiError> {

@@ -255,6 +255,7 @@ impl Server {
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
         let keyring = Arc::new(open_keys(&dir)?);
         let log = open_log(&config, &dir, projections.applied_index())?;
+        let owed = log.bounds().1.saturating_sub(1);
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         let agreement = Arc::new(Agreement::default());
         let requests = requests(&config, &dir)?;
@@ -282,7 +283,7 @@ impl Server {
             sessions,
             volumes,
             host_volumes,
-            gate: Arc::new(Gate::of(config.acl.enabled, &projections, &keyring)),
+            gate: Arc::new(Gate::of(config.acl.enabled, &projections, &keyring, owed)),
             config,
             me,
             projections,
@@ -368,6 +369,15 @@ impl Server {
             Leadership::Following(leader) => Some(leader.clone()),
             Leadership::Elected | Leadership::Leading { .. } => Some(self.me.member()),
         }
+    }
+
+    /// Where another server leads, its address for RPC.
+    pub fn leads_elsewhere(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
+        let leadership = self.raft.leadership();
+        Box::new(move || match &*leadership.borrow() {
+            Leadership::Following(leader) => Some(leader.rpc_addr.clone()),
+            _ => None,
+        })
     }
 
     /// Stops everything, top down, and writes the projections out so that the next start is short.

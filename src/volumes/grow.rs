@@ -41,7 +41,12 @@ impl Volumes {
         let can = || self.can(&row.plugin_id, "expand volumes", |can| can.supports_expand);
         let same = least == row.requested_capacity_min;
         let again = same && live(&known).next().is_some() && can().is_ok();
-        if least == 0 || row.capacity == 0 || (least <= row.capacity && !again) {
+        // Of one that was registered nobody may know how large it is: its provider does.
+        let fits_as_it_is = match row.capacity {
+            0 => same,
+            capacity => least <= capacity,
+        };
+        if least == 0 || (fits_as_it_is && !again) {
             return Ok(volume);
         }
         // All else must be as it may be, before anything is grown.

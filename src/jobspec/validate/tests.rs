@@ -518,4 +518,11 @@ fn what_has_no_effect_is_warned_of() {
     assert!(!warned.contains("cni"), "{warned}");
     let plain = job("service", "", "network {\n mode = \"host\"\n }", "");
     assert!(!plain.warnings.join("\n").contains("no effect"));
+    // Where the files of a plugin lie matters to one that has its own.
+    let text = "mount_dir or stage_publish_base_dir of a task has no effect";
+    for (dir, warned) in [("", false), ("mount_dir = \"/sock\"", true)] {
+        let plugin = format!("csi_plugin {{\n id = \"p\"\n type = \"node\"\n {dir}\n }}");
+        let found = job("service", "", "", &plugin);
+        assert_eq!(found.warnings.join("\n").contains(text), warned, "{dir}");
+    }
 }

@@ -85,6 +85,11 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
     }
     for t in g.tasks.iter() {
         let secrets = t.resources.as_ref().map_or(0, |r| r.secrets_mb);
+        let shares_files = t.driver == "raw_exec";
+        let plugin = t.csi_plugin_config.as_ref();
+        let named_dirs = plugin.is_some_and(|csi| {
+            csi.mount_dir != "/csi" || csi.stage_publish_base_dir != "/local/csi"
+        });
         let of_task = [
             (
                 "actions",
@@ -95,6 +100,11 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
                 "kind",
                 !t.kind.is_empty(),
                 "there is no service mesh that it could belong to",
+            ),
+            (
+                "mount_dir or stage_publish_base_dir",
+                shares_files && named_dirs,
+                "a plugin of its driver sees the node's files; its socket is at CSI_ENDPOINT",
             ),
             (
                 "secrets",

@@ -31,9 +31,9 @@ pub struct Pair {
 
 const DAY: i64 = 24 * 3600;
 
-fn moment(days: i64) -> Result<Duration> {
+fn moment(seconds: i64) -> Result<Duration> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-    let at = i64::try_from(now.as_secs())? + days * DAY;
+    let at = i64::try_from(now.as_secs())? + seconds;
     Ok(Duration::from_secs(u64::try_from(at)?))
 }
 
@@ -49,8 +49,8 @@ impl Authority {
             .push(DnType::CommonName, "an authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.not_before = date_time_ymd(1970, 1, 1) + moment(-1)?;
-        params.not_after = date_time_ymd(1970, 1, 1) + moment(365)?;
+        params.not_before = date_time_ymd(1970, 1, 1) + moment(-DAY)?;
+        params.not_after = date_time_ymd(1970, 1, 1) + moment(365 * DAY)?;
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         std::fs::create_dir_all(dir)?;
         std::fs::write(dir.join("ca.pem"), issuer.pem())?;
@@ -99,6 +99,19 @@ impl Authority {
         names: &[&str],
         days: std::ops::Range<i64>,
     ) -> Result<Pair> {
+        self.issue_within(name, names, days.start * DAY..days.end * DAY)
+    }
+
+    /// The same, valid for these seconds from now.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn issue_within(
+        &self,
+        name: &str,
+        names: &[&str],
+        seconds: std::ops::Range<i64>,
+    ) -> Result<Pair> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name.push(DnType::CommonName, name);
@@ -106,8 +119,8 @@ impl Authority {
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
-        params.not_before = date_time_ymd(1970, 1, 1) + moment(days.start)?;
-        params.not_after = date_time_ymd(1970, 1, 1) + moment(days.end)?;
+        params.not_before = date_time_ymd(1970, 1, 1) + moment(seconds.start)?;
+        params.not_after = date_time_ymd(1970, 1, 1) + moment(seconds.end)?;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let pair = Pair {

@@ -1,0 +1,77 @@
+//! Requests that come to a server while another one leads: the leader answers them.
+//!
+//! What is asked of this very server, and reads that may be old, are answered here. Everything else
+//! goes on as it came, before anybody is counted or refused: that is done where it is answered
+//! (AUTH-04, AUTH-08). What was handed on once is not handed on again: whoever leads no more by
+//! then says so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use hyper::Method;
+use hyper::http::request::Parts;
+
+use super::forward;
+use super::front::{self, Incoming, Outline};
+use super::query::Query;
+use super::state::Settings;
+use crate::rpc::caller::Caller;
+
+/// How long the leader is looked for.
+const LOOKING: Duration = Duration::from_secs(5);
+/// What every server answers about itself, and the nodes that it reaches itself.
+const OWN: [&str; 4] = ["/v1/agent/", "/v1/client/", "/v1/metrics", "/v1/status/"];
+
+/// The way to the server that leads.
+pub struct Leading {
+    /// Calls servers, with this one's certificate.
+    pub caller: Caller,
+    /// Where the server is that leads, `host:port`; none where that is this one, or not known.
+    pub elsewhere: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// The settings of the API.
+    pub settings: Settings,
+}
+
+/// The routes of a server that may follow another one.
+pub fn follow(routes: Router, leading: Arc<Leading>) -> Router {
+    routes.layer(from_fn_with_state(leading, handed_on))
+}
+
+async fn handed_on(
+    State(leading): State<Arc<Leading>>,
+    incoming: Incoming,
+    next: Next,
+) -> Response {
+    let (mut parts, body) = incoming.into_parts();
+    let leader = match is_own(&parts) {
+        true => None,
+        false => (leading.elsewhere)(),
+    };
+    let Some(leader) = leader else {
+        return next.run(Incoming::from_parts(parts, body)).await;
+    };
+    let outline = Outline::of(&mut parts);
+    let refused = |error: crate::error::ApiError| {
+        front::finish(&leading.settings, None, outline, error.into())
+    };
+    if let Err(error) = forward::knock(&leading.settings, &parts) {
+        return refused(error);
+    }
+    let incoming = Incoming::from_parts(parts, body);
+    match forward::send(&leading.caller.at(&leader), incoming, LOOKING).await {
+        Ok(response) => response,
+        Err(error) => refused(error),
+    }
+}
+
+/// Whether a request is for this server, whoever leads.
+fn is_own(parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    let stale = || Query::parse(parts.uri.query()).and_then(|query| query.stale());
+    OWN.iter().any(|own| path.starts_with(own)) || (reads && stale().unwrap_or_default())
+}

@@ -1,0 +1,166 @@
+//! A server that follows another one, and a client that is dialled by one of several. Everything is
+//! in one process, with real ports and mutual TLS between the ends.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use drover_events::Actor;
+use drover_testkit::{LONG, asked};
+use futures_util::future::BoxFuture;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::forward_test::{FIRST, SECRET, World};
+use super::harness::{Harness, counted};
+use super::request::Remote;
+use super::{Api, Leading, Settings, Shape, follow, router};
+use crate::client::control::{Answers, Way, stand};
+use crate::gate::Gate;
+use crate::net::tls::Role;
+use crate::rpc::duplex::Duplex;
+
+/// Two whole servers: who asks the one that follows is answered by the one that leads. Neither is
+/// the other's member: where it leads stands in the test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts_nor_decides() {
+    let world = World::start().await;
+    let follower = Harness::with_acls().await;
+    let guarded = Gate::guarded(
+        Arc::clone(&follower.server.projections),
+        Arc::clone(&follower.server.keyring),
+    );
+    let api = Api {
+        gate: Arc::new(guarded),
+        ..Api::of(&follower.server, Settings::default(), Shape::default())
+    };
+    let leads = world.rpc.addr().to_string();
+    let leading = Leading {
+        caller: world.caller("two", Role::Server, ("", "")),
+        elsewhere: Box::new(move || Some(leads.clone())),
+        settings: api.settings.clone(),
+    };
+    let routes = follow(router(Arc::new(api)), Arc::new(leading));
+    let ask = async |token: &str, method: Method, target: &str, body: Value| {
+        let mut request = hyper::Request::builder().method(method).uri(target);
+        request = request.extension(Remote(FIRST.parse().unwrap()));
+        if !token.is_empty() {
+            request = request.header("x-nomad-token", token);
+        }
+        let body = match body {
+            Value::Null => Body::empty(),
+            body => Body::from(body.to_string()),
+        };
+        let request = request.body(body).unwrap();
+        let answer = tower::ServiceExt::oneshot(routes.clone(), request).await;
+        let answer = answer.unwrap();
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+        (status, String::from_utf8_lossy(&body.unwrap()).into_owned())
+    };
+    let narrow = json!({"Name": "narrow", "Type": "client", "Policies": ["nothing"]});
+    let made = ask(&world.root, Method::PUT, "/v1/acl/token", narrow).await;
+    assert_eq!(made.0, 200, "{}", made.1);
+    let narrow: Value = serde_json::from_str(&made.1).unwrap();
+    let secret = narrow["SecretID"].as_str().unwrap();
+    let accessor = narrow["AccessorID"].as_str().unwrap();
+
+    // The namespace is written there, by who asked here, and by nobody else.
+    let namespace = || json!({"Name": "blue"});
+    for token in ["", secret, SECRET] {
+        let refused = ask(token, Method::PUT, "/v1/namespace/blue", namespace()).await;
+        assert_eq!(refused, (403, "Permission denied".to_owned()), "{token}");
+    }
+    let written = ask(&world.root, Method::PUT, "/v1/namespace/blue", namespace()).await;
+    assert_eq!(written.0, 200, "{}", written.1);
+    assert_eq!(world.server.get("/v1/namespace/blue").await.status, 200);
+    assert_eq!(follower.get("/v1/namespace/blue").await.status, 404);
+    let told = world.server.get("/v1/audit?kind=NamespacesUpserted").await;
+    let actors: Vec<Actor> = told
+        .json()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(actor_of)
+        .collect();
+    assert!(
+        actors.iter().any(|who| who.addr == "203.0.113.9"),
+        "{actors:?}"
+    );
+
+    // Who asks is counted where he is answered, whatever he may.
+    let answer = ask(secret, Method::GET, "/v1/scaling/policies", Value::Null).await;
+    assert_eq!(answer.0, 403);
+    let counts = counted(&world.server, "nomad_nomad_rpc_scaling_list").await;
+    let own = counts
+        .iter()
+        .filter(|(series, _)| series.contains(accessor));
+    let own: u64 = own.map(|(_, count)| count).sum();
+    assert_eq!(
+        own, 1,
+        "once, though both servers have one register: {counts:?}"
+    );
+
+    // What is about the follower it answers itself, and what may be old: its tokens are others.
+    for target in ["/v1/agent/self", "/v1/jobs?stale"] {
+        let answer = ask(&world.root, Method::GET, target, Value::Null).await;
+        assert_eq!(answer.0, 403, "{target}: {}", answer.1);
+    }
+    let answer = ask(
+        &world.root,
+        Method::GET,
+        "/v1/jobs?stale=false",
+        Value::Null,
+    )
+    .await;
+    assert_eq!(answer, (200, "[]".to_owned()));
+    follower.stop().await;
+    world.stop().await;
+}
+
+fn actor_of(told: &Value) -> Actor {
+    serde_json::from_value(told["Actor"].clone()).unwrap()
+}
+
+/// A client's servers change while it is dialled: the session is its who asked for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
+    struct Echo;
+    impl Answers for Echo {
+        fn answer(&self, mut stream: Duplex) -> BoxFuture<'static, ()> {
+            Box::pin(async move {
+                let asked: String = stream.inflow.message().await.unwrap();
+                stream.outflow.message(&asked).unwrap();
+                stream.outflow.end();
+            })
+        }
+    }
+    let world = World::start().await;
+    let node = world.node.clone();
+    let caller = world.caller("client", Role::Client, (&node, SECRET));
+    let servers = caller.servers().unwrap().clone();
+    let named = node.clone();
+    let way = Way {
+        caller,
+        node: Box::new(move || named.clone()),
+        answers: Arc::new(Echo),
+        turns: Arc::new(tokio::sync::Semaphore::new(8)),
+    };
+    let standing = tokio::spawn(stand(Arc::new(way)));
+    let sessions = Arc::clone(&world.server.server.sessions);
+    let reached = asked("the stream to stand", LONG, async || {
+        sessions.reaches(&node).then_some(()).ok_or("not yet")
+    });
+    reached.await.unwrap();
+    // The first in its list is now one that is not there.
+    let here = world.rpc.addr().to_string();
+    let nobody = drover_testkit::free_port().unwrap();
+    servers.refresh(&[format!("127.0.0.1:{nobody}"), here.clone()]);
+    servers.failed(&here);
+    assert_ne!(servers.first().unwrap(), here);
+    let mut session = sessions.dial(&node).await.unwrap();
+    session.outflow.message(&"who is there").unwrap();
+    let said: String = session.inflow.message().await.unwrap();
+    assert_eq!(said, "who is there");
+    standing.abort();
+    world.stop().await;
+}
