@@ -14,6 +14,7 @@ use super::reload::Reloader;
 use super::settings::{SHORTEST_INTERVAL, measured, rates, settings, sinks, ttls};
 use super::{client, expiry};
 use crate::client::agent::Client;
+use crate::client::control::Answers as _;
 use crate::clock::unix_nanos;
 use crate::config::Config;
 use crate::endpoints;
@@ -92,9 +93,10 @@ impl Roles {
             reloader.parts(|parts| parts.client = Some(Arc::clone(client)));
             // Set once, here: nobody else starts a client.
             let _ = server.client.set(Arc::clone(client));
-            if let Some(handlers) = client.handlers() {
-                server.sessions.own(&client.node_id(), handlers);
-            }
+            let near = http::Near::of(&config, client);
+            let answers = Box::new(move |stream| near.answer(stream));
+            let handlers = client.handlers();
+            server.sessions.own(&client.node_id(), handlers, answers);
         }
         Ok(Self {
             server: Some(server),
@@ -239,8 +241,11 @@ async fn front(
     let forwarded = http::Forwarded::new(router.clone(), visitors, stop.clone());
     // Set once, here.
     let _ = server.web.set(Arc::new(forwarded));
+    let caller = client::caller(config, reloader.tls());
+    let (sessions, others) = (&server.sessions, server.other_servers());
+    sessions.beside(caller.clone(), others);
     let leading = http::Leading {
-        caller: client::caller(config, reloader.tls()),
+        caller,
         elsewhere: server.leads_elsewhere(),
         settings: api.settings.clone(),
     };

@@ -335,6 +335,7 @@ impl Clients {
                     .map_or(Ok(()), |refusal| Err(refusal.at_large()))?;
                 who.is_management()
             }
+            Access::Peer => self.is_server(call),
             // Sessions that servers open end at clients.
             Access::Server => false,
         };

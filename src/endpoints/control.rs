@@ -7,7 +7,7 @@ use super::Clients;
 use crate::error::ApiError;
 use crate::net::Peer;
 use crate::net::tls::Role;
-use crate::rpc::duplex::Duplex;
+use crate::rpc::duplex::{Duplex, relay};
 use crate::rpc::forward::ForwardRequest;
 use crate::rpc::service::Call;
 use crate::rpc::sessions::{ControlRequest, SessionRequest};
@@ -34,6 +34,20 @@ pub(super) async fn session(
 ) -> Result<(), ApiError> {
     clients.caller(&call, &asked.node_id).await?;
     clients.server.sessions.join(&asked, stream)
+}
+
+/// `Node.Dial`: another server wants a session to a node that holds on to this one. It has it from
+/// end to end: what is said in it this server does not look at.
+pub(super) async fn dial(
+    clients: Arc<Clients>,
+    _call: Call,
+    asked: ControlRequest,
+    stream: Duplex,
+) -> Result<(), ApiError> {
+    // Only here: who asks asks all the others too.
+    let there = clients.server.sessions.dial_here(&asked.node_id).await?;
+    tokio::spawn(relay(stream, there));
+    Ok(())
 }
 
 /// `Server.Forward`: a request of the HTTP API that came to another agent.

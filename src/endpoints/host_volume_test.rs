@@ -2,6 +2,7 @@
 
 use drover_events::model::{HostVolume, HostVolumeCapability};
 use drover_testkit::fixtures;
+use futures_util::FutureExt as _;
 
 use super::acl_test::{CI, NODE, ROOT, World};
 use super::*;
@@ -58,7 +59,12 @@ async fn world() -> World {
     };
     let submit = world.server.submit(ready, Origin::default());
     submit.await.unwrap();
-    world.server.sessions.own(&world.node, Arc::new(handlers()));
+    let answers = Box::new(|_| std::future::ready(()).boxed());
+    let handlers = Arc::new(handlers());
+    world
+        .server
+        .sessions
+        .own(&world.node, Some(handlers), answers);
     world
 }
 

@@ -44,10 +44,10 @@ use crate::rpc::methods::{
     StatusPing,
 };
 use crate::rpc::service::Access::{
-    Agent, Management, NewNode, Node, NodeOr, NodeOrGone, NodeOrToken, Public, Token,
+    Agent, Management, NewNode, Node, NodeOr, NodeOrGone, NodeOrToken, Peer, Public, Token,
 };
 use crate::rpc::service::{Call, Service};
-use crate::rpc::sessions::{NodeControl, NodeSession};
+use crate::rpc::sessions::{NodeControl, NodeDial, NodeSession};
 use crate::rpc::volumes as calls;
 use crate::server::Server;
 
@@ -116,6 +116,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         .method::<CsiVolumeUnpublish, _, _>(NodeOr(MOUNT), csi::unpublish)
         .stream::<NodeControl, _, _>(Node, control::control)
         .stream::<NodeSession, _, _>(Node, control::session)
+        .stream::<NodeDial, _, _>(Peer, control::dial)
         .stream::<ServerForward, _, _>(Agent, control::forward)
         .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
         .method::<StatusLeader, _, _>(Public, async |clients: Arc<Clients>, _: Call, Empty {}| {

@@ -10,14 +10,21 @@ use futures_util::future::BoxFuture;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::forward_test::{FIRST, SECRET, World};
+use super::forward_test::{FIRST, SECRET, World, known, opened};
 use super::harness::{Harness, counted};
 use super::request::Remote;
 use super::{Api, Leading, Settings, Shape, follow, router};
 use crate::client::control::{Answers, Way, stand};
+use crate::error::Code;
 use crate::gate::Gate;
+use crate::net::Rates;
 use crate::net::tls::Role;
+use crate::rpc::asked::{self, Unanswered};
+use crate::rpc::csi::{NodeExpandVolume, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crate::rpc::duplex::Duplex;
+use crate::rpc::service::{Access, Call, Service};
+use crate::rpc::sessions::{ControlRequest, NodeDial};
+use crate::rpc::{RpcError, caller::Caller};
 
 /// Two whole servers: who asks the one that follows is answered by the one that leads. Neither is
 /// the other's member: where it leads stands in the test.
@@ -131,6 +138,8 @@ async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
                 let asked: String = stream.inflow.message().await.unwrap();
                 stream.outflow.message(&asked).unwrap();
                 stream.outflow.end();
+                // Not let go of before the other end has it all.
+                let _ = stream.inflow.next().await;
             })
         }
     }
@@ -161,6 +170,100 @@ async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
     session.outflow.message(&"who is there").unwrap();
     let said: String = session.inflow.message().await.unwrap();
     assert_eq!(said, "who is there");
+    session.outflow.end();
     standing.abort();
+    world.stop().await;
+}
+
+/// A plugin's client that answers one call.
+struct Plugin;
+
+impl Answers for Plugin {
+    fn answer(&self, mut stream: Duplex) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let expand = async |_: Arc<()>, _: Call, asked: NodeExpandVolumeRequest| {
+                Ok(NodeExpandVolumeResponse {
+                    capacity_bytes: asked.required_bytes,
+                })
+            };
+            let service = Service::new(Arc::new(()));
+            let service = service.method::<NodeExpandVolume, _, _>(Access::Server, expand);
+            let head: asked::Head = stream.inflow.message().await.unwrap();
+            let ways = (stream.inflow, stream.outflow);
+            let answered = asked::answer(Some(Arc::new(service)), &head.target, ways);
+            answered.await.unwrap();
+        })
+    }
+}
+
+/// Three servers: the node holds on to one, another asks it, and the third knows nothing of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to() {
+    let world = World::start().await;
+    let (holder, holds) = opened(&world.authority, "holder", &Rates::none()).await;
+    let (third, thirds) = opened(&world.authority, "third", &Rates::none()).await;
+    let node = known(&holder).await;
+    assert_eq!(node, world.node);
+    let ask = async |bytes: i64| {
+        let request = NodeExpandVolumeRequest {
+            required_bytes: bytes,
+            ..NodeExpandVolumeRequest::default()
+        };
+        let sessions = &world.server.server.sessions;
+        let answer = asked::call::<NodeExpandVolume>(sessions, &node, &request, LONG).await;
+        answer.map(|answer| answer.capacity_bytes)
+    };
+    let no_path = || Unanswered::Unreached("No path to node".to_owned());
+    assert_eq!(ask(1).await, Err(no_path()), "it knows no other server");
+    let nobody = format!("127.0.0.1:{}", drover_testkit::free_port().unwrap());
+    let others = [thirds.addr().to_string(), nobody, holds.addr().to_string()];
+    let caller = world.caller("leader", Role::Server, ("", ""));
+    let all = others.to_vec();
+    let sessions = &world.server.server.sessions;
+    sessions.beside(caller, Box::new(move || all.clone()));
+    assert_eq!(ask(1).await, Err(no_path()), "no server has it");
+
+    let client: Caller = world.caller("client", Role::Client, (&node, SECRET));
+    let (named, way) = (node.clone(), client.at(&others[2]));
+    let way = Way {
+        caller: way,
+        node: Box::new(move || named.clone()),
+        answers: Arc::new(Plugin),
+        turns: Arc::new(tokio::sync::Semaphore::new(8)),
+    };
+    let standing = tokio::spawn(stand(Arc::new(way)));
+    let reached = asked("the node to be reached", LONG, async || {
+        match ask(7).await {
+            Ok(bytes) => Ok(bytes),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    assert_eq!(reached.await.unwrap(), 7);
+    let held = |server: &Harness| server.server.sessions.reaches(&node);
+    assert_eq!(
+        (held(&world.server), held(&third), held(&holder)),
+        (false, false, true)
+    );
+    // Only servers may ask for that: neither a node for itself, nor a manager.
+    let dial = ControlRequest {
+        node_id: node.clone(),
+    };
+    for (name, by) in [("node", (&*node, SECRET)), ("manager", ("", &*world.root))] {
+        let caller = world.caller(name, Role::Client, by).at(&others[2]);
+        let refused = caller.open::<NodeDial>(&dial, LONG).await;
+        let Err(RpcError::Api(refused)) = refused else {
+            panic!("{name}: {refused:?}");
+        };
+        assert_eq!(refused.code, Code::PermissionDenied, "{name}");
+    }
+    standing.abort();
+    let gone = asked("the node to be gone", LONG, async || match ask(7).await {
+        Err(error) if error == no_path() => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    gone.await.unwrap();
+    drop((holds, thirds));
+    holder.stop().await;
+    third.stop().await;
     world.stop().await;
 }

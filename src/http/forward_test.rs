@@ -49,7 +49,7 @@ pub(super) const FIRST: &str = "203.0.113.9:4711";
 pub(super) struct World {
     pub(super) server: Harness,
     pub(super) rpc: RpcServer,
-    authority: Authority,
+    pub(super) authority: Authority,
     dir: tempfile::TempDir,
     pub(super) node: String,
     /// How much may be asked; no limit unless a test says one.
@@ -75,54 +75,69 @@ fn settings(authority: &Path, pair: &Pair, role: Role) -> Tls {
     }
 }
 
+/// A server that knows the node whose secret is [`SECRET`]; the node.
+pub(super) async fn known(server: &Harness) -> String {
+    let mut node = drover_testkit::fixtures::node(1);
+    node.secret_id = endpoints::secret_hash(SECRET);
+    let id = node.id.clone();
+    let create_node_pool = false;
+    let command = RegisterNode {
+        node,
+        create_node_pool,
+    };
+    server.submit(command).await;
+    id
+}
+
+/// A server with ACLs and a certificate of this name, its HTTP API open to what is forwarded.
+pub(super) async fn opened(
+    authority: &Authority,
+    name: &str,
+    rates: &Arc<Rates>,
+) -> (Harness, RpcServer) {
+    let server = Harness::with_acls().await;
+    let gate = Gate::guarded(
+        Arc::clone(&server.server.projections),
+        Arc::clone(&server.server.keyring),
+    );
+    let settings = Settings {
+        rates: Arc::clone(rates),
+        ..Settings::default()
+    };
+    let api = Api {
+        gate: Arc::new(gate),
+        ..Api::of(&server.server, settings, Shape::default())
+    };
+    let visitors = Visitors::new(None, 1_000);
+    let routes = router(Arc::new(api));
+    let forwarded = Forwarded::new(routes, visitors, CancellationToken::new());
+    let _ = server.server.web.set(Arc::new(forwarded));
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let service = endpoints::service(Arc::clone(&server.server.0), beat);
+    let names = ["server.global.nomad", "localhost", "127.0.0.1"];
+    let pair = authority.issue(name, &names).unwrap();
+    let limits = Limits {
+        tls: tls(&authority.file(), &pair, Role::Server),
+        ..Limits::default()
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rpc = serve(listener, Arc::new(service), limits).unwrap();
+    (server, rpc)
+}
+
 impl World {
     pub(super) async fn start() -> Self {
-        let server = Harness::with_acls().await;
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path()).unwrap();
-        let gate = Gate::guarded(
-            Arc::clone(&server.server.projections),
-            Arc::clone(&server.server.keyring),
-        );
         let rates = Rates::none();
-        let settings = Settings {
-            rates: Arc::clone(&rates),
-            ..Settings::default()
-        };
-        let api = Api {
-            gate: Arc::new(gate),
-            ..Api::of(&server.server, settings, Shape::default())
-        };
-        let visitors = Visitors::new(None, 1_000);
-        let routes = router(Arc::new(api));
-        let forwarded = Forwarded::new(routes, visitors, CancellationToken::new());
-        let _ = server.server.web.set(Arc::new(forwarded));
-        let beat = Box::new(|_: &str| Duration::from_secs(60));
-        let service = endpoints::service(Arc::clone(&server.server.0), beat);
-        let names = ["server.global.nomad", "localhost", "127.0.0.1"];
-        let pair = authority.issue("one", &names).unwrap();
-        let limits = Limits {
-            tls: tls(&authority.file(), &pair, Role::Server),
-            ..Limits::default()
-        };
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let rpc = serve(listener, Arc::new(service), limits).unwrap();
-        let mut node = drover_testkit::fixtures::node(1);
-        node.secret_id = endpoints::secret_hash(SECRET);
-        let id = node.id.clone();
-        let create_node_pool = false;
-        server
-            .submit(RegisterNode {
-                node,
-                create_node_pool,
-            })
-            .await;
+        let (server, rpc) = opened(&authority, "one", &rates).await;
+        let node = known(&server).await;
         let mut world = Self {
             server,
             rpc,
             authority,
             dir,
-            node: id,
+            node,
             rates,
             root: String::new(),
         };

@@ -81,10 +81,10 @@ impl Unanswered {
     }
 }
 
-/// The way to the clients of nodes from this server: to its own, and to those that hold on to it.
-/// What holds on to another server is not reached.
+/// The way to the clients of nodes from this server: to its own, to those that hold on to it, and to
+/// those that hold on to another server.
 pub trait Reach: Send + Sync {
-    /// Whether there is a way to the node.
+    /// Whether there may be a way to the node.
     fn reaches(&self, node: &str) -> bool;
 
     /// Asks the client of a node, and waits no longer than `limit`.
@@ -116,7 +116,7 @@ pub async fn call<R: Rpc>(
 
 impl Reach for Arc<Sessions> {
     fn reaches(&self, node: &str) -> bool {
-        self.near(node).is_some() || Sessions::reaches(self, node)
+        self.may_reach(node)
     }
 
     fn ask(

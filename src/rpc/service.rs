@@ -130,6 +130,8 @@ pub enum Access {
     Management,
     /// The secret of a node, or a server's certificate.
     Agent,
+    /// A server's certificate.
+    Peer,
     /// A session that a server opened to this client.
     Server,
 }
@@ -145,6 +147,7 @@ impl std::fmt::Display for Access {
             Self::Token(rights) => rights,
             Self::Management => "management",
             Self::Agent => "a node's secret, or a server's certificate",
+            Self::Peer => "a server's certificate",
             Self::Server => "a session that a server opened",
         })
     }

@@ -3,7 +3,8 @@
 //! A server cannot reach a client: it has no address that counts, and may be behind anything. So
 //! the client keeps a `Node.Control` open; each session that is wanted is named on it, and the
 //! client opens a `Node.Session` that carries the name. Both go over connections that the client
-//! made. Whichever server holds the stream of a node is the one that reaches it.
+//! made. Whichever server holds the stream of a node is the one that reaches it: the others ask it
+//! for a session (`Node.Dial`), which it hands on.
 //!
 //! Invariants: a session goes to the node that was dialled, which proved itself again when it
 //! opened it; a name is good once; who gives up waiting leaves nothing behind.
@@ -13,14 +14,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::Streaming;
+use super::caller::Caller;
 use super::duplex::{Duplex, Outflow, Pace};
 use super::service::Dispatch;
+use super::{RpcError, Streaming};
 use crate::error::{ApiError, Code};
 
 /// How long a node that is dialled has to answer.
@@ -69,6 +74,16 @@ impl Streaming for NodeSession {
     type Req = SessionRequest;
 }
 
+/// `Node.Dial`: another server asks for a session to a node that holds on to this one.
+pub struct NodeDial;
+
+impl Streaming for NodeDial {
+    const NAME: &'static str = "Node.Dial";
+    const PACE: Pace = Pace::SESSION;
+    const APART: bool = true;
+    type Req = ControlRequest;
+}
+
 /// What a node is told over its control stream. Without a name: to open another stream over
 /// another connection, for this one is to go; what is asked over it meanwhile is taken up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,12 +103,29 @@ pub struct Sessions {
     wanted: Mutex<HashMap<String, Wanted>>,
     turn: AtomicU64,
     own: OnceLock<Own>,
+    others: OnceLock<Others>,
 }
 
-/// The client of the same process: it is asked without a session.
+/// The client of the same process: it is asked without a session by this server.
 struct Own {
     node: String,
-    handlers: Arc<dyn Dispatch>,
+    handlers: Option<Arc<dyn Dispatch>>,
+    answers: Answers,
+}
+
+/// What answers in a session to the client of the same process, to its end.
+pub type Answers = Box<dyn Fn(Duplex) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// The other servers.
+struct Others {
+    caller: Caller,
+    addrs: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Others {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Others").field(&(self.addrs)()).finish()
+    }
 }
 
 impl std::fmt::Debug for Own {
@@ -110,6 +142,7 @@ impl Default for Sessions {
             wanted: Mutex::default(),
             turn: AtomicU64::default(),
             own: OnceLock::new(),
+            others: OnceLock::new(),
         }
     }
 }
@@ -130,16 +163,26 @@ struct Wanted {
 
 impl Sessions {
     /// The client of the same process, from now on; it stays.
-    pub fn own(&self, node: &str, handlers: Arc<dyn Dispatch>) {
+    pub fn own(&self, node: &str, handlers: Option<Arc<dyn Dispatch>>, answers: Answers) {
         let node = node.to_owned();
         // Set once: a server has one client.
-        let _ = self.own.set(Own { node, handlers });
+        let _ = self.own.set(Own {
+            node,
+            handlers,
+            answers,
+        });
+    }
+
+    /// The other servers, from now on: `addrs` says where they are, `caller` calls them.
+    pub fn beside(&self, caller: Caller, addrs: Box<dyn Fn() -> Vec<String> + Send + Sync>) {
+        // Set once, as the server starts.
+        let _ = self.others.set(Others { caller, addrs });
     }
 
     /// What answers for a node in this process.
     pub(super) fn near(&self, node: &str) -> Option<Arc<dyn Dispatch>> {
         let own = self.own.get().filter(|own| own.node == node);
-        own.map(|own| Arc::clone(&own.handlers))
+        own.and_then(|own| own.handlers.clone())
     }
 
     /// Whether a node holds a stream here.
@@ -235,11 +278,69 @@ impl Sessions {
         Ok(())
     }
 
-    /// Opens a session to a node.
+    /// Whether a node may be reached: it holds a stream here, or may hold one at another server.
+    #[must_use]
+    pub fn may_reach(&self, node: &str) -> bool {
+        let others = || {
+            self.others
+                .get()
+                .is_some_and(|all| !(all.addrs)().is_empty())
+        };
+        self.near(node).is_some() || self.reaches(node) || others()
+    }
+
+    /// Opens a session to a node, by way of whichever server it holds on to.
     ///
     /// # Errors
     /// 404 `No path to node`; 503 where it does not answer.
     pub async fn dial(self: &Arc<Self>, node: &str) -> Result<Duplex, ApiError> {
+        match self.dial_here(node).await {
+            Err(error) if error.code == Code::NotFound => self.dial_elsewhere(node).await,
+            dialled => dialled,
+        }
+    }
+
+    /// Asks all other servers at once: the one that the node holds on to dials it.
+    async fn dial_elsewhere(&self, node: &str) -> Result<Duplex, ApiError> {
+        let Some(others) = self.others.get() else {
+            return Err(no_path());
+        };
+        let asked = ControlRequest {
+            node_id: node.to_owned(),
+        };
+        // It takes its time with a node that does not answer.
+        let patience = self.patience + Duration::from_secs(2);
+        let mut asking: FuturesUnordered<_> = (others.addrs)()
+            .into_iter()
+            .map(|addr| {
+                let (caller, asked) = (others.caller.at(&addr), &asked);
+                async move { (caller.open::<NodeDial>(asked, patience).await, addr) }
+            })
+            .collect();
+        let mut refused = no_path();
+        while let Some((answer, addr)) = asking.next().await {
+            match answer {
+                Ok(stream) => return Ok(stream),
+                Err(RpcError::Api(error)) if error.code == Code::NotFound => {}
+                Err(RpcError::Api(error)) => refused = error,
+                Err(error) => {
+                    tracing::debug!(node, addr, %error, "a server is not asked for a node");
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    /// Opens a session to a node that holds on to this server, or is in its process.
+    ///
+    /// # Errors
+    /// 404 `No path to node`; 503 where it does not answer.
+    pub async fn dial_here(self: &Arc<Self>, node: &str) -> Result<Duplex, ApiError> {
+        if let Some(own) = self.own.get().filter(|own| own.node == node) {
+            let (near, far) = Duplex::pair(NodeSession::PACE);
+            tokio::spawn((own.answers)(far));
+            return Ok(near);
+        }
         let session = uuid::Uuid::new_v4().to_string();
         let (answered, answer) = oneshot::channel();
         let wanted = Wanted {
@@ -303,204 +404,5 @@ fn silent(node: &str) -> ApiError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use bytes::Bytes;
-    use tokio::time::timeout;
-
-    use super::*;
-    use crate::client::agent::tests::until;
-
-    const SOON: Duration = Duration::from_secs(20);
-
-    /// Agents of two releases speak with each other: these bytes stay as they are, and each is read
-    /// where something else stands beside it.
-    #[test]
-    fn mod_30_messages_of_sessions_are_the_bytes_they_always_were() {
-        fn golden<T>(message: &T, bytes: &str)
-        where
-            T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
-        {
-            let encoded = super::super::wire::encode(message).unwrap();
-            assert_eq!(drover_projections::hex(&encoded), bytes);
-            let read: T = super::super::wire::decode(&encoded).unwrap();
-            assert_eq!(read, *message);
-            // One field more, `X: 1`, as a later release may send it.
-            let more = format!("{:02x}{}a15801", encoded[0] + 1, &bytes[2..]);
-            let more = drover_projections::unhex(&more).unwrap();
-            let read: T = super::super::wire::decode(&more).unwrap();
-            assert_eq!(read, *message);
-        }
-        let (node_id, session) = ("n1".to_owned(), "s7".to_owned());
-        let control = ControlRequest {
-            node_id: node_id.clone(),
-        };
-        golden(&control, "81a64e6f64654944a26e31");
-        let taken = SessionRequest {
-            node_id,
-            session: session.clone(),
-        };
-        golden(&taken, "82a64e6f64654944a26e31a753657373696f6ea27337");
-        golden(&Dial { session }, "81a753657373696f6ea27337");
-        let forward = crate::rpc::forward::ForwardRequest {
-            address: "10.0.0.1:4000".to_owned(),
-        };
-        golden(&forward, "81a741646472657373ad31302e302e302e313a34303030");
-    }
-
-    /// A node that takes up what it is asked for, and says back what it hears.
-    fn echo(sessions: &Arc<Sessions>, node: &'static str) -> Duplex {
-        let (near, far) = Duplex::pair(Pace::STANDING);
-        sessions.hold(node, far);
-        near
-    }
-
-    async fn dialled(control: &mut Duplex) -> Dial {
-        let dial = timeout(SOON, control.inflow.message()).await;
-        dial.expect("in time").expect("a dial")
-    }
-
-    #[tokio::test]
-    async fn mod_30_a_session_goes_to_the_node_that_was_dialled() {
-        let sessions = Arc::new(Sessions::default());
-        let refused = sessions.dial("n1").await.unwrap_err();
-        assert_eq!(
-            (refused.code, &*refused.message),
-            (Code::NotFound, "No path to node")
-        );
-        let mut control = echo(&sessions, "n1");
-        assert!(sessions.reaches("n1"));
-        let dialling = tokio::spawn({
-            let sessions = Arc::clone(&sessions);
-            async move { sessions.dial("n1").await }
-        });
-        let session = dialled(&mut control).await.session;
-        for (node, name) in [("n2", session.as_str()), ("n1", "another")] {
-            let asked = SessionRequest {
-                node_id: node.to_owned(),
-                session: name.to_owned(),
-            };
-            let (_, far) = Duplex::pair(Pace::SESSION);
-            let refused = sessions.join(&asked, far).unwrap_err();
-            assert_eq!(refused.code, Code::NotFound);
-        }
-        let asked = SessionRequest {
-            node_id: "n1".to_owned(),
-            session,
-        };
-        let (mut near, far) = Duplex::pair(Pace::SESSION);
-        sessions.join(&asked, far).unwrap();
-        let mut stream = dialling.await.unwrap().unwrap();
-        stream.outflow.send(Bytes::from_static(b"x")).await.unwrap();
-        assert_eq!(near.inflow.data().await.unwrap().unwrap(), "x");
-        // Its name is good once.
-        let (_, far) = Duplex::pair(Pace::SESSION);
-        assert!(sessions.join(&asked, far).is_err());
-        assert!(sessions.wanted.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_node_whose_stream_ends_is_not_reached_and_who_waits_for_it_is_told() {
-        let sessions = Arc::new(Sessions::default());
-        let mut control = echo(&sessions, "n1");
-        let dialling = tokio::spawn({
-            let sessions = Arc::clone(&sessions);
-            async move { sessions.dial("n1").await }
-        });
-        dialled(&mut control).await;
-        drop(control);
-        let refused = timeout(SOON, dialling).await.expect("at once").unwrap();
-        assert_eq!(refused.unwrap_err().message, "No path to node");
-        assert!(!sessions.reaches("n1") && sessions.wanted.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_newer_stream_of_a_node_takes_the_place_of_the_older() {
-        let sessions = Arc::new(Sessions::default());
-        let mut older = echo(&sessions, "n1");
-        let mut newer = echo(&sessions, "n1");
-        let over = timeout(SOON, older.inflow.next())
-            .await
-            .expect("it is told");
-        assert_eq!(over, Ok(None));
-        drop(older);
-        let dialling = tokio::spawn({
-            let sessions = Arc::clone(&sessions);
-            async move { sessions.dial("n1").await.map(drop) }
-        });
-        dialled(&mut newer).await;
-        assert!(sessions.reaches("n1"));
-        dialling.abort();
-        // Who gives up leaves nothing behind.
-        let _ = dialling.await;
-        assert!(sessions.wanted.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn env_02_a_node_whose_connection_is_to_go_is_told_and_reached_meanwhile() {
-        let sessions = Arc::new(Sessions::default());
-        let (mut control, far) = Duplex::pair(Pace::STANDING);
-        let parting = CancellationToken::new();
-        sessions.hold_until("n1", far, parting.clone());
-        parting.cancel();
-        assert_eq!(dialled(&mut control).await, Dial::default());
-        let dialling = tokio::spawn({
-            let sessions = Arc::clone(&sessions);
-            async move { sessions.dial("n1").await.map(drop) }
-        });
-        assert!(!dialled(&mut control).await.session.is_empty());
-        dialling.abort();
-        // Of an older stream nothing is told over the newer.
-        let (_older, far) = Duplex::pair(Pace::STANDING);
-        let parting = CancellationToken::new();
-        sessions.hold_until("n1", far, parting.clone());
-        let mut newer = echo(&sessions, "n1");
-        parting.cancel();
-        let dialling = tokio::spawn({
-            let sessions = Arc::clone(&sessions);
-            async move { sessions.dial("n1").await.map(drop) }
-        });
-        assert!(!dialled(&mut newer).await.session.is_empty());
-        dialling.abort();
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn many_dials_at_once_wait_for_a_node_that_is_slow_to_hear_them() {
-        let sessions = Arc::new(Sessions::default());
-        let mut control = echo(&sessions, "n1");
-        let dial = |_| {
-            let sessions = Arc::clone(&sessions);
-            tokio::spawn(async move { sessions.dial("n1").await.map(drop) })
-        };
-        let dialling: Vec<_> = (0..WAITING).map(dial).collect();
-        until("all wait", || sessions.wanted.lock().len() == WAITING).await;
-        assert_eq!(
-            sessions.dial("n1").await.unwrap_err().code,
-            Code::Unavailable
-        );
-        for _ in 0..WAITING {
-            let asked = SessionRequest {
-                node_id: "n1".to_owned(),
-                session: dialled(&mut control).await.session,
-            };
-            let (_near, far) = Duplex::pair(Pace::SESSION);
-            sessions.join(&asked, far).unwrap();
-        }
-        for one in dialling {
-            timeout(SOON, one).await.unwrap().unwrap().unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn a_node_that_stands_still_is_waited_for_only_so_long() {
-        let sessions = Arc::new(Sessions {
-            patience: Duration::from_millis(20),
-            ..Sessions::default()
-        });
-        let _still = echo(&sessions, "n1");
-        let refused = sessions.dial("n1").await.unwrap_err();
-        assert_eq!(refused.code, Code::Unavailable);
-        assert!(refused.message.contains("does not answer"));
-    }
-}
+#[path = "sessions_test.rs"]
+mod tests;

@@ -11,6 +11,7 @@ use super::Server;
 use super::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
 use crate::config::Config;
 use crate::net::tls::Expiry;
+use crate::raft::Leadership;
 use crate::version::{NOMAD_VERSION, VERSION};
 
 /// Raft's protocol version as Nomad counts it.
@@ -215,6 +216,25 @@ impl Server {
             ..ServerHealth::default()
         });
         health.collect()
+    }
+
+    /// Where another server leads, its address for RPC.
+    pub fn leads_elsewhere(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
+        let leadership = self.raft.leadership();
+        Box::new(move || match &*leadership.borrow() {
+            Leadership::Following(leader) => Some(leader.rpc_addr.clone()),
+            _ => None,
+        })
+    }
+
+    /// Where the other servers of the cluster are, their addresses for RPC.
+    pub fn other_servers(&self) -> Box<dyn Fn() -> Vec<String> + Send + Sync> {
+        let (raft, me) = (Arc::clone(&self.raft), self.me.number);
+        Box::new(move || {
+            let members = raft.members().into_iter();
+            let others = members.filter(|(number, ..)| *number != me);
+            others.map(|(_, member, _)| member.rpc_addr).collect()
+        })
     }
 
     /// The members of the gossip pool.

@@ -371,15 +371,6 @@ impl Server {
         }
     }
 
-    /// Where another server leads, its address for RPC.
-    pub fn leads_elsewhere(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
-        let leadership = self.raft.leadership();
-        Box::new(move || match &*leadership.borrow() {
-            Leadership::Following(leader) => Some(leader.rpc_addr.clone()),
-            _ => None,
-        })
-    }
-
     /// Stops everything, top down, and writes the projections out so that the next start is short.
     pub async fn shutdown(&self) {
         for task in self.tasks.lock().drain(..) {

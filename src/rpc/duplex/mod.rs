@@ -19,6 +19,7 @@ mod body;
 mod io;
 mod line;
 mod reader;
+mod relay;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use super::wire;
 pub use body::OutBody;
 pub(super) use body::Outgoing;
 pub use io::bytes_of;
+pub use relay::relay;
 
 /// Bytes of data that may be on the way, one way, before some of them were taken.
 pub const WINDOW: usize = 1 << 20;
@@ -346,6 +348,20 @@ impl Outflow {
         let message = wire::encode(message).map_err(|error| Broken(error.to_string()))?;
         let frame = Frame::Message(message);
         self.line.send(frame).map_err(|_| Broken::off())
+    }
+
+    /// Sends on what came over another stream.
+    ///
+    /// # Errors
+    /// Nobody is there any more.
+    pub async fn pass(&mut self, item: Item) -> Result<(), Broken> {
+        match item {
+            Item::Data(data) => self.send(data).await,
+            Item::Message(message) => {
+                let frame = Frame::Message(message);
+                self.line.send(frame).map_err(|_| Broken::off())
+            }
+        }
     }
 
     /// Says that this was all.

@@ -1,0 +1,199 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::*;
+use crate::client::agent::tests::until;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Agents of two releases speak with each other: these bytes stay as they are, and each is read
+/// where something else stands beside it.
+#[test]
+fn mod_30_messages_of_sessions_are_the_bytes_they_always_were() {
+    fn golden<T>(message: &T, bytes: &str)
+    where
+        T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        let encoded = super::super::wire::encode(message).unwrap();
+        assert_eq!(drover_projections::hex(&encoded), bytes);
+        let read: T = super::super::wire::decode(&encoded).unwrap();
+        assert_eq!(read, *message);
+        // One field more, `X: 1`, as a later release may send it.
+        let more = format!("{:02x}{}a15801", encoded[0] + 1, &bytes[2..]);
+        let more = drover_projections::unhex(&more).unwrap();
+        let read: T = super::super::wire::decode(&more).unwrap();
+        assert_eq!(read, *message);
+    }
+    let (node_id, session) = ("n1".to_owned(), "s7".to_owned());
+    let control = ControlRequest {
+        node_id: node_id.clone(),
+    };
+    golden(&control, "81a64e6f64654944a26e31");
+    let taken = SessionRequest {
+        node_id,
+        session: session.clone(),
+    };
+    golden(&taken, "82a64e6f64654944a26e31a753657373696f6ea27337");
+    golden(&Dial { session }, "81a753657373696f6ea27337");
+    let forward = crate::rpc::forward::ForwardRequest {
+        address: "10.0.0.1:4000".to_owned(),
+    };
+    golden(&forward, "81a741646472657373ad31302e302e302e313a34303030");
+}
+
+/// A node that takes up what it is asked for, and says back what it hears.
+fn echo(sessions: &Arc<Sessions>, node: &'static str) -> Duplex {
+    let (near, far) = Duplex::pair(Pace::STANDING);
+    sessions.hold(node, far);
+    near
+}
+
+async fn dialled(control: &mut Duplex) -> Dial {
+    let dial = timeout(SOON, control.inflow.message()).await;
+    dial.expect("in time").expect("a dial")
+}
+
+#[tokio::test]
+async fn mod_30_a_session_goes_to_the_node_that_was_dialled() {
+    let sessions = Arc::new(Sessions::default());
+    let refused = sessions.dial("n1").await.unwrap_err();
+    assert_eq!(
+        (refused.code, &*refused.message),
+        (Code::NotFound, "No path to node")
+    );
+    let mut control = echo(&sessions, "n1");
+    assert!(sessions.reaches("n1"));
+    let dialling = tokio::spawn({
+        let sessions = Arc::clone(&sessions);
+        async move { sessions.dial("n1").await }
+    });
+    let session = dialled(&mut control).await.session;
+    for (node, name) in [("n2", session.as_str()), ("n1", "another")] {
+        let asked = SessionRequest {
+            node_id: node.to_owned(),
+            session: name.to_owned(),
+        };
+        let (_, far) = Duplex::pair(Pace::SESSION);
+        let refused = sessions.join(&asked, far).unwrap_err();
+        assert_eq!(refused.code, Code::NotFound);
+    }
+    let asked = SessionRequest {
+        node_id: "n1".to_owned(),
+        session,
+    };
+    let (mut near, far) = Duplex::pair(Pace::SESSION);
+    sessions.join(&asked, far).unwrap();
+    let mut stream = dialling.await.unwrap().unwrap();
+    stream.outflow.send(Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(near.inflow.data().await.unwrap().unwrap(), "x");
+    // Its name is good once.
+    let (_, far) = Duplex::pair(Pace::SESSION);
+    assert!(sessions.join(&asked, far).is_err());
+    assert!(sessions.wanted.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_whose_stream_ends_is_not_reached_and_who_waits_for_it_is_told() {
+    let sessions = Arc::new(Sessions::default());
+    let mut control = echo(&sessions, "n1");
+    let dialling = tokio::spawn({
+        let sessions = Arc::clone(&sessions);
+        async move { sessions.dial("n1").await }
+    });
+    dialled(&mut control).await;
+    drop(control);
+    let refused = timeout(SOON, dialling).await.expect("at once").unwrap();
+    assert_eq!(refused.unwrap_err().message, "No path to node");
+    assert!(!sessions.reaches("n1") && sessions.wanted.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_newer_stream_of_a_node_takes_the_place_of_the_older() {
+    let sessions = Arc::new(Sessions::default());
+    let mut older = echo(&sessions, "n1");
+    let mut newer = echo(&sessions, "n1");
+    let over = timeout(SOON, older.inflow.next())
+        .await
+        .expect("it is told");
+    assert_eq!(over, Ok(None));
+    drop(older);
+    let dialling = tokio::spawn({
+        let sessions = Arc::clone(&sessions);
+        async move { sessions.dial("n1").await.map(drop) }
+    });
+    dialled(&mut newer).await;
+    assert!(sessions.reaches("n1"));
+    dialling.abort();
+    // Who gives up leaves nothing behind.
+    let _ = dialling.await;
+    assert!(sessions.wanted.lock().is_empty());
+}
+
+#[tokio::test]
+async fn env_02_a_node_whose_connection_is_to_go_is_told_and_reached_meanwhile() {
+    let sessions = Arc::new(Sessions::default());
+    let (mut control, far) = Duplex::pair(Pace::STANDING);
+    let parting = CancellationToken::new();
+    sessions.hold_until("n1", far, parting.clone());
+    parting.cancel();
+    assert_eq!(dialled(&mut control).await, Dial::default());
+    let dialling = tokio::spawn({
+        let sessions = Arc::clone(&sessions);
+        async move { sessions.dial("n1").await.map(drop) }
+    });
+    assert!(!dialled(&mut control).await.session.is_empty());
+    dialling.abort();
+    // Of an older stream nothing is told over the newer.
+    let (_older, far) = Duplex::pair(Pace::STANDING);
+    let parting = CancellationToken::new();
+    sessions.hold_until("n1", far, parting.clone());
+    let mut newer = echo(&sessions, "n1");
+    parting.cancel();
+    let dialling = tokio::spawn({
+        let sessions = Arc::clone(&sessions);
+        async move { sessions.dial("n1").await.map(drop) }
+    });
+    assert!(!dialled(&mut newer).await.session.is_empty());
+    dialling.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_dials_at_once_wait_for_a_node_that_is_slow_to_hear_them() {
+    let sessions = Arc::new(Sessions::default());
+    let mut control = echo(&sessions, "n1");
+    let dial = |_| {
+        let sessions = Arc::clone(&sessions);
+        tokio::spawn(async move { sessions.dial("n1").await.map(drop) })
+    };
+    let dialling: Vec<_> = (0..WAITING).map(dial).collect();
+    until("all wait", || sessions.wanted.lock().len() == WAITING).await;
+    assert_eq!(
+        sessions.dial("n1").await.unwrap_err().code,
+        Code::Unavailable
+    );
+    for _ in 0..WAITING {
+        let asked = SessionRequest {
+            node_id: "n1".to_owned(),
+            session: dialled(&mut control).await.session,
+        };
+        let (_near, far) = Duplex::pair(Pace::SESSION);
+        sessions.join(&asked, far).unwrap();
+    }
+    for one in dialling {
+        timeout(SOON, one).await.unwrap().unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_stands_still_is_waited_for_only_so_long() {
+    let sessions = Arc::new(Sessions {
+        patience: Duration::from_millis(20),
+        ..Sessions::default()
+    });
+    let _still = echo(&sessions, "n1");
+    let refused = sessions.dial("n1").await.unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable);
+    assert!(refused.message.contains("does not answer"));
+}
