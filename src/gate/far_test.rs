@@ -270,8 +270,16 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
         nomad_task: "t".to_owned(),
         ..Claims::default()
     };
-    let signed = (SIGNED.to_owned(), claims);
-    servers.workloads.lock().extend([signed]);
+    let over = Claims {
+        exp: Some(1),
+        ..claims.clone()
+    };
+    let signed = [(SIGNED, claims), ("o.v.er", over)];
+    let signed = signed.map(|(signed, claims)| (signed.to_owned(), claims));
+    servers.workloads.lock().extend(signed);
+    let ended = asks(&kept, "o.v.er").await;
+    assert_eq!(ended.refusal, Some(Refusal::Expired));
+    servers.asked.lock().clear();
     for gate in [&kept, &asked] {
         for _ in 0..2 {
             let who = asks(gate, SIGNED).await;
@@ -288,7 +296,7 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     }
     assert_eq!(
         servers.asked("workload"),
-        4,
+        3,
         "the one that keeps it asks once"
     );
     assert_eq!(servers.asked("token"), 0, "it is no token's secret");

@@ -236,6 +236,9 @@ fn identity(found: Found, addr: &str, now: i64) -> Identity {
     match found {
         Found::Nobody => Identity::refused(addr, Refusal::Unknown),
         Found::Anonymous(acl) => Identity::anonymous(addr, acl),
+        Found::Workload(working) if working.is_over(now) => {
+            Identity::refused(addr, Refusal::Expired)
+        }
         Found::Workload(working) => {
             let (claim, acl) = (Arc::clone(&working.claim), Arc::clone(&working.acl));
             let mut identity = Identity::workload(claim, addr, acl);

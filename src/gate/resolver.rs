@@ -73,6 +73,14 @@ pub(super) struct Working {
     pub(super) policies: Vec<String>,
 }
 
+impl Working {
+    /// Whether the time of what was signed is over at a moment, Unix nanoseconds.
+    pub(super) fn is_over(&self, now: i64) -> bool {
+        let seconds = now.div_euclid(1_000_000_000);
+        self.claim.exp.is_some_and(|end| end <= seconds)
+    }
+}
+
 /// A token, and what it may do.
 pub(super) struct Held {
     /// The token, without its secret.

@@ -22,6 +22,7 @@ use crate::gate::{Gate, Ttls};
 use crate::identity::Refusal;
 use crate::keyring::{Claims, RootKey, WorkloadIdentity};
 use crate::rpc::caller::Caller;
+use crate::rpc::methods::AclClaimPoliciesRequest;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -293,6 +294,10 @@ async fn auth_06_acl_15_a_client_is_told_by_servers_who_a_workload_is_and_what_i
     let asked = ("default", "nomad/jobs/web/g/t", VariableCapability::Read);
     assert!(who.acl.variable_allows(asked.0, asked.1, asked.2));
     // Signed by nobody here, and of one that has ended.
+    let asked = AclClaimPoliciesRequest {
+        signed: token.clone(),
+    };
+    assert!(!format!("{asked:?}").contains(&token));
     let mut forged = token.clone();
     forged.pop();
     world.ends().await;

@@ -40,6 +40,22 @@ impl std::fmt::Debug for ResolveAclTokenRequest {
     }
 }
 
+/// `ACL.GetClaimPolicies`.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AclClaimPoliciesRequest {
+    /// What servers signed.
+    #[serde(rename = "Signed")]
+    pub signed: String,
+}
+
+impl std::fmt::Debug for AclClaimPoliciesRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AclClaimPoliciesRequest")
+            .finish_non_exhaustive()
+    }
+}
+
 macro_rules! messages {
     ($(
         $(#[$doc:meta])*
@@ -120,11 +136,6 @@ messages! {
         roles: BTreeMap<String, AclRole> = "ACLRoles",
         /// The index of the table.
         index: u64 = "Index",
-    }
-    /// `ACL.GetClaimPolicies`.
-    AclClaimPoliciesRequest {
-        /// What servers signed.
-        signed: String = "Signed",
     }
     /// A workload that lives, if there is one.
     AclClaimPoliciesResponse {
