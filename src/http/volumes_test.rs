@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use drover_events::csi::{mode, state};
 use drover_events::gojson::Map;
-use drover_events::model::{CsiInfo, VolumeRequest};
+use drover_events::model::{CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiVolume, VolumeRequest};
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::nodes;
 use drover_testkit::fixtures;
 use serde_json::{Value, json};
 
 use super::gate_test::two_namespaces;
 use super::harness::Harness;
 use super::reads_test::LONG;
-use crate::commands::csi::ClaimVolume;
+use crate::commands::csi::{ClaimVolume, RegisterVolumes};
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 
@@ -284,6 +285,100 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
         assert_eq!((&was["State"], &was["Tries"]), (&held["State"], &json!(0)));
         assert_ne!(was["HinderedBy"], held["HinderedBy"]);
     }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_or_from_everybody_is_explained() {
+    let (h, node) = with_plugin().await;
+    let view = h.server.projections.view();
+    let mut node = nodes::get(&view, &node).unwrap().unwrap();
+    drop(view);
+    let mut info = node.csi_node_plugins["hostpath"].clone();
+    info.requires_controller_plugin = true;
+    info.controller_info = Some(CsiControllerInfo {
+        supports_attach_detach: true,
+        ..CsiControllerInfo::default()
+    });
+    node.csi_controller_plugins = Map::from([("hostpath", info.clone())]);
+    info.controller_info = None;
+    info.node_info = Some(CsiNodeInfo {
+        id: "one".into(),
+        ..CsiNodeInfo::default()
+    });
+    node.csi_node_plugins = Map::from([("hostpath", info)]);
+    let create_node_pool = false;
+    h.submit(RegisterNode {
+        node,
+        create_node_pool,
+    })
+    .await;
+    for id in ["data", "other"] {
+        let mut volume: CsiVolume = serde_json::from_value(described(id)).unwrap();
+        volume.namespace = "default".into();
+        volume.secrets = Map::nil();
+        let volumes = vec![volume];
+        h.submit(RegisterVolumes { volumes }).await;
+    }
+    let alloc = place(&h).await;
+    let mut claim = ClaimVolume::default().claim;
+    claim.namespace = "default".into();
+    claim.volume_id = "data".into();
+    claim.allocation_id.clone_from(&alloc);
+    claim.claim = mode::WRITE;
+    let origin = crate::proposer::Origin::default();
+    let claimed = h.server.volumes.claim(claim.clone(), origin).await;
+    let error = claimed.expect_err("nobody reaches a controller");
+    let explained = async |id: &str| {
+        let told = h.get(&format!("/v1/volume/csi/{id}/explain")).await.json();
+        (told["Claims"][0].clone(), told["ModifyIndex"].clone())
+    };
+    let (told, index) = explained("data").await;
+    assert_eq!(told["State"], "held", "{told}");
+    assert_eq!(told["WaitsFor"], "a controller to attach it to its node");
+    assert_eq!(told["HinderedBy"], json!(error.to_string()));
+    assert_eq!(told["Tries"], 1);
+    let since = |field: &str| told[field].as_i64().unwrap();
+    assert!(since("Since") > 0 && since("HinderedSince") >= since("Since"));
+    claim.published = true;
+    h.submit(ClaimVolume {
+        claim: claim.clone(),
+    })
+    .await;
+    let (told, _) = explained("data").await;
+    assert_eq!((&told["WaitsFor"], &told["Tries"]), (&json!(""), &json!(0)));
+    let path = format!("/v1/volume/csi/data/explain?as_of={index}");
+    let was = h.get(&path).await.json()["Claims"][0].clone();
+    assert_eq!(was["WaitsFor"], "a controller to attach it to its node");
+    // A call whose end is not known, and a delete that may be under way, are nobody's claims.
+    claim.published = false;
+    claim.state = state::SETTLING;
+    h.submit(ClaimVolume {
+        claim: claim.clone(),
+    })
+    .await;
+    let (told, _) = explained("data").await;
+    assert_eq!(
+        (&told["AllocationID"], &told["State"]),
+        (&json!(alloc), &json!("settling"))
+    );
+    assert_eq!(
+        told["WaitsFor"],
+        "the end of a call that may still be under way"
+    );
+    assert!(told["Since"].as_i64().unwrap() > 0);
+    let mut deleted = ClaimVolume::default();
+    deleted.claim.namespace = "default".into();
+    deleted.claim.volume_id = "other".into();
+    deleted.claim.claim = mode::DELETE;
+    h.submit(deleted).await;
+    let (told, _) = explained("other").await;
+    assert_eq!(
+        (&told["AllocationID"], &told["State"]),
+        (&json!(""), &json!("deleting"))
+    );
+    assert_eq!(told["WaitsFor"], "its provider to delete it");
+    assert!(told["Since"].as_i64().unwrap() > 0);
     h.stop().await;
 }
 

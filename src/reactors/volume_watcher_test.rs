@@ -11,6 +11,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
+use crate::volumes::Trouble;
 use crate::volumes::harness::{World, node_id};
 use crate::volumes::testing::{Fault, turns};
 
@@ -244,7 +245,8 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
             .strict
             .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
         world.alloc_is(&alloc, "complete");
-        while world.volumes.troubles(("default", &volume)).is_empty() {
+        let tried = |trouble: &Trouble| trouble.error.contains("detach");
+        while !(world.volumes.troubles(("default", &volume)).values()).any(tried) {
             turns(1).await;
         }
         let command = DeregisterVolumes {

@@ -94,12 +94,21 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         if waits.is_empty() {
             continue;
         }
-        let alloc = short(&text(claim, "AllocationID"), args.verbose);
+        let who = match text(claim, "AllocationID").as_str() {
+            "" => "it".to_owned(),
+            alloc => short(alloc, args.verbose),
+        };
         let against = text(claim, "HinderedBy");
-        out.line(&match against.is_empty() {
-            true => format!("{alloc} waits for {waits}"),
-            false => format!("{alloc} waits for {waits}: {against}"),
-        });
+        out.line(
+            &match (against.is_empty(), number(claim, "HinderedSince")) {
+                (true, _) => format!("{who} waits for {waits}"),
+                (false, 0) => format!("{who} waits for {waits}: {against}"),
+                (false, since) => {
+                    let (tries, since) = (number(claim, "Tries"), ago(since, client.now()));
+                    format!("{who} waits for {waits}: {against} (tries: {tries}, first {since})")
+                }
+            },
+        );
     }
     Ok(0)
 }
