@@ -18,6 +18,9 @@ pub(in crate::cli) struct Args {
     format: Format,
     /// Its id
     volume: String,
+    /// The type of volume: csi; of host volumes nobody takes steps
+    #[arg(long = "type", value_name = "TYPE", default_value = "csi")]
+    kind: String,
     /// Show full ids
     #[arg(long)]
     verbose: bool,
@@ -47,6 +50,14 @@ pub(in crate::cli) struct HistoryArgs {
 
 /// Shows who holds a volume, and which step waits for what.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    match args.kind.as_str() {
+        "csi" => {}
+        "host" => bail!(
+            "Error: volume explain is about CSI volumes; who uses a host volume, and how it is, \
+             `volume status -type host` says"
+        ),
+        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
+    }
     let client = args.conn.client()?;
     let path = format!("/v1/volume/csi/{}/explain", encode(&args.volume));
     let failed = "Error querying volume";
