@@ -130,6 +130,24 @@ async fn csi_48_job_13_a_volume_is_registered_shown_listed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_05_a_least_size_that_nobody_was_asked_for_is_warned_of() {
+    let (h, _) = with_plugin().await;
+    let text = "capacity_min of volume \"data\" was asked of nobody: it is as large as it was; it \
+                grows when it is registered again with another one";
+    let mut wanted = described("data");
+    for (least, warned) in [(0, ""), (10, text), (10, text), (0, "")] {
+        wanted["ID"] = json!(if warned.is_empty() { "other" } else { "data" });
+        wanted["ExternalID"] = json!(format!("ext-{least}"));
+        wanted["RequestedCapacityMin"] = json!(least);
+        let body = json!({"Volumes": [wanted]});
+        let reply = h.put("/v1/volumes", &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(reply.json()["Warnings"], warned, "{least}");
+    }
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_09_an_event_shows_of_a_volume_what_a_read_shows() {
     let (h, _) = with_plugin().await;
     let body = json!({"Volumes": [described("data")]});

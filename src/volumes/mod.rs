@@ -43,6 +43,8 @@ mod shim;
 #[cfg(test)]
 mod steps_test;
 #[cfg(test)]
+mod storage;
+#[cfg(test)]
 pub(crate) mod testing;
 mod unpublish;
 #[cfg(test)]
