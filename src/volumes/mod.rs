@@ -34,6 +34,7 @@ mod grow;
 pub(crate) mod harness;
 #[cfg(test)]
 mod late_test;
+mod made;
 #[cfg(test)]
 mod model_test;
 mod provision;
