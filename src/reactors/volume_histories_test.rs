@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::model::CsiVolume;
 use drover_events::model::status::access_mode::{
     MULTI_NODE_MULTI_WRITER as MANY, MULTI_NODE_SINGLE_WRITER as WRITER, SINGLE_NODE_WRITER as ONE,
 };
@@ -458,6 +459,14 @@ impl History<'_> {
         if named.is_some_and(|named| named == ANOTHER) {
             return Err("two volumes are one at the provider".to_owned());
         }
+        for id in [&made, &self.volume] {
+            let row = self.world.known(id).map(|row| row.volume);
+            let is = |row: CsiVolume| self.world.strict.size(&row.external_id).map(|is| (row, is));
+            let said = row.and_then(is);
+            if let Some((row, is)) = said.filter(|(row, is)| row.capacity > *is) {
+                return Err(format!("{id} has {is} bytes and not {}", row.capacity));
+            }
+        }
         let Some(row) = self.world.known(&self.volume) else {
             return Ok(());
         };
@@ -505,9 +514,32 @@ impl History<'_> {
             turns(8).await;
             self.holds()?;
         }
-        match self.world.volumes.all_troubles(1).is_empty() {
-            true => Ok(()),
-            false => Err("what is over is told of".to_owned()),
+        if !self.world.volumes.all_troubles(1).is_empty() {
+            return Err("what is over is told of".to_owned());
+        }
+        self.grows(limit).await
+    }
+
+    /// In the end it is as large as its row says, whatever became of growing it before.
+    async fn grows(&mut self, limit: std::time::Instant) -> Result<(), String> {
+        for call in self.calls.drain(..) {
+            call.await.map_err(|error| error.to_string())?;
+        }
+        let mut largest = volume(&self.volume, self.access);
+        largest.requested_capacity_min = SIZES[SIZES.len() - 1];
+        let origin = Origin::default();
+        let volumes = Arc::clone(&self.world.volumes);
+        while let Err(error) = volumes.register(vec![largest.clone()], &origin).await {
+            if std::time::Instant::now() > limit {
+                return Err(format!("it cannot be made larger: {error}"));
+            }
+            self.watch().await;
+            turns(8).await;
+        }
+        let says = self.world.row(&self.volume).volume.capacity;
+        match self.world.strict.size(&self.volume) {
+            Some(is) if says != 0 && is != says => Err(format!("it has {is} bytes, not {says}")),
+            _ => Ok(()),
         }
     }
 
@@ -548,11 +580,7 @@ async fn run(world: &mut World, seed: u64) -> Result<(), String> {
         turns(many).await;
         history.holds()?;
     }
-    let ended = history.end().await;
-    for call in history.calls {
-        call.await.map_err(|error| error.to_string())?;
-    }
-    ended
+    history.end().await
 }
 
 /// A state whose provider has one more volume, which the plugin names when it lies.
@@ -598,8 +626,12 @@ async fn csi_28_csi_40_no_history_lets_a_second_writer_in_or_keeps_a_volume_for_
                 assert!(met, "no {name} {fault}: {calls:#?}");
             }
         }
-        let mut names = calls.keys();
-        let later = names.any(|call| call.starts_with("ControllerAttachVolume Later"));
-        assert!(later, "{calls:#?}");
+        for one in [
+            "ControllerAttachVolume Later",
+            "ControllerCreateVolume Lies",
+        ] {
+            let met = calls.keys().any(|call| call.starts_with(one));
+            assert!(met, "no {one}: {calls:#?}");
+        }
     }
 }
