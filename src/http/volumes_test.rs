@@ -273,12 +273,7 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
     let (h, _) = with_plugin().await;
     register(&h, "data").await;
     let alloc = place(&h).await;
-    let mut claim = ClaimVolume::default();
-    claim.claim.namespace = "default".into();
-    claim.claim.volume_id = "data".into();
-    claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.claim = mode::WRITE;
-    h.submit(claim).await;
+    h.submit(held(&alloc)).await;
     for tries in 1..=2 {
         let volumes = &h.server.volumes;
         let origin = crate::proposer::Origin::default();
@@ -306,8 +301,8 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
     h.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_or_from_everybody_is_explained() {
+/// A server, and a node whose plugin has a controller that nobody reaches; two volumes of it.
+async fn with_controller() -> Harness {
     let (h, node) = with_plugin().await;
     let view = h.server.projections.view();
     let mut node = nodes::get(&view, &node).unwrap().unwrap();
@@ -338,44 +333,59 @@ async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_or_from_everybody_is
         let volumes = vec![volume];
         h.submit(RegisterVolumes { volumes }).await;
     }
+    h
+}
+
+/// What an allocation holds of the volume `data`.
+fn held(alloc: &str) -> ClaimVolume {
+    let mut held = ClaimVolume::default();
+    held.claim.namespace = "default".into();
+    held.claim.volume_id = "data".into();
+    held.claim.allocation_id = alloc.to_owned();
+    held.claim.claim = mode::WRITE;
+    held
+}
+
+/// The first row of what is told of a volume, and the index of it.
+async fn first_told(h: &Harness, id: &str) -> (Value, Value) {
+    let told = h.get(&format!("/v1/volume/csi/{id}/explain")).await.json();
+    (told["Claims"][0].clone(), told["ModifyIndex"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_is_explained() {
+    let h = with_controller().await;
     let alloc = place(&h).await;
-    let mut claim = ClaimVolume::default().claim;
-    claim.namespace = "default".into();
-    claim.volume_id = "data".into();
-    claim.allocation_id.clone_from(&alloc);
-    claim.claim = mode::WRITE;
     let origin = crate::proposer::Origin::default();
-    let claimed = h.server.volumes.claim(claim.clone(), origin).await;
+    let claimed = h.server.volumes.claim(held(&alloc).claim, origin).await;
     let error = claimed.expect_err("nobody reaches a controller");
-    let explained = async |id: &str| {
-        let told = h.get(&format!("/v1/volume/csi/{id}/explain")).await.json();
-        (told["Claims"][0].clone(), told["ModifyIndex"].clone())
-    };
-    let (told, index) = explained("data").await;
+    let (told, index) = first_told(&h, "data").await;
     assert_eq!(told["State"], "held", "{told}");
     assert_eq!(told["WaitsFor"], "a controller to attach it to its node");
     assert_eq!(told["HinderedBy"], json!(error.to_string()));
     assert_eq!(told["Tries"], 1);
     let since = |field: &str| told[field].as_i64().unwrap();
     assert!(since("Since") > 0 && since("HinderedSince") >= since("Since"));
-    claim.published = true;
-    h.submit(ClaimVolume {
-        claim: claim.clone(),
-    })
-    .await;
-    let (told, _) = explained("data").await;
+    let mut attached = held(&alloc);
+    attached.claim.published = true;
+    h.submit(attached).await;
+    let (told, _) = first_told(&h, "data").await;
     assert_eq!((&told["WaitsFor"], &told["Tries"]), (&json!(""), &json!(0)));
     let path = format!("/v1/volume/csi/data/explain?as_of={index}");
     let was = h.get(&path).await.json()["Claims"][0].clone();
     assert_eq!(was["WaitsFor"], "a controller to attach it to its node");
-    // A call whose end is not known, and a delete that may be under way, are nobody's claims.
-    claim.published = false;
-    claim.state = state::SETTLING;
-    h.submit(ClaimVolume {
-        claim: claim.clone(),
-    })
-    .await;
-    let (told, _) = explained("data").await;
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
+    let h = with_controller().await;
+    let alloc = place(&h).await;
+    h.submit(held(&alloc)).await;
+    let mut settles = held(&alloc);
+    settles.claim.state = state::SETTLING;
+    h.submit(settles).await;
+    let (told, _) = first_told(&h, "data").await;
     assert_eq!(
         (&told["AllocationID"], &told["State"]),
         (&json!(alloc), &json!("settling"))
@@ -390,7 +400,7 @@ async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_or_from_everybody_is
     deleted.claim.volume_id = "other".into();
     deleted.claim.claim = mode::DELETE;
     h.submit(deleted).await;
-    let (told, _) = explained("other").await;
+    let (told, _) = first_told(&h, "other").await;
     assert_eq!(
         (&told["AllocationID"], &told["State"]),
         (&json!(""), &json!("deleting"))
@@ -406,11 +416,7 @@ async fn csi_45_what_was_attached_waits_for_a_controller_whatever_its_plugin_is_
     register(&h, "data").await;
     let alloc = place(&h).await;
     for (to, published) in [(state::TAKEN, true), (state::NODE_DETACHED, false)] {
-        let mut claim = ClaimVolume::default();
-        claim.claim.namespace = "default".into();
-        claim.claim.volume_id = "data".into();
-        claim.claim.allocation_id.clone_from(&alloc);
-        claim.claim.claim = mode::WRITE;
+        let mut claim = held(&alloc);
         claim.claim.state = to;
         claim.claim.published = published;
         h.submit(claim).await;
@@ -429,11 +435,7 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
     assert_eq!(explained().await["Says"], "nobody holds it");
     let alloc = place(&h).await;
     let claim = |to: u8| {
-        let mut claim = ClaimVolume::default();
-        claim.claim.namespace = "default".into();
-        claim.claim.volume_id = "data".into();
-        claim.claim.allocation_id.clone_from(&alloc);
-        claim.claim.claim = mode::WRITE;
+        let mut claim = held(&alloc);
         claim.claim.state = to;
         claim
     };

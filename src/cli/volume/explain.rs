@@ -8,6 +8,7 @@ use super::super::out::Out;
 use super::super::show::{Format, ago, boolean, list, number, short, text};
 use super::super::trail::Span;
 use anyhow::{Result, bail};
+use serde_json::Value as Json;
 
 /// Flags of `volume explain`.
 #[derive(Debug, clap::Args)]
@@ -102,26 +103,28 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     out.line(&table.to_string());
     for claim in claims {
         let waits = text(claim, "WaitsFor");
-        if waits.is_empty() {
-            continue;
+        if !waits.is_empty() {
+            out.line(&why(claim, &waits, (args.verbose, client.now())));
         }
-        let who = match text(claim, "AllocationID").as_str() {
-            "" => "it".to_owned(),
-            alloc => short(alloc, args.verbose),
-        };
-        let against = text(claim, "HinderedBy");
-        out.line(
-            &match (against.is_empty(), number(claim, "HinderedSince")) {
-                (true, _) => format!("{who} waits for {waits}"),
-                (false, 0) => format!("{who} waits for {waits}: {against}"),
-                (false, since) => {
-                    let (tries, since) = (number(claim, "Tries"), ago(since, client.now()));
-                    format!("{who} waits for {waits}: {against} (tries: {tries}, first {since})")
-                }
-            },
-        );
     }
     Ok(0)
+}
+
+/// What a claim waits for, and why it still does.
+fn why(claim: &Json, waits: &str, (verbose, now): (bool, i64)) -> String {
+    let who = match text(claim, "AllocationID").as_str() {
+        "" => "it".to_owned(),
+        alloc => short(alloc, verbose),
+    };
+    let against = text(claim, "HinderedBy");
+    match (against.is_empty(), number(claim, "HinderedSince")) {
+        (true, _) => format!("{who} waits for {waits}"),
+        (false, 0) => format!("{who} waits for {waits}: {against}"),
+        (false, since) => {
+            let (tries, since) = (number(claim, "Tries"), ago(since, now));
+            format!("{who} waits for {waits}: {against} (tries: {tries}, first {since})")
+        }
+    }
 }
 
 fn used_as(access: &str, attachment: &str) -> String {
