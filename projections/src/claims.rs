@@ -35,6 +35,13 @@ impl CsiVolumeRow {
         settling.map(|(alloc, claim)| (alloc.as_str(), claim))
     }
 
+    /// Whether an allocation holds it, and its controller has still to attach it to the node.
+    pub fn waits_to_be_attached(&self, alloc: &str) -> bool {
+        let live = !self.past_claims.contains_key(alloc);
+        let held = self.claim_of(alloc).filter(|_| live);
+        held.is_some_and(|claim| self.volume.controller_required && !claim.published)
+    }
+
     /// Every claim there is, each as far as it was given back, with its allocation; not what only
     /// settles.
     pub fn claims(&self) -> impl Iterator<Item = (&str, &CsiVolumeClaimed)> {

@@ -4,6 +4,7 @@ use crate::proto;
 use crate::proto::controller_service_capability::rpc::Type as Controller;
 use crate::proto::node_service_capability::rpc::Type as Node;
 use crate::proto::plugin_capability::service::Type as Service;
+use crate::proto::plugin_capability::volume_expansion::Type as Expansion;
 use crate::proto::{VolumeCapability, volume_capability};
 use crate::proto::{controller_service_capability, node_service_capability, plugin_capability};
 
@@ -25,6 +26,8 @@ pub struct PluginFeatures {
     pub controller: bool,
     /// Its volumes are not everywhere.
     pub topologies: bool,
+    /// Its volumes grow only while nobody has them.
+    pub offline: bool,
 }
 
 /// What a controller can.
@@ -58,12 +61,16 @@ pub struct NodeFeatures {
 pub(crate) fn plugin(answer: &proto::GetPluginCapabilitiesResponse) -> PluginFeatures {
     let mut features = PluginFeatures::default();
     for capability in &answer.capabilities {
-        if let Some(plugin_capability::Type::Service(service)) = &capability.r#type {
-            match service.r#type() {
+        match &capability.r#type {
+            Some(plugin_capability::Type::Service(service)) => match service.r#type() {
                 Service::ControllerService => features.controller = true,
                 Service::VolumeAccessibilityConstraints => features.topologies = true,
                 _ => {}
+            },
+            Some(plugin_capability::Type::VolumeExpansion(grows)) => {
+                features.offline |= grows.r#type() == Expansion::Offline;
             }
+            None => {}
         }
     }
     features

@@ -39,6 +39,8 @@ pub struct Says {
     pub id: Mutex<String>,
     /// It says that it did what it did not.
     pub lies: Mutex<bool>,
+    /// It says that its volumes grow only while nobody has them.
+    pub offline: Mutex<bool>,
     /// What came, as `Debug` shows it, with the deadline that came along.
     pub seen: Mutex<Vec<(String, Option<String>)>>,
 }
@@ -141,7 +143,7 @@ impl Identity for Says {
             plugin_capability::service::Type::ControllerService,
             plugin_capability::service::Type::VolumeAccessibilityConstraints,
         ];
-        let capabilities = kinds
+        let mut capabilities = kinds
             .map(|kind| proto::PluginCapability {
                 r#type: Some(plugin_capability::Type::Service(
                     plugin_capability::Service {
@@ -150,6 +152,14 @@ impl Identity for Says {
                 )),
             })
             .to_vec();
+        if *self.offline.lock().unwrap() {
+            let grows = plugin_capability::VolumeExpansion {
+                r#type: i32::from(plugin_capability::volume_expansion::Type::Offline),
+            };
+            capabilities.push(proto::PluginCapability {
+                r#type: Some(plugin_capability::Type::VolumeExpansion(grows)),
+            });
+        }
         self.of(asked, proto::GetPluginCapabilitiesResponse { capabilities })
             .await
     }
@@ -187,6 +197,7 @@ impl Controller for Says {
         let volume_id = self.id.lock().unwrap().clone();
         let volume = Some(proto::Volume {
             volume_id,
+            content_source: asked.get_ref().volume_content_source.clone(),
             ..Default::default()
         });
         self.of(asked, proto::CreateVolumeResponse { volume }).await
@@ -198,6 +209,18 @@ impl Controller for Says {
     ) -> Result<Response<proto::ControllerPublishVolumeResponse>, Status> {
         self.of(asked, proto::ControllerPublishVolumeResponse::default())
             .await
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        asked: Request<proto::ControllerExpandVolumeRequest>,
+    ) -> Result<Response<proto::ControllerExpandVolumeResponse>, Status> {
+        let range = asked.get_ref().capacity_range;
+        let answer = proto::ControllerExpandVolumeResponse {
+            capacity_bytes: range.map_or(0, |range| range.required_bytes),
+            node_expansion_required: true,
+        };
+        self.of(asked, answer).await
     }
 
     async fn create_snapshot(
@@ -275,6 +298,14 @@ impl Node for Says {
             std::fs::create_dir(target).ok();
         }
         Ok(answer)
+    }
+
+    async fn node_expand_volume(
+        &self,
+        asked: Request<proto::NodeExpandVolumeRequest>,
+    ) -> Result<Response<proto::NodeExpandVolumeResponse>, Status> {
+        self.of(asked, proto::NodeExpandVolumeResponse::default())
+            .await
     }
 
     async fn node_unpublish_volume(

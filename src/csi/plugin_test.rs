@@ -46,6 +46,10 @@ async fn what_a_plugin_is_and_can() {
     let controller = features.controller.unwrap();
     assert!(controller.create_delete && controller.attach_detach);
     assert!(!controller.expand, "what it does not say it cannot");
+    assert!(!features.plugin.offline);
+    *fake.says.offline.lock().unwrap() = true;
+    let features = plugin.features(false, false).await.unwrap();
+    assert!(features.plugin.offline && features.plugin.topologies);
     let node = plugin.node_info().await.unwrap();
     assert_eq!(node.max_volumes, 0, "less than none means no limit");
 

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use drover_events::csi::{mode, state};
 use drover_events::gojson::Map;
-use drover_events::model::{CsiInfo, VolumeRequest};
+use drover_events::model::{CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiVolume, VolumeRequest};
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::nodes;
 use drover_testkit::fixtures;
 use serde_json::{Value, json};
 
 use super::gate_test::two_namespaces;
 use super::harness::Harness;
 use super::reads_test::LONG;
-use crate::commands::csi::ClaimVolume;
+use crate::commands::csi::{ClaimVolume, RegisterVolumes};
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 
@@ -125,6 +126,24 @@ async fn csi_48_job_13_a_volume_is_registered_shown_listed_and_removed() {
         (missing.status, missing.text().as_str()),
         (500, "volume not found: data")
     );
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_05_a_least_size_that_nobody_was_asked_for_is_warned_of() {
+    let (h, _) = with_plugin().await;
+    let text = "capacity_min of volume \"data\" was asked of nobody: it is as large as it was; it \
+                grows when it is registered again with another one";
+    let mut wanted = described("data");
+    for (least, warned) in [(0, ""), (10, text), (10, text), (0, "")] {
+        wanted["ID"] = json!(if warned.is_empty() { "other" } else { "data" });
+        wanted["ExternalID"] = json!(format!("ext-{least}"));
+        wanted["RequestedCapacityMin"] = json!(least);
+        let body = json!({"Volumes": [wanted]});
+        let reply = h.put("/v1/volumes", &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(reply.json()["Warnings"], warned, "{least}");
+    }
     h.stop().await;
 }
 
@@ -254,12 +273,7 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
     let (h, _) = with_plugin().await;
     register(&h, "data").await;
     let alloc = place(&h).await;
-    let mut claim = ClaimVolume::default();
-    claim.claim.namespace = "default".into();
-    claim.claim.volume_id = "data".into();
-    claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.claim = mode::WRITE;
-    h.submit(claim).await;
+    h.submit(held(&alloc)).await;
     for tries in 1..=2 {
         let volumes = &h.server.volumes;
         let origin = crate::proposer::Origin::default();
@@ -287,17 +301,122 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
     h.stop().await;
 }
 
+/// A server, and a node whose plugin has a controller that nobody reaches; two volumes of it.
+async fn with_controller() -> Harness {
+    let (h, node) = with_plugin().await;
+    let view = h.server.projections.view();
+    let mut node = nodes::get(&view, &node).unwrap().unwrap();
+    drop(view);
+    let mut info = node.csi_node_plugins["hostpath"].clone();
+    info.requires_controller_plugin = true;
+    info.controller_info = Some(CsiControllerInfo {
+        supports_attach_detach: true,
+        ..CsiControllerInfo::default()
+    });
+    node.csi_controller_plugins = Map::from([("hostpath", info.clone())]);
+    info.controller_info = None;
+    info.node_info = Some(CsiNodeInfo {
+        id: "one".into(),
+        ..CsiNodeInfo::default()
+    });
+    node.csi_node_plugins = Map::from([("hostpath", info)]);
+    let create_node_pool = false;
+    h.submit(RegisterNode {
+        node,
+        create_node_pool,
+    })
+    .await;
+    for id in ["data", "other"] {
+        let mut volume: CsiVolume = serde_json::from_value(described(id)).unwrap();
+        volume.namespace = "default".into();
+        volume.secrets = Map::nil();
+        let volumes = vec![volume];
+        h.submit(RegisterVolumes { volumes }).await;
+    }
+    h
+}
+
+/// What an allocation holds of the volume `data`.
+fn held(alloc: &str) -> ClaimVolume {
+    let mut held = ClaimVolume::default();
+    held.claim.namespace = "default".into();
+    held.claim.volume_id = "data".into();
+    held.claim.allocation_id = alloc.to_owned();
+    held.claim.claim = mode::WRITE;
+    held
+}
+
+/// The first row of what is told of a volume, and the index of it.
+async fn first_told(h: &Harness, id: &str) -> (Value, Value) {
+    let told = h.get(&format!("/v1/volume/csi/{id}/explain")).await.json();
+    (told["Claims"][0].clone(), told["ModifyIndex"].clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_is_explained() {
+    let h = with_controller().await;
+    let alloc = place(&h).await;
+    let origin = crate::proposer::Origin::default();
+    let claimed = h.server.volumes.claim(held(&alloc).claim, origin).await;
+    let error = claimed.expect_err("nobody reaches a controller");
+    let (told, index) = first_told(&h, "data").await;
+    assert_eq!(told["State"], "held", "{told}");
+    assert_eq!(told["WaitsFor"], "a controller to attach it to its node");
+    assert_eq!(told["HinderedBy"], json!(error.to_string()));
+    assert_eq!(told["Tries"], 1);
+    let since = |field: &str| told[field].as_i64().unwrap();
+    assert!(since("Since") > 0 && since("HinderedSince") >= since("Since"));
+    let mut attached = held(&alloc);
+    attached.claim.published = true;
+    h.submit(attached).await;
+    let (told, _) = first_told(&h, "data").await;
+    assert_eq!((&told["WaitsFor"], &told["Tries"]), (&json!(""), &json!(0)));
+    let path = format!("/v1/volume/csi/data/explain?as_of={index}");
+    let was = h.get(&path).await.json()["Claims"][0].clone();
+    assert_eq!(was["WaitsFor"], "a controller to attach it to its node");
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
+    let h = with_controller().await;
+    let alloc = place(&h).await;
+    h.submit(held(&alloc)).await;
+    let mut settles = held(&alloc);
+    settles.claim.state = state::SETTLING;
+    h.submit(settles).await;
+    let (told, _) = first_told(&h, "data").await;
+    assert_eq!(
+        (&told["AllocationID"], &told["State"]),
+        (&json!(alloc), &json!("settling"))
+    );
+    assert_eq!(
+        told["WaitsFor"],
+        "the end of a call that may still be under way"
+    );
+    assert!(told["Since"].as_i64().unwrap() > 0);
+    let mut deleted = ClaimVolume::default();
+    deleted.claim.namespace = "default".into();
+    deleted.claim.volume_id = "other".into();
+    deleted.claim.claim = mode::DELETE;
+    h.submit(deleted).await;
+    let (told, _) = first_told(&h, "other").await;
+    assert_eq!(
+        (&told["AllocationID"], &told["State"]),
+        (&json!(""), &json!("deleting"))
+    );
+    assert_eq!(told["WaitsFor"], "its provider to delete it");
+    assert!(told["Since"].as_i64().unwrap() > 0);
+    h.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_45_what_was_attached_waits_for_a_controller_whatever_its_plugin_is_now() {
     let (h, _) = with_plugin().await;
     register(&h, "data").await;
     let alloc = place(&h).await;
     for (to, published) in [(state::TAKEN, true), (state::NODE_DETACHED, false)] {
-        let mut claim = ClaimVolume::default();
-        claim.claim.namespace = "default".into();
-        claim.claim.volume_id = "data".into();
-        claim.claim.allocation_id.clone_from(&alloc);
-        claim.claim.claim = mode::WRITE;
+        let mut claim = held(&alloc);
         claim.claim.state = to;
         claim.claim.published = published;
         h.submit(claim).await;
@@ -316,11 +435,7 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
     assert_eq!(explained().await["Says"], "nobody holds it");
     let alloc = place(&h).await;
     let claim = |to: u8| {
-        let mut claim = ClaimVolume::default();
-        claim.claim.namespace = "default".into();
-        claim.claim.volume_id = "data".into();
-        claim.claim.allocation_id.clone_from(&alloc);
-        claim.claim.claim = mode::WRITE;
+        let mut claim = held(&alloc);
         claim.claim.state = to;
         claim
     };

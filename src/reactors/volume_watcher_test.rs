@@ -11,6 +11,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
+use crate::volumes::Trouble;
 use crate::volumes::harness::{World, node_id};
 use crate::volumes::testing::{Fault, turns};
 
@@ -75,6 +76,9 @@ async fn mounted(world: &World, number: usize, node: usize) -> (String, String) 
     (volume, alloc)
 }
 
+/// How many volumes nobody uses.
+const AT_REST: usize = 10_000;
+
 #[tokio::test]
 async fn vw_08_volumes_at_rest_have_no_worker_and_what_ends_is_freed() {
     let world = World::new(1);
@@ -82,9 +86,21 @@ async fn vw_08_volumes_at_rest_have_no_worker_and_what_ends_is_freed() {
     for number in 1..=20 {
         held.push(mounted(&world, number, 0).await);
     }
+    for number in 1..=AT_REST / 2 {
+        world.volume(&format!("before-{number}"), ONE);
+    }
     let watched = watched(&world);
     watched.settled().await;
     let calls = world.strict.calls().len();
+    // What comes while it watches is looked at one by one.
+    let mut most = 0;
+    for number in 1..=AT_REST / 2 {
+        world.volume(&format!("after-{number}"), ONE);
+        turns(1).await;
+        most = most.max(watched.watcher.workers());
+    }
+    watched.settled().await;
+    assert_eq!((most, world.strict.calls().len()), (0, calls));
     for (volume, alloc) in &held[..10] {
         world.alloc_is(alloc, "complete");
         until("it is free", || !world.row(volume).in_use()).await;
@@ -244,7 +260,8 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
             .strict
             .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
         world.alloc_is(&alloc, "complete");
-        while world.volumes.troubles(("default", &volume)).is_empty() {
+        let tried = |trouble: &Trouble| trouble.error.contains("detach");
+        while !(world.volumes.troubles(("default", &volume)).values()).any(tried) {
             turns(1).await;
         }
         let command = DeregisterVolumes {

@@ -272,6 +272,8 @@ messages! {
         volume_capability: Option<CsiVolumeCapability> = "VolumeCapability",
         /// With what it is mounted.
         mount_options: Option<CsiMountOptions> = "MountOptions",
+        /// It may be attached somewhere: not every plugin makes it larger then.
+        in_use: bool = "InUse",
     }
     /// The size that a volume has now.
     ControllerExpandVolumeResponse {

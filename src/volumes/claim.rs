@@ -13,7 +13,7 @@ use drover_projections::tables::allocs::Allocs;
 use tokio::time::sleep_until;
 
 use super::doubt::Step;
-use super::{ClaimKey, StepError, Volumes, external_node, filled, keeps_attached, place};
+use super::{ClaimKey, StepError, Volumes, external_node, filled, keeps_attached, place, remember};
 use crate::commands::csi::ClaimVolume;
 use crate::error::ApiError;
 use crate::proposer::Origin;
@@ -68,7 +68,9 @@ impl Volumes {
         if !volume.row.volume.controller_required {
             return self.taken(&claim, Map::empty(), index);
         }
-        let (context, attached) = self.attach(&claim, &origin).await?;
+        let attached = self.attach(&claim, &origin).await;
+        self.hindered(&claim, attached.as_ref().err());
+        let (context, attached) = attached?;
         self.taken(&claim, context, attached.max(index))
     }
 
@@ -157,6 +159,14 @@ impl Volumes {
         let index = self.note(attached, origin).await?;
         self.doubts.attached(&key_of(claim));
         Ok((context, index))
+    }
+
+    /// Keeps why a claim is not attached; of one that is given back meanwhile its release does.
+    fn hindered(&self, claim: &CsiVolumeClaimed, error: Option<&StepError>) {
+        let mut troubles = self.troubles.lock();
+        if self.held(claim).is_ok() {
+            remember(&mut troubles, key_of(claim), error);
+        }
     }
 
     /// Whether the plugin's controllers know volumes that are only to be read: without that the

@@ -7,6 +7,8 @@ use futures_util::future::join_all;
 
 use super::provision::fits;
 use super::{StepError, Volumes};
+use crate::error::Code;
+use crate::rpc::asked::Unanswered;
 use crate::rpc::csi::{
     ControllerExpandVolume, ControllerExpandVolumeRequest, NodeExpandVolume,
     NodeExpandVolumeRequest,
@@ -61,9 +63,17 @@ impl Volumes {
             secrets: self.secrets_with(&known, &volume)?,
             volume_capability: row.requested_capabilities.first().cloned(),
             mount_options: row.mount_options.clone(),
+            in_use: !known.row.is_at_rest(),
         };
         self.must_lead()?;
         let answer = self.shim.controller::<ControllerExpandVolume>(asked).await;
+        if let Err(Unanswered::Refused(error)) = &answer
+            && error.code == Code::Conflict
+            && fits_as_it_is
+        {
+            // Its plugin grows nothing that is used: then no node has to do anything either.
+            return Ok(volume);
+        }
         let answer = answer.map_err(StepError::of("controller expand volume: "))?;
         volume.capacity = answer.capacity_bytes.max(least);
         if answer.node_expansion_required {

@@ -191,6 +191,16 @@ impl World {
         self.registers(number, &node_id(number), (true, can));
     }
 
+    /// A node registers, whose plugin knows where its volumes are.
+    pub(crate) fn node_knows_places(&self, number: usize) {
+        let mut node = registered(number, &node_id(number), (true, false));
+        let parts = &mut node.node.csi_controller_plugins;
+        let mut info = parts[PLUGIN].clone();
+        info.requires_topologies = true;
+        *parts = [(PLUGIN, info)].into();
+        self.direct.apply(node);
+    }
+
     fn registers(&self, number: usize, name: &str, how: (bool, bool)) {
         self.direct.apply(registered(number, name, how));
     }

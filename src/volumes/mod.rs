@@ -34,6 +34,7 @@ mod grow;
 pub(crate) mod harness;
 #[cfg(test)]
 mod late_test;
+mod made;
 #[cfg(test)]
 mod model_test;
 mod provision;
@@ -42,6 +43,8 @@ mod servers_test;
 mod shim;
 #[cfg(test)]
 mod steps_test;
+#[cfg(test)]
+mod storage;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unpublish;
@@ -65,6 +68,7 @@ use parking_lot::Mutex;
 
 use self::doubt::Doubts;
 use self::shim::Shim;
+use crate::clock::unix_nanos;
 use crate::commands::Command;
 use crate::error::{ApiError, Code};
 use crate::keyed::Keyed;
@@ -258,18 +262,17 @@ impl Volumes {
 
     /// Forgets what held up claims that are no more, and what is known of claims that nobody holds.
     pub fn forget(&self, (namespace, id): (&str, &str), held: &[String]) {
-        let row = self.projections.view().get::<CsiVolumes>((namespace, id));
-        // Where it cannot be read, that is found at the next step.
-        if let Ok(row) = row {
-            let holds = |alloc: &str| {
-                row.as_ref()
-                    .is_some_and(|row| row.claim_of(alloc).is_some())
-            };
-            self.doubts.keep((namespace, id), holds);
-        }
         let mut troubles = self.troubles.lock();
+        let known = csi::volume(&self.projections.view(), (namespace, id));
+        // Where it cannot be read, that is found at the next step.
+        let Ok(known) = known else { return };
+        let row = known.map(|volume| volume.row);
+        let row = row.as_ref();
+        let holds = |alloc: &str| row.is_some_and(|row| row.claim_of(alloc).is_some());
+        self.doubts.keep((namespace, id), holds);
+        let comes = |alloc: &str| row.is_some_and(|row| row.waits_to_be_attached(alloc));
         troubles.retain(|(of, volume, alloc), _| {
-            of != namespace || volume != id || held.contains(alloc)
+            of != namespace || volume != id || held.contains(alloc) || comes(alloc)
         });
     }
 
@@ -340,6 +343,21 @@ impl Volumes {
             .map(|(name, secret)| (name, secret.to_string()));
         Ok(Secrets(clear.collect()))
     }
+}
+
+/// Keeps why a claim comes no further; forgets it when it does.
+fn remember(troubles: &mut BTreeMap<ClaimKey, Trouble>, key: ClaimKey, error: Option<&StepError>) {
+    let Some(error) = error else {
+        troubles.remove(&key);
+        return;
+    };
+    let trouble = troubles.entry(key).or_insert_with(|| Trouble {
+        error: String::new(),
+        since: unix_nanos(),
+        tries: 0,
+    });
+    trouble.error = error.to_string();
+    trouble.tries += 1;
 }
 
 /// Whether a claim still keeps its volume attached to its node.

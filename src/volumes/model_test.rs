@@ -305,3 +305,29 @@ async fn csi_05_what_has_grown_is_recorded_and_a_node_that_cannot_now_does_its_p
     grow(25).await.unwrap();
     assert_eq!(world.strict.count("NodeExpand"), 3);
 }
+
+#[tokio::test]
+async fn csi_05_a_registered_volume_of_unknown_size_grows_once_when_another_size_is_asked_for() {
+    let world = World::new(1);
+    let origin = Origin::default();
+    let register = |bytes: i64| {
+        let mut wanted = volume("data", ONE);
+        wanted.requested_capacity_min = bytes;
+        world.volumes.register(vec![wanted], &origin)
+    };
+    register(0).await.unwrap();
+    assert_eq!(
+        (world.row("data").volume.capacity, world.strict.size("data")),
+        (0, None)
+    );
+    for again in [false, true] {
+        let index = world.index();
+        register(25).await.unwrap();
+        assert_eq!(world.strict.count("ControllerExpand"), 1);
+        assert_eq!(
+            (world.row("data").volume.capacity, world.strict.size("data")),
+            (25, Some(25))
+        );
+        assert_eq!(world.index() == index, again, "it is one event");
+    }
+}

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::gojson::{List, Map};
-use drover_events::model::{
-    CsiControllerInfo, CsiSnapshot, CsiTopology, CsiVolume, CsiVolumeExternalStub,
-};
+use drover_events::model::{CsiControllerInfo, CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
 use drover_projections::claims as rules;
 use drover_projections::query::csi::{self, Plugin, Volume};
 use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
@@ -23,15 +21,15 @@ use crate::error::{ApiError, Code};
 use crate::keyed::Turn;
 use crate::proposer::Origin;
 use crate::rpc::csi::{
-    ControllerCreateSnapshot, ControllerCreateSnapshotRequest, ControllerCreateVolume,
-    ControllerCreateVolumeRequest, ControllerDeleteSnapshot, ControllerDeleteSnapshotRequest,
-    ControllerDeleteVolume, ControllerDeleteVolumeRequest, ControllerListSnapshots,
-    ControllerListSnapshotsRequest, ControllerListVolumes, ControllerListVolumesRequest,
-    ControllerValidateVolume, ControllerValidateVolumeRequest, Secrets,
+    ControllerCreateSnapshot, ControllerCreateSnapshotRequest, ControllerDeleteSnapshot,
+    ControllerDeleteSnapshotRequest, ControllerDeleteVolume, ControllerDeleteVolumeRequest,
+    ControllerListSnapshots, ControllerListSnapshotsRequest, ControllerListVolumes,
+    ControllerListVolumesRequest, ControllerValidateVolume, ControllerValidateVolumeRequest,
+    Secrets,
 };
 
 /// The step, as errors begin.
-const CREATE: &str = "controller create volume: ";
+pub(super) const CREATE: &str = "controller create volume: ";
 /// How long a write waits for the cluster's first key.
 const FIRST_KEY: Duration = Duration::from_secs(5);
 
@@ -377,7 +375,7 @@ impl Volumes {
         }
     }
 
-    fn plugin(&self, id: &str) -> Result<Plugin, StepError> {
+    pub(super) fn plugin(&self, id: &str) -> Result<Plugin, StepError> {
         let view = self.projections.view();
         let missing = || ApiError::refused(format!("no CSI plugin named: {id} could be found"));
         let plugin = csi::plugin(&view, id)?;
@@ -404,45 +402,6 @@ impl Volumes {
                 Err(ApiError::refused(text).into())
             }
         }
-    }
-
-    async fn made(&self, mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
-        self.can(&volume.plugin_id, "create and delete volumes", |can| {
-            can.supports_create_delete
-        })?;
-        let name = match volume.name.as_str() {
-            "" => volume.id.clone(),
-            name => name.to_owned(),
-        };
-        let asked = ControllerCreateVolumeRequest {
-            plugin_id: volume.plugin_id.clone(),
-            controller_node_id: String::new(),
-            name,
-            volume_capabilities: volume.requested_capabilities.clone(),
-            mount_options: volume.mount_options.clone(),
-            parameters: filled(&volume.parameters),
-            secrets: clear(&volume),
-            capacity_min: volume.requested_capacity_min,
-            capacity_max: volume.requested_capacity_max,
-            snapshot_id: volume.snapshot_id.clone(),
-            clone_id: volume.clone_id.clone(),
-            requested_topologies: volume.requested_topologies.clone(),
-        };
-        self.must_lead()?;
-        let answer = self.shim.controller::<ControllerCreateVolume>(asked).await;
-        let answer = answer.map_err(StepError::of(CREATE))?;
-        volume.external_id = answer.external_volume_id;
-        volume.capacity = answer.capacity_bytes;
-        volume.context = answer.volume_context;
-        volume.topologies = answer.topologies;
-        let nothing = |topology: &CsiTopology| topology.segments.is_empty();
-        if volume.topologies.iter().any(nothing) {
-            volume
-                .topologies
-                .to_mut()
-                .retain(|topology| !nothing(topology));
-        }
-        Ok(volume)
     }
 
     /// The secrets of a volume as they are once it is described anew.
@@ -568,7 +527,7 @@ fn name_at_plugin(volume: &CsiVolume) -> &str {
 }
 
 /// The secrets that come with a request.
-fn clear(volume: &CsiVolume) -> Secrets {
+pub(super) fn clear(volume: &CsiVolume) -> Secrets {
     Secrets(filled(&volume.secrets).iter().map(owned).collect())
 }
 

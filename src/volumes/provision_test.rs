@@ -1,5 +1,5 @@
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
-use drover_events::model::{CsiControllerInfo, CsiInfo, CsiTopologyRequest};
+use drover_events::model::{CsiControllerInfo, CsiInfo, CsiTopology, CsiTopologyRequest};
 use drover_events::node::NodeRegistered;
 use drover_testkit::fixtures;
 

@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::storage::Storage;
 use crate::error::{ApiError, Code};
 use crate::rpc::asked::{Reach, Unanswered};
 use crate::rpc::csi::*;
@@ -61,32 +62,6 @@ pub(crate) async fn turns(mut many: usize) {
         Poll::Pending
     })
     .await;
-}
-
-/// What the storage is like, as the plugin sees it.
-#[derive(Debug, Default)]
-struct Storage {
-    /// Volume, node; and how.
-    attached: BTreeMap<(String, String), String>,
-    /// Volume, node and allocation; and whether it writes.
-    mounted: BTreeMap<(String, String, String), bool>,
-    made: BTreeSet<String>,
-    sizes: BTreeMap<String, i64>,
-    calls: Vec<String>,
-    wrong: Vec<String>,
-    gone: BTreeSet<String>,
-    /// What is mounted on nodes from which the volume was taken while they were gone.
-    stale: BTreeSet<(String, String, String)>,
-    /// What is done before the next call.
-    late: Vec<(&'static str, Bytes)>,
-    /// What is done after the next detach, or before the next attach.
-    later: Vec<(&'static str, Bytes)>,
-    /// It does what was asked for long ago.
-    strays: bool,
-    /// What was attached when nobody waited for it any more.
-    stray: BTreeSet<(String, String)>,
-    /// Calls that take their time.
-    busy: usize,
 }
 
 /// The plugin, and the clients of all its nodes.
@@ -255,6 +230,16 @@ impl Strict {
         self.storage.lock().wrong.clone()
     }
 
+    /// What was asked for when a volume was made.
+    pub(crate) fn made_as(&self, volume: &str) -> ControllerCreateVolumeRequest {
+        self.storage.lock().made[volume].clone()
+    }
+
+    /// How large a volume is, where it was ever said.
+    pub(crate) fn size(&self, volume: &str) -> Option<i64> {
+        self.storage.lock().sizes.get(volume).copied()
+    }
+
     /// Whether nothing is attached or mounted any more.
     pub(crate) fn is_idle(&self) -> bool {
         let storage = self.storage.lock();
@@ -373,11 +358,12 @@ impl Strict {
     ) -> Result<ControllerCreateVolumeResponse, ApiError> {
         let mut storage = self.storage.lock();
         let id = format!("made-{}", asked.name);
-        storage.made.insert(id.clone());
-        storage.sizes.insert(id.clone(), asked.capacity_min);
+        storage.made.insert(id.clone(), asked.clone());
         Ok(ControllerCreateVolumeResponse {
+            capacity_bytes: storage.at_least(&id, asked.capacity_min),
             external_volume_id: id,
-            capacity_bytes: asked.capacity_min,
+            snapshot_id: asked.snapshot_id,
+            clone_id: asked.clone_id,
             volume_context: [("from", "strict".to_owned())].into(),
             ..ControllerCreateVolumeResponse::default()
         })
@@ -393,6 +379,7 @@ impl Strict {
             return Err(ApiError::refused(text));
         }
         storage.made.remove(&volume);
+        storage.sizes.remove(&volume);
         Ok(Done {})
     }
 
@@ -410,11 +397,8 @@ impl Strict {
         asked: ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, ApiError> {
         let mut storage = self.storage.lock();
-        storage
-            .sizes
-            .insert(asked.external_volume_id, asked.required_bytes);
         Ok(ControllerExpandVolumeResponse {
-            capacity_bytes: asked.required_bytes,
+            capacity_bytes: storage.at_least(&asked.external_volume_id, asked.required_bytes),
             node_expansion_required: true,
         })
     }
@@ -490,11 +474,13 @@ impl Reach for Way {
     }
 }
 
-/// The answer, with another volume in it.
+/// The answer, with another volume in it, which was made from nothing.
 fn renamed(answer: &Bytes) -> Bytes {
     let answer: ControllerCreateVolumeResponse = rmp_serde::from_slice(answer).expect("an answer");
     let renamed = ControllerCreateVolumeResponse {
         external_volume_id: ANOTHER.to_owned(),
+        snapshot_id: String::new(),
+        clone_id: String::new(),
         ..answer
     };
     encoded(&renamed)

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tracing::Instrument as _;
 
 use super::doubt::Step;
-use super::{ClaimKey, Key, StepError, Trouble, Volumes, external_node, keeps_attached, place};
+use super::{ClaimKey, Key, StepError, Volumes, external_node, keeps_attached, place, remember};
 use crate::clock::unix_nanos;
 use crate::error::{ApiError, Code};
 use crate::proposer::Origin;
@@ -94,7 +94,7 @@ impl Volumes {
             // The volume may have gone meanwhile: nothing is left to do.
             done = Ok(());
         }
-        self.remember(key.clone(), done.as_ref().err());
+        remember(&mut self.troubles.lock(), key.clone(), done.as_ref().err());
         done.map(|()| release.index)
     }
 
@@ -225,22 +225,6 @@ impl Volumes {
             ..CsiVolumeClaimed::default()
         };
         self.note(claim, origin).await
-    }
-
-    /// Keeps why a claim is not given back; forgets it when it is.
-    fn remember(&self, key: ClaimKey, error: Option<&StepError>) {
-        let mut troubles = self.troubles.lock();
-        let Some(error) = error else {
-            troubles.remove(&key);
-            return;
-        };
-        let trouble = troubles.entry(key).or_insert_with(|| Trouble {
-            error: String::new(),
-            since: unix_nanos(),
-            tries: 0,
-        });
-        trouble.error = error.to_string();
-        trouble.tries += 1;
     }
 
     /// What of a volume is to be given back: past claims, and what was to be deleted (CSI-27).
@@ -377,6 +361,8 @@ impl Release<'_> {
             tracing::trace!("a claim is given back");
             if self.note(&claim, state::UNPUBLISHING).await? {
                 self.volumes.doubts.releases(self.key.clone());
+                // What kept it from being attached does not count any more.
+                self.volumes.troubles.lock().remove(self.key);
             }
         }
         if state::rank(claim.state) < state::rank(state::NODE_DETACHED)

@@ -127,6 +127,39 @@ async fn csi_31_each_step_is_recorded_after_its_call_and_goes_on_where_it_stoppe
 }
 
 #[tokio::test]
+async fn csi_31_what_keeps_a_claim_from_its_node_is_known_until_it_comes_or_goes() {
+    let world = World::new(1);
+    world.volume("data", ONE);
+    let alloc = world.alloc(1, 0, "data", ONE);
+    let key = ("default", "data");
+    let refusal = Fault::Says(Code::Unavailable);
+    let fails = async |tries: u64| {
+        world.strict.fault(ATTACH, &[refusal]);
+        let error = world.claim("data", &alloc).await.unwrap_err();
+        // Nothing is to be given back: it is no reason to forget it.
+        world.volumes.forget(key, &[]);
+        let trouble = world.volumes.troubles(key)[&alloc].clone();
+        assert_eq!((trouble.error, trouble.tries), (error.to_string(), tries));
+        trouble.since
+    };
+    let since = fails(1).await;
+    assert!(since > 0 && fails(2).await == since);
+    world.claim("data", &alloc).await.unwrap();
+    assert!(world.volumes.troubles(key).is_empty());
+    world.unpublish("data", &alloc).await.unwrap();
+    // One that is given back has no other trouble than that.
+    fails(1).await;
+    world.strict.fault(UNMOUNT, &[refusal]);
+    let error = world.unpublish("data", &alloc).await.unwrap_err();
+    let trouble = world.volumes.troubles(key)[&alloc].clone();
+    assert_eq!((trouble.error, trouble.tries), (error.to_string(), 1));
+    world.claim("data", &alloc).await.unwrap_err();
+    assert_eq!(world.volumes.troubles(key)[&alloc].tries, 1);
+    world.unpublish("data", &alloc).await.unwrap();
+    assert!(world.volumes.troubles(key).is_empty());
+}
+
+#[tokio::test]
 async fn csi_34_a_lost_answer_is_asked_for_again() {
     for method in [UNMOUNT, DETACH] {
         let (world, alloc) = mounted(1, ONE).await;

@@ -59,6 +59,14 @@ fn flags_of_the_other_type_of_volume_are_refused_by_name() {
             "volume history -type nfs data",
             "unknown volume type \"nfs\": it is csi or host",
         ),
+        (
+            "volume explain -type nfs data",
+            "unknown volume type \"nfs\": it is csi or host",
+        ),
+        (
+            "volume explain -type host data",
+            "volume explain is about CSI volumes",
+        ),
     ] {
         let ran = session.quiet(line);
         assert_eq!(ran.code, 1, "{line}: {}", ran.all());

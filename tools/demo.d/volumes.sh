@@ -64,8 +64,8 @@ vol_called() { grep -q "\"call\":\"$1\"" "$vol/calls"; }
 vol_lines() { [ "$("$drover" alloc logs -job demo-ledger 2>/dev/null | grep -c '^run on')" = "$1" ]; }
 vol_field() { "$drover" job allocs -json demo-ledger | sed -n "s/^ *\"$1\": *\"\(.*\)\".*/\1/p" | head -n 1; }
 vol_unplugged() { ! status_of demo-plugin running; }
-vol_waits() { "$drover" volume explain ledger | grep -q 'waits for a controller'; }
-vol_free() { ! "$drover" volume explain -json ledger | grep -q '"AllocationID"'; }
+vol_waits() { "$drover" volume explain ledger | grep -q 'waits for a controller to detach'; }
+vol_free() { "$drover" volume explain ledger | grep -q 'nobody holds it'; }
 
 say "a volume: a CSI plugin runs as a job on two clients"
 mkdir "$vol"

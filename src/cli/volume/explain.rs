@@ -8,6 +8,7 @@ use super::super::out::Out;
 use super::super::show::{Format, ago, boolean, list, number, short, text};
 use super::super::trail::Span;
 use anyhow::{Result, bail};
+use serde_json::Value as Json;
 
 /// Flags of `volume explain`.
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,9 @@ pub(in crate::cli) struct Args {
     format: Format,
     /// Its id
     volume: String,
+    /// The type of volume: csi; of host volumes nobody takes steps
+    #[arg(long = "type", value_name = "TYPE", default_value = "csi")]
+    kind: String,
     /// Show full ids
     #[arg(long)]
     verbose: bool,
@@ -47,6 +51,14 @@ pub(in crate::cli) struct HistoryArgs {
 
 /// Shows who holds a volume, and which step waits for what.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    match args.kind.as_str() {
+        "csi" => {}
+        "host" => bail!(
+            "Error: volume explain is about CSI volumes; who uses a host volume, and how it is, \
+             `volume status -type host` says"
+        ),
+        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
+    }
     let client = args.conn.client()?;
     let path = format!("/v1/volume/csi/{}/explain", encode(&args.volume));
     let failed = "Error querying volume";
@@ -91,17 +103,28 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     out.line(&table.to_string());
     for claim in claims {
         let waits = text(claim, "WaitsFor");
-        if waits.is_empty() {
-            continue;
+        if !waits.is_empty() {
+            out.line(&why(claim, &waits, (args.verbose, client.now())));
         }
-        let alloc = short(&text(claim, "AllocationID"), args.verbose);
-        let against = text(claim, "HinderedBy");
-        out.line(&match against.is_empty() {
-            true => format!("{alloc} waits for {waits}"),
-            false => format!("{alloc} waits for {waits}: {against}"),
-        });
     }
     Ok(0)
+}
+
+/// What a claim waits for, and why it still does.
+fn why(claim: &Json, waits: &str, (verbose, now): (bool, i64)) -> String {
+    let who = match text(claim, "AllocationID").as_str() {
+        "" => "it".to_owned(),
+        alloc => short(alloc, verbose),
+    };
+    let against = text(claim, "HinderedBy");
+    match (against.is_empty(), number(claim, "HinderedSince")) {
+        (true, _) => format!("{who} waits for {waits}"),
+        (false, 0) => format!("{who} waits for {waits}: {against}"),
+        (false, since) => {
+            let (tries, since) = (number(claim, "Tries"), ago(since, now));
+            format!("{who} waits for {waits}: {against} (tries: {tries}, first {since})")
+        }
+    }
 }
 
 fn used_as(access: &str, attachment: &str) -> String {

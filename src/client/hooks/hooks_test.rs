@@ -398,6 +398,34 @@ async fn cl_28_what_hooks_answered_reaches_every_start_after_them() {
     assert_eq!(starts.lock().len(), 3);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_28_an_update_comes_once_to_each_hook_of_the_allocation_and_its_tasks() {
+    let tmp = tempfile::tempdir().unwrap();
+    let (factory, script) = recorded(tmp.path());
+    let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
+    let told = Told::default();
+    let runner = run(&factory, &given, &told);
+    until("it runs", || script.has("T2.poststart")).await;
+    let updates = || {
+        let calls = script.calls().into_iter();
+        let mut updates: Vec<_> = calls.filter(|call| call.contains(".update")).collect();
+        updates.sort();
+        updates
+    };
+    assert!(updates().is_empty());
+    runner.update(Arc::new(Allocation {
+        alloc_modify_index: given.alloc_modify_index + 1,
+        ..given.clone()
+    }));
+    let each = ["A1.update", "A2.update", "T1.update", "T2.update"];
+    until("each hears of it", || updates() == each).await;
+    // What stops it is no news of it.
+    runner.update(stopped(&given));
+    runner.done().wait_for(|done| *done).await.unwrap();
+    assert_eq!(updates(), each);
+    runner.destroy().await;
+}
+
 /// Every call of an undisturbed life, in its order.
 const LIFE: [&str; 12] = [
     "A1.prerun",

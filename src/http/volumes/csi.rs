@@ -158,18 +158,36 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
             "Volume ID does not match request path",
         ));
     }
-    let warnings = super::warnings(&write.request);
+    let mut warnings = super::warnings(&write.request);
     let registered = async move {
         let at_work = &write.api.server.volumes;
         at_work.register(volumes, &write.origin()).await
     };
     // It is large: it holds whatever is registered, and all that is asked about it.
     let (volumes, index) = provision::done(Box::pin(registered)).await?;
+    for volume in volumes.iter().filter(|volume| is_of_unknown_size(volume)) {
+        let line = match warnings.is_empty() {
+            true => "",
+            false => "\n",
+        };
+        warnings += line;
+        warnings += &format!(
+            "capacity_min of volume {:?} was asked of nobody: it is as large as it was; it grows \
+             when it is registered again with another one",
+            volume.id
+        );
+    }
     let answer = RegisterResponse {
         volumes: volumes.into(),
         warnings,
     };
     Ok(Answer::json(&answer)?.written(index))
+}
+
+/// Whether a least size is wanted of a volume that was registered as it is: whoever made it knows
+/// how large it is.
+fn is_of_unknown_size(volume: &CsiVolume) -> bool {
+    volume.capacity == 0 && volume.requested_capacity_min != 0
 }
 
 /// `DELETE /v1/volume/csi/:id`: nothing is unmounted or detached (CSI-42).

@@ -2,6 +2,7 @@
 
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_events::gojson::List;
+use drover_events::model::Node;
 use drover_projections::StorageError;
 use drover_projections::query::csi::{self as stored, Plugin, Volume};
 use drover_projections::tables::allocs::Allocs;
@@ -27,7 +28,8 @@ drover_events::wire! {
         modify_index: u64 = "ModifyIndex",
     }
 
-    /// What one allocation holds.
+    /// What one allocation holds, or what else keeps the volume: a call whose end is not known, or
+    /// that it is being deleted, which is no allocation's.
     pub(in crate::http) struct Claim {
         allocation_id: String = "AllocationID",
         job_id: String = "JobID",
@@ -43,6 +45,8 @@ drover_events::wire! {
         hindered_by: String = "HinderedBy",
         /// How often that was tried, by the server that leads.
         tries: u64 = "Tries",
+        /// When it failed first, as that server knows; Unix nanoseconds, 0 where it did not.
+        hindered_since: i64 = "HinderedSince",
         /// When the last step was, or when its allocation ended; Unix nanoseconds.
         since: i64 = "Since",
     }
@@ -68,18 +72,23 @@ fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> 
         false => read.api.server.volumes.troubles(key),
     };
     let mut claims = List::empty();
-    for (alloc, claim) in row.claims() {
-        let mut claim = explain_claim(read, volume, plugin.as_ref(), claim)?;
+    for (_, claim) in row.claims().chain(row.settling()) {
+        claims.push(explain_claim(read, volume, plugin.as_ref(), claim)?);
+    }
+    if row.deleting != 0 {
+        claims.push(deletion(row.deleting));
+    }
+    for claim in claims.to_mut() {
         // In this view it may still be held, whatever was tried since.
         if let Some(trouble) = troubles
-            .remove(alloc)
+            .remove(&claim.allocation_id)
             .filter(|_| !claim.waits_for.is_empty())
         {
             // What was said when it was tried, and not what may stand against it.
             claim.hindered_by = trouble.error;
             claim.tries = trouble.tries;
+            claim.hindered_since = trouble.since;
         }
-        claims.push(claim);
     }
     Ok(Explained {
         id: row.volume.id.clone(),
@@ -121,44 +130,28 @@ fn says(volume: &Volume) -> String {
     }
 }
 
+/// A volume that is being deleted: it is given to nobody meanwhile.
+fn deletion(since: i64) -> Claim {
+    Claim {
+        state: "deleting".to_owned(),
+        waits_for: "its provider to delete it".to_owned(),
+        since,
+        ..Claim::default()
+    }
+}
+
 fn explain_claim(
     read: &Read<'_>,
     volume: &Volume,
     plugin: Option<&Plugin>,
     claim: &CsiVolumeClaimed,
 ) -> Result<Claim, StorageError> {
-    let row = &volume.row;
     let alloc = read.view.get::<Allocs>(claim.allocation_id.as_str())?;
     let node = nodes::get(&read.view, &claim.node_id)?;
-    let past = row.past_claims.contains_key(&claim.allocation_id);
-    // As a release decides it.
-    let attached = row.volume.controller_required || claim.published;
-    let id = &row.volume.plugin_id;
-    let runs_there = plugin.is_some_and(|plugin| {
-        plugin
-            .healthy_nodes()
-            .any(|(node, _)| *node == claim.node_id)
-    });
-    let (waits_for, hindered_by) = match claim.state {
-        _ if !past => (String::new(), String::new()),
-        state::TAKEN | state::UNPUBLISHING => {
-            let why = match &node {
-                None => format!("node {} is not there any more", claim.node_id),
-                Some(node) if node.status != "ready" => hinders(read, &node.status),
-                Some(_) if !runs_there => format!("plugin {id:?} is not healthy on the node"),
-                Some(_) => String::new(),
-            };
-            ("its node to unmount it".to_owned(), why)
-        }
-        state::NODE_DETACHED if attached => {
-            let healthy = plugin.is_some_and(|plugin| plugin.healthy_controllers().count() > 0);
-            let why = match healthy {
-                true => String::new(),
-                false => format!("no controller of plugin {id:?} is healthy"),
-            };
-            ("a controller to detach it from its node".to_owned(), why)
-        }
-        _ => ("a server to free it".to_owned(), String::new()),
+    let past = volume.row.past_claims.contains_key(&claim.allocation_id);
+    let (waits_for, hindered_by) = match past {
+        true => waits_to_leave(read, (volume, plugin), (claim, node.as_ref())),
+        false => waits_to_come(volume, plugin, claim),
     };
     // Of one whose release has not begun it is the end of its allocation that counts.
     let ended = alloc.as_ref().map_or(0, |row| row.alloc.modify_time);
@@ -173,7 +166,7 @@ fn explain_claim(
             .map_or_else(String::new, |row| row.alloc.job_id.clone()),
         client_status: alloc.map_or_else(|| "gone".to_owned(), |row| row.alloc.client_status),
         node_id: claim.node_id.clone(),
-        node_name: node.map_or_else(String::new, |node| node.name),
+        node_name: node.map_or_else(String::new, |node| node.name.clone()),
         mode: match claim.claim {
             mode::WRITE => "write",
             _ => "read",
@@ -188,8 +181,72 @@ fn explain_claim(
         waits_for,
         hindered_by,
         tries: 0,
+        hindered_since: 0,
         since,
     })
+}
+
+/// What a claim waits for that nobody gives back, and why that cannot happen now.
+fn waits_to_come(
+    volume: &Volume,
+    plugin: Option<&Plugin>,
+    claim: &CsiVolumeClaimed,
+) -> (String, String) {
+    match volume.row.waits_to_be_attached(&claim.allocation_id) {
+        true => (
+            "a controller to attach it to its node".to_owned(),
+            no_controller(volume, plugin),
+        ),
+        false => (String::new(), String::new()),
+    }
+}
+
+/// What a claim waits for that is given back, and why that cannot happen now.
+fn waits_to_leave(
+    read: &Read<'_>,
+    (volume, plugin): (&Volume, Option<&Plugin>),
+    (claim, node): (&CsiVolumeClaimed, Option<&Node>),
+) -> (String, String) {
+    let row = &volume.row;
+    // As a release decides it.
+    let attached = row.volume.controller_required || claim.published;
+    let id = &row.volume.plugin_id;
+    let runs_there = plugin.is_some_and(|plugin| {
+        plugin
+            .healthy_nodes()
+            .any(|(node, _)| *node == claim.node_id)
+    });
+    match claim.state {
+        state::TAKEN | state::UNPUBLISHING => {
+            let why = match node {
+                None => format!("node {} is not there any more", claim.node_id),
+                Some(node) if node.status != "ready" => hinders(read, &node.status),
+                Some(_) if !runs_there => format!("plugin {id:?} is not healthy on the node"),
+                Some(_) => String::new(),
+            };
+            ("its node to unmount it".to_owned(), why)
+        }
+        state::NODE_DETACHED if attached => (
+            "a controller to detach it from its node".to_owned(),
+            no_controller(volume, plugin),
+        ),
+        state::SETTLING => (
+            "the end of a call that may still be under way".to_owned(),
+            String::new(),
+        ),
+        _ => ("a server to free it".to_owned(), String::new()),
+    }
+}
+
+/// Why no controller does anything now; nothing where one can.
+fn no_controller(volume: &Volume, plugin: Option<&Plugin>) -> String {
+    match plugin.is_some_and(|plugin| plugin.healthy_controllers().count() > 0) {
+        true => String::new(),
+        false => {
+            let id = &volume.row.volume.plugin_id;
+            format!("no controller of plugin {id:?} is healthy")
+        }
+    }
 }
 
 /// Why a node does not do it now, in words for who may know how nodes are, and for the others.

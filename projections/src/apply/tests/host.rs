@@ -4,7 +4,7 @@ use drover_events::cluster::VersionBarrierRaised;
 use drover_events::gojson::Map;
 use drover_events::host_volume::*;
 use drover_events::model::*;
-use drover_events::namespace::NamespacesDeleted;
+use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
 use drover_events::node::{NodeStatusUpdated, NodesDeregistered};
 
 use super::csi::{reported, world, world_at};
@@ -98,6 +98,36 @@ fn a_volume_is_ready_when_its_node_says_that_it_has_it() {
         names: vec!["default".into()],
     };
     assert!(world.refused(delete).contains("default namespace"));
+}
+
+#[test]
+fn ns_07_a_namespace_with_a_host_volume_stays_until_that_is_gone() {
+    let mut world = world();
+    world.given(registered(node(10)));
+    world.given(NamespacesUpserted {
+        namespaces: vec![Namespace {
+            name: "prod".into(),
+            ..Namespace::default()
+        }],
+    });
+    let mut prod = volume(70, "data", 10);
+    prod.namespace = "prod".into();
+    world.given(registers(prod));
+    let delete = NamespacesDeleted {
+        names: vec!["prod".into()],
+    };
+    let text = format!(
+        "namespace \"prod\" contains at least one host volume \"{}\". All host volumes in \
+         namespace must be deleted before it can be deleted",
+        id(70)
+    );
+    assert_eq!(world.refused(delete.clone()), text);
+    world.given(HostVolumeDeleted {
+        namespace: "prod".into(),
+        volume_id: id(70),
+        force: false,
+    });
+    world.given(delete);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The hooks of allocations, in their order.
+//! The hooks of allocations, in their order. Those of parts of the client, for volumes, come after
+//! these, in the order in which the client adds them when it starts (`client/start.rs`).
 
 use std::sync::Arc;
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use drover_events::model::{CsiTopology, CsiTopologyRequest};
 use serde_json::Value;
 
 use super::registry::Kind;
@@ -79,4 +80,79 @@ async fn plg_09_servers_reach_plugins_and_what_they_refuse_is_told_in_their_word
         .unwrap_err();
     let text = "ControllerPublishVolume: NotFound: no volume";
     assert_eq!((error.code, &*error.message), (Code::Refused, text));
+}
+
+#[tokio::test]
+async fn csi_05_a_plugin_that_makes_used_volumes_no_larger_is_not_asked_to() {
+    let (world, csi, fake) = World::ready().await;
+    let asked = |in_use: bool| ControllerExpandVolumeRequest {
+        plugin_id: "p".to_owned(),
+        external_volume_id: "far-vol".to_owned(),
+        required_bytes: 10,
+        in_use,
+        ..ControllerExpandVolumeRequest::default()
+    };
+    let expand = async |in_use: bool| call::<ControllerExpandVolume>(&csi, &asked(in_use)).await;
+    let count = || seen(&fake, "ControllerExpand").len();
+    expand(true).await.unwrap();
+    assert_eq!(count(), 1, "others are asked");
+    let mut offline = found(true);
+    offline.features.plugin.offline = true;
+    world.register(&csi, "plug", Kind::Monolith, offline).await;
+    let error = expand(true).await.unwrap_err();
+    let text = "plugin \"p\" makes volumes larger only while nobody has them";
+    assert_eq!((error.code, &*error.message), (Code::Conflict, text));
+    assert_eq!(count(), 1);
+    expand(false).await.unwrap();
+    assert_eq!(count(), 2);
+}
+
+#[tokio::test]
+async fn csi_46_what_a_volume_is_to_be_made_from_and_how_large_and_where_reaches_its_plugin() {
+    let (_world, csi, fake) = World::ready().await;
+    let zone = |name: &str| CsiTopology {
+        segments: [("zone", name.to_owned())].into(),
+    };
+    for (snapshot, clone, from) in [
+        (
+            "snap",
+            "",
+            "Snapshot(SnapshotSource { snapshot_id: \"snap\" })",
+        ),
+        ("", "far", "Volume(VolumeSource { volume_id: \"far\" })"),
+        // One of both is meant: the plugin takes one.
+        (
+            "snap",
+            "far",
+            "Snapshot(SnapshotSource { snapshot_id: \"snap\" })",
+        ),
+    ] {
+        let asked = ControllerCreateVolumeRequest {
+            plugin_id: "p".to_owned(),
+            name: "new".to_owned(),
+            capacity_min: 10,
+            capacity_max: 20,
+            snapshot_id: snapshot.to_owned(),
+            clone_id: clone.to_owned(),
+            requested_topologies: Some(CsiTopologyRequest {
+                required: vec![zone("z1"), zone("z2")].into(),
+                preferred: vec![zone("z2")].into(),
+            }),
+            ..ControllerCreateVolumeRequest::default()
+        };
+        let made = call::<ControllerCreateVolume>(&csi, &asked).await.unwrap();
+        let asked = seen(&fake, "CreateVolume").pop().unwrap();
+        let segments = |zone: &str| format!("Topology {{ segments: {{\"zone\": \"{zone}\"}} }}");
+        for told in [
+            from.to_owned(),
+            "required_bytes: 10, limit_bytes: 20".to_owned(),
+            format!("requisite: [{}, {}]", segments("z1"), segments("z2")),
+            format!("preferred: [{}]", segments("z2")),
+        ] {
+            assert!(asked.contains(&told), "{told} is not in {asked}");
+        }
+        // And what it was made from is told.
+        let clone = if snapshot.is_empty() { clone } else { "" };
+        assert_eq!((&*made.snapshot_id, &*made.clone_id), (snapshot, clone));
+    }
 }

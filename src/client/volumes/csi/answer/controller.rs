@@ -135,6 +135,14 @@ impl Csi {
         asked: ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, ApiError> {
         let live = self.controller(&asked.plugin_id).await?;
+        if asked.in_use && live.found.features.plugin.offline {
+            let text = format!(
+                "plugin \"{}\" makes volumes larger only while nobody has them",
+                asked.plugin_id
+            );
+            // What is larger already can stay as it is.
+            return Err(ApiError::new(Code::Conflict, text));
+        }
         let (way, options) = (&asked.volume_capability, asked.mount_options.as_ref());
         let way = way.as_ref();
         let way = way.map(|way| one_way(&way.attachment_mode, &way.access_mode, options));

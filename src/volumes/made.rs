@@ -1,0 +1,109 @@
+//! Volumes that a plugin makes: what it may be asked for, and what of its answer is taken.
+
+use drover_events::model::{CsiTopology, CsiTopologyRequest, CsiVolume};
+
+use super::provision::{CREATE, clear};
+use super::{StepError, Volumes, filled};
+use crate::error::ApiError;
+use crate::rpc::csi::{
+    ControllerCreateVolume, ControllerCreateVolumeRequest, ControllerCreateVolumeResponse,
+};
+
+impl Volumes {
+    /// Has a volume made; as it is to be registered then.
+    pub(super) async fn made(&self, mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
+        self.can(&volume.plugin_id, "create and delete volumes", |can| {
+            can.supports_create_delete
+        })?;
+        let places = self.places(&volume)?;
+        let name = match volume.name.as_str() {
+            "" => volume.id.clone(),
+            name => name.to_owned(),
+        };
+        let asked = ControllerCreateVolumeRequest {
+            plugin_id: volume.plugin_id.clone(),
+            controller_node_id: String::new(),
+            name,
+            volume_capabilities: volume.requested_capabilities.clone(),
+            mount_options: volume.mount_options.clone(),
+            parameters: filled(&volume.parameters),
+            secrets: clear(&volume),
+            capacity_min: volume.requested_capacity_min,
+            capacity_max: volume.requested_capacity_max,
+            snapshot_id: volume.snapshot_id.clone(),
+            clone_id: volume.clone_id.clone(),
+            requested_topologies: places,
+        };
+        self.must_lead()?;
+        let answer = self.shim.controller::<ControllerCreateVolume>(asked).await;
+        let answer = answer.map_err(StepError::of(CREATE))?;
+        is_made_from(&volume, &answer)?;
+        volume.external_id = answer.external_volume_id;
+        volume.capacity = answer.capacity_bytes;
+        volume.context = answer.volume_context;
+        volume.topologies = answer.topologies;
+        let nothing = |topology: &CsiTopology| topology.segments.is_empty();
+        if volume.topologies.iter().any(nothing) {
+            volume
+                .topologies
+                .to_mut()
+                .retain(|topology| !nothing(topology));
+        }
+        Ok(volume)
+    }
+
+    /// Where a volume is to be, if that is said. A plugin that knows of no places is not asked for
+    /// one: the specification forbids it.
+    fn places(&self, volume: &CsiVolume) -> Result<Option<CsiTopologyRequest>, StepError> {
+        let said =
+            |asked: &&CsiTopologyRequest| !asked.required.is_empty() || !asked.preferred.is_empty();
+        let Some(asked) = volume.requested_topologies.as_ref().filter(said) else {
+            return Ok(None);
+        };
+        let plugin = self.plugin(&volume.plugin_id)?;
+        let mut parts = plugin.controllers.values().chain(plugin.nodes.values());
+        match parts.any(|part| part.requires_topologies) {
+            true => Ok(Some(asked.clone())),
+            false => {
+                let text = format!(
+                    "plugin \"{}\" makes volumes for every node: it takes no topology_request",
+                    volume.plugin_id
+                );
+                Err(ApiError::refused(text).into())
+            }
+        }
+    }
+}
+
+/// Refuses a volume that its plugin made from something else than was asked for.
+fn is_made_from(asked: &CsiVolume, made: &ControllerCreateVolumeResponse) -> Result<(), StepError> {
+    // A snapshot goes before a volume, as where it is asked for.
+    let wanted = match (asked.snapshot_id.as_str(), asked.clone_id.as_str()) {
+        ("", clone) => ("", clone),
+        (snapshot, _) => (snapshot, ""),
+    };
+    let (snapshot, clone) = (made.snapshot_id.as_str(), made.clone_id.as_str());
+    if wanted == (snapshot, clone) {
+        return Ok(());
+    }
+    let of = |(snapshot, clone): (&str, &str)| match (snapshot, clone) {
+        ("", "") => "nothing".to_owned(),
+        ("", clone) => format!("volume \"{clone}\""),
+        (snapshot, _) => format!("snapshot \"{snapshot}\""),
+    };
+    let text = format!(
+        "plugin \"{}\" made volume \"{}\" from {} and not from {}",
+        asked.plugin_id,
+        made.external_volume_id,
+        of((snapshot, clone)),
+        of(wanted)
+    );
+    Err(StepError {
+        step: CREATE,
+        ..ApiError::refused(text).into()
+    })
+}
+
+#[cfg(test)]
+#[path = "made_test.rs"]
+mod tests;
