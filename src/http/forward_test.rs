@@ -77,7 +77,11 @@ fn settings(authority: &Path, pair: &Pair, role: Role) -> Tls {
 
 impl World {
     pub(super) async fn start() -> Self {
-        let server = Harness::with_acls().await;
+        Self::around(Harness::with_acls().await).await
+    }
+
+    /// The same around a server that has something already.
+    pub(super) async fn around(server: Harness) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path()).unwrap();
         let gate = Gate::guarded(
@@ -107,7 +111,7 @@ impl World {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = serve(listener, Arc::new(service), limits).unwrap();
-        let mut node = drover_testkit::fixtures::node(1);
+        let mut node = drover_testkit::fixtures::node(2);
         node.secret_id = endpoints::secret_hash(SECRET);
         let id = node.id.clone();
         let create_node_pool = false;
@@ -150,7 +154,7 @@ impl World {
     }
 
     /// Forwards a request, as from [`FIRST`]; status and body of the answer.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         by: &Caller,
         token: &str,
