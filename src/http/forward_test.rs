@@ -77,11 +77,7 @@ fn settings(authority: &Path, pair: &Pair, role: Role) -> Tls {
 
 impl World {
     pub(super) async fn start() -> Self {
-        Self::around(Harness::with_acls().await).await
-    }
-
-    /// The same around a server that has something already.
-    pub(super) async fn around(server: Harness) -> Self {
+        let server = Harness::with_acls().await;
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::make(dir.path()).unwrap();
         let gate = Gate::guarded(
@@ -111,7 +107,7 @@ impl World {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = serve(listener, Arc::new(service), limits).unwrap();
-        let mut node = drover_testkit::fixtures::node(2);
+        let mut node = drover_testkit::fixtures::node(1);
         node.secret_id = endpoints::secret_hash(SECRET);
         let id = node.id.clone();
         let create_node_pool = false;

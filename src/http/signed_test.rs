@@ -8,8 +8,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::forward_test::{SECRET, World};
-use super::harness::Harness;
-use super::reads_test::placed_on;
+use super::reads_test::web_placed;
 use super::workload_test::{ends, signed, workload};
 use crate::clock::unix_nanos;
 use crate::endpoints;
@@ -22,12 +21,13 @@ use crate::rpc::client::Pool;
 use crate::rpc::methods::{AclWhoAmI, AuthenticatedIdentity, Empty};
 use crate::rpc::server::{Limits, serve};
 
-/// A server with an allocation of job web: the world, the node, and the allocation.
-async fn running() -> (World, String, String) {
-    let (h, node) = placed_on(Harness::with_acls().await).await;
-    let stubs = h.get("/v1/job/web/allocations").await.json();
+/// A server whose node has an allocation of job web; the allocation.
+async fn running() -> (World, String) {
+    let world = World::start().await;
+    web_placed(&world.server).await;
+    let stubs = world.server.get("/v1/job/web/allocations").await.json();
     let alloc = stubs[0]["ID"].as_str().unwrap().to_owned();
-    (World::around(h).await, node, alloc)
+    (world, alloc)
 }
 
 fn token(world: &World, alloc: &str) -> String {
@@ -44,7 +44,7 @@ async fn who(caller: &Caller) -> Result<AuthenticatedIdentity, ApiError> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acl_18_auth_06_what_was_signed_of_a_workload_is_it_while_it_lives_whoever_forwards_it() {
-    let (world, node, alloc) = running().await;
+    let (world, alloc) = running().await;
     let two = world.caller("two", Role::Server, ("", ""));
     let client = world.caller("client", Role::Client, (&world.node, SECRET));
     let target = "/v1/var/nomad/jobs/web";
@@ -77,7 +77,7 @@ async fn acl_18_auth_06_what_was_signed_of_a_workload_is_it_while_it_lives_whoev
     let nobody = world.caller("nobody", Role::Client, ("", &missing));
     let refused = who(&nobody).await.unwrap_err();
     assert_eq!(refused.code, Code::PermissionDenied);
-    ends(&world.server, &node, &alloc).await;
+    ends(&world.server, &world.node, &alloc).await;
     for by in [&two, &client] {
         assert_eq!(read(by, &live).await, denied, "it has ended");
     }
@@ -90,7 +90,7 @@ async fn acl_18_auth_06_what_was_signed_of_a_workload_is_it_while_it_lives_whoev
 /// at its address ask.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share() {
-    let (world, _, alloc) = running().await;
+    let (world, alloc) = running().await;
     let live = token(&world, &alloc);
     let tasks = world.caller("task", Role::Client, ("", &live));
     who(&tasks).await.unwrap();

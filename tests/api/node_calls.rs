@@ -54,6 +54,36 @@ fn put(http: &mut Http, path: &str, body: &Value) -> (u16, String) {
     (answer.status, answer.text())
 }
 
+/// What was told last of a task: so many events.
+fn told(http: &mut Http, alloc: &str, task: &str, last: usize) -> Vec<Value> {
+    let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
+    let events = shown["TaskStates"][task]["Events"].as_array();
+    let mut events = events.expect("events").clone();
+    events.split_off(events.len().saturating_sub(last))
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events
+        .iter()
+        .filter_map(|event| event["Type"].as_str())
+        .collect()
+}
+
+/// That somebody asked for a restart is told of a task as Nomad tells it.
+fn restarted(http: &mut Http, alloc: &str, task: &str) {
+    const ASKED: &str = "User requested task to restart";
+    let events = told(http, alloc, task, 4);
+    let wanted = ["Restart Signaled", "Terminated", "Restarting", "Started"];
+    assert_eq!(kinds(&events), wanted, "{task}: {events:?}");
+    let [asked, ended, ..] = events.as_slice() else {
+        panic!("{events:?}");
+    };
+    assert_eq!(asked["RestartReason"], ASKED, "{asked}");
+    assert_eq!(asked["DisplayMessage"], ASKED, "{asked}");
+    assert_eq!(asked["Details"]["restart_reason"], ASKED, "{asked}");
+    assert!(ended["Details"]["exit_code"].is_string(), "{ended}");
+}
+
 #[test]
 fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     let running = dev();
@@ -84,10 +114,16 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     assert_eq!(put(&mut http, &path, &json!({"TaskName": "a"})).0, 200);
     let one = begun(&mut http, &alloc, |now| now[0] != first[0]);
     assert_eq!(one[1], first[1], "the other goes on");
+    restarted(&mut http, &alloc, "a");
+    let other = told(&mut http, &alloc, "b", 10);
+    assert_eq!(kinds(&other), ["Received", "Task Setup", "Started"]);
     assert_eq!(put(&mut http, &path, &json!({})).0, 200);
     let running_ones = begun(&mut http, &alloc, |now| {
         now[0] != one[0] && now[1] != one[1]
     });
+    for task in ["a", "b"] {
+        restarted(&mut http, &alloc, task);
+    }
     let starts = |http: &mut Http| {
         let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
         let once = shown["TaskStates"]["once"].clone();
@@ -101,6 +137,9 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
         now[0] != running_ones[0] && now[1] != running_ones[1]
     });
     assert_eq!(starts(&mut http), (json!("dead"), 2), "it ran once more");
+    for task in ["a", "b"] {
+        restarted(&mut http, &alloc, task);
+    }
 
     let asked = json_of(&mut http, "/v1/audit/requests?class=control");
     let asked = asked["Requests"].as_array().or(asked.as_array());
@@ -143,6 +182,15 @@ fn mod_23_each_question_to_a_node_is_answered() {
         Ok(())
     })
     .expect("it is heard");
+    let signalled = wait_for("the servers to know", LONG, || {
+        let last = told(&mut http, &alloc, "a", 1).remove(0);
+        ensure!(last["Type"] == "Signaling", "{last}");
+        Ok(last)
+    });
+    let signalled = signalled.expect("it is told");
+    assert_eq!(signalled["TaskSignal"], "SIGUSR1", "{signalled}");
+    let text = &signalled["DisplayMessage"];
+    assert_eq!(text, "Task being sent signal SIGUSR1");
 
     let list = json_of(&mut http, &format!("/v1/client/fs/ls/{alloc}?path=/"));
     let names: Vec<&str> = list
@@ -181,6 +229,16 @@ fn mod_23_each_question_to_a_node_is_answered() {
         Ok(())
     })
     .expect("it ends");
+    let ends = told(&mut http, &alloc, "a", 3);
+    assert_eq!(kinds(&ends), ["Killing", "Terminated", "Killed"]);
+    let text = &ends[0]["DisplayMessage"];
+    assert_eq!(text, "Sent interrupt. Waiting 5s before force killing");
+    assert_eq!(ends[0]["KillTimeout"], 5_000_000_000_u64, "{ends:?}");
+    let text = &ends[2]["DisplayMessage"];
+    assert_eq!(text, "Task successfully killed");
+    let once = told(&mut http, &alloc, "once", 1).remove(0);
+    assert_eq!(once["Type"], "Terminated", "it had ended by itself");
+    assert_eq!(once["DisplayMessage"], "Exit Code: 0");
     let collected = http.get(&format!("{client}/gc")).expect("an answer");
     assert_eq!(collected.status, 200, "{}", collected.text());
     let gone = http
