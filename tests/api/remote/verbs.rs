@@ -1,8 +1,8 @@
 //! Each thing that a client is asked.
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::{LONG, wait_for};
-use serde_json::json;
+use drover_testkit::{Http, LONG, wait_for};
+use serde_json::{Value, json};
 
 use super::{World, node, reached, running, shell, text};
 use crate::support::{json_of, register};
@@ -92,12 +92,8 @@ fn sha256(bytes: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-#[test]
-fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed() {
-    let world = World::start();
-    let script = "trap 'echo heard' HUP; while :; do sleep 0.05; done";
-    let mut http = world.http();
-    let mut job = shell("signalled", script);
+/// The same job with a service, at whose port nobody listens.
+fn checked(mut job: Value) -> Value {
     let group = &mut job["Job"]["TaskGroups"][0];
     group["Networks"] = json!([{"DynamicPorts": [{"Label": "http"}]}]);
     let second = 1_000_000_000;
@@ -105,6 +101,30 @@ fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed(
     group["Services"] = json!([{
         "Name": "signalled", "Provider": "nomad", "PortLabel": "http", "Checks": [check],
     }]);
+    job
+}
+
+/// Waits until its check is told, which fails.
+fn fails(http: &mut Http, checks: &str) {
+    wait_for("the check", LONG, || -> Result<()> {
+        let told = http.json(checks)?;
+        let one = told.as_object().and_then(|all| all.values().next());
+        let one = one.context("none yet")?;
+        ensure!(
+            one["Check"] == "alive" && one["Status"] == "failure",
+            "{told}"
+        );
+        Ok(())
+    })
+    .expect("it is told");
+}
+
+#[test]
+fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed() {
+    let world = World::start();
+    let script = "trap 'echo heard' HUP; while :; do sleep 0.05; done";
+    let mut http = world.http();
+    let job = checked(shell("signalled", script));
     register(&mut http, &job);
     let alloc = running(&mut http, "signalled");
     reached(&mut http, &alloc);
@@ -127,18 +147,7 @@ fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed(
     })
     .expect("it is measured");
     for checks in [verb("checks"), format!("/v1/allocation/{alloc}/checks")] {
-        // Nobody listens at its port.
-        wait_for("the check", LONG, || -> Result<()> {
-            let told = http.json(&checks)?;
-            let one = told.as_object().and_then(|all| all.values().next());
-            let one = one.context("none yet")?;
-            ensure!(
-                one["Check"] == "alive" && one["Status"] == "failure",
-                "{told}"
-            );
-            Ok(())
-        })
-        .expect("it is told");
+        fails(&mut http, &checks);
     }
     let both = json!({"TaskName": "t", "AllTasks": true});
     let answer = http.put(&verb("restart"), &both).expect("an answer");
