@@ -201,6 +201,8 @@ pub mod decisions {
     pub mod bases {}
     #[doc = include_str!("docs/decisions/0007-a-chroot-of-mounts.md")]
     pub mod a_chroot_of_mounts {}
+    #[doc = include_str!("docs/decisions/0008-who-asks-is-found-out-where-it-is-answered.md")]
+    pub mod who_asks {}
 }
 
 #[cfg(test)]

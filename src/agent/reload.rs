@@ -233,8 +233,25 @@ impl Around for Reloader {
 mod tests {
     use std::time::Duration;
 
+    use drover_events::model::AclToken;
+    use drover_testkit::certs::Authority;
+
     use super::*;
     use crate::agent::settings::settings;
+    use crate::rpc::caller::Caller;
+    use crate::rpc::methods::{AclResolveToken, ResolveAclTokenRequest, ResolveAclTokenResponse};
+    use crate::rpc::service::{Access, Call, Service};
+    use crate::telemetry::Options;
+
+    /// Whether these two are kept, as the filter of now says.
+    fn kept(telemetry: &Telemetry, recorder: &impl metrics::Recorder) -> [bool; 2] {
+        metrics::with_local_recorder(recorder, || {
+            metrics::counter!("test.wanted").increment(1);
+            metrics::counter!("test.unwanted").increment(1);
+        });
+        let told = telemetry.prometheus();
+        ["test_wanted", "test_unwanted"].map(|name| told.contains(name))
+    }
 
     #[test]
     fn what_can_change_does_and_what_cannot_is_named() {
@@ -245,6 +262,9 @@ mod tests {
         after.limits.http_max_requests_per_identity = 1;
         after.limits.request_burst = Duration::from_secs(1);
         after.limits.rpc_max_requests_per_address = 1;
+        after.limits.rpc_max_conns_per_client = Some(1);
+        after.limits.rpc_handshake_timeout = Duration::from_secs(66);
+        after.telemetry.prefix_filter = vec!["-test.unwanted".to_owned()];
         after.telemetry.prometheus_metrics = false;
         after.telemetry.metrics_require_acl = true;
         after.telemetry.disable_rpc_rate_metrics_labels = true;
@@ -258,10 +278,15 @@ mod tests {
         let seen = after.clone();
         let reloader = Reloader::open(&before, Box::new(move || Ok(seen.clone())), None);
         let reloader = reloader.expect("opens");
-        let visitors = Visitors::new(Some(5), 10);
-        let patience = Patience::new(Duration::from_secs(5));
-        let http = (Arc::clone(&visitors), patience.clone());
-        reloader.parts(|parts| parts.http = Some(http));
+        let port = || {
+            let patience = Patience::new(Duration::from_secs(5));
+            (Visitors::new(Some(5), 10), patience)
+        };
+        let (http, rpc) = (port(), port());
+        reloader.parts(|parts| parts.http = Some(http.clone()));
+        reloader.parts(|parts| parts.rpc = Some(rpc.clone()));
+        let (telemetry, recorder) = crate::telemetry::build(&Options::default());
+        reloader.parts(|parts| parts.telemetry = Some(telemetry.clone()));
         let settings = settings(&before).expect("good");
         reloader.parts(|parts| parts.web(&settings));
         let called = Rates::none();
@@ -282,9 +307,12 @@ mod tests {
             address: Some("10.0.0.1:1".parse().expect("an address")),
             ..crate::net::Peer::default()
         };
-        let _one = visitors.enter(&here).expect("one");
-        assert!(visitors.enter(&here).is_none(), "the new limit");
-        assert_eq!(patience.get(), Duration::from_secs(77));
+        for ((visitors, patience), seconds) in [(http, 77), (rpc, 66)] {
+            let _one = visitors.enter(&here).expect("one");
+            assert!(visitors.enter(&here).is_none(), "the new limit");
+            assert_eq!(patience.get(), Duration::from_secs(seconds));
+        }
+        assert_eq!(kept(&telemetry, &recorder), [true, false]);
         let now = reloader.config();
         assert_eq!(now.limits, after.limits);
         assert_eq!(now.client.gc_max_allocs, 7);
@@ -293,6 +321,69 @@ mod tests {
             held.limits, before.limits,
             "who holds the old one sees nothing"
         );
+    }
+
+    /// What an agent without tables was told of tokens counts as long as is configured now.
+    #[tokio::test]
+    async fn how_long_a_token_is_known_changes_too() {
+        let told = async |_: Arc<()>, _: Call, _: ResolveAclTokenRequest| {
+            let token = AclToken {
+                r#type: "management".to_owned(),
+                ..AclToken::default()
+            };
+            Ok(ResolveAclTokenResponse {
+                token: Some(token),
+                index: 1,
+            })
+        };
+        let service = Service::new(Arc::new(()));
+        let service = service.method::<AclResolveToken, _, _>(Access::Public, told);
+        let mut before = Config::dev();
+        before.acl.token_ttl = Duration::from_secs(3_600);
+        let caller = Caller::process(Arc::new(service), "");
+        let gate = Arc::new(Gate::far(caller, ttls(&before.acl)));
+        let who = gate.authenticate(Some("a token"), "").await.expect("told");
+        assert!(who.is_management() && gate.keeps("a token"));
+        let mut after = before.clone();
+        after.acl.token_ttl = Duration::ZERO;
+        let reloader = Reloader::open(&before, Box::new(move || Ok(after.clone())), None);
+        let reloader = reloader.expect("opens");
+        reloader.parts(|parts| parts.gate = Some(Arc::clone(&gate)));
+        assert_eq!(reloader.reload(), Ok(Vec::new()));
+        assert!(!gate.keeps("a token"));
+    }
+
+    /// A block of TLS that is gone from the file is no wish for clear text.
+    #[test]
+    fn what_was_encrypted_stays_so_without_its_block() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let authority = Authority::make(dir.path()).expect("an authority");
+        let names = ["server.global.nomad", "localhost"];
+        let pair = authority.issue("one", &names).expect("a certificate");
+        let mut before = Config::dev();
+        before.tls = TlsConfig {
+            http: true,
+            rpc: true,
+            ca_file: Some(authority.file()),
+            cert_file: Some(pair.cert),
+            key_file: Some(pair.key),
+            ..TlsConfig::default()
+        };
+        let mut after = before.clone();
+        after.tls = TlsConfig::default();
+        after.limits.http_max_requests_per_identity = 1;
+        let reloader = Reloader::open(&before, Box::new(move || Ok(after.clone())), None);
+        let reloader = reloader.expect("opens");
+        let settings = settings(&before).expect("good");
+        reloader.parts(|parts| parts.web(&settings));
+        let refused = reloader.reload().expect_err("it would open what is closed");
+        assert!(refused.starts_with("tls.http is true"), "{refused}");
+        assert_eq!(*reloader.config(), before);
+        assert!(
+            !reloader.expiries().is_empty(),
+            "the certificates are there"
+        );
+        assert!(!settings.rates.are_set(), "nothing of it is used");
     }
 
     #[test]

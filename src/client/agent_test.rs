@@ -69,6 +69,11 @@ impl World {
     }
 
     pub(crate) fn client(&self) -> Arc<Client> {
+        self.client_of(Servers::new(vec![self.rpc.addr().to_string()]))
+    }
+
+    /// A client that knows these servers.
+    fn client_of(&self, servers: Servers) -> Arc<Client> {
         let settings = Settings {
             alloc_dir: self.dir.path().join("alloc"),
             state_dir: self.dir.path().join("client"),
@@ -78,7 +83,6 @@ impl World {
             dev: true,
             ..Settings::default()
         };
-        let servers = Servers::new(vec![self.rpc.addr().to_string()]);
         start::open(settings, |secret| {
             Caller::network(Pool::new(1), servers, secret)
         })
@@ -172,6 +176,24 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let look = || condition().then_some(()).ok_or("not yet");
     tokio::task::block_in_place(|| drover_testkit::wait_for(what, drover_testkit::LONG, look))
         .unwrap();
+}
+
+/// The list of servers is what they last said, with each heartbeat anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_14_servers_are_those_that_the_last_heartbeat_named() {
+    let world = World::start().await;
+    let named = || vec![format!("localhost:{}", world.rpc.addr().port())];
+    let servers = Servers::new(named());
+    let client = world.client_of(servers.clone());
+    let told = [world.rpc.addr().to_string()];
+    until("the first list", || servers.all() == told).await;
+    let contact = client.contact();
+    until("a heartbeat", || contact.borrow().last_heartbeat > 0).await;
+    // The node is registered: what comes now, comes with heartbeats.
+    servers.refresh(&named());
+    until("the next list", || servers.all() == told).await;
+    client.shutdown().await;
+    world.server.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

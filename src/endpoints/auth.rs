@@ -14,6 +14,7 @@ use super::Clients;
 use crate::acl::Acl;
 use crate::commands::Command;
 use crate::error::ApiError;
+use crate::gate::is_signed;
 use crate::identity::Identity;
 use crate::net::{Asking, Rates, admitting, deciding};
 use crate::proposer::Origin;
@@ -230,9 +231,19 @@ impl Clients {
 
     /// Counts a call against what its caller and his address may make; those of [`UNCOUNTED`] are
     /// counted against nothing.
-    pub(super) fn within(&self, rates: &Rates, name: &str, call: &Call) -> Result<(), ApiError> {
+    pub(super) async fn within(
+        self: &Arc<Self>,
+        rates: &Rates,
+        name: &str,
+        call: &Call,
+    ) -> Result<(), ApiError> {
         if !rates.are_set() || UNCOUNTED.contains(&name) {
             return Ok(());
+        }
+        if is_signed(&call.token) {
+            // Nothing is remembered of what was signed. Where that cannot be read he is nobody
+            // here; the method says why.
+            let _ = self.authenticate(call).await;
         }
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let for_others = FOR_OTHERS.contains(&name);
@@ -278,6 +289,9 @@ impl Clients {
 
     /// Who calls, as far as that was found out already: nothing is read for it.
     fn identity(&self, call: &Call) -> Identity {
+        if let Some(found) = call.found.get() {
+            return found.clone();
+        }
         let proof: [u8; 32] = digest(&call.token).into();
         let known = |(_, proved): &(u64, [u8; 32])| *proved == proof;
         let mut identity = match self.proven.lock().get(&call.node).is_some_and(known) {
@@ -312,6 +326,7 @@ impl Clients {
             identity.acl = Arc::new(Acl::management());
         }
         identity.certificate.clone_from(&call.certificate);
+        call.found.keep(&identity);
         Ok(identity)
     }
 

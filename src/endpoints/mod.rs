@@ -89,7 +89,10 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
     });
     of_host_volumes(of_volumes(Service::new(clients)))
         .labelled_by(Clients::label)
-        .limited_by(move |clients, name, call| clients.within(&rates, name, call))
+        .limited_by(move |clients: Arc<Clients>, name, call: Call| {
+            let rates = Arc::clone(&rates);
+            async move { clients.within(&rates, name, &call).await }
+        })
         .guarded_by(async |clients: Arc<Clients>, access, call: Call| {
             clients.admit(access, &call).await
         })

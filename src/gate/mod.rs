@@ -32,7 +32,7 @@ use far::Far;
 use resolver::{Found, Resolver};
 
 pub use far::Ttls;
-pub use workload::Attested;
+pub use workload::{Attested, is_signed};
 
 /// Finds out who asks.
 pub struct Gate(Kind);

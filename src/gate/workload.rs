@@ -15,7 +15,8 @@ use crate::keyring::{Claims, DEFAULT_AUDIENCE, Keyring};
 const JOBS: &str = "nomad/jobs";
 
 /// Whether this has the form of something signed (RFC 7515), which no token has.
-pub(super) fn is_signed(token: &str) -> bool {
+#[must_use]
+pub fn is_signed(token: &str) -> bool {
     token.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 

@@ -2,6 +2,8 @@
 //! every right in red, who neither sees nor changes it, and by who has every right in blue, who is
 //! let in.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::both_world_test::{Both, Things, whole_job};
@@ -201,5 +203,50 @@ async fn who_has_the_right_in_its_namespace_reads_and_changes_it_by_its_id() {
         let what = format!("{method} {target}: {} {}", may.status, may.text());
         assert!(!matches!(may.status, 403 | 404), "{what}");
     }
+    both.world.h.stop().await;
+}
+
+/// Of what is blue's and of what never was he is told in the same words, and as soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_what_he_may_not_see_nor_for_what_never_was() {
+    const NEVER: &str = "00000000-0000-0000-0000-000000000000";
+    let both = Both::start().await;
+    let of = &both.blue;
+    for (path, name) in [
+        ("/v1/job/NAME?namespace=blue", "job-blue"),
+        ("/v1/allocation/NAME?namespace=blue", of.alloc.as_str()),
+        ("/v1/evaluation/NAME?namespace=blue", &of.eval),
+        ("/v1/deployment/NAME?namespace=blue", &of.deployment),
+        ("/v1/scaling/policy/NAME?namespace=blue", &of.scaling),
+        ("/v1/var/NAME?namespace=blue", "secret-blue"),
+        ("/v1/volume/csi/NAME?namespace=blue", "data-blue"),
+        ("/v1/volume/host/NAME?namespace=blue", &of.host_volume),
+        ("/v1/namespace/NAME?", "blue"),
+    ] {
+        let ask = async |name: &str| {
+            let target = format!("{}&index=999999&wait=60s", path.replace("NAME", name));
+            let asked = both.world.h.seen("all:red", &target);
+            let told = tokio::time::timeout(Duration::from_secs(20), asked).await;
+            told.unwrap_or_else(|_| panic!("{target} waits"))
+        };
+        let hidden = ask(name).await;
+        // Of allocations Nomad has other words for what is hidden than for what is not there.
+        if path.contains("/allocation/") {
+            assert_eq!(hidden.status, 500, "{}", hidden.text());
+            continue;
+        }
+        let never = ask(NEVER).await;
+        let told = hidden.text().replace(name, NEVER);
+        assert_eq!(
+            (hidden.status, told),
+            (never.status, never.text()),
+            "{path}"
+        );
+        assert!(matches!(hidden.status, 403 | 404), "{path}");
+    }
+    // Who may see it waits for it, and for nothing else.
+    let target = format!("/v1/scaling/policy/{}?namespace=blue", of.scaling);
+    let seen = both.world.h.seen("all:blue", &target).await;
+    assert_eq!(seen.status, 200, "{}", seen.text());
     both.world.h.stop().await;
 }

@@ -19,6 +19,7 @@ use super::forward;
 use super::front::{self, Incoming, Outline};
 use super::query::Query;
 use super::state::Settings;
+use crate::error::{ApiError, Code};
 use crate::rpc::caller::Caller;
 
 /// How long the leader is looked for.
@@ -55,17 +56,25 @@ async fn handed_on(
         return next.run(Incoming::from_parts(parts, body)).await;
     };
     let outline = Outline::of(&mut parts);
-    let refused = |error: crate::error::ApiError| {
-        front::finish(&leading.settings, None, outline, error.into())
-    };
+    let refused = |error: ApiError| front::finish(&leading.settings, None, outline, error.into());
     if let Err(error) = forward::knock(&leading.settings, &parts) {
         return refused(error);
     }
     let incoming = Incoming::from_parts(parts, body);
     match forward::send(&leading.caller.at(&leader), incoming, LOOKING).await {
         Ok(response) => response,
+        Err(error) if error.code == Code::PermissionDenied => refused(stranger(&leader)),
         Err(error) => refused(error),
     }
+}
+
+/// The leader takes this server for nobody that hands on requests: that is no word about who asked.
+fn stranger(leader: &str) -> ApiError {
+    let text = format!(
+        "the leader, {leader}, does not know this server by a certificate: requests are handed \
+         on with tls {{ rpc = true }} and certificates of servers; ask the leader"
+    );
+    ApiError::new(Code::Unavailable, text)
 }
 
 /// Whether a request is for this server, whoever leads.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use drover_events::Actor;
 use drover_testkit::{LONG, asked};
@@ -19,19 +20,16 @@ use crate::error::Code;
 use crate::gate::Gate;
 use crate::net::Rates;
 use crate::net::tls::Role;
+use crate::rpc::RpcError;
 use crate::rpc::asked::{self, Unanswered};
+use crate::rpc::caller::Caller;
 use crate::rpc::csi::{NodeExpandVolume, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crate::rpc::duplex::Duplex;
 use crate::rpc::service::{Access, Call, Service};
 use crate::rpc::sessions::{ControlRequest, NodeDial};
-use crate::rpc::{RpcError, caller::Caller};
 
-/// Two whole servers: who asks the one that follows is answered by the one that leads. Neither is
-/// the other's member: where it leads stands in the test.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts_nor_decides() {
-    let world = World::start().await;
-    let follower = Harness::with_acls().await;
+/// The routes of a server that follows, and calls the one that leads so.
+fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
     let guarded = Gate::guarded(
         Arc::clone(&follower.server.projections),
         Arc::clone(&follower.server.keyring),
@@ -42,11 +40,45 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
     };
     let leads = world.rpc.addr().to_string();
     let leading = Leading {
-        caller: world.caller("two", Role::Server, ("", "")),
+        caller,
         elsewhere: Box::new(move || Some(leads.clone())),
         settings: api.settings.clone(),
     };
-    let routes = follow(router(Arc::new(api)), Arc::new(leading));
+    follow(router(Arc::new(api)), Arc::new(leading))
+}
+
+/// Who asks a server that the leader does not take for one is not told that he may not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_a_servers_certificate_says_so_and_nothing_of_who_asks() {
+    let world = World::start().await;
+    let follower = Harness::with_acls().await;
+    let bare = world.caller("bare", Role::Client, ("", ""));
+    let routes = following(&world, &follower, bare);
+    for token in ["", world.root.as_str()] {
+        let request = hyper::Request::get("/v1/jobs").header("x-nomad-token", token);
+        let request = request.body(Body::empty()).unwrap();
+        let answer = tower::ServiceExt::oneshot(routes.clone(), request);
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status().as_u16(), 503);
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+        let text = String::from_utf8(body.unwrap().to_vec()).unwrap();
+        assert!(text.contains("tls { rpc = true }"), "{text}");
+    }
+    follower.stop().await;
+    world.stop().await;
+}
+
+/// Two whole servers: who asks the one that follows is answered by the one that leads. Neither is
+/// the other's member: where it leads stands in the test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts_nor_decides() {
+    let world = World::start().await;
+    let follower = Harness::with_acls().await;
+    let routes = following(
+        &world,
+        &follower,
+        world.caller("two", Role::Server, ("", "")),
+    );
     let ask = async |token: &str, method: Method, target: &str, body: Value| {
         let mut request = hyper::Request::builder().method(method).uri(target);
         request = request.extension(Remote(FIRST.parse().unwrap()));
@@ -106,6 +138,15 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
         own, 1,
         "once, though both servers have one register: {counts:?}"
     );
+    // So is who gives a token that is none, and he is written down there and nowhere else.
+    let answer = ask("guess", Method::GET, "/v1/scaling/policies", Value::Null).await;
+    assert_eq!(answer.0, 403);
+    assert_eq!(
+        denied(&world.server).await,
+        2,
+        "who may not, and who is nobody"
+    );
+    assert_eq!(denied(&follower).await, 0);
 
     // What is about the follower it answers itself, and what may be old: its tokens are others.
     for target in ["/v1/agent/self", "/v1/jobs?stale"] {
@@ -122,6 +163,14 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
     assert_eq!(answer, (200, "[]".to_owned()));
     follower.stop().await;
     world.stop().await;
+}
+
+/// How many requests for the scaling policies a server wrote down as denied.
+async fn denied(server: &Harness) -> usize {
+    let told = server.get("/v1/audit/requests?class=denied").await.json();
+    let told = told.as_array().unwrap().iter();
+    let told = told.filter(|one| one["Path"] == "/v1/scaling/policies");
+    told.count()
 }
 
 fn actor_of(told: &Value) -> Actor {

@@ -165,7 +165,7 @@ impl World {
     }
 
     /// Forwards a request, as from [`FIRST`]; status and body of the answer.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         by: &Caller,
         token: &str,

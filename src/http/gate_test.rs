@@ -1,6 +1,7 @@
 //! Who is let in where: every route, and every way in which one namespace might be read by those
 //! who may read another only.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use drover_events::gojson::Map;
@@ -14,6 +15,8 @@ use crate::acl::{self, Acl, Capability as _, NamespaceCapability as Ns, Strictne
 use crate::commands::namespace::UpsertNamespaces;
 use crate::gate::Gate;
 use crate::identity::{Identity, Refusal};
+use crate::rpc::service::Access;
+use crate::rpc::testing::listed;
 
 /// What the tokens of these tests may do.
 const TOKENS: [(&str, &str); 6] = [
@@ -157,17 +160,29 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
+/// What a server asks of a client in a session: requests that it passes on, once it let them in.
+fn is_passed_on(path: &str) -> bool {
+    let of_agents = ["monitor", "monitor/export", "host"];
+    path.strip_prefix("/v1/agent/")
+        .is_some_and(|rest| of_agents.contains(&rest) || rest.starts_with("pprof"))
+        || path.starts_with("/v1/client/") && !path.starts_with("/v1/client/identity")
+        || path == "/v1/allocation/{id}/checks"
+}
+
 #[test]
 fn the_page_of_routes_is_what_is_registered() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/docs/routes.md");
-    let text = std::fs::read_to_string(page).unwrap();
-    let (head, rows) = text.split_once("|---|---|---|\n").unwrap();
-    let now = router::listed();
-    if std::env::var_os("DROVER_BLESS").is_some() {
-        std::fs::write(page, format!("{head}|---|---|---|\n{now}")).unwrap();
-        return;
-    }
-    assert_eq!(rows, now, "DROVER_BLESS=1 writes src/docs/routes.md anew");
+    listed("| Path | Methods | Access |", &router::listed());
+    let lines = router::lines();
+    let passed = lines.iter().filter(|line| is_passed_on(&line.path));
+    let passed: BTreeSet<String> = passed
+        .map(|line| {
+            let access = Access::Server;
+            format!("| `{}` | {} | {access} |\n", line.path, line.methods)
+        })
+        .collect();
+    assert!(passed.len() > 8, "{passed:?}");
+    let passed: String = passed.into_iter().collect();
+    listed("| Asked in a session | Methods | Access |", &passed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

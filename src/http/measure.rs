@@ -13,13 +13,16 @@ use crate::telemetry::labels;
 
 /// The endpoints of the API, by the first parts of their paths; the longest that fits counts.
 const ENDPOINTS: &[(&str, &str)] = &[
+    (".well-known", "keyring"),
     ("acl", "acl"),
     ("agent", "agent"),
     ("allocation", "alloc"),
     ("allocations", "alloc"),
+    ("audit", "audit"),
     ("client/allocation", "client_allocations"),
     ("client/fs", "file_system"),
     ("client/gc", "client_allocations"),
+    ("client/identity", "node_identity"),
     ("client/metadata", "node_meta"),
     ("client/stats", "client_stats"),
     ("deployment", "deployment"),
@@ -29,6 +32,8 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("event", "event"),
     ("job", "job"),
     ("jobs", "job"),
+    ("log", "log"),
+    ("metrics", "metrics"),
     ("namespace", "namespace"),
     ("namespaces", "namespace"),
     ("node", "node"),
@@ -39,11 +44,19 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("operator/keyring", "keyring"),
     ("plugin", "csi_plugin"),
     ("plugins", "csi_plugin"),
+    ("quota", "quota"),
+    ("quota-usages", "quota"),
+    ("quotas", "quota"),
+    ("recommendation", "recommendation"),
+    ("recommendations", "recommendation"),
     ("regions", "region"),
     ("scaling", "scaling"),
+    ("schema", "schema"),
     ("search", "search"),
+    ("sentinel", "sentinel"),
     ("service", "service_registration"),
     ("services", "service_registration"),
+    ("state", "state"),
     ("status", "status"),
     ("system", "system"),
     ("validate", "job"),
@@ -62,15 +75,23 @@ const LISTS: &[&str] = &[
     "acl/roles",
     "acl/tokens",
     "allocations",
+    "audit",
+    "audit/requests",
     "deployments",
     "evaluations",
     "jobs",
+    "log/entries",
+    "log/segments",
     "namespaces",
     "node/pools",
     "nodes",
     "plugins",
+    "quota-usages",
+    "quotas",
+    "recommendations",
     "regions",
     "scaling/policies",
+    "sentinel/policies",
     "services",
     "vars",
     "volumes",
@@ -132,7 +153,11 @@ pub(super) async fn failed(mut request: Request, next: Next) -> Response {
 
 /// The endpoint that a path belongs to, and what is done there.
 fn endpoint(method: &Method, path: &str) -> Option<(&'static str, &'static str)> {
-    let path = path.strip_prefix("/v1/")?.trim_end_matches('/');
+    let known = || {
+        let path = path.strip_prefix('/')?;
+        path.starts_with(".well-known/").then_some(path)
+    };
+    let path = { path.strip_prefix("/v1/").or_else(known)? }.trim_end_matches('/');
     let within = |part: &str| {
         path.strip_prefix(part)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -180,6 +205,15 @@ mod tests {
     }
 
     #[test]
+    fn auth_07_every_route_is_counted_at_some_endpoint() {
+        let lines = crate::http::router::lines();
+        assert!(lines.len() > 150, "{}", lines.len());
+        for line in lines {
+            assert!(endpoint(&Method::GET, &line.path).is_some(), "{line:?}");
+        }
+    }
+
+    #[test]
     fn a_request_counts_as_the_call_that_nomad_makes_of_it() {
         for (method, path, expected) in [
             (Method::GET, "/v1/jobs", Some(("job", "list"))),
@@ -215,6 +249,15 @@ mod tests {
                 "/v1/client/fs/logs/x",
                 Some(("file_system", "read")),
             ),
+            (Method::GET, "/v1/audit", Some(("audit", "list"))),
+            (Method::GET, "/v1/audit/trace", Some(("audit", "read"))),
+            (Method::GET, "/v1/log/tile/0/0", Some(("log", "read"))),
+            (
+                Method::GET,
+                "/.well-known/jwks.json",
+                Some(("keyring", "read")),
+            ),
+            (Method::GET, "/nodes", None),
             (Method::GET, "/v1/nodesX", None),
             (Method::GET, "/ui/", None),
         ] {

@@ -122,6 +122,8 @@ mod job_shapes_test;
 #[cfg(test)]
 mod lists_test;
 #[cfg(test)]
+mod mixed_test;
+#[cfg(test)]
 mod one_view_test;
 #[cfg(test)]
 mod past_rights_test;
@@ -137,6 +139,8 @@ mod reports_test;
 mod routes_test;
 #[cfg(test)]
 mod shown_test;
+#[cfg(test)]
+mod signed_test;
 #[cfg(test)]
 mod success_test;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use drover_events::model::AclToken;
 use tower::ServiceExt;
 
 use super::gate_test::two_namespaces;
-use super::harness::{Harness, counted};
+use super::harness::{Harness, counted, job};
 use super::request::Remote;
 use super::{Api, Settings, Shape, router};
 use crate::acl::{self, Acl, Strictness};
@@ -70,7 +70,10 @@ async fn ask(router: &Router, token: &str, from: &str, target: &str) -> Told {
     if !token.is_empty() {
         request = request.header("x-nomad-token", token);
     }
-    let request = request.body(Body::empty()).unwrap();
+    told(router, request.body(Body::empty()).unwrap()).await
+}
+
+async fn told(router: &Router, request: hyper::Request<Body>) -> Told {
     let response = router.clone().oneshot(request).await.unwrap();
     let retry = response.headers().get("retry-after").cloned();
     let status = response.status().as_u16();
@@ -182,6 +185,76 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
     for _ in 0..50 {
         let nodes = ask(&routes, "root", "10.0.0.1", "/v1/nodes?namespace=red").await;
         assert_eq!(nodes.status, 200, "{}", nodes.text);
+    }
+    server.stop().await;
+}
+
+/// Headers by which proxies say whom they ask for say nothing here: anybody can send them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say() {
+    const SAID: [(&str, &str); 5] = [
+        ("x-forwarded-for", "10.0.0.2"),
+        ("forwarded", "for=10.0.0.2"),
+        ("x-real-ip", "10.0.0.2"),
+        ("x-client-ip", "10.0.0.2"),
+        ("via", "1.1 10.0.0.2"),
+    ];
+    let server = Harness::start().await;
+    let (routes, rates) = limited(&server, one(0, 1, 0));
+    let said = |from: &str, request: hyper::http::request::Builder| {
+        let from: SocketAddr = format!("{from}:4").parse().unwrap();
+        let request = request.header("x-nomad-token", "root");
+        let said = SAID.iter();
+        said.fold(request.extension(Remote(from)), |request, (name, value)| {
+            request.header(*name, *value)
+        })
+    };
+    // His own share is used up, however often he says another address, and nobody else's is.
+    let mut refused = false;
+    for _ in 0..ENOUGH {
+        let request = said("10.0.0.1", hyper::Request::get("/v1/nodes"));
+        let answer = told(&routes, request.body(Body::empty()).unwrap()).await;
+        refused = answer.status == 429;
+        if refused {
+            break;
+        }
+    }
+    assert!(refused, "his own share is used up");
+    let other = ask(&routes, "root", "10.0.0.2", "/v1/nodes").await;
+    assert_eq!(other.status, 200, "{}", other.text);
+    // Nor is it written down that he came from there.
+    rates.limit(PerSecond::default());
+    let request = said("10.0.0.3", hyper::Request::put("/v1/jobs"));
+    let request = request.body(Body::from(job("web").to_string())).unwrap();
+    let written = told(&routes, request).await;
+    assert_eq!(written.status, 200, "{}", written.text);
+    let trail = "/v1/audit?type=job&id=web&kind=JobRegistered";
+    let trail = server.get(trail).await.json();
+    assert_eq!(trail[0]["Actor"]["addr"], "10.0.0.3", "{trail}");
+    server.stop().await;
+}
+
+/// The trail, the raw log and the figures are counted too, by who asks and whatever he may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_07_auth_08_who_asks_for_the_trail_is_counted_and_refused_or_not() {
+    let server = Harness::start().await;
+    let (routes, _) = limited(&server, PerSecond::default());
+    for (target, series) in [
+        ("/v1/audit/requests", "nomad_nomad_rpc_audit_list"),
+        ("/v1/log/entries?from=1", "nomad_nomad_rpc_log_list"),
+        ("/v1/state/diff?from=1&to=2", "nomad_nomad_rpc_state_read"),
+        ("/v1/quotas", "nomad_nomad_rpc_quota_list"),
+    ] {
+        ask(&routes, "rate-trail", "10.0.0.1", target).await;
+        let counts = counted(&server, series).await;
+        let own = counts
+            .iter()
+            .find(|(label, _)| label.contains("token:rate-trail"));
+        assert_eq!(
+            own.map(|(_, count)| *count),
+            Some(1),
+            "{target}: {counts:?}"
+        );
     }
     server.stop().await;
 }

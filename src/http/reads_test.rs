@@ -71,6 +71,12 @@ pub(super) async fn placed() -> (Harness, String) {
 /// The same on this server.
 pub(super) async fn placed_on(h: Harness) -> (Harness, String) {
     let id = h.register_node().await;
+    web_placed(&h).await;
+    (h, id)
+}
+
+/// Registers job web, and waits until it is placed.
+pub(super) async fn web_placed(h: &Harness) {
     let reply = h.register("web").await;
     assert_eq!(reply.status, 200, "{}", reply.text());
     let list = "/v1/job/web/allocations";
@@ -88,7 +94,6 @@ pub(super) async fn placed_on(h: Harness) -> (Harness, String) {
             .get(&format!("{path}?index={}&wait={LONG}", row.index()))
             .await;
     }
-    (h, id)
 }
 
 #[tokio::test(flavor = "multi_thread")]

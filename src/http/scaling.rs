@@ -61,7 +61,8 @@ pub(super) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
     demand(may(&read.identity.acl, namespace, Ns::ListScalingPolicies))
 }
 
-/// Whether the policy in the path may be seen. One that may not is as one that is not there.
+/// Whether the policy in the path may be seen. One that may not is as one that is not there, which
+/// is refused here too: as soon, whoever waits.
 pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
     let acl = &read.identity.acl;
     demand(may(acl, "*", Ns::ReadScalingPolicy))?;
@@ -69,10 +70,8 @@ pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
     let found = read.view.get::<ScalingPolicies>(id.as_str());
     let found = found.map_err(storage)?;
     match found {
-        Some(policy) if !may(acl, target(&policy), Ns::ReadScalingPolicy) => {
-            Err(ApiError::not_found("policy not found"))
-        }
-        _ => Ok(()),
+        Some(policy) if may(acl, target(&policy), Ns::ReadScalingPolicy) => Ok(()),
+        _ => Err(ApiError::not_found("policy not found")),
     }
 }
 

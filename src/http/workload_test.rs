@@ -75,22 +75,11 @@ impl World {
     }
 
     fn workload(&self) -> WorkloadIdentity {
-        WorkloadIdentity {
-            region: "global".to_owned(),
-            namespace: "default".to_owned(),
-            job_id: "web".to_owned(),
-            group: "g".to_owned(),
-            task: "t".to_owned(),
-            alloc_id: self.alloc.clone(),
-            name: "default".to_owned(),
-            ..WorkloadIdentity::default()
-        }
+        workload(&self.alloc)
     }
 
     fn signed(&self, claims: &Claims) -> String {
-        let keyring = &self.h.server.keyring;
-        let key = keyring.active().unwrap();
-        keyring.sign(key.id(), claims).unwrap()
+        signed(&self.h, claims)
     }
 
     fn token(&self, workload: &WorkloadIdentity) -> String {
@@ -98,18 +87,44 @@ impl World {
     }
 
     async fn ends(&self) {
-        let told = Allocation {
-            id: self.alloc.clone(),
-            node_id: self.node.clone(),
-            client_status: "complete".to_owned(),
-            ..Allocation::default()
-        };
-        let command = UpdateAllocsFromClient {
-            allocs: vec![told],
-            caller: None,
-        };
-        self.h.submit(command).await;
+        ends(&self.h, &self.node, &self.alloc).await;
     }
+}
+
+/// Task t of group g of job web, in this allocation.
+pub(super) fn workload(alloc: &str) -> WorkloadIdentity {
+    WorkloadIdentity {
+        region: "global".to_owned(),
+        namespace: "default".to_owned(),
+        job_id: "web".to_owned(),
+        group: "g".to_owned(),
+        task: "t".to_owned(),
+        alloc_id: alloc.to_owned(),
+        name: "default".to_owned(),
+        ..WorkloadIdentity::default()
+    }
+}
+
+/// What a server signs.
+pub(super) fn signed(h: &Harness, claims: &Claims) -> String {
+    let keyring = &h.server.keyring;
+    let key = keyring.active().unwrap();
+    keyring.sign(key.id(), claims).unwrap()
+}
+
+/// An allocation ends, as its node says.
+pub(super) async fn ends(h: &Harness, node: &str, alloc: &str) {
+    let told = Allocation {
+        id: alloc.to_owned(),
+        node_id: node.to_owned(),
+        client_status: "complete".to_owned(),
+        ..Allocation::default()
+    };
+    let command = UpdateAllocsFromClient {
+        allocs: vec![told],
+        caller: None,
+    };
+    h.submit(command).await;
 }
 
 /// What a workload of task t of group g of job web may read by itself.

@@ -42,8 +42,8 @@ pub(super) async fn timed<T>(
 /// What a method does: `read`, `list` or `write`.
 fn kind(method: &str) -> &'static str {
     match method {
-        "get_client_allocs" | "get_allocs" | "get_policies" | "get_roles_by_id" | "list"
-        | "list_external" | "list_snapshots" => "list",
+        "get_client_allocs" | "get_allocs" | "get_policies" | "get_claim_policies"
+        | "get_roles_by_id" | "list" | "list_external" | "list_snapshots" => "list",
         "ping" | "leader" | "get" | "get_node" | "resolve_token" | "who_am_i" => "read",
         _ => "write",
     }
@@ -87,7 +87,9 @@ mod tests {
         ] {
             assert_eq!(snake(name), expected);
         }
-        assert_eq!(kind("get_client_allocs"), "list");
+        for method in ["get_client_allocs", "get_claim_policies"] {
+            assert_eq!(kind(method), "list");
+        }
         assert_eq!(kind("update_status"), "write");
         assert_eq!((kind("list_external"), kind("get")), ("list", "read"));
     }

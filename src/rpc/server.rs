@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::Dialing;
 use super::duplex::{Half, OutBody};
 use super::guest::{Answer, Guest, Place, Wire};
-use super::service::{Call, Dispatch, Noted};
+use super::service::{Call, Dispatch};
 use super::wire::{
     CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, RETRY_HEADER, STRANGER_BODY,
     STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
@@ -319,7 +319,7 @@ async fn call(
         token: text(TOKEN_HEADER),
         node: text(NODE_HEADER),
         parting: place.guest().parting().clone(),
-        noted: Noted::default(),
+        ..Call::default()
     };
     let mut room = Room::of(&call, peer, &service, limits, place.guest()).await?;
     place.keep(room.turn.take());

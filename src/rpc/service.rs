@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::duplex::{Duplex, Pace};
 use super::{Rpc, Streaming, measure, wire};
 use crate::error::{ApiError, Code};
+use crate::identity::Identity;
 use crate::net::tls::PeerCertificate;
 
 /// Who calls, and how.
@@ -30,6 +31,8 @@ pub struct Call {
     pub parting: CancellationToken,
     /// Whether it was written down already that it was denied.
     pub noted: Noted,
+    /// Who calls, once that was found out.
+    pub found: Found,
 }
 
 /// What all that hold a call know of it.
@@ -46,6 +49,23 @@ impl Noted {
     #[must_use]
     pub fn is_noted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What was found out of who calls; all that hold the call know it.
+#[derive(Clone, Default)]
+pub struct Found(Arc<OnceLock<Identity>>);
+
+impl Found {
+    /// It is this one. Whoever finds it out again finds the same.
+    pub fn keep(&self, who: &Identity) {
+        let _ = self.0.set(who.clone());
+    }
+
+    /// Who it is, if that was found out.
+    #[must_use]
+    pub fn get(&self) -> Option<&Identity> {
+        self.0.get()
     }
 }
 
@@ -92,16 +112,18 @@ type Guard<S> =
     Box<dyn Fn(Arc<S>, Access, Call) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
 
 type Handler<S> =
-    Box<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
+    Arc<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
 
 type Opener<S> =
-    Box<dyn Fn(Arc<S>, Call, Duplex) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
+    Arc<dyn Fn(Arc<S>, Call, Duplex) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
 
 /// Says who calls, for the numbers; none where callers are not told apart.
 type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
 
 /// Says whether the caller may make one more call, before anything of it runs.
-type Limiter<S> = Box<dyn Fn(&S, &'static str, &Call) -> Result<(), ApiError> + Send + Sync>;
+type Limiter<S> = Box<
+    dyn Fn(Arc<S>, &'static str, Call) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync,
+>;
 
 /// Writes down that a call was denied; the answer to it then.
 type Clerk<S> =
@@ -206,11 +228,14 @@ impl<S: Send + Sync + 'static> Service<S> {
     /// Says who may make one more call; without it there is no limit. What it refuses is counted
     /// all the same (AUTH-08, AUTH-09).
     #[must_use]
-    pub fn limited_by(
-        mut self,
-        limiter: impl Fn(&S, &'static str, &Call) -> Result<(), ApiError> + Send + Sync + 'static,
-    ) -> Self {
-        self.limiter = Some(Box::new(limiter));
+    pub fn limited_by<F, Fut>(mut self, limiter: F) -> Self
+    where
+        F: Fn(Arc<S>, &'static str, Call) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), ApiError>> + Send + 'static,
+    {
+        self.limiter = Some(Box::new(move |state, name, call| {
+            limiter(state, name, call).boxed()
+        }));
         self
     }
 
@@ -242,25 +267,30 @@ impl<S: Send + Sync + 'static> Service<S> {
 
     /// What is answered, once it is known that the caller may ask; nothing of the answer runs
     /// before.
-    fn admitted<T: Send + 'static>(
+    fn admitted<T: Send + 'static, F>(
         &self,
         name: &'static str,
         call: Call,
-        answer: impl FnOnce(Arc<S>, Call) -> BoxFuture<'static, Result<T, ApiError>>,
-    ) -> BoxFuture<'static, Result<T, ApiError>> {
-        if let Err(refusal) = self.within(name, &call) {
-            return std::future::ready(Err(refusal)).boxed();
-        }
+        answer: F,
+    ) -> BoxFuture<'static, Result<T, ApiError>>
+    where
+        F: FnOnce(Arc<S>, Call) -> BoxFuture<'static, Result<T, ApiError>> + Send + 'static,
+    {
+        let limiter = self.limiter.as_ref();
+        let within = limiter.map(|limiter| limiter(self.state.clone(), name, call.clone()));
         let asked = self.guard.as_ref().zip(self.accesses.get(name));
         let asked = asked.map(|(guard, access)| guard(self.state.clone(), *access, call.clone()));
         let clerk = self.clerk.clone();
         let clerk = clerk.map(|clerk| (clerk, self.state.clone(), call.clone()));
-        let answer = answer(self.state.clone(), call);
+        let state = self.state.clone();
         let admitted = async move {
+            if let Some(within) = within {
+                within.await?;
+            }
             if let Some(asked) = asked {
                 asked.await?;
             }
-            answer.await
+            answer(state, call).await
         };
         let recorded = async move {
             match (admitted.await, clerk) {
@@ -273,11 +303,6 @@ impl<S: Send + Sync + 'static> Service<S> {
             }
         };
         recorded.boxed()
-    }
-
-    fn within(&self, name: &'static str, call: &Call) -> Result<(), ApiError> {
-        let limiter = self.limiter.as_ref();
-        limiter.map_or(Ok(()), |limiter| limiter(&self.state, name, call))
     }
 
     /// The methods, and what each asks of its caller.
@@ -293,7 +318,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         Fut: Future<Output = Result<R::Res, ApiError>> + Send + 'static,
     {
         let handler: Handler<S> =
-            Box::new(
+            Arc::new(
                 move |state, call, body| match wire::decode::<R::Req>(&body) {
                     Ok(req) => {
                         let answer = handler(state, call, req);
@@ -316,7 +341,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         F: Fn(Arc<S>, Call, R::Req, Duplex) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<(), ApiError>> + Send + 'static,
     {
-        let opener: Opener<S> = Box::new(move |state, call, mut stream| {
+        let opener: Opener<S> = Arc::new(move |state, call, mut stream| {
             let handler = handler.clone();
             let opened = async move {
                 let asked = stream.inflow.message().await;
@@ -347,8 +372,9 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
     ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
         match self.handlers.get_key_value(name) {
             Some((name, handler)) => {
-                let label = self.labelled(&call);
-                let answer = self.admitted(name, call, |state, call| handler(state, call, body));
+                let (label, handler) = (self.labelled(&call), Arc::clone(handler));
+                let answer = move |state, call| handler(state, call, body);
+                let answer = self.admitted(name, call, answer);
                 measure::timed(name, answer, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),
@@ -367,8 +393,9 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
     ) -> BoxFuture<'static, Result<(), ApiError>> {
         match self.openers.get_key_value(name) {
             Some((name, (_, opener))) => {
-                let label = self.labelled(&call);
-                let opened = self.admitted(name, call, |state, call| opener(state, call, stream));
+                let (label, opener) = (self.labelled(&call), Arc::clone(opener));
+                let opened = move |state, call| opener(state, call, stream);
+                let opened = self.admitted(name, call, opened);
                 measure::timed(name, opened, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),

@@ -42,6 +42,25 @@ impl Dispatch for Marking {
     }
 }
 
+/// Compares a table of the page of routes with what is registered; `DROVER_BLESS=1` writes it
+/// anew.
+pub(crate) fn listed(columns: &str, now: &str) {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/src/docs/routes.md");
+    let text = std::fs::read_to_string(page).expect("there is a page");
+    let line = format!("|{}\n", "---|".repeat(columns.matches('|').count() - 1));
+    let head = format!("{columns}\n{line}");
+    let (before, rest) = text.split_once(&head).expect("the page has the table");
+    let (rows, after) = match rest.split_once("\n\n") {
+        Some((rows, after)) => (format!("{rows}\n"), format!("\n{after}")),
+        None => (rest.to_owned(), String::new()),
+    };
+    if std::env::var_os("DROVER_BLESS").is_some() {
+        let written = std::fs::write(page, format!("{before}{head}{now}{after}"));
+        return written.expect("it can be written");
+    }
+    assert_eq!(rows, now, "DROVER_BLESS=1 writes src/docs/routes.md anew");
+}
+
 /// A body as it is sent.
 pub(crate) fn encoded(value: &impl serde::Serialize) -> bytes::Bytes {
     super::wire::encode(value).expect("it is one that can be sent")

@@ -54,8 +54,38 @@ fn put(http: &mut Http, path: &str, body: &Value) -> (u16, String) {
     (answer.status, answer.text())
 }
 
+/// What was told last of a task: so many events.
+fn told(http: &mut Http, alloc: &str, task: &str, last: usize) -> Vec<Value> {
+    let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
+    let events = shown["TaskStates"][task]["Events"].as_array();
+    let mut events = events.expect("events").clone();
+    events.split_off(events.len().saturating_sub(last))
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events
+        .iter()
+        .filter_map(|event| event["Type"].as_str())
+        .collect()
+}
+
+/// That somebody asked for a restart is told of a task as Nomad tells it.
+fn restarted(http: &mut Http, alloc: &str, task: &str) {
+    const ASKED: &str = "User requested task to restart";
+    let events = told(http, alloc, task, 4);
+    let wanted = ["Restart Signaled", "Terminated", "Restarting", "Started"];
+    assert_eq!(kinds(&events), wanted, "{task}: {events:?}");
+    let [asked, ended, ..] = events.as_slice() else {
+        panic!("{events:?}");
+    };
+    assert_eq!(asked["RestartReason"], ASKED, "{asked}");
+    assert_eq!(asked["DisplayMessage"], ASKED, "{asked}");
+    assert_eq!(asked["Details"]["restart_reason"], ASKED, "{asked}");
+    assert!(ended["Details"]["exit_code"].is_string(), "{ended}");
+}
+
 #[test]
-fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
+fn job_11_cl_29_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     let running = dev();
     let alloc = waiting(&running);
     let mut http = running.http();
@@ -84,10 +114,15 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     assert_eq!(put(&mut http, &path, &json!({"TaskName": "a"})).0, 200);
     let one = begun(&mut http, &alloc, |now| now[0] != first[0]);
     assert_eq!(one[1], first[1], "the other goes on");
+    restarted(&mut http, &alloc, "a");
+    let other = told(&mut http, &alloc, "b", 10);
+    assert_eq!(kinds(&other), ["Received", "Task Setup", "Started"]);
     assert_eq!(put(&mut http, &path, &json!({})).0, 200);
-    let running_ones = begun(&mut http, &alloc, |now| {
-        now[0] != one[0] && now[1] != one[1]
-    });
+    let both_anew = |now: &[String; 2]| now[0] != one[0] && now[1] != one[1];
+    let running_ones = begun(&mut http, &alloc, both_anew);
+    for task in ["a", "b"] {
+        restarted(&mut http, &alloc, task);
+    }
     let starts = |http: &mut Http| {
         let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
         let once = shown["TaskStates"]["once"].clone();
@@ -101,6 +136,9 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
         now[0] != running_ones[0] && now[1] != running_ones[1]
     });
     assert_eq!(starts(&mut http), (json!("dead"), 2), "it ran once more");
+    for task in ["a", "b"] {
+        restarted(&mut http, &alloc, task);
+    }
 
     let asked = json_of(&mut http, "/v1/audit/requests?class=control");
     let asked = asked["Requests"].as_array().or(asked.as_array());
@@ -118,6 +156,41 @@ fn job_11_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     }
 }
 
+/// An allocation without checks has none to tell, by either path.
+fn unchecked(http: &mut Http, alloc: &str) {
+    for path in ["/v1/client/allocation", "/v1/allocation"] {
+        let checks = json_of(http, &format!("{path}/{alloc}/checks"));
+        assert_eq!(checks, Value::Null, "it has none");
+    }
+}
+
+/// That a signal was sent is told of a task, in time.
+fn signalled(http: &mut Http, alloc: &str, task: &str) {
+    let event = wait_for("the servers to know", LONG, || {
+        let last = told(http, alloc, task, 1).remove(0);
+        ensure!(last["Type"] == "Signaling", "{last}");
+        Ok(last)
+    });
+    let event = event.expect("it is told");
+    assert_eq!(event["TaskSignal"], "SIGUSR1", "{event}");
+    let text = &event["DisplayMessage"];
+    assert_eq!(text, "Task being sent signal SIGUSR1");
+}
+
+/// How the tasks ended with their job: one was killed, the other had ended by itself.
+fn killed(http: &mut Http, alloc: &str) {
+    let ends = told(http, alloc, "a", 3);
+    assert_eq!(kinds(&ends), ["Killing", "Terminated", "Killed"]);
+    let text = &ends[0]["DisplayMessage"];
+    assert_eq!(text, "Sent interrupt. Waiting 5s before force killing");
+    assert_eq!(ends[0]["KillTimeout"], 5_000_000_000_u64, "{ends:?}");
+    let text = &ends[2]["DisplayMessage"];
+    assert_eq!(text, "Task successfully killed");
+    let once = told(http, alloc, "once", 1).remove(0);
+    assert_eq!(once["Type"], "Terminated", "it had ended by itself");
+    assert_eq!(once["DisplayMessage"], "Exit Code: 0");
+}
+
 #[test]
 fn mod_23_each_question_to_a_node_is_answered() {
     let running = dev();
@@ -129,11 +202,7 @@ fn mod_23_each_question_to_a_node_is_answered() {
         stats["Tasks"]["a"]["ResourceUsage"].is_object() && stats["Tasks"]["b"].is_object(),
         "{stats}"
     );
-    let checks = json_of(&mut http, &format!("{client}/checks"));
-    assert_eq!(checks, Value::Null, "it has none");
-    let none = json_of(&mut http, &format!("/v1/allocation/{alloc}/checks"));
-    assert_eq!(none, Value::Null);
-
+    unchecked(&mut http, &alloc);
     let signal = json!({"Task": "a", "Signal": "SIGUSR1"});
     assert_eq!(put(&mut http, &format!("{client}/signal"), &signal).0, 200);
     let logs = format!("/v1/client/fs/logs/{alloc}?task=a&type=stdout&plain=true");
@@ -143,6 +212,7 @@ fn mod_23_each_question_to_a_node_is_answered() {
         Ok(())
     })
     .expect("it is heard");
+    signalled(&mut http, &alloc, "a");
 
     let list = json_of(&mut http, &format!("/v1/client/fs/ls/{alloc}?path=/"));
     let names: Vec<&str> = list
@@ -181,6 +251,7 @@ fn mod_23_each_question_to_a_node_is_answered() {
         Ok(())
     })
     .expect("it ends");
+    killed(&mut http, &alloc);
     let collected = http.get(&format!("{client}/gc")).expect("an answer");
     assert_eq!(collected.status, 200, "{}", collected.text());
     let gone = http

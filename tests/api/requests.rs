@@ -177,3 +177,26 @@ fn a_log_that_cannot_be_opened_stops_a_server_that_must_have_it_and_no_other() {
         metrics.text()
     );
 }
+
+/// What proxies would say of whom they ask for is said by anybody here, and nobody reads it.
+#[test]
+fn a_request_comes_from_where_its_connection_does_whatever_its_headers_say() {
+    let running = crate::support::server();
+    let mut http = running.http();
+    for name in ["X-Forwarded-For", "Forwarded", "X-Real-IP"] {
+        http = http.header(name, "for=10.9.9.9, 10.9.9.9");
+    }
+    let items = json!({"Items": {"a": "b"}});
+    let put = http.put("/v1/var/app/db", &items).expect("an answer");
+    assert_eq!(put.status, 200, "{}", put.text());
+    json_of(&mut http, "/v1/var/app/db");
+    let trail = json_of(&mut http, "/v1/audit?kind=VariableApplied");
+    let requests = json_of(&mut http, "/v1/audit/requests?class=secret");
+    for told in [&trail, &requests] {
+        let told = told.as_array().expect("a list");
+        assert!(!told.is_empty(), "{trail} {requests}");
+        for one in told {
+            assert_eq!(one["Actor"]["addr"], "127.0.0.1", "{one}");
+        }
+    }
+}

@@ -268,6 +268,7 @@ fn a_client_of_another_machine_is_described_and_captured_too() {
     let read = |file: &str| std::fs::read_to_string(session.path(place).join(file));
     let index: Value = serde_json::from_str(&read("index.json").expect("an index")).expect("JSON");
     assert_eq!(index["Missing"], serde_json::json!([]), "{index:#}");
+    read(&format!("client/{node}/monitor.log")).expect("what it logs");
     let said: Value =
         serde_json::from_str(&read(&format!("client/{node}/metadata.json")).expect("metadata"))
             .expect("JSON");

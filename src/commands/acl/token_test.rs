@@ -354,6 +354,8 @@ fn tokens_are_found_by_the_hash_of_their_secret_and_are_gone_when_deleted() {
         accessor_ids: ids.iter().map(|n| id(*n)).collect(),
         expired_by: 0,
     };
+    let (_, text) = world.refusal(&delete(&[]));
+    assert_eq!(text, "must specify as least one token");
     let (_, text) = world.refusal(&delete(&[1, 8, 9]));
     assert_eq!(
         text,

@@ -1,9 +1,15 @@
-//! What only a server in one process shows: a secret whose key is gone.
+//! What only a server in one process shows: a secret whose key is gone; texts; lists.
 
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Body;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
 use crate::commands::acl::{CreateAclToken, TtlBounds};
 use crate::http::acl::shown;
+use crate::http::attacks_test::{ask, guarded};
 use crate::http::harness::Harness;
 use crate::keyring::Keyring;
 use drover_events::model::AclToken;
@@ -37,5 +43,159 @@ async fn a_token_whose_key_is_gone_is_shown_without_its_secret() {
     let token = shown(&view, &empty, &sealed).unwrap();
     assert_eq!((token.name.as_str(), token.secret_id.as_str()), ("ci", ""));
     drop(view);
+    server.stop().await;
+}
+
+/// A manager's secret.
+async fn bootstrapped(routes: &Router) -> String {
+    let (status, root) = ask(routes, "", "PUT", "/v1/acl/bootstrap", &Value::Null).await;
+    assert_eq!(status, 200, "{root}");
+    root["SecretID"].as_str().unwrap().to_owned()
+}
+
+/// What is wrong, in Nomad's words.
+const WORDS: &[(&str, &str, &str)] = &[
+    ("GET", "/v1/acl/policy/", "Missing Policy Name"),
+    ("GET", "/v1/acl/token/", "Missing Token Accessor"),
+    ("GET", "/v1/acl/role/", "missing ACL role ID"),
+    ("GET", "/v1/acl/role/name/", "missing ACL role name"),
+    ("GET", "/v1/acl/role/name/a/b", "invalid URI"),
+    ("GET", "/v1/acl/role/a/b", "invalid URI"),
+    (
+        "PUT",
+        "/v1/acl/policy/other",
+        "ACL policy name does not match request path",
+    ),
+    (
+        "PUT",
+        "/v1/acl/token/other",
+        "ACL token accessor does not match request path",
+    ),
+    (
+        "PUT",
+        "/v1/acl/role/other",
+        "ACL role ID does not match request path",
+    ),
+    (
+        "PUT",
+        "/v1/acl/policy/a%20b",
+        "policy 0 invalid: 1 error occurred:\n\t* invalid name 'a b'\n\n",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_policies_tokens_and_roles_is_said_in_nomads_words() {
+    let server = Harness::with_acls().await;
+    let routes = guarded(&server);
+    let root = bootstrapped(&routes).await;
+    let body = json!({"Name": "a b", "AccessorID": "a", "ID": "a", "Rules": ""});
+    for (method, target, words) in WORDS {
+        let body = if *method == "PUT" {
+            &body
+        } else {
+            &Value::Null
+        };
+        let told = ask(&routes, &root, method, target, body).await;
+        assert_eq!(told, (400, json!(words)), "{method} {target}");
+    }
+    let broken = json!({"Name": "x", "Rules": "namespace {"});
+    let told = ask(&routes, &root, "PUT", "/v1/acl/policy/x", &broken).await;
+    let text = told.1.as_str().unwrap_or_default();
+    let words = "policy 0 invalid: failed to parse rules: ";
+    assert!(told.0 == 400 && text.starts_with(words), "{told:?}");
+    server.stop().await;
+}
+
+/// The names that a list tells, and where its next page begins.
+async fn listed(routes: &Router, root: &str, target: &str) -> (Vec<String>, String) {
+    let request = hyper::Request::get(target).header("x-nomad-token", root);
+    let request = request.body(Body::empty()).unwrap();
+    let answer = routes.clone().oneshot(request).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200, "{target}");
+    let next = answer.headers().get("x-nomad-nexttoken").cloned();
+    let next = next.map_or(String::new(), |next| next.to_str().unwrap().to_owned());
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+    let rows: Vec<Value> = serde_json::from_slice(&body.unwrap()).unwrap();
+    let name = |row: &Value| row["Name"].as_str().unwrap().to_owned();
+    (rows.iter().map(name).collect(), next)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_policies_tokens_and_roles_are_filtered_turned_round_and_taken_by_pages() {
+    let server = Harness::with_acls().await;
+    let routes = guarded(&server);
+    let root = bootstrapped(&routes).await;
+    for name in ["a", "b", "c"] {
+        let policy = json!({"Name": name, "Rules": ""});
+        let role = json!({"Name": name, "Policies": [{"Name": name}]});
+        let token = json!({"Name": name, "Type": "client", "Policies": [name]});
+        let policies = format!("/v1/acl/policy/{name}");
+        for (target, body) in [
+            (policies.as_str(), policy),
+            ("/v1/acl/role", role),
+            ("/v1/acl/token", token),
+        ] {
+            let (status, told) = ask(&routes, &root, "PUT", target, &body).await;
+            assert_eq!(status, 200, "{target}: {told}");
+        }
+    }
+    for (list, length) in [("policies", 3), ("roles", 3), ("tokens", 4)] {
+        let list = format!("/v1/acl/{list}");
+        let (whole, _) = listed(&routes, &root, &list).await;
+        assert_eq!(whole.len(), length, "{list}: {whole:?}");
+        let filtered = format!("{list}?filter=Name%20%3D%3D%20%22b%22");
+        assert_eq!(listed(&routes, &root, &filtered).await.0, ["b"], "{list}");
+        for reverse in [false, true] {
+            let wanted: Vec<_> = match reverse {
+                true => whole.iter().rev().cloned().collect(),
+                false => whole.clone(),
+            };
+            let all = format!("{list}?reverse={reverse}");
+            assert_eq!(listed(&routes, &root, &all).await.0, wanted, "{all}");
+            let (mut pages, mut next) = (Vec::new(), String::new());
+            for _ in 0..=length {
+                let page = format!("{all}&per_page=1&next_token={next}");
+                let (rows, after) = listed(&routes, &root, &page).await;
+                assert_eq!(rows.len(), 1, "{page}");
+                pages.extend(rows);
+                next = after;
+                if next.is_empty() {
+                    break;
+                }
+            }
+            assert_eq!(pages, wanted, "{all}, one by one");
+        }
+    }
+    server.stop().await;
+}
+
+/// Whoever becomes somebody, and whoever is shown a secret, is in the request log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logins_and_tokens_that_are_shown_are_in_the_request_log() {
+    let server = Harness::with_acls().await;
+    let routes = guarded(&server);
+    let root = bootstrapped(&routes).await;
+    let once = "/v1/acl/token/onetime";
+    let (status, made) = ask(&routes, &root, "PUT", once, &Value::Null).await;
+    assert_eq!(status, 200, "{made}");
+    let secret = &made["OneTimeToken"]["OneTimeSecretID"];
+    let exchange = json!({"OneTimeSecretID": secret});
+    let target = "/v1/acl/token/onetime/exchange";
+    let (status, told) = ask(&routes, "", "PUT", target, &exchange).await;
+    assert_eq!(status, 200, "{told}");
+    let own = "/v1/acl/token/self";
+    assert_eq!(ask(&routes, &root, "GET", own, &Value::Null).await.0, 200);
+    for (class, wanted) in [
+        ("login", vec!["/v1/acl/bootstrap", once, target]),
+        ("secret", vec![own]),
+    ] {
+        let log = format!("/v1/audit/requests?class={class}");
+        let (_, told) = ask(&routes, &root, "GET", &log, &Value::Null).await;
+        let told = told.as_array().unwrap();
+        let paths: Vec<&str> = told.iter().filter_map(|one| one["Path"].as_str()).collect();
+        assert_eq!(paths, wanted, "{class}");
+        assert!(told.iter().all(|one| one["Status"] == 200), "{told:?}");
+        assert!(!json!(told).to_string().contains(&root), "not its secret");
+    }
     server.stop().await;
 }

@@ -53,3 +53,39 @@ pub(in crate::http) async fn lost<I, Fut>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::identity::Refusal;
+
+    /// How often it was looked who asks, until that ended; the first time nothing can be read. The
+    /// right holds so often.
+    async fn looked(refusal: Option<Refusal>, holds: usize) -> usize {
+        let looked = AtomicUsize::new(0);
+        let again = async || match looked.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(ApiError::internal("unread")),
+            _ => Ok(Box::new(Identity {
+                refusal,
+                ..Identity::default()
+            })),
+        };
+        lost(again, |_| looked.load(Ordering::Relaxed) <= holds).await;
+        looked.into_inner()
+    }
+
+    #[tokio::test]
+    async fn what_is_followed_ends_within_a_second_of_the_right_to_it() {
+        const {
+            assert!(
+                2 * OFTEN.as_millis() <= 1_000,
+                "it is looked after that often"
+            )
+        };
+        let refused = looked(Some(Refusal::Unknown), usize::MAX);
+        // It ends at once when it is found out, and goes on while it holds or nothing can be read.
+        assert_eq!(tokio::join!(looked(None, 3), refused), (4, 2));
+    }
+}

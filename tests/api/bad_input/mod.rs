@@ -7,7 +7,7 @@ mod bodies;
 mod hcl;
 mod methods;
 mod names;
-mod protocol;
+pub(crate) mod protocol;
 mod queries;
 mod routes;
 

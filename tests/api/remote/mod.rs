@@ -4,6 +4,7 @@
 mod edge;
 mod elsewhere;
 mod lost;
+mod smuggled;
 mod verbs;
 
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
 //! Each thing that a client is asked.
 
-use anyhow::{Result, ensure};
-use drover_testkit::{LONG, wait_for};
-use serde_json::json;
+use anyhow::{Context, Result, ensure};
+use drover_testkit::{Http, LONG, wait_for};
+use serde_json::{Value, json};
 
-use super::{World, node, running, text};
-use crate::support::json_of;
+use super::{World, node, reached, running, shell, text};
+use crate::support::{json_of, register};
 
 #[test]
 fn mod_23_files_and_logs_of_a_remote_client_are_read_through_the_server() {
@@ -92,12 +92,42 @@ fn sha256(bytes: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The same job with a service, at whose port nobody listens.
+fn checked(mut job: Value) -> Value {
+    let group = &mut job["Job"]["TaskGroups"][0];
+    group["Networks"] = json!([{"DynamicPorts": [{"Label": "http"}]}]);
+    let second = 1_000_000_000;
+    let check = json!({"Name": "alive", "Type": "tcp", "Interval": second, "Timeout": second});
+    group["Services"] = json!([{
+        "Name": "signalled", "Provider": "nomad", "PortLabel": "http", "Checks": [check],
+    }]);
+    job
+}
+
+/// Waits until its check is told, which fails.
+fn fails(http: &mut Http, checks: &str) {
+    wait_for("the check", LONG, || -> Result<()> {
+        let told = http.json(checks)?;
+        let one = told.as_object().and_then(|all| all.values().next());
+        let one = one.context("none yet")?;
+        ensure!(
+            one["Check"] == "alive" && one["Status"] == "failure",
+            "{told}"
+        );
+        Ok(())
+    })
+    .expect("it is told");
+}
+
 #[test]
 fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed() {
     let world = World::start();
     let script = "trap 'echo heard' HUP; while :; do sleep 0.05; done";
-    let alloc = world.run("signalled", script);
     let mut http = world.http();
+    let job = checked(shell("signalled", script));
+    register(&mut http, &job);
+    let alloc = running(&mut http, "signalled");
+    reached(&mut http, &alloc);
     let verb = |verb: &str| format!("/v1/client/allocation/{alloc}/{verb}");
     let signal = json!({"Task": "t", "Signal": "SIGHUP"});
     let answer = http.put(&verb("signal"), &signal).expect("an answer");
@@ -117,7 +147,7 @@ fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed(
     })
     .expect("it is measured");
     for checks in [verb("checks"), format!("/v1/allocation/{alloc}/checks")] {
-        assert!(json_of(&mut http, &checks).is_null(), "it has none");
+        fails(&mut http, &checks);
     }
     let both = json!({"TaskName": "t", "AllTasks": true});
     let answer = http.put(&verb("restart"), &both).expect("an answer");
@@ -166,6 +196,17 @@ fn mod_23_a_remote_node_is_measured_described_and_cleaned() {
         Ok(())
     })
     .expect("they are told");
+    // What its agent writes into its log comes as it is written.
+    let path = format!("/v1/agent/monitor?node_id={node}&plain=true&log_level=debug");
+    let mut lines = world.http().timeout(LONG).lines(&path).expect("it begins");
+    let reload = world.client.http().put("/v1/agent/reload", &json!({}));
+    assert_eq!(reload.expect("an answer").status, 200);
+    loop {
+        let line = lines.next_line().expect("a line").expect("it goes on");
+        if String::from_utf8_lossy(&line).contains("Reloading configuration") {
+            break;
+        }
+    }
     let answer = http.put(&format!("/v1/client/gc?node_id={node}"), &json!({}));
     assert_eq!(answer.expect("an answer").status, 200);
     let other = "00000000-0000-0000-0000-000000000000";

@@ -228,3 +228,38 @@ fn an_agent_does_not_start_with_certificates_that_nobody_would_take() {
         .expect("it ends");
     }
 }
+
+/// How often an agent's output warns of clear text.
+fn warnings(agent: &drover_testkit::Agent) -> usize {
+    logged(agent, &["Starting drover agent"]);
+    let log = agent.log_tail(usize::MAX);
+    log.matches(" in clear text: whoever is on the way").count()
+}
+
+#[test]
+fn an_agent_says_once_at_its_start_that_others_may_hear_it() {
+    const OPEN: &str = "addresses {\n  http = \"0.0.0.0\"\n  rpc = \"0.0.0.0\"\n}\n\
+                        advertise {\n  http = \"127.0.0.1\"\n  rpc = \"127.0.0.1\"\n}\n";
+    let dir = tempfile::tempdir().expect("a directory");
+    let setup = |name: &str| Setup::server(DROVER, &dir.path().join(name)).expect("free ports");
+    let mut open = setup("open");
+    open.config.push_str(OPEN);
+    let open = open.start().expect("it starts");
+    assert_eq!(warnings(&open), 1);
+    logged(&open, &["HTTP on 0.0.0.0", "RPC on 0.0.0.0"]);
+    let closed = setup("closed").start().expect("it starts");
+    assert_eq!(warnings(&closed), 0, "nobody else is on this machine");
+    // A client has an API too.
+    let mut client = setup("client");
+    client.config = format!(
+        "client {{\n  enabled = true\n  servers = [\"{}\"]\n}}\n{OPEN}",
+        closed.rpc_addr()
+    );
+    let client = client.spawn().expect("it starts");
+    assert_eq!(warnings(&client), 1);
+    let told = client.log_tail(usize::MAX);
+    assert!(
+        told.contains("HTTP on 0.0.0.0") && !told.contains("RPC on"),
+        "{told}"
+    );
+}

@@ -245,6 +245,32 @@ fn commands_take_certificates_from_the_environment_and_from_flags() {
 }
 
 #[test]
+fn commands_take_a_name_and_less_care_from_the_environment() {
+    let commands = Commands::start();
+    let https = commands.https();
+    let env = commands.trust.env();
+    let told = |which: std::ops::Range<usize>, (name, value): (&str, &str)| {
+        let files = env[which].iter();
+        let mut all: Vec<_> = files.map(|(name, path)| (*name, path.as_path())).collect();
+        all.push((name, std::path::Path::new(value)));
+        let output = commands.trust.drover(&https, &all, "job status");
+        (output.status.code().unwrap_or(-1), said(&output))
+    };
+    const NAME: &str = "NOMAD_TLS_SERVER_NAME";
+    let (code, text) = told(0..3, (NAME, "server.global.nomad"));
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = told(0..3, (NAME, "other.example"));
+    let refused = code == 1 && text.contains("for server.global.nomad");
+    assert!(refused, "{text}");
+    // Nobody says here which authority is to be trusted.
+    for (value, wanted) in [("true", 0), ("1", 0), ("false", 1)] {
+        let (code, text) = told(1..3, ("NOMAD_SKIP_VERIFY", value));
+        assert_eq!(code, wanted, "{value}: {text}");
+        assert_eq!(text.contains("unknown authority"), wanted == 1, "{text}");
+    }
+}
+
+#[test]
 fn commands_say_what_is_missing() {
     let commands = Commands::start();
     let (https, http) = (

@@ -1,0 +1,94 @@
+//! One event about several namespaces, as the stream tells of it.
+
+use std::sync::Arc;
+
+use drover_events::model::Evaluation;
+use drover_testkit::LONG;
+
+use super::gate_test::two_namespaces;
+use super::harness::Harness;
+use crate::commands::eval::UpsertEvals;
+
+/// A stream of evaluations that stands, and what it told so far.
+struct Following {
+    body: axum::body::Body,
+    told: String,
+}
+
+impl Following {
+    async fn begin(server: &Harness, token: &str, form: &str) -> Self {
+        let target = format!("/v1/event/stream?topic=Evaluation&namespace=*&index=1{form}");
+        let request = hyper::Request::builder().uri(target);
+        let request = request.header("x-nomad-token", token);
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let reply = tower::ServiceExt::oneshot(server.router(), request);
+        let reply = reply.await.unwrap();
+        assert_eq!(reply.status().as_u16(), 200, "{token} {form}");
+        Self {
+            body: reply.into_body(),
+            told: String::new(),
+        }
+    }
+
+    /// Follows it until this was told.
+    async fn until(&mut self, word: &str) {
+        let (body, told) = (&mut self.body, &mut self.told);
+        let followed = async {
+            while !told.contains(word) {
+                let frame = http_body_util::BodyExt::frame(body).await.unwrap();
+                *told += std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap();
+            }
+        };
+        let in_time = tokio::time::timeout(LONG / 3, followed).await;
+        in_time.unwrap_or_else(|_| panic!("no {word} in {}", self.told));
+    }
+}
+
+/// One event that says something of an evaluation of each of these namespaces.
+async fn says(server: &Harness, what: &str, namespaces: &[&str]) {
+    let mut evals = Vec::new();
+    for namespace in namespaces {
+        let target = format!("/v1/evaluations?namespace={namespace}");
+        let told = server.seen("root", &target).await.json();
+        let mut eval: Evaluation = serde_json::from_value(told[0].clone()).unwrap();
+        eval.status_description = format!("{what} in {namespace}");
+        evals.push(eval);
+    }
+    let decision = None;
+    server.submit(UpsertEvals { evals, decision }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_event_about_two_namespaces_each_is_told_his_own() {
+    let server = two_namespaces().await;
+    says(&server, "before", &["red", "blue"]).await;
+    says(&server, "before, alone", &["red"]).await;
+    let api = Arc::clone(&server.api);
+    let publisher = tokio::spawn(async move {
+        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
+        let ends = tokio_util::sync::CancellationToken::new();
+        api.stream.run(projections, log, ends).await;
+    });
+    for (form, whole) in [("", false), ("&format=cloudevents", true)] {
+        let mut red = Following::begin(&server, "all:red", form).await;
+        let mut all = Following::begin(&server, "root", form).await;
+        red.until("before, alone in red").await;
+        all.until("before, alone in red").await;
+        // Both stand by now: what follows comes as it is written.
+        let live = if whole { "whole" } else { "each" };
+        says(&server, live, &["red", "blue"]).await;
+        says(&server, &format!("{live}, alone"), &["red"]).await;
+        for stream in [&mut red, &mut all] {
+            stream.until(&format!("{live}, alone in red")).await;
+        }
+        for what in ["before", live] {
+            let [own, other] = ["red", "blue"].map(|name| format!("{what} in {name}"));
+            assert!(all.told.contains(&own) && all.told.contains(&other));
+            // A CloudEvent is the whole event, or nothing.
+            assert_eq!(red.told.contains(&own), !whole, "{what}: {}", red.told);
+        }
+        assert!(!red.told.contains("blue"), "{form}: {}", red.told);
+    }
+    publisher.abort();
+    server.stop().await;
+}
