@@ -30,9 +30,9 @@ pub struct Attested {
     pub policies: Vec<Arc<AclPolicy>>,
 }
 
-/// The workload that this was signed of, at a moment, Unix nanoseconds. None, where it is not signed
-/// by a key that is here, was signed for somebody else's eyes, or its allocation has ended or is
-/// not there.
+/// The workload that this was signed of, at a moment, Unix nanoseconds. None, where it is not
+/// signed by a key that is here, was signed for somebody else's eyes, or its allocation has ended
+/// or is not there.
 pub(super) fn attested(
     keyring: &Keyring,
     (view, token, now): (&View, &str, i64),

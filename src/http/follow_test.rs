@@ -68,6 +68,29 @@ async fn a_server_without_a_servers_certificate_says_so_and_nothing_of_who_asks(
     world.stop().await;
 }
 
+/// Asks, as from [`FIRST`]; status and body of the answer.
+async fn ask(
+    routes: &Router,
+    token: &str,
+    (method, target, body): (Method, &str, Value),
+) -> (u16, String) {
+    let mut request = hyper::Request::builder().method(method).uri(target);
+    request = request.extension(Remote(FIRST.parse().unwrap()));
+    if !token.is_empty() {
+        request = request.header("x-nomad-token", token);
+    }
+    let body = match body {
+        Value::Null => Body::empty(),
+        body => Body::from(body.to_string()),
+    };
+    let request = request.body(body).unwrap();
+    let answer = tower::ServiceExt::oneshot(routes.clone(), request).await;
+    let answer = answer.unwrap();
+    let status = answer.status().as_u16();
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+    (status, String::from_utf8_lossy(&body.unwrap()).into_owned())
+}
+
 /// Two whole servers: who asks the one that follows is answered by the one that leads. Neither is
 /// the other's member: where it leads stands in the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,21 +103,7 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
         world.caller("two", Role::Server, ("", "")),
     );
     let ask = async |token: &str, method: Method, target: &str, body: Value| {
-        let mut request = hyper::Request::builder().method(method).uri(target);
-        request = request.extension(Remote(FIRST.parse().unwrap()));
-        if !token.is_empty() {
-            request = request.header("x-nomad-token", token);
-        }
-        let body = match body {
-            Value::Null => Body::empty(),
-            body => Body::from(body.to_string()),
-        };
-        let request = request.body(body).unwrap();
-        let answer = tower::ServiceExt::oneshot(routes.clone(), request).await;
-        let answer = answer.unwrap();
-        let status = answer.status().as_u16();
-        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
-        (status, String::from_utf8_lossy(&body.unwrap()).into_owned())
+        ask(&routes, token, (method, target, body)).await
     };
     let narrow = json!({"Name": "narrow", "Type": "client", "Policies": ["nothing"]});
     let made = ask(&world.root, Method::PUT, "/v1/acl/token", narrow).await;
@@ -148,21 +157,20 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
     );
     assert_eq!(denied(&follower).await, 0);
 
-    // What is about the follower it answers itself, and what may be old: its tokens are others.
-    for target in ["/v1/agent/self", "/v1/jobs?stale"] {
-        let answer = ask(&world.root, Method::GET, target, Value::Null).await;
-        assert_eq!(answer.0, 403, "{target}: {}", answer.1);
-    }
-    let answer = ask(
-        &world.root,
-        Method::GET,
-        "/v1/jobs?stale=false",
-        Value::Null,
-    )
-    .await;
-    assert_eq!(answer, (200, "[]".to_owned()));
+    its_own(&routes, &world.root).await;
     follower.stop().await;
     world.stop().await;
+}
+
+/// What is about the follower it answers itself, and what may be old: its tokens are others.
+async fn its_own(routes: &Router, root: &str) {
+    for target in ["/v1/agent/self", "/v1/jobs?stale"] {
+        let answer = ask(routes, root, (Method::GET, target, Value::Null)).await;
+        assert_eq!(answer.0, 403, "{target}: {}", answer.1);
+    }
+    let asked = (Method::GET, "/v1/jobs?stale=false", Value::Null);
+    let answer = ask(routes, root, asked).await;
+    assert_eq!(answer, (200, "[]".to_owned()));
 }
 
 /// How many requests for the scaling policies a server wrote down as denied.

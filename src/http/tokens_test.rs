@@ -149,7 +149,7 @@ async fn the_first_of_several_tokens_counts_and_no_other_takes_its_place() {
 }
 
 /// What was acknowledged before a server was killed may not be in its tables yet when it is asked
-/// again: it does not take a good token for a bad one then, nor one that was revoked for a good one.
+/// again: it takes no good token for a bad one then, nor one that was revoked for a good one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was() {
     let server = Harness::start().await;

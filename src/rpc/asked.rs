@@ -81,8 +81,8 @@ impl Unanswered {
     }
 }
 
-/// The way to the clients of nodes from this server: to its own, to those that hold on to it, and to
-/// those that hold on to another server.
+/// The way to the clients of nodes from this server: to its own, to those that hold on to it, and
+/// to those that hold on to another server.
 pub trait Reach: Send + Sync {
     /// Whether there may be a way to the node.
     fn reaches(&self, node: &str) -> bool;

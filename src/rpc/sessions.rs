@@ -31,6 +31,9 @@ use crate::error::{ApiError, Code};
 /// How long a node that is dialled has to answer.
 const DIALLING: Duration = Duration::from_secs(8);
 
+/// How much longer that may take by way of another server.
+const ON_THE_WAY: Duration = Duration::from_secs(2);
+
 /// Sessions of one node that are asked for and not answered.
 const WAITING: usize = 256;
 
@@ -309,7 +312,7 @@ impl Sessions {
             node_id: node.to_owned(),
         };
         // It takes its time with a node that does not answer.
-        let patience = self.patience + Duration::from_secs(2);
+        let patience = self.patience + ON_THE_WAY;
         let mut asking: FuturesUnordered<_> = (others.addrs)()
             .into_iter()
             .map(|addr| {
