@@ -60,6 +60,7 @@ pub struct NodeFeatures {
 
 pub(crate) fn plugin(answer: &proto::GetPluginCapabilitiesResponse) -> PluginFeatures {
     let mut features = PluginFeatures::default();
+    let mut online = false;
     for capability in &answer.capabilities {
         match &capability.r#type {
             Some(plugin_capability::Type::Service(service)) => match service.r#type() {
@@ -68,11 +69,14 @@ pub(crate) fn plugin(answer: &proto::GetPluginCapabilitiesResponse) -> PluginFea
                 _ => {}
             },
             Some(plugin_capability::Type::VolumeExpansion(grows)) => {
+                // One that says both grows them either way.
                 features.offline |= grows.r#type() == Expansion::Offline;
+                online |= grows.r#type() == Expansion::Online;
             }
             None => {}
         }
     }
+    features.offline &= !online;
     features
 }
 

@@ -39,8 +39,10 @@ pub struct Says {
     pub id: Mutex<String>,
     /// It says that it did what it did not.
     pub lies: Mutex<bool>,
-    /// It says that its volumes grow only while nobody has them.
-    pub offline: Mutex<bool>,
+    /// How it says that its volumes grow.
+    pub grows: Mutex<Vec<plugin_capability::volume_expansion::Type>>,
+    /// It makes nothing larger on its node.
+    pub no_growing: Mutex<bool>,
     /// What came, as `Debug` shows it, with the deadline that came along.
     pub seen: Mutex<Vec<(String, Option<String>)>>,
 }
@@ -152,9 +154,9 @@ impl Identity for Says {
                 )),
             })
             .to_vec();
-        if *self.offline.lock().unwrap() {
+        for how in self.grows.lock().unwrap().iter() {
             let grows = plugin_capability::VolumeExpansion {
-                r#type: i32::from(plugin_capability::volume_expansion::Type::Offline),
+                r#type: i32::from(*how),
             };
             capabilities.push(proto::PluginCapability {
                 r#type: Some(plugin_capability::Type::VolumeExpansion(grows)),
@@ -304,8 +306,12 @@ impl Node for Says {
         &self,
         asked: Request<proto::NodeExpandVolumeRequest>,
     ) -> Result<Response<proto::NodeExpandVolumeResponse>, Status> {
-        self.of(asked, proto::NodeExpandVolumeResponse::default())
-            .await
+        let answer = self.of(asked, proto::NodeExpandVolumeResponse::default());
+        let answer = answer.await?;
+        match *self.no_growing.lock().unwrap() {
+            true => Err(Status::failed_precondition("it is in use")),
+            false => Ok(answer),
+        }
     }
 
     async fn node_unpublish_volume(

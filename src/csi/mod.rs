@@ -15,6 +15,7 @@ pub mod features;
 pub mod harness;
 mod lines;
 mod mark;
+mod mounted;
 pub mod mounts;
 #[cfg(test)]
 mod mounts_test;

@@ -21,11 +21,12 @@ use tokio::fs;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::disk::{Place, Said, UNFINISHED, is_mount, marked, names, others, said, unmarked};
+use crate::disk::{Place, Said, UNFINISHED, marked, names, others, said, unmarked};
 use crate::error::{CallError, Cause, Standing};
 use crate::lines::{InLine, Lines};
 use crate::mark::whole;
 pub use crate::mark::{Mark, part};
+pub use crate::mounted::{Mounted, is_there};
 use crate::plugin::Plugin;
 use crate::proto;
 pub use crate::usage::Usage;
@@ -97,15 +98,6 @@ pub struct Returned {
     pub volume: String,
     /// The plugin's own name for it.
     pub remote: String,
-}
-
-/// A volume that is there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mounted {
-    /// Where, on the host.
-    pub path: PathBuf,
-    /// Something is mounted there; otherwise the plugin shows it in another way.
-    pub is_mount: bool,
 }
 
 /// Why a volume is not there, or does not go.
@@ -297,7 +289,7 @@ impl Mounts {
         };
         let volume_path = asked.target_path.clone();
         plugin.node_publish_volume(asked).await?;
-        let mounted = self.published(&places.target, wanted).await?;
+        let mut mounted = self.published(&places.target, wanted).await?;
         if wanted.size.is_some() {
             let asked = proto::NodeExpandVolumeRequest {
                 volume_id: wanted.remote.clone(),
@@ -307,7 +299,9 @@ impl Mounts {
                 volume_capability: Some(capability),
                 secrets: wanted.secrets.0.clone(),
             };
-            plugin.node_expand_volume(asked).await?;
+            // It can be used as large as it is: nobody has to go without.
+            let grown = plugin.node_expand_volume(asked).await;
+            mounted.too_small = grown.err().map(|error| error.to_string());
         }
         Ok(mounted)
     }
@@ -337,7 +331,11 @@ impl Mounts {
             }
             Some(_) => {}
         }
-        Ok(Mounted { path, is_mount })
+        Ok(Mounted {
+            path,
+            is_mount,
+            too_small: None,
+        })
     }
 
     /// Takes a volume back from an allocation, in whatever ways it was mounted for it (CSI-16), and
@@ -517,17 +515,6 @@ async fn end(
     unmarked(&root.users, &places.user).await?;
     places.target.emptied(ALLOCATIONS).await;
     Ok(())
-}
-
-/// Whether what was published is still to be seen.
-///
-/// # Errors
-/// The list of mounts cannot be read.
-pub async fn is_there(mounted: &Mounted) -> Result<bool, MountError> {
-    match mounted.is_mount {
-        true => is_mount(&mounted.path).await,
-        false => Ok(fs::symlink_metadata(&mounted.path).await.is_ok()),
-    }
 }
 
 /// Where an allocation has a volume, as the plugin sees it: staged, and published. What the plugin

@@ -47,9 +47,18 @@ async fn what_a_plugin_is_and_can() {
     assert!(controller.create_delete && controller.attach_detach);
     assert!(!controller.expand, "what it does not say it cannot");
     assert!(!features.plugin.offline);
-    *fake.says.offline.lock().unwrap() = true;
-    let features = plugin.features(false, false).await.unwrap();
-    assert!(features.plugin.offline && features.plugin.topologies);
+    use crate::proto::plugin_capability::volume_expansion::Type::{Offline, Online};
+    for (grows, offline) in [
+        (vec![Offline], true),
+        (vec![Online], false),
+        (vec![Offline, Online], false),
+        (vec![Online, Offline], false),
+    ] {
+        *fake.says.grows.lock().unwrap() = grows.clone();
+        let features = plugin.features(false, false).await.unwrap();
+        assert_eq!(features.plugin.offline, offline, "{grows:?}");
+        assert!(features.plugin.topologies);
+    }
     let node = plugin.node_info().await.unwrap();
     assert_eq!(node.max_volumes, 0, "less than none means no limit");
 

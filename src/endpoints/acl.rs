@@ -45,6 +45,9 @@ enum Told {
 impl Told {
     /// What somebody may be told: a node and a manager everything, who has no token nothing.
     fn to(who: Identity) -> Result<Self, ApiError> {
+        if let Some(refusal) = who.refusal {
+            return Err(refusal.at_large());
+        }
         match who.token {
             _ if who.actor.kind == ActorKind::Node => Ok(Self::All),
             Some(_) if who.is_management() => Ok(Self::All),
@@ -79,6 +82,9 @@ impl Clients {
         }
         let told = Told::to(self.authenticate(call).await?)?;
         let view = self.server.projections.view();
+        if self.server.gate.is_early(&view) {
+            return Err(Refusal::Early.in_words());
+        }
         deciding(move || work(&view, &told)).await?
     }
 }

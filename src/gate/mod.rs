@@ -45,14 +45,32 @@ enum Kind {
         projections: Arc<Projections>,
         resolver: Arc<Resolver>,
         keyring: Arc<Keyring>,
-        /// As far as the log had been written when this server started.
-        owed: u64,
+        owed: Owed,
     },
     /// ACLs are on, and the tables are elsewhere.
     Far(Box<Far>),
     /// Whoever a test says.
     #[cfg(test)]
     Fixed(Box<Who>),
+}
+
+/// What tables must have before they say who gives a token.
+pub struct Owed {
+    /// As far as the log had been written when this server started.
+    pub begun: u64,
+    /// As far as it is written now: another leader may have cut off what was not committed.
+    pub written: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Owed {
+    /// Nothing.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            begun: 0,
+            written: Box::new(|| 0),
+        }
+    }
 }
 
 /// What a test says of a token and an address.
@@ -72,13 +90,13 @@ impl Gate {
         Self(Kind::Open(Arc::new(Acl::management())))
     }
 
-    /// The gate of a server whose log had been written up to `owed` when it started.
+    /// The gate of a server, which knows nobody before its tables have what is owed.
     #[must_use]
     pub fn of(
         guarded: bool,
         projections: &Arc<Projections>,
         keyring: &Arc<Keyring>,
-        owed: u64,
+        owed: Owed,
     ) -> Self {
         let mut gate = match guarded {
             true => Self::guarded(Arc::clone(projections), Arc::clone(keyring)),
@@ -98,7 +116,7 @@ impl Gate {
             projections,
             resolver,
             keyring,
-            owed: 0,
+            owed: Owed::nothing(),
         })
     }
 
@@ -189,7 +207,9 @@ impl Gate {
     /// who gives a token. A moment after the start it has it all.
     #[must_use]
     pub fn is_early(&self, view: &View) -> bool {
-        matches!(&self.0, Kind::Guarded { owed, .. } if view.index() < *owed)
+        let index = view.index();
+        matches!(&self.0, Kind::Guarded { owed, .. }
+            if index < owed.begun && index < (owed.written)())
     }
 
     /// The workload that this was signed of, if it lives (AUTH-06); none where ACLs are off, or the

@@ -25,7 +25,13 @@ use crate::rpc::caller::Caller;
 /// How long the leader is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
 /// What every server answers about itself, and the nodes that it reaches itself.
-const OWN: [&str; 4] = ["/v1/agent/", "/v1/client/", "/v1/metrics", "/v1/status/"];
+const OWN: [&str; 5] = [
+    "/v1/agent/",
+    "/v1/audit/requests",
+    "/v1/client/",
+    "/v1/metrics",
+    "/v1/status/",
+];
 
 /// The way to the server that leads.
 pub struct Leading {

@@ -11,7 +11,7 @@ use tower::ServiceExt;
 use super::attacks_test::{ask, guarded};
 use super::harness::{Harness, job};
 use super::{Api, Settings, Shape, router};
-use crate::gate::Gate;
+use crate::gate::{Gate, Owed};
 
 /// Asks with these headers; status and text of the answer.
 async fn with(
@@ -153,7 +153,11 @@ async fn the_first_of_several_tokens_counts_and_no_other_takes_its_place() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was() {
     let server = Harness::start().await;
-    let api = |owed: u64| {
+    let api = |begun: u64, written: u64| {
+        let owed = Owed {
+            begun,
+            written: Box::new(move || written),
+        };
         let (projections, keyring) = (&server.server.projections, &server.server.keyring);
         let gate = Arc::new(Gate::of(true, projections, keyring, owed));
         let (settings, shape) = (Settings::default(), Shape::default());
@@ -162,7 +166,7 @@ async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was()
             ..Api::of(&server.server, settings, shape)
         }))
     };
-    let early = api(u64::MAX);
+    let early = api(u64::MAX, u64::MAX);
     let none = "11111111-1111-1111-1111-111111111111";
     let text = "the server has just started and reads its log; try again in a moment";
     for target in [
@@ -179,8 +183,12 @@ async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was()
     let leader = ask(&early, none, "GET", "/v1/status/leader", &Value::Null).await;
     assert_eq!(leader.0, 200, "who asks does not matter: {}", leader.1);
     // Once it has what the log had, it knows.
-    let known = api(server.server.projections.applied_index());
-    let answer = ask(&known, none, "GET", "/v1/jobs", &Value::Null).await;
-    assert_eq!(answer, (403, json!("Permission denied")));
+    let now = server.server.projections.applied_index();
+    // What another leader has cut off since is owed by nobody.
+    for (begun, written) in [(now, u64::MAX), (u64::MAX, now)] {
+        let known = api(begun, written);
+        let answer = ask(&known, none, "GET", "/v1/jobs", &Value::Null).await;
+        assert_eq!(answer, (403, json!("Permission denied")));
+    }
     server.stop().await;
 }

@@ -325,6 +325,13 @@ impl Sessions {
             match answer {
                 Ok(stream) => return Ok(stream),
                 Err(RpcError::Api(error)) if error.code == Code::NotFound => {}
+                // It is about this server, not about who wants something of the node.
+                Err(RpcError::Api(error)) if error.code == Code::PermissionDenied => {
+                    tracing::warn!(
+                        addr,
+                        "a server does not know this one: set tls {{ rpc = true }}"
+                    );
+                }
                 Err(RpcError::Api(error)) => refused = error,
                 Err(error) => {
                     tracing::debug!(node, addr, %error, "a server is not asked for a node");

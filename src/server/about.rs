@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::Server;
 use super::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
 use crate::config::Config;
+use crate::gate::Owed;
+use crate::log::LogEngine;
 use crate::net::tls::Expiry;
 use crate::raft::Leadership;
 use crate::version::{NOMAD_VERSION, VERSION};
@@ -364,4 +366,14 @@ fn split(addr: &str) -> (String, u16) {
         host.trim_matches(['[', ']']).to_owned(),
         port.parse().unwrap_or(0),
     )
+}
+
+/// What the tables must have before they say who gives a token: what the log has now.
+pub(super) fn owed(log: &Arc<LogEngine>) -> Owed {
+    let log = Arc::clone(log);
+    let written = move || log.bounds().1.saturating_sub(1);
+    Owed {
+        begun: written(),
+        written: Box::new(written),
+    }
 }

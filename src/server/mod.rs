@@ -255,7 +255,7 @@ impl Server {
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
         let keyring = Arc::new(open_keys(&dir)?);
         let log = open_log(&config, &dir, projections.applied_index())?;
-        let owed = log.bounds().1.saturating_sub(1);
+        let owed = about::owed(&log);
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
         let agreement = Arc::new(Agreement::default());
         let requests = requests(&config, &dir)?;

@@ -42,7 +42,8 @@ impl Volumes {
         volume.capacity = 0;
         let can = || self.can(&row.plugin_id, "expand volumes", |can| can.supports_expand);
         let same = least == row.requested_capacity_min;
-        let again = same && live(&known).next().is_some() && can().is_ok();
+        // What nobody knows the size of was made larger for nobody, so no node has a part to do.
+        let again = same && row.capacity != 0 && live(&known).next().is_some() && can().is_ok();
         // Of one that was registered nobody may know how large it is: its provider does.
         let fits_as_it_is = match row.capacity {
             0 => same,

@@ -83,7 +83,8 @@ fn is_made_from(asked: &CsiVolume, made: &ControllerCreateVolumeResponse) -> Res
         (snapshot, _) => (snapshot, ""),
     };
     let (snapshot, clone) = (made.snapshot_id.as_str(), made.clone_id.as_str());
-    if wanted == (snapshot, clone) {
+    // Where nothing was asked for, what it is filled from is the plugin's own affair.
+    if wanted == ("", "") || wanted == (snapshot, clone) {
         return Ok(());
     }
     let of = |(snapshot, clone): (&str, &str)| match (snapshot, clone) {
@@ -92,7 +93,8 @@ fn is_made_from(asked: &CsiVolume, made: &ControllerCreateVolumeResponse) -> Res
         (snapshot, _) => format!("snapshot \"{snapshot}\""),
     };
     let text = format!(
-        "plugin \"{}\" made volume \"{}\" from {} and not from {}",
+        "plugin \"{}\" made volume \"{}\" from {} and not from {}; it stays at the provider: \
+         delete it there, or give the new one another name",
         asked.plugin_id,
         made.external_volume_id,
         of((snapshot, clone)),

@@ -61,7 +61,8 @@ async fn csi_46_what_was_made_from_something_else_is_not_taken_for_what_was_aske
         let refused = create(snapshot, clone).await.unwrap_err();
         let text = format!(
             "controller create volume: plugin \"strict\" made volume \"made-another\" from nothing \
-             and not from {wanted}"
+             and not from {wanted}; it stays at the provider: delete it there, or give the new one \
+             another name"
         );
         assert_eq!(refused.to_string(), text);
         assert!(world.known("new").is_none());

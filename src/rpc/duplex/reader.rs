@@ -30,11 +30,20 @@ pub(super) async fn read<B>(
     B: Body<Data = Bytes> + Send,
     B::Error: std::fmt::Display,
 {
-    let outcome = follow(body, &items, (&credit, &account), silence).await;
-    // Whoever waits to send something waits for nobody.
-    credit.close();
+    let closing = Closing(credit);
+    let outcome = follow(body, &items, (&closing.0, &account), silence).await;
+    drop(closing);
     if let Err(broken) = outcome {
         let _ = items.send(Err(broken));
+    }
+}
+
+/// However reading ends: whoever waits to send something waits for nobody.
+struct Closing(Arc<Semaphore>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

@@ -1,29 +1,56 @@
 //! Two streams as one.
 
-use super::{Duplex, Inflow, Outflow};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Duplex, Inflow, LINGER, Outflow};
 
 /// Hands on what comes over each of two streams to the other, as it came, until both ways have
-/// ended. What breaks one breaks the other, and who takes nothing in holds up who sends.
-pub async fn relay(one: Duplex, other: Duplex) {
-    tokio::join!(
-        hand_on(one.inflow, other.outflow),
-        hand_on(other.inflow, one.outflow)
-    );
+/// ended. What breaks one breaks the other, and who takes nothing in holds up who sends. Once
+/// `near`, who asked, is gone, what he said last has a while to arrive; what the other end said
+/// last he may take in as slowly as he likes.
+pub async fn relay(near: Duplex, far: Duplex) {
+    relay_within(LINGER, near, far).await;
 }
 
-async fn hand_on(mut from: Inflow, mut to: Outflow) {
+async fn relay_within(linger: Duration, mut near: Duplex, mut far: Duplex) {
+    let gone = near.outflow.gone();
+    let over = async {
+        gone.await;
+        sleep(linger).await;
+    };
+    // Neither side that is read is let go of before both ways are over: credit goes back by it.
+    let both = async {
+        tokio::join!(
+            hand_on(&mut near.inflow, far.outflow),
+            hand_on(&mut far.inflow, near.outflow)
+        )
+    };
+    tokio::select! {
+        _ = both => {}
+        () = over => {}
+    }
+}
+
+/// Dropped before its end, `to` breaks.
+async fn hand_on(from: &mut Inflow, mut to: Outflow) {
     let gone = to.gone();
     tokio::pin!(gone);
     loop {
         let item = tokio::select! {
             item = from.next() => item,
-            // Dropped before its end, the other one breaks too.
             () = &mut gone => return,
         };
         match item {
             Ok(Some(item)) => {
-                if to.pass(item).await.is_err() {
-                    return;
+                tokio::select! {
+                    passed = to.pass(item) => {
+                        if passed.is_err() {
+                            return;
+                        }
+                    }
+                    () = &mut gone => return,
                 }
             }
             Ok(None) => return to.end(),
@@ -43,7 +70,7 @@ mod tests {
     fn far_apart() -> (Duplex, Duplex) {
         let (near, one) = Duplex::pair(Pace::SESSION);
         let (other, far) = Duplex::pair(Pace::SESSION);
-        tokio::spawn(relay(one, other));
+        tokio::spawn(relay_within(Duration::from_millis(50), one, other));
         (near, far)
     }
 
@@ -88,5 +115,51 @@ mod tests {
             left.inflow.next().await.unwrap_err();
             left.outflow.closed().await;
         }
+    }
+
+    /// What goes in at an end until nobody takes it any more.
+    async fn filled(outflow: &mut Outflow) {
+        let piece = Bytes::from(vec![7; 32 << 10]);
+        let wait = Duration::from_millis(200);
+        while let Ok(sent) = tokio::time::timeout(wait, outflow.send(piece.clone())).await {
+            sent.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_leaves_while_what_he_says_is_not_taken_ends_it_at_the_other_end() {
+        let (mut near, mut far) = far_apart();
+        filled(&mut near.outflow).await;
+        drop(near);
+        let mut came = far.inflow.next().await;
+        while let Ok(Some(_)) = came {
+            came = far.inflow.next().await;
+        }
+        came.unwrap_err();
+        far.outflow.closed().await;
+    }
+
+    #[tokio::test]
+    async fn what_was_said_last_comes_to_who_takes_it_in_slowly() {
+        let (mut near, mut far) = far_apart();
+        let pieces = 64;
+        let piece = Bytes::from(vec![7; 32 << 10]);
+        let said = async move {
+            for _ in 0..pieces {
+                far.outflow.send(piece.clone()).await.unwrap();
+            }
+            far.outflow.end();
+            // It is gone, and everything that it said is still on its way.
+            drop(far.inflow);
+        };
+        let taken = async {
+            let mut came = 0;
+            while let Some(data) = near.inflow.data().await.unwrap() {
+                came += data.len();
+            }
+            came
+        };
+        let ((), came) = tokio::join!(said, taken);
+        assert_eq!(came, pieces * (32 << 10));
     }
 }

@@ -124,6 +124,8 @@ async fn csi_05_what_grew_while_it_was_elsewhere_is_made_larger_for_who_writes_t
     // Its size, what was asked for, whether its plugin can, and whether who has it only reads.
     for (is, least, can, reads, grows) in [
         (25, 20, true, false, true),
+        // The limit is of before.
+        (50, 45, true, false, true),
         (25, 20, false, false, false),
         (25, 20, true, true, false),
         (25, 0, true, false, false),
@@ -148,8 +150,9 @@ async fn csi_05_what_grew_while_it_was_elsewhere_is_made_larger_for_who_writes_t
         hook.prerun(&given, &Value::Null).await.unwrap();
         let calls = seen(&fake, "NodeExpand");
         assert_eq!(calls.len(), usize::from(grows), "{calls:?}");
-        let range = "required_bytes: 20, limit_bytes: 30";
-        assert!(calls.iter().all(|call| call.contains(range)), "{calls:?}");
+        let limit = if is > 30 { 0 } else { 30 };
+        let range = format!("required_bytes: {least}, limit_bytes: {limit}");
+        assert!(calls.iter().all(|call| call.contains(&range)), "{calls:?}");
     }
 }
 

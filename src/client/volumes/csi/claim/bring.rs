@@ -71,6 +71,9 @@ impl CsiHook {
             true => Trouble::passing(&asked.volume, &error.to_string()),
             false => Trouble::lasting(&asked.volume, &error.to_string()),
         })?;
+        if let Some(why) = &mounted.too_small {
+            tracing::warn!(volume = asked.volume, "mounted, and not made larger: {why}");
+        }
         Ok(Held {
             path: mounted.path,
             is_mount: mounted.is_mount,
@@ -158,7 +161,8 @@ fn size(asked: &Asked, volume: &CsiVolume) -> Option<CapacityRange> {
     let is_so = least > 0 && volume.capacity >= least && !asked.request.read_only;
     is_so.then_some(CapacityRange {
         required_bytes: least,
-        limit_bytes: most,
+        // A limit of before it grew is none: it may be below what was asked for since.
+        limit_bytes: if most >= volume.capacity { most } else { 0 },
     })
 }
 
