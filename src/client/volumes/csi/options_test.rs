@@ -8,7 +8,6 @@ use drover_events::model::{Allocation, CsiVolume};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::registry::Kind;
 use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
 use crate::error::{ApiError, Code};
@@ -116,43 +115,6 @@ async fn csi_08_csi_10_node_calls_bring_what_the_volume_has() {
                 "{name}: {calls:?}"
             );
         }
-    }
-}
-
-#[tokio::test]
-async fn csi_05_what_grew_while_it_was_elsewhere_is_made_larger_for_who_writes_to_it() {
-    // Its size, what was asked for, whether its plugin can, and whether who has it only reads.
-    for (is, least, can, reads, grows) in [
-        (25, 20, true, false, true),
-        // The limit is of before.
-        (50, 45, true, false, true),
-        (25, 20, false, false, false),
-        (25, 20, true, true, false),
-        (25, 0, true, false, false),
-        // What was registered as it is: nobody made it larger.
-        (0, 20, true, false, false),
-    ] {
-        let mut given_by_servers = volume("far-vol", &Value::Null);
-        given_by_servers.capacity = is;
-        given_by_servers.requested_capacity_min = least;
-        given_by_servers.requested_capacity_max = 30;
-        let (world, csi, fake) = with(given_by_servers).await;
-        let mut features = found(true);
-        features.features.node.get_or_insert_default().expand = can;
-        world.register(&csi, "plug", Kind::Monolith, features).await;
-        let mut alloc = asking(&[("data", &Value::Null)]);
-        let job = Arc::make_mut(alloc.job.as_mut().unwrap());
-        let asked = &mut job.task_groups.to_mut()[0].volumes;
-        let mut request = asked["data"].clone();
-        request.read_only = reads;
-        *asked = [("data", request)].into();
-        let (hook, given) = world.hook(&csi, alloc);
-        hook.prerun(&given, &Value::Null).await.unwrap();
-        let calls = seen(&fake, "NodeExpand");
-        assert_eq!(calls.len(), usize::from(grows), "{calls:?}");
-        let limit = if is > 30 { 0 } else { 30 };
-        let range = format!("required_bytes: {least}, limit_bytes: {limit}");
-        assert!(calls.iter().all(|call| call.contains(&range)), "{calls:?}");
     }
 }
 

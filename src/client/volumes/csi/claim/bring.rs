@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use drover_csi::mounts::{Secrets, Usage, Wanted};
-use drover_csi::proto::CapacityRange;
 use drover_events::csi::state;
 use drover_events::model::CsiVolume;
 use tokio::time::{Instant, sleep};
@@ -52,7 +51,6 @@ impl CsiHook {
         let volume = claimed.volume.ok_or_else(missing)?;
         let live = self.csi.part(Part::Node, &volume.plugin_id).await;
         let live = live.map_err(|text| Trouble::passing(&asked.volume, &text))?;
-        let can = live.found.features.node.unwrap_or_default();
         let wanted = Wanted {
             alloc: given.alloc.id.clone(),
             namespace: given.alloc.namespace.clone(),
@@ -62,18 +60,14 @@ impl CsiHook {
             publish_context: claimed.publish_context.into_map(),
             context: volume.context.clone().into_map(),
             secrets: Secrets(volume.secrets.clone().into_map()),
-            size: size(asked, &volume).filter(|_| can.expand),
         };
+        let stages = live.found.features.node.unwrap_or_default().stage;
         let (plugin, root) = (&live.plugin, self.csi.root(&live.instance));
-        let mounts = &self.csi.mounts;
-        let mounted = mounts.mount(plugin, can.stage, &root, &wanted).await;
+        let mounted = self.csi.mounts.mount(plugin, stages, &root, &wanted).await;
         let mounted = mounted.map_err(|error| match error.is_recoverable() {
             true => Trouble::passing(&asked.volume, &error.to_string()),
             false => Trouble::lasting(&asked.volume, &error.to_string()),
         })?;
-        if let Some(why) = &mounted.too_small {
-            tracing::warn!(volume = asked.volume, "mounted, and not made larger: {why}");
-        }
         Ok(Held {
             path: mounted.path,
             is_mount: mounted.is_mount,
@@ -152,18 +146,6 @@ fn remote(volume: &CsiVolume) -> &str {
         true => &volume.id,
         false => &volume.external_id,
     }
-}
-
-/// How large a volume is to be for who writes to it: what was asked for, once its provider has made
-/// it so.
-fn size(asked: &Asked, volume: &CsiVolume) -> Option<CapacityRange> {
-    let (least, most) = (volume.requested_capacity_min, volume.requested_capacity_max);
-    let is_so = least > 0 && volume.capacity >= least && !asked.request.read_only;
-    is_so.then_some(CapacityRange {
-        required_bytes: least,
-        // A limit of before it grew is none: it may be below what was asked for since.
-        limit_bytes: if most >= volume.capacity { most } else { 0 },
-    })
 }
 
 /// How a volume is used: options of the job's replace the volume's (CSI-15).
