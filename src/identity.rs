@@ -176,6 +176,17 @@ impl Identity {
         }
     }
 
+    /// Refuses who gave a token that is none, without a word on why.
+    ///
+    /// # Errors
+    /// 403; 503 where it is not known yet.
+    pub fn accepted(&self) -> Result<(), ApiError> {
+        match self.refusal {
+            Some(refusal) => Err(refusal.at_large()),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the caller may do everything: ACLs are off, or the token is a management token.
     #[must_use]
     pub fn is_management(&self) -> bool {

@@ -19,7 +19,7 @@ use drover_projections::{StorageError, View};
 
 use super::Clients;
 use crate::error::{ApiError, Code};
-use crate::identity::{Identity, Refusal};
+use crate::identity::Identity;
 use crate::keyring::Claims;
 use crate::net::deciding;
 use crate::rpc::methods::{
@@ -45,9 +45,7 @@ enum Told {
 impl Told {
     /// What somebody may be told: a node and a manager everything, who has no token nothing.
     fn to(who: Identity) -> Result<Self, ApiError> {
-        if let Some(refusal) = who.refusal {
-            return Err(refusal.at_large());
-        }
+        who.accepted()?;
         match who.token {
             _ if who.actor.kind == ActorKind::Node => Ok(Self::All),
             Some(_) if who.is_management() => Ok(Self::All),
@@ -71,20 +69,23 @@ impl Told {
 }
 
 impl Clients {
+    fn has_acls(&self) -> Result<(), ApiError> {
+        match self.server.config.acl.enabled {
+            true => Ok(()),
+            false => Err(ApiError::bad_request("ACL support disabled")),
+        }
+    }
+
     /// Does the work over a view, for a caller who may be told something.
     async fn told<T: Send + 'static>(
         self: &Arc<Self>,
         call: &Call,
         work: impl Fn(&View, &Told) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        if !self.server.config.acl.enabled {
-            return Err(ApiError::bad_request("ACL support disabled"));
-        }
+        self.has_acls()?;
         let told = Told::to(self.authenticate(call).await?)?;
         let view = self.server.projections.view();
-        if self.server.gate.is_early(&view) {
-            return Err(Refusal::Early.in_words());
-        }
+        self.server.gate.knows(&view)?;
         deciding(move || work(&view, &told)).await?
     }
 }
@@ -111,14 +112,10 @@ pub(super) async fn resolve_token(
     _call: Call,
     request: ResolveAclTokenRequest,
 ) -> Result<ResolveAclTokenResponse, ApiError> {
-    if !clients.server.config.acl.enabled {
-        return Err(ApiError::bad_request("ACL support disabled"));
-    }
+    clients.has_acls()?;
     let find = move || {
         let view = clients.server.projections.view();
-        if clients.server.gate.is_early(&view) {
-            return Err(Refusal::Early.in_words());
-        }
+        clients.server.gate.knows(&view)?;
         let found = token_by_hash(&view, &secret_hash(&request.secret_id))?;
         let token = found.map(|found| shown_token(&view, &found.token));
         Ok(ResolveAclTokenResponse {
@@ -136,9 +133,7 @@ pub(super) async fn get_claim_policies(
     _call: Call,
     request: AclClaimPoliciesRequest,
 ) -> Result<AclClaimPoliciesResponse, ApiError> {
-    if !clients.server.config.acl.enabled {
-        return Err(ApiError::bad_request("ACL support disabled"));
-    }
+    clients.has_acls()?;
     let index = clients.server.projections.applied_index();
     let attested = clients.server.gate.attested(&request.signed).await?;
     let Some(attested) = attested else {
@@ -166,9 +161,7 @@ pub(super) async fn who_am_i(
     Empty {}: Empty,
 ) -> Result<AclWhoAmIResponse, ApiError> {
     let who = clients.authenticate(&call).await?;
-    if let Some(refusal) = who.refusal {
-        return Err(refusal.at_large());
-    }
+    who.accepted()?;
     let shown = who.certificate.as_ref();
     let identity = AuthenticatedIdentity {
         acl_token: who.token.as_deref().cloned(),

@@ -98,10 +98,10 @@ impl Allowed {
     /// # Errors
     /// 403.
     pub(super) fn when(who: &Identity, may: bool) -> Result<Self, ApiError> {
-        match (who.refusal, may) {
-            (Some(refusal), _) => Err(refusal.at_large()),
-            (None, true) => Ok(Self::by(who.actor.clone())),
-            (None, false) => Err(ApiError::permission_denied()),
+        who.accepted()?;
+        match may {
+            true => Ok(Self::by(who.actor.clone())),
+            false => Err(ApiError::permission_denied()),
         }
     }
 
@@ -346,8 +346,7 @@ impl Clients {
             Access::Agent => self.admits(call).await,
             Access::Management => {
                 let who = self.authenticate(call).await?;
-                who.refusal
-                    .map_or(Ok(()), |refusal| Err(refusal.at_large()))?;
+                who.accepted()?;
                 who.is_management()
             }
             Access::Peer => self.is_server(call),

@@ -45,10 +45,8 @@ impl Asker {
 
 async fn asker(clients: &Arc<Clients>, call: &Call) -> Result<Asker, ApiError> {
     let who = clients.authenticate(call).await?;
-    match who.refusal {
-        Some(refusal) => Err(refusal.at_large()),
-        None => Ok(Asker(who)),
-    }
+    who.accepted()?;
+    Ok(Asker(who))
 }
 
 fn named(namespace: String) -> String {

@@ -203,10 +203,20 @@ impl Gate {
         }
     }
 
+    /// Refuses to say who gives a token by a view that does not know yet.
+    ///
+    /// # Errors
+    /// 503.
+    pub fn knows(&self, view: &View) -> Result<(), ApiError> {
+        match self.is_early(view) {
+            true => Err(Refusal::Early.in_words()),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a view has less than was acknowledged before this server started: then nobody knows
     /// who gives a token. A moment after the start it has it all.
-    #[must_use]
-    pub fn is_early(&self, view: &View) -> bool {
+    fn is_early(&self, view: &View) -> bool {
         let index = view.index();
         matches!(&self.0, Kind::Guarded { owed, .. }
             if index < owed.begun && index < (owed.written)())
@@ -227,9 +237,7 @@ impl Gate {
             return Ok(None);
         };
         let (view, keyring) = (projections.view(), Arc::clone(keyring));
-        if self.is_early(&view) {
-            return Err(Refusal::Early.in_words());
-        }
+        self.knows(&view)?;
         let signed = signed.to_owned();
         let find = move || workload::attested(&keyring, (&view, &signed, unix_nanos()));
         admitting(find).await?.map_err(unread)

@@ -85,8 +85,7 @@ impl Own {
         match self {
             Self::Agent(access) => access.admit(request, who),
             Self::Allocation { namespace, any_of } => {
-                who.refusal
-                    .map_or(Ok(()), |refusal| Err(refusal.at_large()))?;
+                who.accepted()?;
                 gate::demand(gate::in_namespace(&who.acl, namespace, any_of))
             }
         }
