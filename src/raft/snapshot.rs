@@ -154,27 +154,32 @@ impl SnapshotDir {
     pub fn all(dir: &Path) -> io::Result<Vec<(Head, SnapshotDir)>> {
         let found = Self::complete(&(Arc::new(RealFiles) as _), dir)?.into_iter();
         let mut found: Vec<_> = found
-            .map(|dir| Ok((dir.head()?, dir)))
+            .map(|(head, dir)| Ok((head?, dir)))
             .collect::<io::Result<_>>()?;
         found.sort_by_key(|(head, _)| head.last.map(|(_, index)| index));
         Ok(found)
     }
 
-    /// Those in a directory that have a head, by their names.
-    fn complete(files: &Arc<dyn FileLayer>, dir: &Path) -> io::Result<Vec<SnapshotDir>> {
+    /// Those in a directory that have a head, whole or not, by their names. One that retention
+    /// removes meanwhile is there no more.
+    fn complete(
+        files: &Arc<dyn FileLayer>,
+        dir: &Path,
+    ) -> io::Result<Vec<(io::Result<Head>, SnapshotDir)>> {
+        let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        let gone = |e: &io::Error| absent.contains(&e.kind());
         let names = match files.list(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
-        let mut found = Vec::new();
-        for path in names.into_iter().map(|name| dir.join(name)) {
-            if path.extension().is_none() && files.open(&path.join(HEAD), false).is_ok() {
-                found.push(path);
-            }
-        }
-        found.sort();
+        let paths = names.into_iter().map(|name| dir.join(name));
+        let mut paths: Vec<_> = paths.filter(|path| path.extension().is_none()).collect();
+        paths.sort();
         let of = |path| SnapshotDir::on(Arc::clone(files), path);
-        Ok(found.into_iter().map(of).collect())
+        let heads = paths.into_iter().map(of).map(|dir| (dir.head(), dir));
+        Ok(heads
+            .filter(|(head, _)| !head.as_ref().is_err_and(gone))
+            .collect())
     }
 
     /// Sets those in a directory aside whose head is damaged, where there are others that can be
@@ -184,8 +189,8 @@ impl SnapshotDir {
     /// If one cannot be renamed, or cannot be read for another reason.
     pub fn set_damaged_aside(dir: &Path) -> io::Result<usize> {
         let (mut whole, mut damaged) = (0, Vec::new());
-        for found in Self::complete(&(Arc::new(RealFiles) as _), dir)? {
-            match found.head() {
+        for (head, found) in Self::complete(&(Arc::new(RealFiles) as _), dir)? {
+            match head {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => damaged.push((found, e)),
                 other => whole += usize::from(other.map(|_| true)?),
             }
@@ -290,11 +295,9 @@ impl Snapshots {
 
     /// The newest complete one of an index below `next`.
     pub(super) fn newest_below(&self, next: u64) -> io::Result<Option<(Head, SnapshotDir)>> {
-        for dir in SnapshotDir::complete(&self.files, &self.dir)?
-            .into_iter()
-            .rev()
-        {
-            match dir.head() {
+        let found = SnapshotDir::complete(&self.files, &self.dir)?;
+        for (head, dir) in found.into_iter().rev() {
+            match head {
                 // The log and the tables can do without it.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     tracing::error!(error = %e, "a snapshot is damaged and not used");
@@ -323,7 +326,7 @@ impl Snapshots {
 
     /// Removes all but `kept`: the log that went on from them is gone.
     pub(super) fn keep_only(&self, kept: &SnapshotDir) -> io::Result<()> {
-        for old in SnapshotDir::complete(&self.files, &self.dir)? {
+        for (_, old) in SnapshotDir::complete(&self.files, &self.dir)? {
             if old.path != kept.path {
                 old.remove()?;
             }
@@ -353,8 +356,8 @@ impl Snapshots {
         let to = SnapshotDir::on(Arc::clone(&self.files), self.dir.join(free));
         self.files.rename(&from.path, &to.path)?;
         self.files.sync_dir(&self.dir)?;
-        for old in SnapshotDir::complete(&self.files, &self.dir)? {
-            let same = old.path != to.path && old.head().is_ok_and(|old| old.last == head.last);
+        for (found, old) in SnapshotDir::complete(&self.files, &self.dir)? {
+            let same = old.path != to.path && found.is_ok_and(|found| found.last == head.last);
             // A signed one is what the log goes on from.
             let signed = self.files.open(&old.path.join("note"), false).is_ok();
             if same && !signed {

@@ -109,7 +109,8 @@ fn one_of_the_same_place_replaces_the_former_unless_that_is_signed() {
     build(&snapshots, &head(7, 2), 7).unwrap();
     let all = |disk: &FakeDisk| {
         let files: Arc<dyn FileLayer> = Arc::new(disk.clone());
-        SnapshotDir::complete(&files, Path::new(DIR)).unwrap()
+        let found = SnapshotDir::complete(&files, Path::new(DIR)).unwrap();
+        found.into_iter().map(|(_, dir)| dir).collect::<Vec<_>>()
     };
     assert_eq!((all(&disk).len(), current(&disk)), (1, Some((7, 2))));
     let signed = all(&disk).remove(0);
@@ -119,6 +120,32 @@ fn one_of_the_same_place_replaces_the_former_unless_that_is_signed() {
     assert_eq!((all(&disk).len(), current(&disk)), (2, Some((7, 3))));
     snapshots.keep_only(&all(&disk)[1]).unwrap();
     assert_eq!(all(&disk).len(), 1);
+}
+
+#[test]
+fn who_reads_while_old_ones_are_removed_finds_those_that_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let snapshots = Snapshots::open(dir.path().to_owned()).unwrap();
+    build(&snapshots, &head(1, 1), 1).unwrap();
+    let stays = snapshots.current().unwrap().unwrap().1;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut seen = [0_usize; 2];
+            while seen[1] < 30 {
+                let found = SnapshotDir::all(dir.path())?;
+                assert_eq!(found[0].0.last, Some((1, 1)));
+                seen[usize::from(found.len() > 1)] += 1;
+            }
+            io::Result::Ok(())
+        });
+        let mut index = 2;
+        while !reader.is_finished() {
+            build(&snapshots, &head(index, 1), index).unwrap();
+            snapshots.keep_only(&stays).unwrap();
+            index += 1;
+        }
+        reader.join().unwrap().unwrap();
+    });
 }
 
 #[test]
