@@ -166,8 +166,6 @@ impl SnapshotDir {
         files: &Arc<dyn FileLayer>,
         dir: &Path,
     ) -> io::Result<Vec<(io::Result<Head>, SnapshotDir)>> {
-        let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-        let gone = |e: &io::Error| absent.contains(&e.kind());
         let names = match files.list(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
@@ -176,10 +174,13 @@ impl SnapshotDir {
         let mut paths: Vec<_> = paths.filter(|path| path.extension().is_none()).collect();
         paths.sort();
         let of = |path| SnapshotDir::on(Arc::clone(files), path);
-        let heads = paths.into_iter().map(of).map(|dir| (dir.head(), dir));
-        Ok(heads
-            .filter(|(head, _)| !head.as_ref().is_err_and(gone))
-            .collect())
+        // What has no head that can be opened is none of them, whatever else lies here.
+        let opens = |dir: &SnapshotDir| files.open(&dir.path.join(HEAD), false).is_ok();
+        let there = paths.into_iter().map(of).filter(opens);
+        let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+        let heads = there.map(|dir| (dir.head(), dir));
+        let found = heads.filter(|(head, _)| !head.as_ref().is_err_and(gone));
+        Ok(found.collect())
     }
 
     /// Sets those in a directory aside whose head is damaged, where there are others that can be
