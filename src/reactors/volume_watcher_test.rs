@@ -237,7 +237,7 @@ async fn vw_16_one_dead_node_keeps_no_other_claim_from_being_freed() {
 }
 
 /// How many volumes come and go.
-const DELETED: usize = 400;
+const DELETED: usize = 10_000;
 
 #[tokio::test]
 async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
