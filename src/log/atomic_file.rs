@@ -55,7 +55,14 @@ pub fn put_private(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// It is not there, or cannot be read.
 pub fn read_on(files: &dyn FileLayer, path: &Path) -> io::Result<Vec<u8>> {
-    let file = files.open(path, false)?;
+    read_open(&*files.open(path, false)?)
+}
+
+/// Reads a file whole that is open, whatever becomes of its name.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_open(file: &dyn LogFile) -> io::Result<Vec<u8>> {
     let size = usize::try_from(file.size()?).map_err(io::Error::other)?;
     let mut content = vec![0; size];
     let got = file.read_at(&mut content, 0)?;

@@ -20,7 +20,7 @@ use super::types::{
     LogId, StoredMembership, TypeConfig, decode_membership, encode_membership, log_id,
 };
 use crate::log::atomic_file;
-use crate::log::{CompactRange, FileLayer, LogEngine, RealFiles};
+use crate::log::{CompactRange, FileLayer, LogEngine, LogFile, RealFiles};
 
 /// What a snapshot says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,8 +160,8 @@ impl SnapshotDir {
         Ok(found)
     }
 
-    /// Those in a directory that have a head, whole or not, by their names. One that retention
-    /// removes meanwhile is there no more.
+    /// Those in a directory that have a head, whole or not, by their names. What is read of a head
+    /// is what was opened, though retention removes it meanwhile.
     fn complete(
         files: &Arc<dyn FileLayer>,
         dir: &Path,
@@ -170,17 +170,16 @@ impl SnapshotDir {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
-        let paths = names.into_iter().map(|name| dir.join(name));
-        let mut paths: Vec<_> = paths.filter(|path| path.extension().is_none()).collect();
-        paths.sort();
-        let of = |path| SnapshotDir::on(Arc::clone(files), path);
-        // What has no head that can be opened is none of them, whatever else lies here.
-        let opens = |dir: &SnapshotDir| files.open(&dir.path.join(HEAD), false).is_ok();
-        let there = paths.into_iter().map(of).filter(opens);
-        let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
-        let heads = there.map(|dir| (dir.head(), dir));
-        let found = heads.filter(|(head, _)| !head.as_ref().is_err_and(gone));
-        Ok(found.collect())
+        let mut found = Vec::new();
+        for path in names.into_iter().map(|name| dir.join(name)) {
+            let file = files.open(&path.join(HEAD), false);
+            if let (None, Ok(file)) = (path.extension(), file) {
+                let dir = SnapshotDir::on(Arc::clone(files), path);
+                found.push((dir.read_head(&*file), dir));
+            }
+        }
+        found.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
+        Ok(found)
     }
 
     /// Sets those in a directory aside whose head is damaged, where there are others that can be
@@ -246,7 +245,11 @@ impl SnapshotDir {
     /// # Errors
     /// If it is missing or malformed.
     pub fn head(&self) -> io::Result<Head> {
-        let head = Head::decode(&atomic_file::read_on(&*self.files, &self.path.join(HEAD))?);
+        self.read_head(&*self.files.open(&self.path.join(HEAD), false)?)
+    }
+
+    fn read_head(&self, file: &dyn LogFile) -> io::Result<Head> {
+        let head = Head::decode(&atomic_file::read_open(file)?);
         head.map_err(|e| {
             let path = self.path.display();
             io::Error::new(e.kind(), format!("the head of {path} is damaged: {e}"))

@@ -529,9 +529,10 @@ fn csi_28_csi_40_no_history_lets_a_second_writer_in_or_keeps_a_volume_for_ever()
     std::thread::scope(|scope| {
         let run = |seeds| {
             scope.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread();
-                let runtime = { runtime }.enable_all().build().expect("a runtime");
-                runtime.block_on(histories(seeds))
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build();
+                runtime.expect("a runtime").block_on(histories(seeds))
             })
         };
         let running: Vec<_> = parts.into_iter().map(run).collect();

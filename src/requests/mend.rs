@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::RequestLog;
 use crate::error::chain;
-use crate::log::{FileLayer, LogEngine, LogError, Options};
+use crate::log::{FileLayer, LogEngine, LogError, Options, atomic_file};
 
 /// Bytes of a segment.
 const SEGMENT: u64 = 1 << 20;
@@ -137,9 +137,7 @@ fn write_again(files: &dyn FileLayer, dir: &Path) -> Result<(), LogError> {
     for name in names.iter().filter(|name| name.ends_with(".log")) {
         let path = dir.join(name);
         let copied = files.open(&path, true).and_then(|file| {
-            let mut bytes = vec![0; usize::try_from(file.size()?).unwrap_or(0)];
-            let got = file.read_at(&mut bytes, 0)?;
-            file.write_at(&bytes[..got], 0)?;
+            file.write_at(&atomic_file::read_open(&*file)?, 0)?;
             file.sync()
         });
         copied.map_err(|error| LogError::Io {
