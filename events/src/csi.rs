@@ -16,6 +16,10 @@ pub const CLAIMS_LEVEL: u32 = 9;
 /// and from which on a volume that is being deleted at its provider is given to nobody.
 pub const UNSURE_LEVEL: u32 = 11;
 
+/// The feature level from which on it is known of a volume that has grown whether a node has still
+/// to make it larger.
+pub const GROWN_LEVEL: u32 = 12;
+
 /// Whether a volume that is used so takes one more beside so many others. An empty mode says
 /// nothing; one that nobody knows takes none.
 #[must_use]
@@ -43,11 +47,19 @@ pub mod mode {
     /// No claim: the volume is being deleted at its provider, and nobody takes it; or, as a
     /// release, it is not deleted after all. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
     pub const DELETE: u8 = 3;
+    /// No claim: the volume has grown at its provider, and a node has still to make it larger; or,
+    /// as a release, that is done. From [`GROWN_LEVEL`](super::GROWN_LEVEL) on.
+    pub const GROWN: u8 = 4;
 
     /// Whether events of a feature level know a mode.
     #[must_use]
     pub fn is_known(mode: u8, level: u32) -> bool {
-        mode <= GC || (mode == DELETE && level >= super::UNSURE_LEVEL)
+        match mode {
+            READ | WRITE | GC => true,
+            DELETE => level >= super::UNSURE_LEVEL,
+            GROWN => level >= super::GROWN_LEVEL,
+            _ => false,
+        }
     }
 }
 
@@ -144,8 +156,8 @@ wire! {
         allocation_id: String = "AllocationID",
         node_id: String = "NodeID",
         external_node_id: String = "ExternalNodeID",
-        /// 0 read, 1 write; 2 a signal of garbage collection (CSI-33) and 3 a deletion are no
-        /// claims.
+        /// 0 read, 1 write; 2 a signal of garbage collection (CSI-33), 3 a deletion and 4 a volume
+        /// that has grown are no claims.
         claim: u8 = "Claim",
         access_mode: String = "AccessMode",
         attachment_mode: String = "AttachmentMode",

@@ -226,6 +226,14 @@ impl CsiVolumeRow {
         self.deleting = since;
         Ok(changed)
     }
+
+    /// It has grown at its provider, and a node has still to make it larger; or, where `since` is
+    /// 0, that is done. Since when, Unix nanoseconds. Whether that changes anything.
+    pub fn grows(&mut self, since: i64) -> bool {
+        let changed = self.node_expansion != since;
+        self.node_expansion = since;
+        changed
+    }
 }
 
 /// Whether a claim counts as one: what only settles is free.

@@ -275,6 +275,47 @@ impl Command for ClaimVolume {
     }
 }
 
+/// A volume has grown at its provider, and a node has still to make it larger; or that is done.
+/// Nothing where not every server knows of that.
+#[derive(Clone, Debug)]
+pub struct NoteGrowth {
+    /// The volume's namespace.
+    pub namespace: String,
+    /// The volume.
+    pub id: String,
+    /// The growth of which a node has done its part, as its row had it
+    /// ([`CsiVolumeRow::node_expansion`]): one that came later is not done with it. 0 for a volume
+    /// that has grown now.
+    pub done: i64,
+}
+
+impl Command for NoteGrowth {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        let key = (self.namespace.as_str(), self.id.as_str());
+        let Some(row) = view.get::<CsiVolumes>(key)? else {
+            return Err(ApiError::refused(format!("volume not found: {}", self.id)));
+        };
+        let other = self.done != 0 && self.done != row.node_expansion;
+        if other || !speaks(view, GROWN_LEVEL)? {
+            return Ok(Decision::Nothing(Reply::None));
+        }
+        let event = CsiVolumeClaimed {
+            namespace: self.namespace.clone(),
+            volume_id: self.id.clone(),
+            claim: mode::GROWN,
+            state: match self.done {
+                0 => state::TAKEN,
+                _ => state::READY_TO_FREE,
+            },
+            timestamp: stamp.now,
+            ..CsiVolumeClaimed::default()
+        };
+        // A growth that is noted meanwhile is seen.
+        let guards = vec![view.guard::<CsiVolumes>(key)?];
+        Ok(Decision::guarded(event, guards))
+    }
+}
+
 /// A volume is given to nobody while it is being deleted, or may be taken again; nothing where not
 /// every server knows of that.
 fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, ApiError> {

@@ -26,8 +26,9 @@ const EVAL: usize = 4;
 const REPORT: usize = 6;
 /// Rows of an allocation that is removed: itself, its specification's count, its job's status.
 const REMOVED: usize = 3;
-/// Rows of a node: its description, its state, its use.
-const NODE: usize = 3;
+/// Rows of a node: its description, its state, its use. Its host volumes, which no event names, are
+/// counted where it is decided that the node goes.
+pub(super) const NODE: usize = 3;
 /// Rows beside those of lists: more than any kind needs.
 const FIXED: usize = 16;
 

@@ -9,11 +9,13 @@ use drover_events::node::*;
 use drover_events::{EventId, Guard};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::AllocsByNode;
+use drover_projections::tables::host_volumes::HostVolumesByNode;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::node_use::NodeUses;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Prefix, Read, Reply, Scan, View};
 
+use super::limits::{MAX_ROWS, NODE};
 use super::support::{check_names, evals_of_node, node_event};
 use super::{Command, Decision, Stamp};
 use drover_error::ApiError;
@@ -451,7 +453,8 @@ impl Command for UpdateNodeEligibility {
     }
 }
 
-/// Nodes are removed, with evaluations of what ran there.
+/// Nodes are removed, with evaluations of what ran there; in pages, where more goes with them than
+/// one event may write.
 #[derive(Clone, Debug)]
 pub struct DeregisterNodes {
     /// The nodes.
@@ -467,9 +470,20 @@ impl Command for DeregisterNodes {
         }
         let mut evals: Vec<drover_events::model::Evaluation> = Vec::new();
         let mut jobs = HashSet::new();
-        let mut guards = Vec::new();
+        let (mut guards, mut node_ids) = (Vec::new(), Vec::new());
+        let (mut rows, mut more) = (0, false);
         for id in &self.node_ids {
+            // Of several, those of the page before are gone.
+            if self.node_ids.len() > 1 && view.modified::<Nodes>(id.as_str())?.is_none() {
+                continue;
+            }
             let node = known(view, id)?;
+            rows += NODE + host_volumes(view, id)?;
+            if rows > MAX_ROWS && !node_ids.is_empty() {
+                more = true;
+                break;
+            }
+            node_ids.push(id.clone());
             guards.push(view.guard::<Nodes>(id.as_str())?);
             guards.push(as_used(view, id)?);
             for mut made in evals_of_node(view, &node, stamp)? {
@@ -479,12 +493,28 @@ impl Command for DeregisterNodes {
                 }
             }
         }
-        let node_ids = self.node_ids.clone();
-        Ok(Decision::guarded(
-            NodesDeregistered { node_ids, evals },
-            guards,
-        ))
+        if node_ids.is_empty() {
+            return Err(ApiError::refused("node not found"));
+        }
+        let event = NodesDeregistered { node_ids, evals };
+        Ok(match more {
+            true => Decision::Page {
+                event: event.into(),
+                guards,
+            },
+            false => Decision::guarded(event, guards),
+        })
     }
+}
+
+/// How many host volumes go with a node, or become unavailable: each is a row more.
+fn host_volumes(view: &View, node: &str) -> Result<usize, ApiError> {
+    let mut many = 0;
+    for row in view.by_index::<HostVolumesByNode>(node) {
+        row?;
+        many += 1;
+    }
+    Ok(many)
 }
 
 /// A node reports something about itself.

@@ -1,7 +1,8 @@
 //! Rules that touch more rows than one event may, with real sizes.
 
+use drover_events::host_volume::HostVolumeRegistered;
 use drover_events::model::status::client;
-use drover_events::model::{ScalingPolicy, TaskGroup};
+use drover_events::model::{HostVolume, ScalingPolicy, TaskGroup};
 use drover_events::plan::PlanApplied;
 use drover_events::{Event, EventKind};
 use drover_projections::tables::allocs::Allocs;
@@ -139,6 +140,42 @@ fn a_node_with_thousands_of_jobs_that_is_lost_has_each_looked_at_again() {
     );
     assert_eq!(gone[0].kind(), EventKind::NodesDeregistered);
     assert!(gone.len() > 3);
+}
+
+#[test]
+fn nodes_with_many_host_volumes_go_in_pages() {
+    const EACH: u32 = MAX_ROWS as u32 * 2 / 5;
+    let mut world = World::new();
+    for at in 0..3 {
+        world.done(&RegisterNode {
+            node: node(10 + at),
+            create_node_pool: false,
+        });
+        for n in 0..EACH {
+            let volume = HostVolume {
+                id: id(100_000 * (at + 1) + n),
+                namespace: "default".into(),
+                name: format!("v{n}"),
+                node_id: id(10 + at),
+                node_pool: "default".into(),
+                ..HostVolume::default()
+            };
+            world.given(HostVolumeRegistered { volume });
+        }
+    }
+    let node_ids: Vec<_> = (10..13).map(id).collect();
+    let purge = DeregisterNodes { node_ids };
+    let named = |event: Event| match event {
+        Event::NodesDeregistered(ev) => ev.node_ids,
+        other => panic!("{:?}", other.kind()),
+    };
+    let gone: Vec<_> = events(&mut world, &purge).into_iter().map(named).collect();
+    assert_eq!(
+        gone,
+        [vec![id(10), id(11)], vec![id(12)]],
+        "two fit into one event"
+    );
+    assert_eq!(world.refusal(&purge).1, "node not found");
 }
 
 #[test]

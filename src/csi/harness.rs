@@ -41,6 +41,8 @@ pub struct Says {
     pub lies: Mutex<bool>,
     /// How it says that its volumes grow.
     pub grows: Mutex<Vec<plugin_capability::volume_expansion::Type>>,
+    /// It makes nothing larger on its node.
+    pub no_growing: Mutex<bool>,
     /// What came, as `Debug` shows it, with the deadline that came along.
     pub seen: Mutex<Vec<(String, Option<String>)>>,
 }
@@ -304,8 +306,12 @@ impl Node for Says {
         &self,
         asked: Request<proto::NodeExpandVolumeRequest>,
     ) -> Result<Response<proto::NodeExpandVolumeResponse>, Status> {
-        self.of(asked, proto::NodeExpandVolumeResponse::default())
-            .await
+        let answer = self.of(asked, proto::NodeExpandVolumeResponse::default());
+        let answer = answer.await?;
+        match *self.no_growing.lock().unwrap() {
+            true => Err(Status::failed_precondition("it is in use")),
+            false => Ok(answer),
+        }
     }
 
     async fn node_unpublish_volume(

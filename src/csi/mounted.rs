@@ -14,6 +14,8 @@ pub struct Mounted {
     pub path: PathBuf,
     /// Something is mounted there; otherwise the plugin shows it in another way.
     pub is_mount: bool,
+    /// Why it is not as large as it is to be here, if it is not.
+    pub too_small: Option<String>,
 }
 
 /// Whether what was published is still to be seen.

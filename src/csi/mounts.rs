@@ -61,6 +61,9 @@ pub struct Wanted {
     pub context: std::collections::BTreeMap<String, String>,
     /// What the plugin wants to be shown.
     pub secrets: Secrets,
+    /// How large it was asked to be, least and most, where the node has to see to that: it grew
+    /// while nobody had it.
+    pub size: Option<proto::CapacityRange>,
 }
 
 impl Wanted {
@@ -277,15 +280,30 @@ impl Mounts {
         let asked = proto::NodePublishVolumeRequest {
             volume_id: wanted.remote.clone(),
             publish_context: wanted.publish_context.clone(),
-            staging_target_path: staging,
+            staging_target_path: staging.clone(),
             target_path: text(&root.seen.join(&places.target.path)),
-            volume_capability: Some(capability),
+            volume_capability: Some(capability.clone()),
             readonly: wanted.usage.read_only,
             secrets: wanted.secrets.0.clone(),
             volume_context: wanted.context.clone(),
         };
+        let volume_path = asked.target_path.clone();
         plugin.node_publish_volume(asked).await?;
-        self.published(&places.target, wanted).await
+        let mut mounted = self.published(&places.target, wanted).await?;
+        if wanted.size.is_some() {
+            let asked = proto::NodeExpandVolumeRequest {
+                volume_id: wanted.remote.clone(),
+                volume_path,
+                capacity_range: wanted.size,
+                staging_target_path: staging,
+                volume_capability: Some(capability),
+                secrets: wanted.secrets.0.clone(),
+            };
+            // It can be used as large as it is: nobody has to go without.
+            let grown = plugin.node_expand_volume(asked).await;
+            mounted.too_small = grown.err().map(|error| error.to_string());
+        }
+        Ok(mounted)
     }
 
     /// What a plugin says it published; it is looked at, not believed.
@@ -313,7 +331,11 @@ impl Mounts {
             }
             Some(_) => {}
         }
-        Ok(Mounted { path, is_mount })
+        Ok(Mounted {
+            path,
+            is_mount,
+            too_small: None,
+        })
     }
 
     /// Takes a volume back from an allocation, in whatever ways it was mounted for it (CSI-16), and

@@ -67,6 +67,7 @@ fn wanted(alloc: &str, usage: Usage) -> Wanted {
             "k".to_owned(),
             "correct-horse".to_owned(),
         )])),
+        size: None,
     }
 }
 
@@ -130,6 +131,49 @@ impl Node {
         below(&self.root.users, &mut found);
         found
     }
+}
+
+#[tokio::test]
+async fn csi_05_a_volume_that_is_to_have_a_size_is_made_so_where_it_is_published() {
+    let node = node();
+    let mut wanted = wanted("a1", usage(&[]));
+    wanted.size = Some(crate::proto::CapacityRange {
+        required_bytes: 10,
+        limit_bytes: 20,
+    });
+    node.mount(&wanted).await.unwrap();
+    let seen = node.fake.says.seen.lock().unwrap().clone();
+    let asked = seen.last().map(|(shown, _)| shown.clone()).unwrap();
+    assert_eq!(node.calls(), ["NodeStage", "NodePublish", "NodeExpand"]);
+    let (to, at) = (
+        node.root.seen.join("staging"),
+        node.root.seen.join("per-alloc"),
+    );
+    for told in [
+        "required_bytes: 10, limit_bytes: 20".to_owned(),
+        format!(
+            "volume_path: {:?}",
+            at.join("a1/vol/rw-file-system-single-node-writer")
+        ),
+        format!(
+            "staging_target_path: {:?}",
+            to.join("default/vol/rw-file-system-single-node-writer")
+        ),
+        "volume_id: \"far-vol\"".to_owned(),
+    ] {
+        assert!(asked.contains(&told), "{told} is not in {asked}");
+    }
+    assert!(!asked.contains("correct-horse"), "{asked}");
+    // One that is not made larger is there all the same, as large as it is.
+    *node.fake.says.no_growing.lock().unwrap() = true;
+    let mounted = node.mounts.mount(&node.plugin, true, &node.root, &wanted);
+    let why = mounted.await.unwrap().too_small.unwrap();
+    assert!(why.contains("NodeExpandVolume"), "{why}");
+    *node.fake.says.no_growing.lock().unwrap() = false;
+    wanted.size = None;
+    node.calls();
+    node.mount(&wanted).await.unwrap();
+    assert_eq!(node.calls(), ["NodeStage", "NodePublish"]);
 }
 
 #[tokio::test]

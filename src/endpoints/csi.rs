@@ -54,12 +54,20 @@ pub(super) async fn claim(
     );
     deciding(move || own.0.runs_on(&own.1, &own.2)).await??;
     let volumes = Arc::clone(&clients.server.volumes);
+    if asked.expanded != 0 {
+        let told = async move { volumes.expanded(&claim, asked.expanded, &origin).await };
+        return Ok(CsiVolumeClaimResponse {
+            index: going_on(told).await??,
+            ..CsiVolumeClaimResponse::default()
+        });
+    }
     // It goes on where the caller is gone: he asks again, and finds it done.
     let taken = going_on(async move { volumes.claim(claim, origin).await }).await??;
     Ok(CsiVolumeClaimResponse {
         publish_context: taken.publish_context,
         volume: Some(taken.volume),
         index: taken.index,
+        node_expansion: taken.node_expansion,
     })
 }
 

@@ -241,6 +241,7 @@ impl Answers for Plugin {
             let expand = async |_: Arc<()>, _: Call, asked: NodeExpandVolumeRequest| {
                 Ok(NodeExpandVolumeResponse {
                     capacity_bytes: asked.required_bytes,
+                    places: 1,
                 })
             };
             let service = Service::new(Arc::new(()));

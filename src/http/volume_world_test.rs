@@ -157,7 +157,7 @@ fn plugin(asked: Arc<Asked>) -> Arc<dyn Dispatch> {
         ControllerListSnapshots(ControllerListSnapshotsRequest) => listed_snapshots;
         NodeDetachVolume(NodeDetachVolumeRequest) => |_| Ok(Done {});
         NodeExpandVolume(NodeExpandVolumeRequest) => |request| {
-            Ok(NodeExpandVolumeResponse { capacity_bytes: request.required_bytes })
+            Ok(NodeExpandVolumeResponse { capacity_bytes: request.required_bytes, places: 1 })
         };
     })
 }

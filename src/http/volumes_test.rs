@@ -407,6 +407,13 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     );
     assert_eq!(told["WaitsFor"], "its provider to delete it");
     assert!(told["Since"].as_i64().unwrap() > 0);
+    let (place, origin) = (("default", "other"), crate::proposer::Origin::default());
+    let waiting = crate::volumes::Waiting::Deletion;
+    let seen = h.server.volumes.see_to(place, &waiting, &origin).await;
+    let error = seen.expect_err("it may still be deleted").to_string();
+    let (told, _) = first_told(&h, "other").await;
+    assert_eq!(told["HinderedBy"], json!(error));
+    assert!(told["HinderedSince"].as_i64().unwrap() > 0, "{told}");
     h.stop().await;
 }
 

@@ -116,6 +116,9 @@ messages! {
         attachment_mode: String = "AttachmentMode",
         /// 0 takes the claim; anything else gives it back.
         state: u8 = "State",
+        /// The growth of the volume, as the answer to the claim had it, that the node has done its
+        /// part of: nothing is claimed then. 0 otherwise.
+        expanded: i64 = "Expanded",
     }
     /// What a client needs to use the volume.
     CsiVolumeClaimResponse {
@@ -125,6 +128,9 @@ messages! {
         volume: Option<CsiVolume> = "Volume",
         /// The index of the claim.
         index: u64 = "Index",
+        /// Since when the volume is larger at its provider than a node has made it, Unix
+        /// nanoseconds: whoever mounts it does so, and tells. 0 where that is nobody's to do.
+        node_expansion: i64 = "NodeExpansion",
     }
     /// A claim, as requests name it.
     NamedClaim {
@@ -424,5 +430,7 @@ messages! {
     NodeExpandVolumeResponse {
         /// Bytes.
         capacity_bytes: i64 = "CapacityBytes",
+        /// At how many places it was made larger: at none where it is not mounted yet.
+        places: u64 = "Places",
     }
 }

@@ -31,6 +31,9 @@ pub struct Taken {
     pub publish_context: Map<String>,
     /// The index of the last event of it.
     pub index: u64,
+    /// Since when the volume is larger at its provider than a node has made it, Unix nanoseconds;
+    /// 0 where that is nobody's to do.
+    pub node_expansion: i64,
 }
 
 impl Volumes {
@@ -54,6 +57,10 @@ impl Volumes {
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let index = {
             let _turn = self.taking.turn(key.clone()).await;
+            // A plugin may still make it larger, and may not be able to while it is used.
+            while let Some(until) = self.doubts.grows(&key) {
+                sleep_until(until).await;
+            }
             let new = self.held(&claim).is_err();
             let index = self.note(claim.clone(), &origin).await?;
             if new && index > 0 {
@@ -72,6 +79,24 @@ impl Volumes {
         self.hindered(&claim, attached.as_ref().err());
         let (context, attached) = attached?;
         self.taken(&claim, context, attached.max(index))
+    }
+
+    /// An allocation's node has made the volume as large as it became with a growth: that is noted,
+    /// and whoever mounts it next has nothing to do; the index of it. What has grown since is
+    /// another growth's.
+    ///
+    /// # Errors
+    /// The allocation does not hold it.
+    pub async fn expanded(
+        &self,
+        claim: &CsiVolumeClaimed,
+        growth: i64,
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
+        self.must_lead()?;
+        self.held(claim)?;
+        let key = (claim.namespace.clone(), claim.volume_id.clone());
+        self.note_growth(&key, growth, origin).await
     }
 
     /// The claim with what servers know of it (CSI-21).
@@ -211,6 +236,7 @@ impl Volumes {
             volume: shown,
             publish_context,
             index,
+            node_expansion: volume.row.node_expansion,
         })
     }
 }

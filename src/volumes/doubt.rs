@@ -14,13 +14,15 @@ use drover_projections::query::csi::Volume;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{ClaimKey, place};
+use super::{ClaimKey, Key, place};
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     Attach,
     Detach,
+    /// It is made larger, wherever it is.
+    Grow,
 }
 
 /// How long a call that was given up is remembered: no client waits for a plugin longer than that.
@@ -144,6 +146,13 @@ impl Doubts {
         foreign || last.is_some_and(|last| last.elapsed() < REMEMBERED)
     }
 
+    /// Until when a call may be under way that makes a volume larger; none where none is.
+    pub(super) fn grows(&self, key: &Key) -> Option<Instant> {
+        let known = self.known.lock();
+        let last = known.unanswered.get(&(Step::Grow, anywhere(key)))?;
+        Some(*last + self.quiet).filter(|until| *until > Instant::now())
+    }
+
     /// Until when a detach may be under way at a place; none where none is. Looked at where others
     /// are kept from it.
     pub(super) fn detaches(&self, volume: &Volume, at: &ClaimKey) -> Option<Instant> {
@@ -164,4 +173,9 @@ impl Doubts {
         let until = before.max(last).map(|since| since + self.quiet);
         until.filter(|until| *until > Instant::now())
     }
+}
+
+/// A volume, wherever it is.
+pub(super) fn anywhere(key: &Key) -> ClaimKey {
+    (key.0.clone(), key.1.clone(), String::new())
 }

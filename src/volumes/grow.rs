@@ -1,23 +1,47 @@
 //! Volumes that are made larger: at their provider first, then on every node that has them.
 
+use std::sync::Arc;
+
 use drover_events::csi::CsiVolumeClaimed;
 use drover_events::model::CsiVolume;
 use drover_projections::query::csi::Volume;
 use futures_util::future::join_all;
 
+use super::doubt::{Step, anywhere};
 use super::provision::fits;
-use super::{StepError, Volumes};
+use super::{Key, StepError, Volumes};
+use crate::commands::csi::NoteGrowth;
 use crate::error::Code;
+use crate::keyed::Turn;
+use crate::proposer::Origin;
 use crate::rpc::asked::Unanswered;
 use crate::rpc::csi::{
-    ControllerExpandVolume, ControllerExpandVolumeRequest, NodeExpandVolume,
-    NodeExpandVolumeRequest,
+    ControllerExpandVolume, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
+    NodeExpandVolume, NodeExpandVolumeRequest,
 };
 
 /// A volume that its provider has made larger, and what it is to be.
-pub(super) struct Grown {
+struct Grown {
     known: Volume,
     wanted: CsiVolume,
+}
+
+/// The volumes of one request that are made larger.
+#[derive(Default)]
+pub(super) struct Growing<'v> {
+    grown: Vec<Grown>,
+    /// Nobody takes them until it is recorded how large they are: a plugin may make nothing larger
+    /// that is used, and whoever comes then is told that his node has a part to do.
+    turns: Vec<Turn<'v, Key>>,
+}
+
+/// Who makes the volumes of a plugin larger.
+#[derive(Clone, Copy, PartialEq)]
+enum Grower {
+    /// A controller, and nodes where it says so.
+    Controller,
+    /// Nodes alone.
+    Nodes,
 }
 
 /// The claims of a volume that nobody gives back.
@@ -29,21 +53,21 @@ fn live(volume: &Volume) -> impl Iterator<Item = &CsiVolumeClaimed> {
 
 impl Volumes {
     /// The new description of a volume that is there; grown first, where it is to be larger. What
-    /// nodes have to do then is added to `grown`. Where it is used and as large as it is to be, it
-    /// is asked for again: a node may not have done its part.
-    pub(super) async fn grown(
-        &self,
+    /// nodes have to do then is added to what is growing. Where it is used and as large as it is to
+    /// be, it is asked for again: a node may not have done its part.
+    pub(super) async fn grown<'v>(
+        &'v self,
         known: Volume,
         mut volume: CsiVolume,
-        grown: &mut Vec<Grown>,
+        (growing, origin): (&mut Growing<'v>, &Origin),
     ) -> Result<CsiVolume, StepError> {
         let row = &known.row.volume;
         let least = volume.requested_capacity_min;
         volume.capacity = 0;
-        let can = || self.can(&row.plugin_id, "expand volumes", |can| can.supports_expand);
         let same = least == row.requested_capacity_min;
         // What nobody knows the size of was made larger for nobody, so no node has a part to do.
-        let again = same && row.capacity != 0 && live(&known).next().is_some() && can().is_ok();
+        let used = live(&known).next().is_some();
+        let again = same && row.capacity != 0 && used && self.grower(&row.plugin_id).is_ok();
         // Of one that was registered nobody may know how large it is: its provider does.
         let fits_as_it_is = match row.capacity {
             0 => same,
@@ -54,52 +78,144 @@ impl Volumes {
         }
         // All else must be as it may be, before anything is grown.
         fits(&known, &volume)?;
-        can()?;
+        let grower = self.grower(&row.plugin_id)?;
+        let key = (row.namespace.clone(), row.id.clone());
+        growing.turns.push(self.taking.turn(key.clone()).await);
+        // With who took it before.
+        let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
+        let is = known.row.volume.capacity;
+        let on_nodes = match grower {
+            Grower::Controller => {
+                let answer = self.grow_at_provider(&known, &volume).await?;
+                if let Err(Unanswered::Refused(error)) = &answer
+                    && error.code == Code::Conflict
+                    && fits_as_it_is
+                {
+                    // Its plugin grows nothing that is used: nor has a node anything to do then.
+                    return Ok(volume);
+                }
+                let answer = answer.map_err(StepError::of("controller expand volume: "))?;
+                volume.capacity = answer.capacity_bytes.max(least);
+                answer.node_expansion_required
+            }
+            Grower::Nodes => {
+                volume.capacity = is.max(least);
+                true
+            }
+        };
+        if on_nodes {
+            // Before its size is recorded: whoever dies in between has it asked for again.
+            if volume.capacity > is {
+                self.note_growth(&key, 0, origin).await?;
+            }
+            let wanted = volume.clone();
+            growing.grown.push(Grown { known, wanted });
+        }
+        Ok(volume)
+    }
+
+    /// Who makes volumes of a plugin larger.
+    fn grower(&self, plugin: &str) -> Result<Grower, StepError> {
+        let known = self.plugin(plugin)?;
+        let mut nodes = known
+            .nodes
+            .values()
+            .filter_map(|info| info.node_info.as_ref());
+        let by_nodes = nodes.any(|can| can.supports_expand);
+        let no_controller = known.controllers.is_empty() && !known.row.plugin.controller_required;
+        let can = self.can(plugin, "expand volumes", |can| can.supports_expand);
+        match can {
+            _ if by_nodes && no_controller => Ok(Grower::Nodes),
+            Err(_) if by_nodes => Ok(Grower::Nodes),
+            can => can.map(|()| Grower::Controller),
+        }
+    }
+
+    /// Asks a controller; what it answered.
+    async fn grow_at_provider(
+        &self,
+        known: &Volume,
+        wanted: &CsiVolume,
+    ) -> Result<Result<ControllerExpandVolumeResponse, Unanswered>, StepError> {
+        let row = &known.row.volume;
         let asked = ControllerExpandVolumeRequest {
             plugin_id: row.plugin_id.clone(),
             controller_node_id: String::new(),
             external_volume_id: known.plugin_name().to_owned(),
-            required_bytes: least,
-            limit_bytes: volume.requested_capacity_max,
-            secrets: self.secrets_with(&known, &volume)?,
+            required_bytes: wanted.requested_capacity_min,
+            limit_bytes: wanted.requested_capacity_max,
+            secrets: self.secrets_with(known, wanted)?,
             volume_capability: row.requested_capabilities.first().cloned(),
             mount_options: row.mount_options.clone(),
             in_use: !known.row.is_at_rest(),
         };
         self.must_lead()?;
-        let answer = self.shim.controller::<ControllerExpandVolume>(asked).await;
-        if let Err(Unanswered::Refused(error)) = &answer
-            && error.code == Code::Conflict
-            && fits_as_it_is
-        {
-            // Its plugin grows nothing that is used: then no node has to do anything either.
-            return Ok(volume);
+        let key = (row.namespace.clone(), row.id.clone());
+        let call = self.doubts.begins(Step::Grow, anywhere(&key));
+        let shim = &self.shim;
+        let (answer, all) = shim.controllers_told::<ControllerExpandVolume>(asked).await;
+        if all {
+            call.answered();
         }
-        let answer = answer.map_err(StepError::of("controller expand volume: "))?;
-        volume.capacity = answer.capacity_bytes.max(least);
-        if answer.node_expansion_required {
-            let wanted = volume.clone();
-            grown.push(Grown { known, wanted });
-        }
-        Ok(volume)
+        Ok(answer)
+    }
+
+    /// Notes that a volume has grown and a node has a part to do, or, where it says which growth,
+    /// that this is done; the index, 0 where nothing changed.
+    pub(super) async fn note_growth(
+        &self,
+        key: &Key,
+        done: i64,
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
+        let command = NoteGrowth {
+            namespace: key.0.clone(),
+            id: key.1.clone(),
+            done,
+        };
+        let noted = self.record.record(Arc::new(command), origin.clone());
+        Ok(noted.await?.index)
     }
 
     /// Has nodes do their part, all at once: what has grown is recorded, and one that cannot now
     /// keeps no other from it.
-    pub(super) async fn grow_on_nodes(&self, grown: Vec<Grown>) -> Result<(), StepError> {
-        let each = grown.iter().flat_map(|grown| {
-            live(&grown.known).map(|claim| self.grow_on_node(&grown.known, claim, &grown.wanted))
-        });
+    pub(super) async fn grow_on_nodes(
+        &self,
+        growing: Growing<'_>,
+        origin: &Origin,
+    ) -> Result<(), StepError> {
+        let Growing { grown, turns } = growing;
+        drop(turns);
+        let each = grown.iter().map(|one| self.grow_where_it_is(one, origin));
         let all = join_all(each).await;
         all.into_iter().collect()
     }
 
+    /// Has all nodes that have a volume do their part. Who mounts it next need not where they did.
+    async fn grow_where_it_is(&self, grown: &Grown, origin: &Origin) -> Result<(), StepError> {
+        let (known, wanted) = (&grown.known, &grown.wanted);
+        let key = (wanted.namespace.clone(), wanted.id.clone());
+        let now = self.load(&self.projections.view(), (&key.0, &key.1))?;
+        let growth = now.row.node_expansion;
+        let each = live(known).map(|claim| self.grow_on_node(known, claim, wanted));
+        let mut done = growth != 0 && live(known).next().is_some();
+        for places in join_all(each).await {
+            // Where it was not mounted yet, nothing was made larger.
+            done &= places? > 0;
+        }
+        if done {
+            self.note_growth(&key, growth, origin).await?;
+        }
+        Ok(())
+    }
+
+    /// At how many places it was made larger.
     async fn grow_on_node(
         &self,
         known: &Volume,
         claim: &CsiVolumeClaimed,
         wanted: &CsiVolume,
-    ) -> Result<(), StepError> {
+    ) -> Result<u64, StepError> {
         let row = &known.row.volume;
         let asked = NodeExpandVolumeRequest {
             plugin_id: row.plugin_id.clone(),
@@ -120,7 +236,7 @@ impl Volumes {
             .shim
             .node::<NodeExpandVolume>((&claim.node_id, &row.plugin_id), &asked)
             .await;
-        grown.map_err(StepError::of("node expand volume: "))?;
-        Ok(())
+        let grown = grown.map_err(StepError::of("node expand volume: "))?;
+        Ok(grown.places)
     }
 }

@@ -303,3 +303,37 @@ async fn csi_35_who_comes_while_the_last_one_is_detached_is_attached_after_that(
     assert!(world.strict.wrong().is_empty());
     assert_eq!(world.strict.count(ATTACH), 2);
 }
+
+#[tokio::test]
+async fn csi_31_why_a_volume_that_is_being_deleted_is_not_gone_is_told_until_it_stays() {
+    let mut world = World::new(1);
+    world.volume("data", ONE);
+    let place = ("default", "data");
+    let why = |world: &World| {
+        let troubles = world.volumes.troubles(place);
+        troubles.get("").map(|trouble| trouble.error.clone())
+    };
+    let origin = Origin::default();
+    let delete = async |world: &World| {
+        let (key, secrets) = (key(), Secrets::default());
+        let deleted = world.volumes.delete(&key, secrets, &origin).await;
+        deleted.unwrap_err().to_string()
+    };
+    // What was refused stays at once: it is not being deleted any more.
+    world.strict.fault(DELETE, &[Fault::Says(Code::Refused)]);
+    delete(&world).await;
+    assert_eq!((why(&world), world.volumes.remembers()), (None, 0));
+    world.strict.fault(DELETE, &[Fault::Before]);
+    let error = delete(&world).await;
+    assert_eq!(why(&world), Some(error.clone()));
+    assert!(error.starts_with("controller delete volume: "), "{error}");
+    // What another leader was told is not known to the next one.
+    world.elect();
+    assert_eq!(why(&world), None);
+    let stays = async || {
+        let seen = world.volumes.see_to(place, &Waiting::Deletion, &origin);
+        seen.await.map(drop)
+    };
+    asked_often("it stays", LONG, stays).await.unwrap();
+    assert_eq!((why(&world), world.row("data").deleting), (None, 0));
+}

@@ -23,13 +23,18 @@
 //!    which settles (`doubt`).
 //! 5. A volume that is being deleted at its provider is given to nobody, whoever leads, before the
 //!    call is made and until it has ended.
-//! 6. A server that does not lead calls no plugin (VW-02): each call is made in the term in which
+//! 6. A volume that is being made larger at its provider is given to nobody meanwhile, nor while a
+//!    call that nobody answered may still make it larger. That a node has a part to do then is in
+//!    the log before the new size is, and until a node that has it says that it did.
+//! 7. A server that does not lead calls no plugin (VW-02): each call is made in the term in which
 //!    it was decided, after a majority has confirmed that this server leads. Lists change nothing
 //!    and are asked for by anybody.
 
 mod claim;
 mod doubt;
 mod grow;
+#[cfg(test)]
+mod grown_test;
 #[cfg(test)]
 pub(crate) mod harness;
 #[cfg(test)]

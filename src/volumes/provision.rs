@@ -13,6 +13,7 @@ use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
+use super::grow::Growing;
 use super::{Key, StepError, Volumes, filled};
 use crate::commands::csi::{
     DeregisterVolumes, RegisterVolumes, has_namespace, removable, validate,
@@ -55,16 +56,16 @@ impl Volumes {
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
-        let (mut made, mut grown) = (Vec::new(), Vec::new());
+        let (mut made, mut growing) = (Vec::new(), Growing::default());
         for volume in volumes {
             let known = self.known(&volume)?;
             made.push(match known {
-                Some(known) => self.grown(known, volume, &mut grown).await?,
+                Some(known) => self.grown(known, volume, (&mut growing, origin)).await?,
                 None => self.made(volume).await?,
             });
         }
         let registered = self.registered(made, (CREATE, origin)).await?;
-        self.grow_on_nodes(grown).await?;
+        self.grow_on_nodes(growing, origin).await?;
         Ok(registered)
     }
 
@@ -80,7 +81,7 @@ impl Volumes {
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
-        let (mut valid, mut grown) = (Vec::new(), Vec::new());
+        let (mut valid, mut growing) = (Vec::new(), Growing::default());
         for volume in volumes {
             let known = self.known(&volume)?;
             if let Some(known) = &known {
@@ -93,12 +94,12 @@ impl Volumes {
             };
             self.validated(&volume, known.as_ref()).await?;
             valid.push(match known {
-                Some(known) => self.grown(known, volume, &mut grown).await?,
+                Some(known) => self.grown(known, volume, (&mut growing, origin)).await?,
                 None => volume,
             });
         }
         let registered = self.registered(valid, ("", origin)).await?;
-        self.grow_on_nodes(grown).await?;
+        self.grow_on_nodes(growing, origin).await?;
         Ok(registered)
     }
 
@@ -140,13 +141,16 @@ impl Volumes {
         let shim = &self.shim;
         let told = shim.controllers_begun::<ControllerDeleteVolume>(asked, &before);
         let (deleted, all) = told.await;
+        let deleted = deleted.map_err(StepError::of("controller delete volume: "));
         if deleted.is_err() && all && volume.row.deleting == 0 {
             // It is not deleted, and will not be, unless by a call of an earlier delete: it may be
             // used again. Where that cannot be recorded, the watcher gives it back.
             let kept = self.deletes(place, false, origin).await;
             drop(kept.inspect_err(|error| tracing::warn!(%error, "it stays given to nobody")));
         }
-        deleted.map_err(StepError::of("controller delete volume: "))?;
+        // Told as long as it is being deleted, whoever asked for it.
+        self.deletion_hindered(place, deleted.as_ref().err());
+        deleted?;
         let command = DeregisterVolumes {
             namespace: key.0.clone(),
             ids: vec![key.1.clone()],

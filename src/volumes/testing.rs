@@ -407,8 +407,11 @@ impl Strict {
         &self,
         asked: NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, ApiError> {
+        let key = (asked.external_id, asked.node_id, asked.alloc_id);
+        let there = self.storage.lock().mounted.contains_key(&key);
         Ok(NodeExpandVolumeResponse {
             capacity_bytes: asked.required_bytes,
+            places: u64::from(there),
         })
     }
 }

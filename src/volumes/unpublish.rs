@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::nodes::Nodes;
 use futures_util::future::join_all;
 use tracing::Instrument as _;
@@ -23,6 +24,9 @@ use crate::rpc::csi::{
 /// The steps, as errors begin.
 const NODE: &str = "could not detach from node: ";
 const CONTROLLER: &str = "could not detach from controller: ";
+
+/// Whose claim a deletion is.
+const NOBODY: &str = "";
 
 impl Volumes {
     /// Gives a claim back, as far as it can be done now. What is done already is not done again;
@@ -201,10 +205,31 @@ impl Volumes {
             return Ok(0);
         }
         let passed = u64::try_from(unix_nanos().saturating_sub(since)).unwrap_or_default();
-        match Duration::from_nanos(passed) < self.late {
-            true => Err(under_way()),
-            false => self.deletes((namespace, id), false, origin).await,
+        if Duration::from_nanos(passed) < self.late {
+            let known = self.troubles((namespace, id)).contains_key(NOBODY);
+            let text = "a delete of it that nobody answered may still be under way";
+            let unsure = StepError::from(ApiError::new(Code::Unavailable, text));
+            // Why it was not answered is known where it was asked for.
+            if !known {
+                self.deletion_hindered((namespace, id), Some(&unsure));
+            }
+            return Err(unsure);
         }
+        let kept = self.deletes((namespace, id), false, origin).await;
+        self.deletion_hindered((namespace, id), kept.as_ref().err());
+        kept
+    }
+
+    /// Keeps why a volume that is being deleted is not gone; forgets it when it is, or stays.
+    pub(super) fn deletion_hindered(
+        &self,
+        (namespace, id): (&str, &str),
+        error: Option<&StepError>,
+    ) {
+        let key = (namespace.to_owned(), id.to_owned(), NOBODY.to_owned());
+        let row = self.projections.view().get::<CsiVolumes>((namespace, id));
+        let deleting = row.ok().flatten().is_some_and(|row| row.deleting != 0);
+        remember(&mut self.troubles.lock(), key, error.filter(|_| deleting));
     }
 
     /// Records that a volume is being deleted and given to nobody, or is not any more.
@@ -334,7 +359,7 @@ impl Waiting {
     pub fn alloc(&self) -> &str {
         match self {
             Self::Claim(alloc) => alloc,
-            Self::Deletion => "",
+            Self::Deletion => NOBODY,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
-use drover_testkit::{LONG, skip, wait_for};
-use serde_json::json;
+use drover_testkit::{LONG, Response, skip, wait_for};
+use serde_json::{Value, json};
 
 use crate::csi::World;
 use crate::support::register;
@@ -36,27 +36,42 @@ pub(crate) const WRITER: Use<'_> = Use {
 impl World {
     /// Makes a volume, or a larger one of it.
     pub(crate) fn make(&self, id: &str, ways: &[(&str, &str)], bytes: u64) {
+        let made = self.asked_to_make(id, ways, &json!({"RequestedCapacityMin": bytes}));
+        assert_eq!(made.status, 200, "{}", made.text());
+    }
+
+    /// What is answered to who has a volume made, with more said of it.
+    pub(crate) fn asked_to_make(&self, id: &str, ways: &[(&str, &str)], more: &Value) -> Response {
         let ways = ways.iter().map(
             |(access, attachment)| json!({"AccessMode": access, "AttachmentMode": attachment}),
         );
-        let body = json!({"Volumes": [{
+        let mut volume = json!({
             "ID": id, "Name": id, "PluginID": "hp", "Namespace": "default",
-            "RequestedCapacityMin": bytes,
             "RequestedCapabilities": ways.collect::<Vec<_>>(),
-        }]});
+        });
+        let more = more.as_object().into_iter().flatten();
+        volume
+            .as_object_mut()
+            .expect("it is one")
+            .extend(more.map(|(name, value)| (name.clone(), value.clone())));
         let path = format!("/v1/volume/csi/{id}/create");
-        let made = self.http().put(&path, &body).expect("an answer");
-        assert_eq!(made.status, 200, "{}", made.text());
+        let made = self.http().put(&path, &json!({"Volumes": [volume]}));
+        made.expect("an answer")
     }
 
     /// Runs a job that uses the volume `vol`.
     pub(crate) fn uses(&self, id: &str, how: &Use<'_>, script: &str) {
+        self.uses_of((id, "vol"), how, script);
+    }
+
+    /// Runs a job that uses a volume.
+    pub(crate) fn uses_of(&self, (id, volume): (&str, &str), how: &Use<'_>, script: &str) {
         let job = json!({"Job": {
             "ID": id, "Name": id, "Type": how.kind, "Datacenters": ["*"],
             "TaskGroups": [{"Name": "g", "Count": 1,
                 "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
                 "ReschedulePolicy": {"Attempts": 0, "Unlimited": false},
-                "Volumes": {"data": {"Name": "data", "Type": "csi", "Source": "vol",
+                "Volumes": {"data": {"Name": "data", "Type": "csi", "Source": volume,
                     "ReadOnly": how.read_only,
                     "AccessMode": how.access, "AttachmentMode": how.attachment}},
                 "Tasks": [{"Name": "t", "Driver": how.driver, "User": how.user,

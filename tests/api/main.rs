@@ -9,6 +9,7 @@ mod contract;
 mod csi;
 mod csi_client;
 mod csi_client_plugins;
+mod csi_grown;
 mod csi_kinds;
 mod devices;
 mod diagnostics;

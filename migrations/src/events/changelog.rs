@@ -64,6 +64,11 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
         "CsiVolumeClaimed: State 5, a claim that is free while a call of it may be under way; \
          Claim 3, a volume that is being deleted and given to nobody",
     ),
+    (
+        12,
+        "CsiVolumeClaimed: Claim 4, a volume that has grown and that a node has still to make \
+         larger",
+    ),
 ];
 
 /// The level of this binary: the last line of the change log.
@@ -95,6 +100,8 @@ mod tests {
         assert!(line.starts_with("NodeRegistered, "), "{line}");
         let line = EVENT_CHANGE_LOG[drover_events::csi::UNSURE_LEVEL as usize - 1].1;
         assert!(line.starts_with("CsiVolumeClaimed: State 5"), "{line}");
+        let line = EVENT_CHANGE_LOG[drover_events::csi::GROWN_LEVEL as usize - 1].1;
+        assert!(line.starts_with("CsiVolumeClaimed: Claim 4"), "{line}");
     }
 
     #[test]

@@ -129,12 +129,14 @@ fn claim(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> Result<(), Refu
             ev.claim, ev.state, ev.volume_id
         )));
     }
+    let since = match ev.state {
+        state::TAKEN => ev.timestamp.max(1),
+        _ => 0,
+    };
     let changed = if ev.claim == mode::DELETE {
-        let since = match ev.state {
-            state::TAKEN => ev.timestamp.max(1),
-            _ => 0,
-        };
         row.deletes(since).map_err(Refused::because)?
+    } else if ev.claim == mode::GROWN {
+        row.grows(since)
     } else if ev.claim == mode::GC && ev.state == state::TAKEN {
         // VW-12, VW-13: nothing but the index, which wakes who waits for the volume.
         row.volume.modify_index = ctx.index;

@@ -22,6 +22,9 @@ drover_events::wire! {
         past_claims: Map<CsiVolumeClaimed> = "PastClaims",
         /// Since when it is being deleted at its provider, Unix nanoseconds; 0 where it is not.
         deleting: i64 = "Deleting" omit,
+        /// Since when it is larger at its provider than a node has made it, Unix nanoseconds; 0
+        /// where no node has to do anything.
+        node_expansion: i64 = "NodeExpansion" omit,
     }
 }
 

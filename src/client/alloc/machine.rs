@@ -191,6 +191,9 @@ pub struct AllocMachine {
     /// What the hooks before the tasks answered, in their order.
     #[serde(default)]
     hooks: Vec<AllocNote>,
+    /// A new version came while the hooks before the tasks ran; they hear of it after that.
+    #[serde(default)]
+    update_waits: bool,
     /// The hooks before the end of the tasks are through.
     #[serde(default)]
     pre_killed: bool,
@@ -267,7 +270,12 @@ impl AllocMachine {
         match input {
             // One that comes after a stop changes nothing any more.
             Input::PrerunDone(_) if self.phase != Phase::Prerun => {}
-            Input::PrerunDone(Ok(())) => self.phase = Phase::Live,
+            Input::PrerunDone(Ok(())) => {
+                self.phase = Phase::Live;
+                if std::mem::take(&mut self.update_waits) {
+                    self.updated(&mut out);
+                }
+            }
             Input::PrerunDone(Err(error)) => self.setup_failed(&error, now),
             Input::HooksAnswered(notes) => self.answered(notes),
             Input::Updated => self.updated(&mut out),

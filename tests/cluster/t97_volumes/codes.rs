@@ -30,6 +30,7 @@ fn lives(world: &World, code: u8, made: &Mutex<()>) {
     let others = [
         "ValidateVolumeCapabilities",
         "ControllerExpandVolume",
+        "NodeExpandVolume",
         "DeleteVolume",
     ];
     for call in COMES.iter().chain(&GOES).chain(&others) {

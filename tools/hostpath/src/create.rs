@@ -244,6 +244,9 @@ pub(crate) fn expand(
     let room = left(plugin, state);
     let volume = named(state, id)?;
     let_in(&volume.parameters, &asked.secrets)?;
+    if plugin.options.offline && volume.is_used() {
+        return Err(Status::failed_precondition(format!("{id} is in use")).into());
+    }
     let wanted = range.required_bytes.max(volume.bytes);
     if range.limit_bytes > 0 && wanted > range.limit_bytes {
         return Err(Status::out_of_range("it is larger than that").into());
@@ -257,6 +260,7 @@ pub(crate) fn expand(
     volume.bytes = wanted;
     Ok(proto::ControllerExpandVolumeResponse {
         capacity_bytes: wanted,
-        node_expansion_required: volume.kind == Kind::Device,
+        // Its device is looked at again, and folders have it recorded that they were asked for.
+        node_expansion_required: true,
     })
 }

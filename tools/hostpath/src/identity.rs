@@ -2,6 +2,7 @@
 
 use drover_csi::proto::identity_server::Identity;
 use drover_csi::proto::plugin_capability::service::Type;
+use drover_csi::proto::plugin_capability::volume_expansion;
 use drover_csi::proto::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
     GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse, plugin_capability,
@@ -39,13 +40,20 @@ impl Identity for Plugin {
             if !plugin.options.topology.is_empty() {
                 kinds.push(Type::VolumeAccessibilityConstraints);
             }
-            let capability = |kind| PluginCapability {
-                r#type: Some(plugin_capability::Type::Service(
-                    plugin_capability::Service {
-                        r#type: i32::from(kind),
-                    },
-                )),
+            let service = |kind| {
+                plugin_capability::Type::Service(plugin_capability::Service {
+                    r#type: i32::from(kind),
+                })
             };
+            let mut kinds: Vec<_> = kinds.into_iter().map(service).collect();
+            if plugin.options.offline {
+                kinds.push(plugin_capability::Type::VolumeExpansion(
+                    plugin_capability::VolumeExpansion {
+                        r#type: i32::from(volume_expansion::Type::Offline),
+                    },
+                ));
+            }
+            let capability = |kind| PluginCapability { r#type: Some(kind) };
             let capabilities = kinds.into_iter().map(capability).collect();
             Ok(GetPluginCapabilitiesResponse { capabilities })
         })

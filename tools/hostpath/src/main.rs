@@ -68,6 +68,9 @@ pub(crate) struct Options {
     /// Nodes need not stage volumes.
     #[arg(long)]
     no_stage: bool,
+    /// Make volumes larger only while nobody has them.
+    #[arg(long)]
+    offline: bool,
     /// A segment of the topology the node lies in, KEY=VALUE; volumes are then made in one place.
     #[arg(long = "topology", value_parser = segment)]
     topology: Vec<(String, String)>,

@@ -18,7 +18,7 @@ pub(super) const DATA: (&str, &str) = ("default", "data");
 
 /// A world in which every server applies volumes.
 pub(super) fn world() -> World {
-    world_at(UNSURE_LEVEL)
+    world_at(GROWN_LEVEL)
 }
 
 pub(super) fn world_at(level: u32) -> World {
@@ -142,7 +142,7 @@ pub(super) fn reported(allocs: &[u32], status: &str) -> AllocsUpdatedByClient {
 
 /// The job `web` with allocations 40 to 43 on node 10, the plugin's with 60 on it, and the volume.
 pub(super) fn with_volume() -> World {
-    with_volume_at(UNSURE_LEVEL)
+    with_volume_at(GROWN_LEVEL)
 }
 
 pub(super) fn with_volume_at(level: u32) -> World {

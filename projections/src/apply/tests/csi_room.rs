@@ -130,6 +130,41 @@ fn a_volume_that_is_being_deleted_is_given_to_nobody() {
     world.given(writes(40));
 }
 
+/// A node has still to make the volume larger, or not any more.
+fn grown(to: u8, at: i64) -> CsiVolumeClaimed {
+    CsiVolumeClaimed {
+        allocation_id: String::new(),
+        state: to,
+        timestamp: at,
+        ..claim(40, mode::GROWN, "")
+    }
+}
+
+#[test]
+fn csi_05_what_a_node_has_still_to_make_larger_is_known_and_holds_nobody_up() {
+    let mut world = with_volume();
+    assert_eq!(raw(&world).node_expansion, 0);
+    world.given(grown(state::TAKEN, 7));
+    let row = raw(&world);
+    assert_eq!(
+        (row.node_expansion, row.in_use(), row.is_at_rest()),
+        (7, false, true)
+    );
+    world.given(writes(40));
+    // It is no claim: of those there are it says nothing, and they say nothing of it.
+    world.given(grown(state::TAKEN, 9));
+    let row = raw(&world);
+    assert_eq!((row.node_expansion, row.holders().count()), (9, 1));
+    world.given(registers(vec![volume("data")]));
+    assert_eq!(raw(&world).node_expansion, 9, "whatever else is said of it");
+    world.given(grown(state::READY_TO_FREE, 11));
+    let row = raw(&world);
+    assert_eq!((row.node_expansion, row.holders().count()), (0, 1));
+    let mut old = with_volume_at(UNSURE_LEVEL);
+    let text = "claim 4 with state 0 on volume \"data\" is not known";
+    assert_eq!(old.refused(grown(state::TAKEN, 7)), text);
+}
+
 #[test]
 fn servers_of_before_know_neither_and_all_apply_the_same() {
     let mut old = with_volume_at(CLAIMS_LEVEL);

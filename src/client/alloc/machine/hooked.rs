@@ -36,8 +36,9 @@ impl AllocMachine {
         !self.pre_killed
     }
 
-    /// Something of an allocation that a hook of it may want to know.
-    pub(super) fn updated(&self, out: &mut Vec<Action>) {
+    /// Something of an allocation that a hook of it may want to know: when it has prepared it.
+    pub(super) fn updated(&mut self, out: &mut Vec<Action>) {
+        self.update_waits = self.phase == Phase::Prerun;
         if self.phase != Phase::Live || self.kill.is_some() {
             return;
         }

@@ -32,6 +32,7 @@ async fn left(csi: &Csi) -> Live {
             publish_context: BTreeMap::new(),
             context: BTreeMap::new(),
             secrets: Secrets::default(),
+            size: None,
         };
         let mounted = csi.mounts.mount(&live.plugin, true, &root, &wanted);
         mounted.await.unwrap();

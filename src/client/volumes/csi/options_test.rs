@@ -8,6 +8,7 @@ use drover_events::model::{Allocation, CsiVolume};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
+use super::registry::Kind;
 use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
 use crate::error::{ApiError, Code};
@@ -116,6 +117,50 @@ async fn csi_08_csi_10_node_calls_bring_what_the_volume_has() {
             );
         }
     }
+}
+
+/// An agent, and what came of mounting a volume that grew: its size, and of its node the growth
+/// that it has a part of, whether its plugin can do it, and whether the allocation only reads.
+async fn grown(is: i64, (growth, can, reads): (i64, bool, bool)) -> (World, Vec<String>) {
+    let mut given_by_servers = volume("far-vol", &Value::Null);
+    given_by_servers.capacity = is;
+    given_by_servers.requested_capacity_min = 20;
+    given_by_servers.requested_capacity_max = 30;
+    let (world, csi, fake) = with(given_by_servers).await;
+    world.servers.growth.store(growth, Ordering::Relaxed);
+    let mut features = found(true);
+    features.features.node.get_or_insert_default().expand = can;
+    world.register(&csi, "plug", Kind::Monolith, features).await;
+    let mut alloc = asking(&[("data", &Value::Null)]);
+    let job = Arc::make_mut(alloc.job.as_mut().unwrap());
+    let asked = &mut job.task_groups.to_mut()[0].volumes;
+    let mut request = asked["data"].clone();
+    request.read_only = reads;
+    *asked = [("data", request)].into();
+    let (hook, given) = world.hook(&csi, alloc);
+    hook.prerun(&given, &Value::Null).await.unwrap();
+    (world, seen(&fake, "NodeExpand"))
+}
+
+#[tokio::test]
+async fn csi_05_what_grew_while_nobody_had_it_is_made_larger_for_who_writes_to_it() {
+    for (growth, can, reads, grows) in [
+        (7, true, false, true),
+        (0, true, false, false),
+        (7, false, false, false),
+        (7, true, true, false),
+    ] {
+        let (world, calls) = grown(25, (growth, can, reads)).await;
+        assert_eq!(calls.len(), usize::from(grows), "{calls:?}");
+        let range = "required_bytes: 20, limit_bytes: 30";
+        assert!(calls.iter().all(|call| call.contains(range)), "{calls:?}");
+        let told = world.servers.expanded.lock().clone();
+        let wanted: &[i64] = if grows { &[7] } else { &[] };
+        assert_eq!(told, wanted, "the servers learn it when it is done");
+    }
+    // The limit is of before.
+    let calls = grown(50, (7, true, false)).await.1;
+    assert!(calls[0].contains("limit_bytes: 0"), "{calls:?}");
 }
 
 #[tokio::test]

@@ -11,7 +11,6 @@ use drover_csi::Plugin;
 use drover_events::model::CsiInfo;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast;
 
 use super::describe::told;
 pub use super::instance::{Found, Instance, Kind, Part};
@@ -20,8 +19,6 @@ use crate::client::journal::Journal;
 
 /// Where the journal has them.
 const KEY: &str = "dynamicplugins/registry_state";
-/// Changes that a slow subscriber may not have heard yet.
-const UNHEARD: usize = 64;
 
 /// A plugin that is registered.
 #[derive(Clone)]
@@ -55,20 +52,10 @@ struct Kept {
     told: Told,
 }
 
-/// What happens to plugins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// One can be used, or runs in another way than before.
-    Registered(Instance),
-    /// One runs no more.
-    Deregistered(Instance),
-}
-
 /// The plugins of this node, in the order in which they came.
 pub struct Registry {
     journal: Arc<dyn Journal>,
     live: Mutex<Vec<Live>>,
-    changes: broadcast::Sender<Change>,
 }
 
 impl Registry {
@@ -95,13 +82,7 @@ impl Registry {
         Self {
             live: Mutex::new(live.collect()),
             journal,
-            changes: broadcast::Sender::new(UNHEARD),
         }
-    }
-
-    /// Hears of every change from now on.
-    pub fn subscribe(&self) -> broadcast::Receiver<Change> {
-        self.changes.subscribe()
     }
 
     /// All of them.
@@ -122,13 +103,14 @@ impl Registry {
     /// registered before, and then keeps its place.
     pub async fn register(&self, instance: Instance, plugin: Plugin, found: Found) {
         let news = Live {
-            instance: instance.clone(),
+            instance,
             plugin,
             found,
             former: Told::default(),
         };
         let written = {
             let mut live = self.live.lock();
+            let instance = &news.instance;
             let same = |live: &&mut Live| live.instance.is_of(&instance.alloc, &instance.task);
             match live.iter_mut().find(same) {
                 Some(known) => *known = news,
@@ -136,7 +118,7 @@ impl Registry {
             }
             self.kept(&live)
         };
-        self.told(written.await, Change::Registered(instance));
+        warn(written.await);
     }
 
     /// How a plugin is has changed; whether it is registered.
@@ -156,16 +138,16 @@ impl Registry {
 
     /// A plugin runs no more; whether it was registered.
     pub async fn deregister(&self, alloc: &str, task: &str) -> bool {
-        let (gone, written) = {
+        let written = {
             let mut live = self.live.lock();
             let at = live
                 .iter()
                 .position(|live| live.instance.is_of(alloc, task));
             let Some(at) = at else { return false };
-            let gone = live.remove(at);
-            (gone.instance, self.kept(&live))
+            live.remove(at);
+            self.kept(&live)
         };
-        self.told(written.await, Change::Deregistered(gone));
+        warn(written.await);
         true
     }
 
@@ -181,12 +163,6 @@ impl Registry {
         let bytes = rmp_serde::to_vec_named(&plugins).expect("plugins are plain values");
         let written = self.journal.put(KEY, bytes);
         async move { written.await.map_err(|error| error.to_string()) }
-    }
-
-    fn told(&self, written: Result<(), String>, change: Change) {
-        warn(written);
-        // Nobody need listen.
-        let _ = self.changes.send(change);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A node for tests: servers that give what is claimed, and a plugin that answers.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use drover_csi::harness::Fake;
@@ -35,6 +35,10 @@ pub(super) struct Servers {
     pub(super) given_back: Mutex<Vec<CsiVolumeUnpublishRequest>>,
     /// The volume that they give, where it is not the usual one.
     pub(super) gives: Mutex<Option<CsiVolume>>,
+    /// The growth of it that a node has a part to do of.
+    pub(super) growth: AtomicI64,
+    /// Those of which a node said that it did.
+    pub(super) expanded: Mutex<Vec<i64>>,
 }
 
 impl Servers {
@@ -58,6 +62,10 @@ impl Servers {
     }
 
     fn claimed(&self, asked: CsiVolumeClaimRequest) -> CsiVolumeClaimResponse {
+        if asked.expanded != 0 {
+            self.expanded.lock().push(asked.expanded);
+            return CsiVolumeClaimResponse::default();
+        }
         self.claims.fetch_add(1, Ordering::Relaxed);
         let given = self.gives.lock().clone();
         CsiVolumeClaimResponse {
@@ -70,6 +78,7 @@ impl Servers {
                 ..CsiVolume::default()
             })),
             index: 7,
+            node_expansion: self.growth.load(Ordering::Relaxed),
         }
     }
 }

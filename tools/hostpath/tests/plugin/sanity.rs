@@ -76,3 +76,8 @@ fn a_plugin_with_room_for_two_is_what_the_specification_says() {
     let limit = ["--csi.testnodevolumeattachlimit"];
     proven("mount", &["--links", "--max-volumes", "2"], &limit);
 }
+
+#[test]
+fn a_plugin_that_grows_what_nobody_has_is_what_the_specification_says() {
+    proven("mount", &["--links", "--offline"], &[]);
+}

@@ -4,7 +4,8 @@ use std::fs;
 use drover_csi::proto::volume_capability::access_mode::Mode;
 use drover_csi::proto::volume_content_source::{SnapshotSource, Type, VolumeSource};
 use drover_csi::proto::{
-    self, CreateSnapshotRequest, CreateVolumeRequest, DeleteVolumeRequest, VolumeContentSource,
+    self, CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
+    DeleteVolumeRequest, VolumeContentSource,
 };
 use drover_csi::{CallError, Cause, Code, Standing};
 
@@ -172,6 +173,35 @@ async fn what_is_known_outlives_the_plugin() {
     );
     let target = running.path("target");
     calls.publish(&id, &staging, &target, &shown).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_grows_while_nobody_has_it_grows_then_and_only_then() {
+    let running = Running::start(&["--links", "--offline"]);
+    let calls = Caller::new(running.patient());
+    let told = calls.plugin.features(true, true).await.unwrap();
+    assert!(told.plugin.offline);
+    let id = calls.create("one").await.unwrap();
+    let grow = || {
+        calls
+            .plugin
+            .controller_expand_volume(ControllerExpandVolumeRequest {
+                volume_id: id.clone(),
+                capacity_range: Some(CapacityRange {
+                    required_bytes: 2 << 30,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            })
+    };
+    calls.attach(&id, "one").await.unwrap();
+    assert_eq!(code(grow().await), Code::FailedPrecondition);
+    calls.detach(&id, "one").await.unwrap();
+    let grown = grow().await.unwrap();
+    assert_eq!(
+        (grown.capacity_bytes, grown.node_expansion_required),
+        (2 << 30, true)
+    );
 }
 
 #[tokio::test]

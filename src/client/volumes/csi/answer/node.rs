@@ -82,7 +82,7 @@ impl Csi {
         let places = places.map_err(|error| unavailable(error.to_string()))?;
         let options = asked.mount_options.as_ref();
         let way = one_way(&asked.attachment_mode, &asked.access_mode, options)?;
-        let mut bytes = 0;
+        let (mut bytes, mut made) = (0, 0);
         for (staging, target) in places {
             let request = proto::NodeExpandVolumeRequest {
                 volume_id: asked.external_id.clone(),
@@ -94,9 +94,11 @@ impl Csi {
             };
             let answer = live.plugin.node_expand_volume(request).await;
             bytes = answer.map_err(|error| failed(&error))?.capacity_bytes;
+            made += 1;
         }
         Ok(NodeExpandVolumeResponse {
             capacity_bytes: bytes,
+            places: made,
         })
     }
 }

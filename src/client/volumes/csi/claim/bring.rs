@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_csi::mounts::{Secrets, Usage, Wanted};
+use drover_csi::proto::CapacityRange;
 use drover_events::csi::state;
 use drover_events::model::CsiVolume;
 use tokio::time::{Instant, sleep};
@@ -47,10 +48,12 @@ impl CsiHook {
 
     async fn brought(&self, given: &AllocGiven, asked: &Asked) -> Result<Held, Trouble> {
         let claimed = self.claimed(given, asked).await?;
+        let growth = claimed.node_expansion;
         let missing = || Trouble::lasting(&asked.volume, "the answer to the claim has no volume");
         let volume = claimed.volume.ok_or_else(missing)?;
         let live = self.csi.part(Part::Node, &volume.plugin_id).await;
         let live = live.map_err(|text| Trouble::passing(&asked.volume, &text))?;
+        let can = live.found.features.node.unwrap_or_default();
         let wanted = Wanted {
             alloc: given.alloc.id.clone(),
             namespace: given.alloc.namespace.clone(),
@@ -60,14 +63,20 @@ impl CsiHook {
             publish_context: claimed.publish_context.into_map(),
             context: volume.context.clone().into_map(),
             secrets: Secrets(volume.secrets.clone().into_map()),
+            size: size(asked, &volume).filter(|_| growth != 0 && can.expand),
         };
-        let stages = live.found.features.node.unwrap_or_default().stage;
         let (plugin, root) = (&live.plugin, self.csi.root(&live.instance));
-        let mounted = self.csi.mounts.mount(plugin, stages, &root, &wanted).await;
+        let mounts = &self.csi.mounts;
+        let mounted = mounts.mount(plugin, can.stage, &root, &wanted).await;
         let mounted = mounted.map_err(|error| match error.is_recoverable() {
             true => Trouble::passing(&asked.volume, &error.to_string()),
             false => Trouble::lasting(&asked.volume, &error.to_string()),
         })?;
+        match &mounted.too_small {
+            Some(why) => tracing::warn!(volume = asked.volume, "mounted, not made larger: {why}"),
+            None if wanted.size.is_some() => self.expanded(given, asked, growth).await,
+            None => {}
+        }
         Ok(Held {
             path: mounted.path,
             is_mount: mounted.is_mount,
@@ -81,23 +90,26 @@ impl CsiHook {
         given: &AllocGiven,
         asked: &Asked,
     ) -> Result<CsiVolumeClaimResponse, Trouble> {
-        let request = CsiVolumeClaimRequest {
-            volume_id: asked.volume.clone(),
-            namespace: given.alloc.namespace.clone(),
-            allocation_id: given.alloc.id.clone(),
-            node_id: given.node.id.clone(),
-            external_node_id: String::new(),
-            claim: asked.mode(),
-            access_mode: asked.request.access_mode.clone(),
-            attachment_mode: asked.request.attachment_mode.clone(),
-            state: state::TAKEN,
-        };
+        let request = request(given, asked);
         let answer = self.csi.caller.once::<CsiVolumeClaim>(&request, CALL).await;
         answer.map_err(|error| {
             let text = format!("could not claim volume {}: {error}", asked.volume);
             let passes = may_pass(&error);
             Trouble { text, passes }
         })
+    }
+
+    /// Tells that this node has made the volume as large as it became with a growth. Where nobody
+    /// hears it, whoever mounts it next does it again.
+    async fn expanded(&self, given: &AllocGiven, asked: &Asked, growth: i64) {
+        let request = CsiVolumeClaimRequest {
+            expanded: growth,
+            ..request(given, asked)
+        };
+        let told = self.csi.caller.once::<CsiVolumeClaim>(&request, CALL).await;
+        if let Err(error) = told {
+            tracing::debug!(volume = asked.volume, "that it was made larger: {error}");
+        }
     }
 
     /// Gives a volume back: the servers have it taken from this node and its controller. One that
@@ -140,12 +152,38 @@ impl CsiHook {
     }
 }
 
+/// The claim of an allocation, as it is asked for.
+fn request(given: &AllocGiven, asked: &Asked) -> CsiVolumeClaimRequest {
+    CsiVolumeClaimRequest {
+        volume_id: asked.volume.clone(),
+        namespace: given.alloc.namespace.clone(),
+        allocation_id: given.alloc.id.clone(),
+        node_id: given.node.id.clone(),
+        external_node_id: String::new(),
+        claim: asked.mode(),
+        access_mode: asked.request.access_mode.clone(),
+        attachment_mode: asked.request.attachment_mode.clone(),
+        state: state::TAKEN,
+        expanded: 0,
+    }
+}
+
 /// What the plugin calls the volume (CSI-10).
 fn remote(volume: &CsiVolume) -> &str {
     match volume.external_id.is_empty() {
         true => &volume.id,
         false => &volume.external_id,
     }
+}
+
+/// How large a volume is to be for who writes to it; none for who only reads it.
+fn size(asked: &Asked, volume: &CsiVolume) -> Option<CapacityRange> {
+    let most = volume.requested_capacity_max;
+    (!asked.request.read_only).then_some(CapacityRange {
+        required_bytes: volume.requested_capacity_min,
+        // A limit of before it grew is none: it may be below what was asked for since.
+        limit_bytes: if most >= volume.capacity { most } else { 0 },
+    })
 }
 
 /// How a volume is used: options of the job's replace the volume's (CSI-15).

@@ -148,6 +148,7 @@ impl AllocHook for CsiHook {
                 let mounted = Mounted {
                     path: one.path.clone(),
                     is_mount: one.is_mount,
+                    too_small: None,
                 };
                 let there = mounts::is_there(&mounted).await;
                 let one = match there.map_err(|error| error.to_string())? {
