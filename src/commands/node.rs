@@ -473,6 +473,9 @@ impl Command for DeregisterNodes {
         let (mut guards, mut node_ids) = (Vec::new(), Vec::new());
         let (mut rows, mut more) = (0, false);
         for id in &self.node_ids {
+            if node_ids.contains(id) {
+                continue;
+            }
             // Of several, those of the page before are gone.
             if self.node_ids.len() > 1 && view.modified::<Nodes>(id.as_str())?.is_none() {
                 continue;

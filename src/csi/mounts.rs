@@ -299,9 +299,13 @@ impl Mounts {
                 volume_capability: Some(capability),
                 secrets: wanted.secrets.0.clone(),
             };
-            // It can be used as large as it is: nobody has to go without.
-            let grown = plugin.node_expand_volume(asked).await;
-            mounted.too_small = grown.err().map(|error| error.to_string());
+            mounted.too_small = match plugin.node_expand_volume(asked).await {
+                Ok(_) => None,
+                // It may be done yet: who is given the volume now would not know.
+                Err(error) if !error.has_ended() => return Err(error.into()),
+                // It can be used as large as it is: nobody has to go without.
+                Err(error) => Some(error.to_string()),
+            };
         }
         Ok(mounted)
     }

@@ -433,3 +433,38 @@ async fn who_may_not_see_it_does_not_wait_for_it() {
     }
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_17_csi_18_ns_03_each_route_asks_for_its_own_right() {
+    let h = two_namespaces().await;
+    let body = json!({"Volumes": [super::volumes_test::described("data")]}).to_string();
+    let volume = "/v1/volume/csi/x?namespace=red";
+    let register = "/v1/volume/csi/data?namespace=red";
+    let other = "/v1/volume/csi/x?namespace=blue";
+    let claim = "/v1/volumes/claim/x?namespace=red";
+    let (list, read) = ("only:csi-list-volume", "only:csi-read-volume");
+    let write = "only:csi-write-volume";
+    for (token, method, target, status) in [
+        (list, "GET", volume, 403),
+        (write, "GET", volume, 403),
+        (read, "PUT", register, 403),
+        (read, "DELETE", volume, 403),
+        (write, "DELETE", volume, 500),
+        (write, "DELETE", other, 403),
+        // Without the right to read plugins.
+        (write, "PUT", register, 403),
+        (read, "GET", volume, 403),
+        (read, "GET", "/v1/plugin/csi/x", 403),
+        (read, "DELETE", claim, 403),
+        ("root", "GET", volume, 404),
+    ] {
+        let reply = h.by(token, method, target, &body).await;
+        assert_eq!(
+            reply.status,
+            status,
+            "{token} {method} {target}: {}",
+            reply.text()
+        );
+    }
+    h.stop().await;
+}

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, state};
+use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
 use drover_events::model::status::access_mode;
@@ -13,7 +13,9 @@ use drover_projections::tables::allocs::Allocs;
 use tokio::time::sleep_until;
 
 use super::doubt::Step;
-use super::{ClaimKey, StepError, Volumes, external_node, filled, keeps_attached, place, remember};
+use super::{
+    ClaimKey, Key, StepError, Volumes, external_node, filled, keeps_attached, place, remember,
+};
 use crate::commands::csi::ClaimVolume;
 use crate::error::ApiError;
 use crate::proposer::Origin;
@@ -48,25 +50,17 @@ impl Volumes {
         mut origin: Origin,
     ) -> Result<Taken, StepError> {
         self.must_lead()?;
-        let claim = self.completed(asked)?;
+        let claim = self.completed(asked.clone())?;
         // It follows from the allocation's being placed.
         let alloc = claim.allocation_id.as_str();
         let placed = self.projections.view().get::<Allocs>(alloc)?;
         let placed = placed.map(|row| row.alloc.create_index);
         origin.cause = origin.cause.or(placed.filter(|index| *index > 0));
         let key = (claim.namespace.clone(), claim.volume_id.clone());
-        let index = {
-            let _turn = self.taking.turn(key.clone()).await;
-            // A plugin may still make it larger, and may not be able to while it is used.
-            while let Some(until) = self.doubts.grows(&key) {
-                sleep_until(until).await;
-            }
-            let new = self.held(&claim).is_err();
-            let index = self.note(claim.clone(), &origin).await?;
-            if new && index > 0 {
-                self.doubts.took(key_of(&claim));
-            }
-            index
+        let (claim, index) = match self.held(&claim) {
+            // What it has is not given once more, so it waits for nobody.
+            Ok(_) => (claim.clone(), self.note(claim, &origin).await?),
+            Err(_) => self.takes(&key, asked, &origin).await?,
         };
         origin.cause = Some(index).filter(|index| *index > 0).or(origin.cause);
         let view = self.projections.view();
@@ -81,12 +75,35 @@ impl Volumes {
         self.taken(&claim, context, attached.max(index))
     }
 
+    /// Records a claim that is not there; it, and its index.
+    async fn takes(
+        &self,
+        key: &Key,
+        asked: CsiVolumeClaimed,
+        origin: &Origin,
+    ) -> Result<(CsiVolumeClaimed, u64), StepError> {
+        let _turn = self.taking.turn(key.clone()).await;
+        // A plugin may still make it larger, and may not be able to while it is used.
+        while let Some(until) = self.doubts.grows(key) {
+            sleep_until(until).await;
+        }
+        // That may have been long.
+        self.must_lead()?;
+        let claim = self.completed(asked)?;
+        let new = self.held(&claim).is_err();
+        let index = self.note(claim.clone(), origin).await?;
+        if new && index > 0 {
+            self.doubts.took(key_of(&claim));
+        }
+        Ok((claim, index))
+    }
+
     /// An allocation's node has made the volume as large as it became with a growth: that is noted,
     /// and whoever mounts it next has nothing to do; the index of it. What has grown since is
     /// another growth's.
     ///
     /// # Errors
-    /// The allocation does not hold it.
+    /// The allocation does not hold it attached and to write to it.
     pub async fn expanded(
         &self,
         claim: &CsiVolumeClaimed,
@@ -94,7 +111,14 @@ impl Volumes {
         origin: &Origin,
     ) -> Result<u64, StepError> {
         self.must_lead()?;
-        self.held(claim)?;
+        let (volume, held) = self.held(claim)?;
+        let attached = held.published || !volume.row.volume.controller_required;
+        if held.claim != mode::WRITE || !attached {
+            let (id, alloc) = (&claim.volume_id, &claim.allocation_id);
+            let text =
+                format!("allocation \"{alloc}\" does not have volume \"{id}\" to write to it");
+            return Err(ApiError::refused(text).into());
+        }
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         self.note_growth(&key, growth, origin).await
     }
@@ -226,7 +250,12 @@ impl Volumes {
         publish_context: Map<String>,
         index: u64,
     ) -> Result<Taken, StepError> {
-        let volume = self.held(claim)?.0;
+        let (volume, held) = self.held(claim)?;
+        // Who may only read has no part in it.
+        let node_expansion = match held.claim {
+            mode::WRITE => volume.row.node_expansion,
+            _ => 0,
+        };
         let mut shown = volume.shown();
         shown
             .mount_options
@@ -236,7 +265,7 @@ impl Volumes {
             volume: shown,
             publish_context,
             index,
-            node_expansion: volume.row.node_expansion,
+            node_expansion,
         })
     }
 }

@@ -32,6 +32,8 @@ const REMEMBERED: Duration = Duration::from_secs(150);
 pub(super) struct Doubts {
     /// So long nobody attaches where a detach was not answered.
     quiet: Duration,
+    /// So long after it began a call that nobody answered may still be under way.
+    late: Duration,
     known: Mutex<Known>,
 }
 
@@ -45,15 +47,24 @@ struct Known {
     released: HashSet<ClaimKey>,
     /// Calls that were given up, where, and when.
     unanswered: HashMap<(Step, ClaimKey), Instant>,
+    /// Volumes that a call that was given up may still make larger, and until when.
+    growing: HashMap<ClaimKey, Instant>,
 }
 
 /// A call that is under way: where it is dropped without an answer, its end is not known.
 pub(super) struct Call<'d> {
     doubts: &'d Doubts,
     what: Option<(Step, ClaimKey)>,
+    /// When it was made last.
+    begun: Mutex<Instant>,
 }
 
 impl Call<'_> {
+    /// It is made now: once more, where others were asked before.
+    pub(super) fn again(&self) {
+        *self.begun.lock() = Instant::now();
+    }
+
     /// All that was asked has answered.
     pub(super) fn answered(mut self) {
         self.what = None;
@@ -65,16 +76,24 @@ impl Drop for Call<'_> {
         if let Some(what) = self.what.take() {
             let now = Instant::now();
             let mut known = self.doubts.known.lock();
+            known.growing.retain(|_, until| *until > now);
             known.unanswered.retain(|_, at| now - *at < REMEMBERED);
+            if what.0 == Step::Grow {
+                let until = *self.begun.lock() + self.doubts.late + self.doubts.quiet;
+                known.growing.insert(what.1, until);
+                return;
+            }
             known.unanswered.insert(what, now);
         }
     }
 }
 
 impl Doubts {
-    pub(super) fn new(quiet: Duration) -> Self {
+    /// Of a server that waits so long for what may be done late, and so long for what is soon over.
+    pub(super) fn new((late, quiet): (Duration, Duration)) -> Self {
         Self {
             quiet,
+            late,
             known: Mutex::default(),
         }
     }
@@ -131,6 +150,7 @@ impl Doubts {
         Call {
             doubts: self,
             what: Some((step, at)),
+            begun: Mutex::new(Instant::now()),
         }
     }
 
@@ -149,8 +169,8 @@ impl Doubts {
     /// Until when a call may be under way that makes a volume larger; none where none is.
     pub(super) fn grows(&self, key: &Key) -> Option<Instant> {
         let known = self.known.lock();
-        let last = known.unanswered.get(&(Step::Grow, anywhere(key)))?;
-        Some(*last + self.quiet).filter(|until| *until > Instant::now())
+        let until = known.growing.get(&anywhere(key)).copied();
+        until.filter(|until| *until > Instant::now())
     }
 
     /// Until when a detach may be under way at a place; none where none is. Looked at where others

@@ -1,10 +1,12 @@
 //! Volumes that are made larger: at their provider first, then on every node that has them.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use drover_events::csi::CsiVolumeClaimed;
 use drover_events::model::CsiVolume;
 use drover_projections::query::csi::Volume;
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
 use super::doubt::{Step, anywhere};
@@ -12,7 +14,6 @@ use super::provision::fits;
 use super::{Key, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
 use crate::error::Code;
-use crate::keyed::Turn;
 use crate::proposer::Origin;
 use crate::rpc::asked::Unanswered;
 use crate::rpc::csi::{
@@ -27,12 +28,21 @@ struct Grown {
 }
 
 /// The volumes of one request that are made larger.
-#[derive(Default)]
-pub(super) struct Growing<'v> {
+pub(super) struct Growing<'o> {
+    /// Of which nodes have a part to do.
     grown: Vec<Grown>,
-    /// Nobody takes them until it is recorded how large they are: a plugin may make nothing larger
-    /// that is used, and whoever comes then is told that his node has a part to do.
-    turns: Vec<Turn<'v, Key>>,
+    /// The index of the last that is recorded.
+    index: u64,
+    /// How they are recorded: with the step, as errors begin, and in whose name.
+    pub(super) by: (&'static str, &'o Origin),
+}
+
+impl<'o> Growing<'o> {
+    /// None yet.
+    pub(super) fn of(by: (&'static str, &'o Origin)) -> Self {
+        let (grown, index) = (Vec::new(), 0);
+        Self { grown, index, by }
+    }
 }
 
 /// Who makes the volumes of a plugin larger.
@@ -52,66 +62,88 @@ fn live(volume: &Volume) -> impl Iterator<Item = &CsiVolumeClaimed> {
 }
 
 impl Volumes {
-    /// The new description of a volume that is there; grown first, where it is to be larger. What
-    /// nodes have to do then is added to what is growing. Where it is used and as large as it is to
-    /// be, it is asked for again: a node may not have done its part.
-    pub(super) async fn grown<'v>(
-        &'v self,
+    /// Makes a volume that is there larger, where it is to be, and records that; the description
+    /// that is still to be recorded, where it is as large as it is to be. What nodes have to do
+    /// then is added to what is growing. One that is used is asked for again where it has its size:
+    /// a node may not have done its part.
+    pub(super) async fn grown(
+        &self,
         known: Volume,
         mut volume: CsiVolume,
-        (growing, origin): (&mut Growing<'v>, &Origin),
-    ) -> Result<CsiVolume, StepError> {
+        growing: &mut Growing<'_>,
+    ) -> Result<Option<CsiVolume>, StepError> {
         let row = &known.row.volume;
         let least = volume.requested_capacity_min;
         volume.capacity = 0;
-        let same = least == row.requested_capacity_min;
-        // What nobody knows the size of was made larger for nobody, so no node has a part to do.
-        let used = live(&known).next().is_some();
-        let again = same && row.capacity != 0 && used && self.grower(&row.plugin_id).is_ok();
-        // Of one that was registered nobody may know how large it is: its provider does.
-        let fits_as_it_is = match row.capacity {
-            0 => same,
-            capacity => least <= capacity,
-        };
+        let (fits_as_it_is, again) = self.fits_as_it_is(&known, least);
         if least == 0 || (fits_as_it_is && !again) {
-            return Ok(volume);
+            return Ok(Some(volume));
         }
         // All else must be as it may be, before anything is grown.
         fits(&known, &volume)?;
         let grower = self.grower(&row.plugin_id)?;
         let key = (row.namespace.clone(), row.id.clone());
-        growing.turns.push(self.taking.turn(key.clone()).await);
+        // Nobody takes it until it is recorded how large it is: a plugin may make nothing larger
+        // that is used, and whoever comes then is told for which size.
+        let _turn = self.taking.turn(key.clone()).await;
         // With who took it before.
         let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
-        let is = known.row.volume.capacity;
-        let on_nodes = match grower {
-            Grower::Controller => {
-                let answer = self.grow_at_provider(&known, &volume).await?;
-                if let Err(Unanswered::Refused(error)) = &answer
-                    && error.code == Code::Conflict
-                    && fits_as_it_is
-                {
-                    // Its plugin grows nothing that is used: nor has a node anything to do then.
-                    return Ok(volume);
-                }
-                let answer = answer.map_err(StepError::of("controller expand volume: "))?;
-                volume.capacity = answer.capacity_bytes.max(least);
-                answer.node_expansion_required
-            }
+        let origin = growing.by.1;
+        let before = known.row.node_expansion;
+        // Before anything is asked: who comes after one that died meanwhile has it done for them.
+        let noted = match fits_as_it_is {
+            true => 0,
+            false => self.notes_growth(&key, origin).await?,
+        };
+        let by_nodes = match grower {
             Grower::Nodes => {
-                volume.capacity = is.max(least);
+                volume.capacity = known.row.volume.capacity.max(least);
                 true
             }
+            Grower::Controller => match self.grow_at_provider(&known, &volume).await? {
+                (Ok(answer), _) => {
+                    volume.capacity = answer.capacity_bytes.max(least);
+                    answer.node_expansion_required
+                }
+                // Its plugin grows nothing that is used.
+                (Err(Unanswered::Refused(error)), _)
+                    if error.code == Code::Conflict && fits_as_it_is =>
+                {
+                    false
+                }
+                (Err(error), all) => {
+                    if all && before == 0 {
+                        // It is as large as it was.
+                        self.note_growth(&key, noted, origin).await?;
+                    }
+                    return Err(StepError::of("controller expand volume: ")(error));
+                }
+            },
         };
-        if on_nodes {
-            // Before its size is recorded: whoever dies in between has it asked for again.
-            if volume.capacity > is {
-                self.note_growth(&key, 0, origin).await?;
-            }
-            let wanted = volume.clone();
+        let (wanted, by) = (volume.clone(), growing.by);
+        growing.index = self.registered(vec![volume], by).await?;
+        if by_nodes || before != 0 {
             growing.grown.push(Grown { known, wanted });
+        } else {
+            self.note_growth(&key, noted, origin).await?;
         }
-        Ok(volume)
+        Ok(None)
+    }
+
+    /// Whether a volume is as large as that, and whether that is asked for again: so that nodes do
+    /// their part.
+    fn fits_as_it_is(&self, known: &Volume, least: i64) -> (bool, bool) {
+        let row = &known.row.volume;
+        let same = least == row.requested_capacity_min;
+        // What nobody knows the size of was made larger for nobody, so no node has a part to do.
+        let used = live(known).next().is_some();
+        let again = same && row.capacity != 0 && used && self.grower(&row.plugin_id).is_ok();
+        // Of one that was registered nobody may know how large it is: its provider does.
+        let fits = match row.capacity {
+            0 => same,
+            capacity => least <= capacity,
+        };
+        (fits, again)
     }
 
     /// Who makes volumes of a plugin larger.
@@ -131,12 +163,12 @@ impl Volumes {
         }
     }
 
-    /// Asks a controller; what it answered.
+    /// Asks a controller; what it answered, and whether all that were asked did.
     async fn grow_at_provider(
         &self,
         known: &Volume,
         wanted: &CsiVolume,
-    ) -> Result<Result<ControllerExpandVolumeResponse, Unanswered>, StepError> {
+    ) -> Result<(Result<ControllerExpandVolumeResponse, Unanswered>, bool), StepError> {
         let row = &known.row.volume;
         let asked = ControllerExpandVolumeRequest {
             plugin_id: row.plugin_id.clone(),
@@ -152,22 +184,41 @@ impl Volumes {
         self.must_lead()?;
         let key = (row.namespace.clone(), row.id.clone());
         let call = self.doubts.begins(Step::Grow, anywhere(&key));
+        let before = || {
+            call.again();
+            ready(Ok(())).boxed()
+        };
         let shim = &self.shim;
-        let (answer, all) = shim.controllers_told::<ControllerExpandVolume>(asked).await;
+        let told = shim.controllers_begun::<ControllerExpandVolume>(asked, &before);
+        let (answer, all) = told.await;
         if all {
             call.answered();
         }
-        Ok(answer)
+        Ok((answer, all))
     }
 
-    /// Notes that a volume has grown and a node has a part to do, or, where it says which growth,
-    /// that this is done; the index, 0 where nothing changed.
+    /// Notes that a volume is being made larger, and a node may have a part to do then; which
+    /// growth it is, 0 where not every server knows of that.
+    async fn notes_growth(&self, key: &Key, origin: &Origin) -> Result<i64, StepError> {
+        self.growth(key, 0, origin).await?;
+        let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
+        Ok(known.row.node_expansion)
+    }
+
+    /// Notes that of a growth nothing is left to do; the index, 0 where nothing changed.
     pub(super) async fn note_growth(
         &self,
         key: &Key,
         done: i64,
         origin: &Origin,
     ) -> Result<u64, StepError> {
+        match done {
+            0 => Ok(0),
+            done => self.growth(key, done, origin).await,
+        }
+    }
+
+    async fn growth(&self, key: &Key, done: i64, origin: &Origin) -> Result<u64, StepError> {
         let command = NoteGrowth {
             namespace: key.0.clone(),
             id: key.1.clone(),
@@ -178,17 +229,15 @@ impl Volumes {
     }
 
     /// Has nodes do their part, all at once: what has grown is recorded, and one that cannot now
-    /// keeps no other from it.
-    pub(super) async fn grow_on_nodes(
-        &self,
-        growing: Growing<'_>,
-        origin: &Origin,
-    ) -> Result<(), StepError> {
-        let Growing { grown, turns } = growing;
-        drop(turns);
-        let each = grown.iter().map(|one| self.grow_where_it_is(one, origin));
-        let all = join_all(each).await;
-        all.into_iter().collect()
+    /// keeps no other from it. The index of the last that was recorded before, 0 for none.
+    pub(super) async fn grow_on_nodes(&self, growing: Growing<'_>) -> Result<u64, StepError> {
+        let origin = growing.by.1;
+        let each = growing.grown.iter();
+        let each = each.map(|one| self.grow_where_it_is(one, origin));
+        for done in join_all(each).await {
+            done?;
+        }
+        Ok(growing.index)
     }
 
     /// Has all nodes that have a volume do their part. Who mounts it next need not where they did.

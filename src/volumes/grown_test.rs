@@ -1,7 +1,12 @@
 //! Volumes that are made larger: who takes them meanwhile, and who does the part of the nodes.
 
+use std::sync::atomic::Ordering;
+
 use drover_events::csi::mode;
-use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
+use drover_events::model::CsiVolume;
+use drover_events::model::status::access_mode::{
+    MULTI_NODE_SINGLE_WRITER, SINGLE_NODE_WRITER as ONE,
+};
 use drover_testkit::LONG;
 use tokio::time::{Instant, timeout};
 
@@ -93,21 +98,26 @@ async fn csi_05_where_it_is_mounted_the_node_does_its_part_and_else_who_mounts_i
     assert_eq!(world.index(), index, "that is no event");
 }
 
+/// Waits until a controller has been asked to make so many volumes larger.
+async fn grows(world: &World, calls: usize) {
+    let asked = async {
+        while world.strict.count(EXPAND) < calls {
+            turns(1).await;
+        }
+    };
+    timeout(LONG, asked).await.expect("it is asked");
+}
+
 #[tokio::test]
 async fn csi_05_who_comes_while_a_volume_is_made_larger_has_it_then() {
     let world = made().await;
     world.strict.fault(EXPAND, &[Fault::Held]);
-    let mut grows = Box::pin(sized(&world, 25));
+    let mut growing = Box::pin(sized(&world, 25));
     let alloc = world.alloc(1, 0, "data", ONE);
     let mut comes = Box::pin(world.claim("data", &alloc));
-    let held = async {
-        while world.strict.count(EXPAND) == 0 {
-            turns(1).await;
-        }
-    };
     tokio::select! {
-        _ = &mut grows => panic!("it is held"),
-        held = timeout(LONG, held) => held.expect("it is asked"),
+        _ = &mut growing => panic!("it is held"),
+        () = grows(&world, 1) => {}
     }
     tokio::select! {
         biased;
@@ -116,7 +126,7 @@ async fn csi_05_who_comes_while_a_volume_is_made_larger_has_it_then() {
     }
     assert!(!world.row("data").in_use() && world.strict.count(ATTACH) == 0);
     world.strict.let_go();
-    let (grown, taken) = tokio::join!(grows, comes);
+    let (grown, taken) = tokio::join!(growing, comes);
     grown.unwrap();
     let taken = taken.unwrap();
     assert_eq!(taken.volume.capacity, 25);
@@ -126,6 +136,125 @@ async fn csi_05_who_comes_while_a_volume_is_made_larger_has_it_then() {
         "it was not there when nodes were asked"
     );
     assert_eq!(world.strict.count(ON_NODE), 0);
+}
+
+#[tokio::test]
+async fn csi_05_who_has_a_volume_already_is_answered_while_it_is_made_larger() {
+    let world = made().await;
+    let alloc = world.alloc(1, 0, "data", ONE);
+    world.claim("data", &alloc).await.unwrap();
+    world.strict.fault(EXPAND, &[Fault::Held]);
+    let mut growing = Box::pin(sized(&world, 25));
+    tokio::select! {
+        _ = &mut growing => panic!("it is held"),
+        () = grows(&world, 1) => {}
+    }
+    // Its answer was lost, say.
+    let again = timeout(LONG, world.claim("data", &alloc));
+    assert_eq!(again.await.expect("it waits for nobody").unwrap().index, 0);
+    world.strict.let_go();
+    growing.await.unwrap();
+}
+
+#[tokio::test]
+async fn csi_05_a_volume_that_has_grown_waits_for_no_other_of_the_same_request() {
+    let world = World::new(1);
+    let wanted = |bytes| {
+        ["data", "more"].map(|id| CsiVolume {
+            external_id: String::new(),
+            requested_capacity_min: bytes,
+            ..volume(id, ONE)
+        })
+    };
+    let origin = Origin::default();
+    let volumes = &world.volumes;
+    volumes.create(wanted(10).into(), &origin).await.unwrap();
+    world.strict.fault(EXPAND, &[Fault::Twice, Fault::Held]);
+    let mut growing = Box::pin(volumes.create(wanted(25).into(), &origin));
+    tokio::select! {
+        _ = &mut growing => panic!("the other is held"),
+        () = grows(&world, 2) => {}
+    }
+    let alloc = world.alloc(1, 0, "data", ONE);
+    // The plugin does one thing at a time, and is asked for the next.
+    let taken = timeout(LONG, world.claim("data", &alloc)).await;
+    let busy = taken.expect("it is large enough").unwrap_err();
+    assert!(busy.text.contains("another call"), "{busy}");
+    let row = world.row("data");
+    assert_eq!((row.in_use(), row.volume.capacity), (true, 25));
+    world.strict.let_go();
+    let (now, index) = growing.await.unwrap();
+    let sizes: Vec<_> = now.iter().map(|now| (&*now.id, now.capacity)).collect();
+    assert_eq!(sizes, [("data", 25), ("more", 25)]);
+    assert_eq!(index, world.row("more").volume.modify_index);
+}
+
+#[tokio::test]
+async fn csi_05_a_part_of_nodes_is_known_before_it_grows_and_no_longer_where_there_is_none() {
+    let mut world = made().await;
+    // The leader dies before it hears how large the volume is.
+    world.strict.fault(EXPAND, &[Fault::Lost]);
+    sized(&world, 25).await.unwrap_err();
+    world.elect();
+    let row = world.row("data");
+    assert_eq!(
+        (row.volume.capacity, world.strict.size("made-data")),
+        (10, Some(25))
+    );
+    assert!(row.node_expansion > 0);
+    // One that is refused changes nothing of that.
+    world.strict.fault(EXPAND, &[Fault::Says(Code::Refused)]);
+    sized(&world, 40).await.unwrap_err();
+    assert!(world.row("data").node_expansion > 0);
+    // Nodes that have a part of what grew before are asked, even if not of this growth.
+    world.strict.alone.store(true, Ordering::SeqCst);
+    let alloc = world.alloc(1, 0, "data", ONE);
+    world.claim("data", &alloc).await.unwrap();
+    world.strict.mount("made-data", &node_id(0), &alloc, true);
+    sized(&world, 40).await.unwrap();
+    assert_eq!(
+        (
+            world.strict.count(ON_NODE),
+            world.row("data").node_expansion
+        ),
+        (1, 0)
+    );
+    sized(&world, 50).await.unwrap();
+    let row = world.row("data");
+    assert_eq!((row.volume.capacity, row.node_expansion), (50, 0));
+    assert_eq!(
+        world.strict.count(ON_NODE),
+        1,
+        "it is so everywhere at once"
+    );
+    world.strict.fault(EXPAND, &[Fault::Says(Code::Refused)]);
+    sized(&world, 60).await.unwrap_err();
+    assert_eq!(
+        world.row("data").node_expansion,
+        0,
+        "it is as large as it was"
+    );
+}
+
+#[tokio::test]
+async fn csi_05_who_only_reads_neither_hears_of_a_growth_nor_ends_it() {
+    let world = World::new(1);
+    let mut wanted = volume("data", MULTI_NODE_SINGLE_WRITER);
+    wanted.requested_capacity_min = 10;
+    wanted.external_id = String::new();
+    let origin = Origin::default();
+    for bytes in [10, 25] {
+        wanted.requested_capacity_min = bytes;
+        let made = world.volumes.create(vec![wanted.clone()], &origin).await;
+        made.unwrap();
+    }
+    let growth = world.row("data").node_expansion;
+    let alloc = world.alloc_as((1, 0), "data", (MULTI_NODE_SINGLE_WRITER, true));
+    let taken = world.claim_as("data", &alloc, mode::READ).await.unwrap();
+    assert_eq!((growth > 0, taken.node_expansion), (true, 0));
+    let error = expanded(&world, &alloc, growth).await.unwrap_err();
+    assert!(error.text.contains("to write to it"), "{error}");
+    assert_eq!(world.row("data").node_expansion, growth);
 }
 
 #[tokio::test]

@@ -24,8 +24,9 @@
 //! 5. A volume that is being deleted at its provider is given to nobody, whoever leads, before the
 //!    call is made and until it has ended.
 //! 6. A volume that is being made larger at its provider is given to nobody meanwhile, nor while a
-//!    call that nobody answered may still make it larger. That a node has a part to do then is in
-//!    the log before the new size is, and until a node that has it says that it did.
+//!    call that nobody answered may still make it larger. That a node may have a part to do then
+//!    is in the log before the call is made, and until a node that has it says that it did, or the
+//!    plugin that it need not.
 //! 7. A server that does not lead calls no plugin (VW-02): each call is made in the term in which
 //!    it was decided, after a majority has confirmed that this server leads. Lists change nothing
 //!    and are asked for by anybody.
@@ -227,7 +228,7 @@ impl Volumes {
     ) -> Arc<Self> {
         let (late, quiet) = (limits.late, limits.quiet);
         Arc::new(Self {
-            doubts: Doubts::new(quiet),
+            doubts: Doubts::new((late, quiet)),
             late,
             shim: Shim::new(
                 Arc::clone(&projections),

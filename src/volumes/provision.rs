@@ -56,17 +56,36 @@ impl Volumes {
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
-        let (mut made, mut growing) = (Vec::new(), Growing::default());
+        let keys = keys_of(&volumes);
+        let (mut rest, mut growing) = (Vec::new(), Growing::of((CREATE, origin)));
         for volume in volumes {
-            let known = self.known(&volume)?;
-            made.push(match known {
-                Some(known) => self.grown(known, volume, (&mut growing, origin)).await?,
-                None => self.made(volume).await?,
+            rest.extend(match self.known(&volume)? {
+                Some(known) => Box::pin(self.grown(known, volume, &mut growing)).await?,
+                None => Some(self.made(volume).await?),
             });
         }
-        let registered = self.registered(made, (CREATE, origin)).await?;
-        self.grow_on_nodes(growing, origin).await?;
-        Ok(registered)
+        Box::pin(self.finished(&keys, rest, growing)).await
+    }
+
+    /// Records the rest, beside what has grown; all as they are then, and the index of the last.
+    async fn finished(
+        &self,
+        keys: &[Key],
+        rest: Vec<CsiVolume>,
+        growing: Growing<'_>,
+    ) -> Result<(Vec<CsiVolume>, u64), StepError> {
+        let mut index = 0;
+        if !rest.is_empty() {
+            index = self.registered(rest, growing.by).await?;
+        }
+        index = self.grow_on_nodes(growing).await?.max(index);
+        let view = self.projections.view();
+        let mut now = Vec::new();
+        for (namespace, id) in keys {
+            let known = csi::volume(&view, (namespace, id))?;
+            now.extend(known.map(|known| known.shown()));
+        }
+        Ok((now, index))
     }
 
     /// Registers volumes that their provider has already, once a controller says that they can be
@@ -81,7 +100,8 @@ impl Volumes {
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
-        let (mut valid, mut growing) = (Vec::new(), Growing::default());
+        let keys = keys_of(&volumes);
+        let (mut rest, mut growing) = (Vec::new(), Growing::of(("", origin)));
         for volume in volumes {
             let known = self.known(&volume)?;
             if let Some(known) = &known {
@@ -93,14 +113,12 @@ impl Volumes {
                 None => placed(volume)?,
             };
             self.validated(&volume, known.as_ref()).await?;
-            valid.push(match known {
-                Some(known) => self.grown(known, volume, (&mut growing, origin)).await?,
-                None => volume,
+            rest.extend(match known {
+                Some(known) => Box::pin(self.grown(known, volume, &mut growing)).await?,
+                None => Some(volume),
             });
         }
-        let registered = self.registered(valid, ("", origin)).await?;
-        self.grow_on_nodes(growing, origin).await?;
-        Ok(registered)
+        Box::pin(self.finished(&keys, rest, growing)).await
     }
 
     /// Deletes a volume at its provider, and then removes it. One that is used is refused before
@@ -148,20 +166,25 @@ impl Volumes {
             let kept = self.deletes(place, false, origin).await;
             drop(kept.inspect_err(|error| tracing::warn!(%error, "it stays given to nobody")));
         }
+        let removed = match deleted {
+            Ok(_) => self.removed(key, origin).await,
+            Err(error) => Err(error),
+        };
         // Told as long as it is being deleted, whoever asked for it.
-        self.deletion_hindered(place, deleted.as_ref().err());
-        deleted?;
+        self.deletion_hindered(place, removed.as_ref().err());
+        removed
+    }
+
+    /// Records that a volume is gone at its provider; the index of that.
+    async fn removed(&self, key: &Key, origin: &Origin) -> Result<u64, StepError> {
         let command = DeregisterVolumes {
             namespace: key.0.clone(),
             ids: vec![key.1.clone()],
             force: false,
             deleted: true,
         };
-        Ok(self
-            .record
-            .record(Arc::new(command), origin.clone())
-            .await?
-            .index)
+        let gone = self.record.record(Arc::new(command), origin.clone());
+        Ok(gone.await?.index)
     }
 
     /// The volumes that a plugin's provider has.
@@ -452,11 +475,11 @@ impl Volumes {
         Ok(())
     }
 
-    async fn registered(
+    pub(super) async fn registered(
         &self,
         volumes: Vec<CsiVolume>,
         (step, origin): (&'static str, &Origin),
-    ) -> Result<(Vec<CsiVolume>, u64), StepError> {
+    ) -> Result<u64, StepError> {
         if volumes.iter().any(|volume| !volume.secrets.is_empty()) {
             // A new cluster has a key a moment after it has a leader (KR-03).
             let _ = timeout(FIRST_KEY, self.keyring.wait_active()).await;
@@ -474,21 +497,17 @@ impl Volumes {
             turns.push(self.naming.turn(plugin.clone()).await);
         }
         self.are_new(&sealed, step)?;
-        let command = RegisterVolumes {
-            volumes: sealed.clone(),
-        };
-        let done = self
-            .record
-            .record(Arc::new(command), origin.clone())
-            .await?;
-        let view = self.projections.view();
-        let mut now = Vec::new();
-        for volume in sealed {
-            let known = csi::volume(&view, (&volume.namespace, &volume.id))?;
-            now.extend(known.map(|known| known.shown()));
-        }
-        Ok((now, done.index))
+        let command = RegisterVolumes { volumes: sealed };
+        let done = self.record.record(Arc::new(command), origin.clone());
+        Ok(done.await?.index)
     }
+}
+
+/// Which volumes they are.
+fn keys_of(volumes: &[CsiVolume]) -> Vec<Key> {
+    let each = volumes.iter();
+    each.map(|volume| (volume.namespace.clone(), volume.id.clone()))
+        .collect()
 }
 
 /// A volume that its provider has already, with where it can be reached: of one that is made, its

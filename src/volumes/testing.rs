@@ -76,6 +76,8 @@ pub(crate) struct Strict {
     pub stern: AtomicBool,
     /// Its process is not there.
     pub dead: AtomicBool,
+    /// What it makes larger is so on every node at once.
+    pub alone: AtomicBool,
     goes_on: Semaphore,
     handlers: Mutex<Option<Arc<dyn Dispatch>>>,
 }
@@ -89,6 +91,7 @@ impl Strict {
             one_writer: AtomicBool::new(false),
             stern: AtomicBool::new(false),
             dead: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
             goes_on: Semaphore::new(0),
             handlers: Mutex::new(None),
         });
@@ -399,7 +402,7 @@ impl Strict {
         let mut storage = self.storage.lock();
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: storage.at_least(&asked.external_volume_id, asked.required_bytes),
-            node_expansion_required: true,
+            node_expansion_required: !self.alone.load(Ordering::SeqCst),
         })
     }
 

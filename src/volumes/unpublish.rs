@@ -227,9 +227,11 @@ impl Volumes {
         error: Option<&StepError>,
     ) {
         let key = (namespace.to_owned(), id.to_owned(), NOBODY.to_owned());
+        let mut troubles = self.troubles.lock();
+        // Looked at where nobody forgets it meanwhile.
         let row = self.projections.view().get::<CsiVolumes>((namespace, id));
         let deleting = row.ok().flatten().is_some_and(|row| row.deleting != 0);
-        remember(&mut self.troubles.lock(), key, error.filter(|_| deleting));
+        remember(&mut troubles, key, error.filter(|_| deleting));
     }
 
     /// Records that a volume is being deleted and given to nobody, or is not any more.

@@ -97,10 +97,18 @@ fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> 
         schedulable: volume.schedulable(),
         access_mode: row.volume.access_mode.clone(),
         attachment_mode: row.volume.attachment_mode.clone(),
-        says: says(volume),
+        says: says_all(volume),
         claims,
         modify_index: row.volume.modify_index,
     })
+}
+
+fn says_all(volume: &Volume) -> String {
+    let says = says(volume);
+    match volume.row.node_expansion {
+        0 => says,
+        _ => format!("{says}; who writes to it next makes it as large as it is at its provider"),
+    }
 }
 
 fn says(volume: &Volume) -> String {

@@ -32,8 +32,10 @@ const GOES: [&str; 3] = [
 ];
 /// How long anything is waited for: somebody else may be killed in each step of it.
 const PATIENT: Duration = LONG.saturating_mul(3);
-/// A node that is not heard of is down soon.
-const SERVER: &str = "server {\n  heartbeat_grace = \"2s\"\n  min_heartbeat_ttl = \"1s\"\n}\n";
+/// One of several nodes that is not heard of is down soon.
+const SEVERAL: &str = "server {\n  heartbeat_grace = \"2s\"\n  min_heartbeat_ttl = \"1s\"\n}\n";
+/// One that is alone is back before it is given up, however slowly it starts.
+const ALONE: &str = "server {\n  heartbeat_grace = \"60s\"\n}\n";
 /// The secret of every volume.
 const SECRET: &str = "correct-horse";
 
@@ -143,7 +145,10 @@ impl World {
         let data = dir.path().join("server");
         let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &data);
         let mut setup = setup.expect("free ports");
-        setup.config.push_str(SERVER);
+        setup.config.push_str(match names {
+            [_] => ALONE,
+            _ => SEVERAL,
+        });
         let server = Mortal::start(setup);
         let client = |name: &&str| {
             let config = format!(

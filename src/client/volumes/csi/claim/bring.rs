@@ -20,6 +20,8 @@ use crate::rpc::csi::{
 
 /// How long one call may take: a controller may attach the volume meanwhile.
 const CALL: Duration = Duration::from_secs(150);
+/// How long it may take to tell what need not be known: its allocation waits for it.
+const TELL: Duration = Duration::from_secs(5);
 /// The first wait after a failure, and the longest, nanoseconds.
 const PAUSE: i64 = 100_000_000;
 const LONGEST_PAUSE: i64 = 2_000_000_000;
@@ -106,7 +108,7 @@ impl CsiHook {
             expanded: growth,
             ..request(given, asked)
         };
-        let told = self.csi.caller.once::<CsiVolumeClaim>(&request, CALL).await;
+        let told = self.csi.caller.once::<CsiVolumeClaim>(&request, TELL).await;
         if let Err(error) = told {
             tracing::debug!(volume = asked.volume, "that it was made larger: {error}");
         }
