@@ -7,7 +7,7 @@
 //! followed from it; [`Between`] compares two states.
 //!
 //! - It must not know HTTP, the terminal, or who may ask: of who may not see everything it is told
-//!   which changes he may ([`Trail::seen_by`]), and the rest did not happen for him.
+//!   which changes he may ([`Eyes`]), and the rest did not happen for him.
 //! - It reads; nothing here changes state or waits.
 //! - A refused event is told as refused and has no changes.
 //! - Secret values never leave, and sensitive ones as their keyed hashes, as in exports; a change
@@ -34,7 +34,7 @@ pub use object::{Object, ObjectType};
 pub use question::{Page, Question, Wanted};
 pub use told::{TaskTold, Touched};
 pub use trace::{Node, Tree, trace};
-pub use trail::{LOOKS, Sees, Trail};
+pub use trail::{Eyes, LOOKS, Sees, Trail};
 
 use crate::log::LogError;
 use drover_projections::{StorageError, View};

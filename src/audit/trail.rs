@@ -35,7 +35,17 @@ pub struct Trail<'a> {
     view: &'a View,
     log: &'a LogEngine,
     redactor: &'a Redactor,
-    sees: Option<Sees<'a>>,
+    eyes: Eyes<'a>,
+}
+
+/// What whoever asks may see of the past.
+#[derive(Clone, Copy)]
+pub enum Eyes<'a> {
+    /// Everything.
+    All,
+    /// The changes that this says of: others are none for him, and events without one that he may
+    /// see did not happen.
+    Some(Sees<'a>),
 }
 
 /// Says of a change whether whoever asks may see it.
@@ -81,29 +91,20 @@ impl Shown {
 }
 
 impl<'a> Trail<'a> {
-    /// A trail that ends where the view does; `redactor` hides what is confidential.
-    pub fn new(view: &'a View, log: &'a LogEngine, redactor: &'a Redactor) -> Self {
+    /// A trail that ends where the view does, as `eyes` see it; `redactor` hides what is
+    /// confidential.
+    pub fn new(view: &'a View, log: &'a LogEngine, redactor: &'a Redactor, eyes: Eyes<'a>) -> Self {
         Self {
             view,
             log,
             redactor,
-            sees: None,
-        }
-    }
-
-    /// The same for somebody who may not see all of it: changes that he may not see are none, and
-    /// events without one that he may did not happen.
-    #[must_use]
-    pub fn seen_by(self, sees: Sees<'a>) -> Self {
-        Self {
-            sees: Some(sees),
-            ..self
+            eyes,
         }
     }
 
     /// Whether everything may be seen.
     pub(super) fn shows_all(&self) -> bool {
-        self.sees.is_none()
+        matches!(self.eyes, Eyes::All)
     }
 
     /// Whether something may be seen of what an event changed.
@@ -119,7 +120,7 @@ impl<'a> Trail<'a> {
         table: u16,
         key: &[u8],
     ) -> Result<bool, AuditError> {
-        let Some(sees) = self.sees else {
+        let Eyes::Some(sees) = self.eyes else {
             return Ok(true);
         };
         let row = (table, key.to_vec());
@@ -205,7 +206,7 @@ impl<'a> Trail<'a> {
     /// What the event at an index changed, as far as it may be seen.
     pub(super) fn changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
         let mut changes = self.all_changes(index)?;
-        if let Some(sees) = self.sees {
+        if let Eyes::Some(sees) = self.eyes {
             changes.retain(sees);
         }
         Ok(changes)
@@ -278,9 +279,9 @@ impl<'a> Trail<'a> {
         }
         let changes = self.all_changes(logged.index)?;
         let all = changes.len();
-        let changes = match self.sees {
-            None => changes,
-            Some(sees) => {
+        let changes = match self.eyes {
+            Eyes::All => changes,
+            Eyes::Some(sees) => {
                 *read += all;
                 changes.into_iter().filter(sees).collect()
             }

@@ -14,12 +14,13 @@ use smallvec::SmallVec;
 use super::answer::Answer;
 use super::front::{Call, Read};
 use super::gate::{self, Late, READ_JOB};
-use super::list::{self, Keyed, storage};
+use super::list::{self, storage};
 use super::new_id;
 use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
 use super::services;
+use super::sight::{Keyed, Unasked};
 use super::state::Api;
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::alloc::StopAlloc;
@@ -53,13 +54,12 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let task_states = read.request.query.flag_or("task_states", true)?;
     if !resources
         && task_states
-        && read.sees_all(READ_JOB)
-        && let Some(answer) = ready::answer::<ready::AllocationList>(read)?
+        && let Some(all) = read.sees_all(READ_JOB)
+        && let Some(answer) = ready::answer::<ready::AllocationList>(read, all)?
     {
         return Ok(answer);
     }
-    let sees = |name: &str| read.sees(name, READ_JOB);
-    let (kind, rows) = rows::created::<AllocsByNamespace>(&read.view, read.options, sees)?;
+    let (kind, rows) = rows::created::<AllocsByNamespace>(&read.view, read.options, READ_JOB)?;
     let rows = rows.map(|row| listed(read, row?, kind));
     let token = |row: &Listed| row.token.clone();
     let answer = list::render(read.options, kind, rows, token, |row| {
@@ -73,7 +73,7 @@ fn listed(read: &Read<'_>, row: AllocRow, kind: TokenKind) -> Result<Listed, Sto
     let token = row.token(kind);
     let alloc = match read.options.filter().is_empty() {
         true => row.alloc,
-        false => row.with_job(&read.view)?,
+        false => row.with_job(read.view.one())?,
     };
     Ok(Listed {
         alloc,
@@ -94,9 +94,8 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let query = &read.request.query;
     let plain =
         query.flag("resources") == Ok(false) && query.flag_or("task_states", true) == Ok(true);
-    (plain && read.sees_all(READ_JOB))
-        .then(|| ready::near::<ready::AllocationList>(read))
-        .flatten()
+    let all = read.sees_all(READ_JOB).filter(|_| plain)?;
+    ready::near::<ready::AllocationList>(read, all)
 }
 
 /// Whether the allocation in the path may be seen. One that may not is told of as Nomad does.
@@ -117,7 +116,7 @@ pub(super) fn namespace_of(api: &Api, id: &str) -> Result<Option<String>, ApiErr
 /// `GET /v1/allocation/:id`.
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
-    let alloc = allocs::get(&read.view, &id).map_err(storage)?;
+    let alloc = allocs::get(read.view.one(), &id).map_err(storage)?;
     let alloc = alloc.ok_or_else(|| ApiError::not_found("alloc not found"))?;
     let index = alloc.modify_index;
     Ok(Answer::json(&alloc.with_summed_resources())?.at(index))
@@ -187,12 +186,13 @@ fn shortened(mut stub: AllocListStub, resources: bool, task_states: bool) -> All
 /// 400 for a filter that is none, 500 when the rows cannot be read.
 pub(super) fn stubs_of(
     read: &Read<'_>,
-    rows: Keyed<'_, AllocRow>,
+    rows: Unasked<'_, Keyed<AllocRow>>,
     keep: impl Fn(&AllocRow) -> Result<bool, ApiError>,
 ) -> Result<Answer, ApiError> {
     let filter = list::filter(read.options)?;
+    let rows = rows.seen_by(|acl, (_, row)| acl.namespace_allows_any(&row.namespace, READ_JOB));
     let answer = list::render_whole(read.options, rows, |row| {
-        if !read.sees(&row.namespace, READ_JOB) || !keep(&row)? {
+        if !keep(&row)? {
             return Ok(None);
         }
         let row = listed(read, row, TokenKind::Id).map_err(storage)?;

@@ -17,6 +17,7 @@ use super::gate::Access;
 use super::past;
 use super::query::Options;
 use super::request::Request;
+use super::sight::Sight;
 use super::state::Api;
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
@@ -62,7 +63,7 @@ impl Asked {
             request: &self.request,
             identity: Arc::clone(who),
             options,
-            view,
+            view: Sight::new(view, Arc::clone(who), self.access.is_whole(&self.request)),
         }
     }
 
@@ -332,7 +333,7 @@ fn found(asked: &Asked, read: &Read<'_>) -> Result<Answer, ApiError> {
             named.iter().filter_map(|row| row.of_table()).collect()
         }
     };
-    Ok(Answer::from(error).at(table_index(&read.view, &tables)))
+    Ok(Answer::from(error).at(table_index(read.view.one(), &tables)))
 }
 
 fn wait_time(nanos: i64) -> Duration {

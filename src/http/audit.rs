@@ -17,7 +17,7 @@ use super::pieces::{PIECE, Pieces};
 use super::query::Query;
 use super::stream::Permit;
 use crate::audit::{
-    AuditError, Between, Detail, Object, ObjectType, Place, Question, Sees, Trail, Wanted,
+    AuditError, Between, Detail, Eyes, Object, ObjectType, Place, Question, Sees, Trail, Wanted,
 };
 use crate::error::{ApiError, Code, chain};
 use crate::log::LogError;
@@ -84,11 +84,11 @@ fn trail<'a>(
     redactor: &'a Redactor,
     (permit, sees): (&Permit, Sees<'a>),
 ) -> Trail<'a> {
-    let trail = Trail::new(&read.view, &read.api.log, redactor);
-    match permit.sees_all() {
-        true => trail,
-        false => trail.seen_by(sees),
-    }
+    let eyes = match permit.sees_all() {
+        true => Eyes::All,
+        false => Eyes::Some(sees),
+    };
+    Trail::new(read.view.one(), &read.api.log, redactor, eyes)
 }
 
 /// `/v1/audit`: what happened, who did it, and what it changed.

@@ -16,7 +16,8 @@ use super::gate::{self, READ_JOB, Write};
 use super::list::{self, storage};
 use super::query::Options;
 use super::request::Request;
-use super::rows::{self, Created, Rows};
+use super::rows::{self, Created};
+use super::sight::Rows;
 use crate::commands::eval::{self, DeleteEvals, DeleteEvalsPage, Selection};
 use crate::error::ApiError;
 
@@ -29,8 +30,7 @@ fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), A
             "Filter expression cannot be used with other filter parameters",
         ));
     }
-    let sees = |name: &str| read.sees(name, READ_JOB);
-    let (kind, rows) = rows::created::<EvalsByNamespace>(&read.view, read.options, sees)?;
+    let (kind, rows) = rows::created::<EvalsByNamespace>(&read.view, read.options, READ_JOB)?;
     let rows = rows.filter(move |row| {
         row.as_ref().map_or(true, |eval| {
             (status.is_empty() || eval.status == status) && (job.is_empty() || eval.job_id == job)
@@ -73,10 +73,9 @@ drover_events::wire! {
 pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
     // Pages are no matter of a count, nor are the older parameters of the list.
     let options = read.options.of_all();
-    let sees = |name: &str| read.sees(name, READ_JOB);
     let count = match list::filter(&options)? {
         None if options.prefix().is_empty() => {
-            rows::count::<EvalsByNamespace>(&read.view, &options, sees)?
+            rows::count::<EvalsByNamespace>(&read.view, &options, READ_JOB)?
         }
         filter => count_matching(read, &options, filter.as_ref())?,
     };
@@ -96,8 +95,7 @@ fn count_matching(
     options: &Options,
     filter: Option<&Filter>,
 ) -> Result<u64, ApiError> {
-    let sees = |name: &str| read.sees(name, READ_JOB);
-    let (_, rows) = rows::created::<EvalsByNamespace>(&read.view, options, sees)?;
+    let (_, rows) = rows::created::<EvalsByNamespace>(&read.view, options, READ_JOB)?;
     let mut count = 0;
     for row in rows {
         let row = row.map_err(storage)?;
@@ -136,9 +134,9 @@ fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, Ap
     let key = (eval.namespace.as_str(), eval.job_id.as_str());
     let others = read
         .view
-        .by_index::<EvalsByJob>(key)
-        .collect::<Result<Vec<_>, _>>();
-    let mut others = others.map_err(storage)?;
+        .by_index::<EvalsByJob>(Scan::group::<(String, String)>(key));
+    let others = others.in_namespace(&eval.namespace, READ_JOB);
+    let mut others: Vec<_> = others.collect::<Result<_, _>>().map_err(storage)?;
     let mut found = Vec::new();
     let mut open = vec![eval.clone()];
     while let Some(from) = open.pop() {

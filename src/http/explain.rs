@@ -16,7 +16,7 @@ use crate::explain::{ExplainError, explain};
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
     let snapshot = read.request.query.number("snapshot")?;
-    let explained = aside(|| explain(&read.view, &read.api.log, &id, snapshot));
+    let explained = aside(|| explain(read.view.one(), &read.api.log, &id, snapshot));
     Answer::json(&explained.map_err(refusal)?)
 }
 

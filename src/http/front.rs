@@ -18,6 +18,7 @@ use super::body::Body;
 use super::gate::{Access, Late, Write};
 use super::query::{self, Options, Query};
 use super::request::Request;
+use super::sight::Sight;
 use super::state::{Api, Settings};
 use super::{auth, cors, gzip, known, measure, past, pretty, requests};
 use crate::commands::Command;
@@ -39,8 +40,8 @@ pub(super) struct Read<'a> {
     pub(super) identity: Arc<Identity>,
     /// The parameters of every read.
     pub(super) options: &'a Options,
-    /// One consistent view.
-    pub(super) view: View,
+    /// One consistent view, as the caller may see it.
+    pub(super) view: Sight,
 }
 
 impl Read<'_> {

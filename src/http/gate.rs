@@ -9,12 +9,14 @@
 //! Invariants:
 //! 1. A caller who is denied waits for nothing, and is told nothing but that; of the agent itself
 //!    also why his token is none.
-//! 2. Rows of lists are asked about one by one, unless all of them were asked for at once.
+//! 2. Rows of lists are asked about one by one, unless all of them were asked for at once: rows
+//!    that nobody asked about cannot be walked (`sight.rs`).
 
 use std::ops::Deref;
 
 use super::front::{Call, Read};
 use super::request::Request;
+use super::sight::All;
 use super::state::Settings;
 use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns, OperatorCapability};
 use crate::error::ApiError;
@@ -150,6 +152,23 @@ impl Access {
         }
     }
 
+    /// Whether whom it lets in sees every row that the request names: none of them is asked about
+    /// by itself.
+    pub(super) fn is_whole(self, request: &Request) -> bool {
+        match self {
+            Self::Public | Self::Anyone | Self::Absent | Self::Late(..) => false,
+            Self::Namespace(_) => request.namespace() != "*",
+            Self::Agent(_)
+            | Self::Node(_)
+            | Self::Operator(_)
+            | Self::Operation(_)
+            | Self::Plugins
+            | Self::Metrics
+            | Self::Management
+            | Self::Object(..) => true,
+        }
+    }
+
     /// What it comes to under these settings.
     pub(super) fn under(self, settings: &Settings) -> Self {
         match self {
@@ -232,15 +251,12 @@ impl std::fmt::Display for Access {
 impl Read<'_> {
     /// Whether a row of this namespace may be seen, by one of these rights.
     pub(super) fn sees(&self, namespace: &str, any_of: &[Ns]) -> bool {
-        let acl = &self.identity.acl;
-        acl.is_management() || acl.namespace_allows_any(namespace, any_of)
+        self.view.sees(namespace, any_of)
     }
 
-    /// Whether every row that is asked for may be seen, by one of these rights.
-    pub(super) fn sees_all(&self, any_of: &[Ns]) -> bool {
-        let acl = &self.identity.acl;
-        let namespace = self.options.namespace.as_str();
-        acl.is_management() || (namespace != "*" && acl.namespace_allows_any(namespace, any_of))
+    /// That every row that is asked for may be seen, by one of these rights; none where not.
+    pub(super) fn sees_all(&self, any_of: &[Ns]) -> Option<All> {
+        self.view.all_in(&self.options.namespace, any_of)
     }
 }
 

@@ -9,6 +9,7 @@ use super::answer::Answer;
 use super::front::Read;
 use super::pieces::Pieces;
 use super::query::Options;
+use super::sight::{Keyed, Rows, Unasked};
 use crate::error::{ApiError, chain};
 
 /// Compiles the filter of a request, if it has one.
@@ -132,9 +133,6 @@ where
     Ok(answer)
 }
 
-/// Rows with the encoded keys they were found under.
-pub(super) type Keyed<'v, R> = Box<dyn Iterator<Item = Result<(Vec<u8>, R), StorageError>> + 'v>;
-
 /// The rows of a range of an index; of a list that was begun before, those that are left.
 ///
 /// # Errors
@@ -142,9 +140,9 @@ pub(super) type Keyed<'v, R> = Box<dyn Iterator<Item = Result<(Vec<u8>, R), Stor
 pub(super) fn of_index<'v, I: Index>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Keyed<'v, <I::Table as Table>::Row>, ApiError> {
+) -> Result<Unasked<'v, Keyed<<I::Table as Table>::Row>>, ApiError> {
     let scan = left(read.options, scan)?;
-    Ok(Box::new(read.view.by_index_keyed::<I>(scan)))
+    Ok(read.view.keyed_by_index::<I>(scan))
 }
 
 /// The same of a table.
@@ -154,9 +152,9 @@ pub(super) fn of_index<'v, I: Index>(
 pub(super) fn of_table<'v, T: Table>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Keyed<'v, T::Row>, ApiError> {
+) -> Result<Unasked<'v, Keyed<T::Row>>, ApiError> {
     let scan = left(read.options, scan)?;
-    Ok(Box::new(read.view.scan_keyed::<T>(scan)))
+    Ok(read.view.keyed::<T>(scan))
 }
 
 fn left(options: &Options, scan: Scan) -> Result<Scan, ApiError> {
@@ -181,7 +179,7 @@ pub(super) fn place(rest: &str) -> Result<Vec<u8>, ApiError> {
 /// 400 for a filter that is none, 500 when the rows cannot be read.
 pub(super) fn render_whole<R, S>(
     options: &Options,
-    rows: Keyed<'_, R>,
+    rows: Rows<'_, Keyed<R>>,
     mut show: impl FnMut(R) -> Result<Option<S>, ApiError>,
 ) -> Result<Answer, ApiError>
 where

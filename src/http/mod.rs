@@ -66,6 +66,7 @@ mod schema;
 mod search;
 mod serve;
 mod services;
+mod sight;
 mod snapshot;
 mod socket;
 mod state;

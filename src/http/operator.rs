@@ -73,7 +73,7 @@ pub(super) async fn configure_scheduler(write: Write) -> Result<Answer, ApiError
 /// `GET /v1/operator/keyring/keys`.
 pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
     let mut pieces = Pieces::default();
-    for key in read.view.scan::<RootKeys>(Scan::all()) {
+    for key in read.view.rows::<RootKeys>(Scan::all()).of_route() {
         pieces.push(&key.map_err(storage)?.meta)?;
     }
     Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<RootKeys>()))
@@ -82,9 +82,10 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `GET /v1/operator/digests`: index and digest per table, from one view.
 pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
     let digests = match read.view.is_past() {
-        false => read.view.digests(),
+        false => read.view.one().digests(),
         true => read
             .view
+            .one()
             .digests_at(read.view.index())
             .map_err(storage)?
             .ok_or_else(|| {
@@ -117,10 +118,9 @@ pub(super) fn reactors(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `GET /.well-known/jwks.json`: the public halves, kept also for keys that are gone.
 pub(super) fn jwks(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let keys = read
-        .view
-        .scan::<RootKeys>(Scan::all())
-        .collect::<Result<Vec<_>, _>>();
+    // Whoever checks a signature needs them: everybody sees them.
+    let keys = read.view.rows::<RootKeys>(Scan::all());
+    let keys = keys.seen_by(|_, _| true).collect::<Result<Vec<_>, _>>();
     let keys = keys.map_err(storage)?;
     let halves = keys
         .iter()

@@ -17,10 +17,12 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::front::Read;
+use super::gate::READ_JOB;
 use super::harness::{Harness, job};
 use super::query::{Options, Query};
 use super::request::Request;
 use super::rows::{self, Created};
+use super::sight::{Rows, Sight};
 use super::{evaluations, list};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::UpdateNodeStatus;
@@ -179,12 +181,13 @@ async fn eval_12_a_count_costs_a_fraction_of_the_list() {
         let target = format!("/v1/evaluations?per_page=100000&{query}");
         let (parts, ()) = hyper::Request::get(target).body(()).unwrap().into_parts();
         let request = Request::head(parts).unwrap();
+        let who = Arc::new(Identity::open(""));
         let read = Read {
             api: &h.api,
             request: &request,
-            identity: Arc::new(Identity::open("")),
+            identity: Arc::clone(&who),
             options: &Options::read(&request.query).unwrap(),
-            view: h.server.projections.view(),
+            view: Sight::new(h.server.projections.view(), who, true),
         };
         taken(|| drop(handler(&read).unwrap()))
     };
@@ -245,7 +248,7 @@ enum Origins {
 
 /// The ids of all pages, and where each begins.
 fn pages(
-    view: &View,
+    view: &Sight,
     memory: &[Evaluation],
     origin: Origins,
     (per_page, reverse, filter, start): (u32, bool, &str, &str),
@@ -262,7 +265,7 @@ fn pages(
         let (kind, rows) = match origin {
             Origins::Index => {
                 use drover_projections::tables::evals::EvalsByNamespace;
-                rows::created::<EvalsByNamespace>(view, &options, |_: &str| true).unwrap()
+                rows::created::<EvalsByNamespace>(view, &options, READ_JOB).unwrap()
             }
             Origins::Memory => {
                 let mut rows = memory.to_vec();
@@ -271,7 +274,7 @@ fn pages(
                     rows.reverse();
                 }
                 let rows = rows.into_iter().map(Ok::<_, StorageError>);
-                (TokenKind::IndexId, Box::new(rows) as rows::Rows<'_, _>)
+                (TokenKind::IndexId, Box::new(rows) as Rows<'_, _>)
             }
         };
         let token = |eval: &Evaluation| -> PageToken { eval.token(kind) };
@@ -313,6 +316,7 @@ proptest! {
         let view = server.projections.view();
         let memory: Vec<_> = view.scan::<Evals>(Scan::all()).map(Result::unwrap).collect();
         let what = (per_page, reverse, filter, start);
+        let view = Sight::new(view, Arc::new(Identity::open("")), true);
         let by_index = pages(&view, &memory, Origins::Index, what);
         let in_memory = pages(&view, &memory, Origins::Memory, what);
         prop_assert_eq!(&by_index, &in_memory);

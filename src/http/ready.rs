@@ -27,6 +27,7 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gzip::{self, Packed};
 use super::list::storage;
+use super::sight::All;
 use crate::error::ApiError;
 
 /// A list with Nomad's tokens.
@@ -43,11 +44,11 @@ pub(super) trait Ready: List {
     fn token(place: &[u8]) -> Option<PageToken>;
 }
 
-/// The answer to a plain request; none when rows must be walked after all.
+/// The answer to a plain request of who may see all of it; none when rows must be walked after all.
 ///
 /// # Errors
 /// 400 for a token of another form, 500 when the rows cannot be read.
-pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiError> {
+pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Answer>, ApiError> {
     let options = read.options;
     let everywhere = options.namespace == "*";
     if read.view.is_past()
@@ -55,7 +56,7 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>) -> Result<Option<Answer>, ApiErr
         || options.later
         || !options.filter().is_empty()
         || !options.prefix().is_empty()
-        || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(&read.view)?)
+        || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(read.view.one())?)
     {
         return Ok(None);
     }
@@ -107,7 +108,7 @@ fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Api
 }
 
 /// The answer to a plain request for a list that is ready, from memory alone.
-pub(super) fn near<L: Ready>(read: &Read<'_>) -> Option<Answer> {
+pub(super) fn near<L: Ready>(read: &Read<'_>, _seen: All) -> Option<Answer> {
     let options = read.options;
     let plain = options.filter().is_empty() && options.prefix().is_empty();
     let across = options.namespace == "*" && L::SPACED;

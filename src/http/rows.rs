@@ -4,11 +4,12 @@ use drover_events::model::{Deployment, Evaluation};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::allocs::AllocRow;
 use drover_projections::tables::namespaces::Namespaces;
-use drover_projections::view::View;
-use drover_projections::{Id, Index, Prefix, Scan, StorageError, Table};
+use drover_projections::{Id, Index, Prefix, Scan, Table};
 
 use super::list::storage;
 use super::query::Options;
+use super::sight::{Rows, Sight, Unasked};
+use crate::acl::NamespaceCapability as Ns;
 use crate::error::ApiError;
 
 /// A row that lists order by its creation.
@@ -49,17 +50,14 @@ macro_rules! created {
 
 created!(Evaluation, Deployment, AllocRow);
 
-/// Rows in a list's order.
-pub(super) type Rows<'v, R> = Box<dyn Iterator<Item = Result<R, StorageError>> + 'v>;
-
 /// Rows of an index's table, and the form of their tokens.
 type Listing<'v, I> = (TokenKind, Rows<'v, <<I as Index>::Table as Table>::Row>);
 
 /// The rows a request asks for, and the form of their tokens.
 pub(super) fn created<'v, I>(
-    view: &'v View,
+    view: &'v Sight,
     options: &'v Options,
-    sees: impl Fn(&str) -> bool + 'v,
+    any_of: &'static [Ns],
 ) -> Result<Listing<'v, I>, ApiError>
 where
     I: Index<Group = String, Order = u64>,
@@ -67,20 +65,17 @@ where
     <I::Table as Table>::Row: Created,
 {
     if !options.prefix().is_empty() {
-        let rows = by_prefix::<I::Table>(view, options)?;
-        let seen = move |row: &Result<<I::Table as Table>::Row, _>| {
-            row.as_ref().map_or(true, |row| sees(row.namespace()))
-        };
-        return Ok((TokenKind::Id, Box::new(rows.filter(seen))));
+        return Ok((TokenKind::Id, by_prefix::<I::Table>(view, options, any_of)?));
     }
     if options.namespace != "*" {
-        let scan = by_creation(&options.namespace, options);
-        return Ok((TokenKind::IndexId, Box::new(view.by_index_scan::<I>(scan))));
+        let rows = view.by_index::<I>(by_creation(&options.namespace, options));
+        let rows = rows.in_namespace(&options.namespace, any_of);
+        return Ok((TokenKind::IndexId, rows));
     }
-    let names = seen_namespaces(view, options, sees)?;
+    let names = seen_namespaces(view, options, any_of)?;
     let streams = names.iter().map(|name| {
-        let rows = view.by_index_scan::<I>(by_creation(name, options));
-        (Box::new(rows) as Rows<'v, _>).peekable()
+        let rows = view.by_index::<I>(by_creation(name, options));
+        rows.in_namespace(name, any_of).peekable()
     });
     Ok((
         TokenKind::IndexId,
@@ -90,39 +85,31 @@ where
 
 /// The namespaces that a request asks for and its caller may see.
 fn seen_namespaces(
-    view: &View,
+    view: &Sight,
     options: &Options,
-    sees: impl Fn(&str) -> bool,
+    any_of: &'static [Ns],
 ) -> Result<Vec<String>, ApiError> {
     if options.namespace != "*" {
         return Ok(vec![options.namespace.clone()]);
     }
-    let mut names = Vec::new();
-    for namespace in view.scan::<Namespaces>(Scan::all()) {
-        let name = namespace.map_err(storage)?.name;
-        if sees(&name) {
-            names.push(name);
-        }
-    }
-    Ok(names)
+    let rows = view.rows::<Namespaces>(Scan::all());
+    let seen = rows.seen_by(move |acl, row| acl.namespace_allows_any(&row.name, any_of));
+    let names = seen.map(|row| row.map(|row| row.name));
+    names.collect::<Result<_, _>>().map_err(storage)
 }
 
 /// How many rows a list without prefix and filter has; none of them is read.
 pub(super) fn count<I>(
-    view: &View,
+    view: &Sight,
     options: &Options,
-    sees: impl Fn(&str) -> bool,
+    any_of: &'static [Ns],
 ) -> Result<u64, ApiError>
 where
     I: Index<Group = String, Order = u64>,
 {
     let mut count = 0;
-    for name in seen_namespaces(view, options, sees)? {
-        let scan = Scan::prefix(Prefix::new().str(&name));
-        let mut cursor = view.index_cursor::<I>(&scan);
-        while cursor.advance().map_err(storage)?.is_some() {
-            count += 1;
-        }
+    for name in seen_namespaces(view, options, any_of)? {
+        count += view.count_in::<I>(&name, any_of).map_err(storage)?;
     }
     Ok(count)
 }
@@ -171,12 +158,17 @@ pub(super) fn is_uuid(id: &str) -> bool {
 }
 
 /// The rows whose ids begin with the prefix.
-fn by_prefix<'v, T>(view: &'v View, options: &'v Options) -> Result<Rows<'v, T::Row>, ApiError>
+fn by_prefix<'v, T>(
+    view: &'v Sight,
+    options: &'v Options,
+    any_of: &'static [Ns],
+) -> Result<Rows<'v, T::Row>, ApiError>
 where
     T: Table<Key = Id>,
     T::Row: Created,
 {
     let rows = ids::<T>(view, options)?;
+    let rows = rows.seen_by(move |acl, row| acl.namespace_allows_any(row.namespace(), any_of));
     Ok(Box::new(rows.filter(|row| {
         options.namespace == "*"
             || row
@@ -188,9 +180,9 @@ where
 /// The rows of a table of ids whose ids begin with the prefix, in the order of ids, from the page's
 /// start on.
 pub(super) fn ids<'v, T: Table<Key = Id>>(
-    view: &'v View,
+    view: &'v Sight,
     options: &Options,
-) -> Result<Rows<'v, T::Row>, ApiError> {
+) -> Result<Unasked<'v, T::Row>, ApiError> {
     if let Some(why) = no_id_prefix(options.prefix()) {
         return Err(ApiError::refused(format!("index error: {why}")));
     }
@@ -204,8 +196,7 @@ pub(super) fn ids<'v, T: Table<Key = Id>>(
     if options.reverse() {
         scans = scans.into_iter().rev().map(Scan::reverse).collect();
     }
-    let scans = scans.into_iter();
-    Ok(Box::new(scans.flat_map(|scan| view.scan::<T>(scan))))
+    Ok(view.ranges::<T>(scans))
 }
 
 /// Why a text begins no id, in Nomad's words.

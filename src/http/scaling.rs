@@ -31,10 +31,9 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let filter = list::filter(read.options)?;
     let rows = list::of_table::<ScalingPolicies>(read, Scan::all())?;
+    let rows = rows.seen_by(|acl, (_, policy)| may(acl, target(policy), Ns::ListScalingPolicies));
     let answer = list::render_whole(read.options, rows, |policy| {
-        let wanted = wanted(&policy)
-            && may(&read.identity.acl, target(&policy), Ns::ListScalingPolicies)
-            && list::matches(filter.as_ref(), &policy)?;
+        let wanted = wanted(&policy) && list::matches(filter.as_ref(), &policy)?;
         Ok(wanted.then_some(ScalingPolicyListStub {
             id: policy.id,
             enabled: policy.enabled,

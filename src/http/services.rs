@@ -11,8 +11,9 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gate::{READ_JOB, Write};
 use super::jobs;
-use super::list::{self, Keyed, storage};
+use super::list::{self, storage};
 use super::pieces::Pieces;
+use super::sight::{Keyed, Unasked};
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::service::DeleteService;
 use crate::error::{ApiError, Code};
@@ -36,9 +37,10 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let most = list::part(read.options);
     let mut open: Option<(Vec<u8>, Name, BTreeSet<String>)> = None;
-    for row in list::of_index::<ServicesByName>(read, scan)? {
+    let rows = list::of_index::<ServicesByName>(read, scan)?;
+    for row in rows.seen_by(|acl, (_, row)| acl.namespace_allows_any(&row.namespace, READ_JOB)) {
         let (key, row) = row.map_err(storage)?;
-        if !read.sees(&row.namespace, READ_JOB) || !list::matches(filter.as_ref(), &row)? {
+        if !list::matches(filter.as_ref(), &row)? {
             continue;
         }
         let name = (row.namespace, row.service_name);
@@ -115,10 +117,10 @@ fn index(read: &Read<'_>) -> u64 {
 /// 400 for a filter that is none, 500 when the rows cannot be read.
 pub(super) fn of(
     read: &Read<'_>,
-    rows: Keyed<'_, ServiceRegistration>,
+    rows: Unasked<'_, Keyed<ServiceRegistration>>,
 ) -> Result<Answer, ApiError> {
     let filter = list::filter(read.options)?;
-    let answer = list::render_whole(read.options, rows, |row| {
+    let answer = list::render_whole(read.options, rows.of_route(), |row| {
         Ok(list::matches(filter.as_ref(), &row)?.then_some(row))
     })?;
     Ok(answer.at(index(read)))
@@ -133,7 +135,10 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let index = index(read);
     let choose = read.request.query.text("choose");
     let key = (read.options.namespace.as_str(), name.as_str());
-    let rows = read.view.by_index::<ServicesByName>(key);
+    let rows = read
+        .view
+        .by_index::<ServicesByName>(Scan::group::<(String, String)>(key));
+    let rows = rows.of_route();
     if !choose.is_empty() {
         let rows = rows.collect::<Result<Vec<_>, _>>().map_err(storage)?;
         return Ok(Answer::json(&chosen(rows, choose)?)?.at(index));

@@ -15,6 +15,7 @@ use crate::http::gate::{Write, demand};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::rows;
+use crate::http::sight::Rows;
 
 fn stub(policy: AclPolicy) -> AclPolicyListStub {
     AclPolicyListStub {
@@ -33,8 +34,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     if !read.identity.is_management() {
         return own(read);
     }
-    let rows = read.view.scan::<AclPolicies>(rows::named(read.options));
-    render(read, Box::new(rows))
+    let rows = read.view.rows::<AclPolicies>(rows::named(read.options));
+    render(read, rows.seen_by(|acl, _| acl.is_management()))
 }
 
 /// `GET /v1/acl/policy/self`: those that the caller holds.
@@ -50,7 +51,7 @@ pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, ApiError> {
     render(read, Box::new(rows))
 }
 
-fn render(read: &Read<'_>, rows: rows::Rows<'_, AclPolicy>) -> Result<Answer, ApiError> {
+fn render(read: &Read<'_>, rows: Rows<'_, AclPolicy>) -> Result<Answer, ApiError> {
     let rows = rows.map(|row| row.map(stub));
     let token = |row: &AclPolicyListStub| PageToken::Id(row.name.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;

@@ -16,6 +16,7 @@ use crate::http::gate::{Write, demand};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::rows;
+use crate::http::sight::Rows;
 use crate::net::glance;
 
 fn stub(role: AclRole) -> AclRoleListStub {
@@ -32,8 +33,8 @@ fn stub(role: AclRole) -> AclRoleListStub {
 /// `GET /v1/acl/roles`: all, or those that the caller holds.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     enabled(read.api)?;
-    let rows: rows::Rows<'_, AclRole> = if read.identity.is_management() {
-        rows::ids::<AclRoles>(&read.view, read.options)?
+    let rows: Rows<'_, AclRole> = if read.identity.is_management() {
+        rows::ids::<AclRoles>(&read.view, read.options)?.seen_by(|acl, _| acl.is_management())
     } else {
         let mut ids: Vec<String> = held_roles(read)?.into_iter().collect();
         if read.options.reverse() {
@@ -43,7 +44,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         let ids = ids.into_iter().filter(move |id| id.starts_with(prefix));
         Box::new(ids.filter_map(|id| read.view.get::<AclRoles>(id.as_str()).transpose()))
     };
-    let rows = rows.map(|row| Ok(stub(shown_role(&read.view, &row?)?)));
+    let rows = rows.map(|row| Ok(stub(shown_role(read.view.one(), &row?)?)));
     let token = |row: &AclRoleListStub| PageToken::Id(row.id.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;
     Ok(answer.at(read.view.table_index::<AclRoles>()))
@@ -72,7 +73,7 @@ pub(in crate::http) fn name_readable(read: &Read<'_>) -> Result<(), ApiError> {
 
 fn named(read: &Read<'_>) -> Result<Option<AclRole>, ApiError> {
     let name = read.request.segment(4)?;
-    let role = role_by_name(&read.view, &name).map_err(storage)?;
+    let role = role_by_name(read.view.one(), &name).map_err(storage)?;
     Ok(role.map(|role| AclRole::clone(&role)))
 }
 
@@ -92,7 +93,7 @@ pub(in crate::http) fn get_by_name(read: &Read<'_>) -> Result<Answer, ApiError> 
 
 fn answer(read: &Read<'_>, role: Option<AclRole>) -> Result<Answer, ApiError> {
     let role = role.ok_or_else(|| ApiError::not_found("ACL role not found"))?;
-    let role = shown_role(&read.view, &role).map_err(storage)?;
+    let role = shown_role(read.view.one(), &role).map_err(storage)?;
     Ok(Answer::json(&role)?.at(role.modify_index))
 }
 

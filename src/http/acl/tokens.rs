@@ -21,6 +21,7 @@ use crate::http::new_id;
 use crate::http::query::Options;
 use crate::http::request::Request;
 use crate::http::rows;
+use crate::http::sight::Rows;
 use crate::net::glance;
 
 fn stub(token: AclToken) -> AclTokenListStub {
@@ -43,17 +44,20 @@ fn stub(token: AclToken) -> AclTokenListStub {
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     enabled(read.api)?;
     let options = read.options;
-    let (kind, rows): (_, rows::Rows<'_, SealedToken>) = match options.prefix() {
+    let (kind, rows): (_, Rows<'_, SealedToken>) = match options.prefix() {
         "" => {
-            let rows = read.view.by_index_scan::<AclTokensByCreate>(scan(options));
-            (TokenKind::IndexId, Box::new(rows))
+            let rows = read.view.by_index::<AclTokensByCreate>(scan(options));
+            (TokenKind::IndexId, rows.of_route())
         }
-        _ => (TokenKind::Id, rows::ids::<AclTokens>(&read.view, options)?),
+        _ => (
+            TokenKind::Id,
+            rows::ids::<AclTokens>(&read.view, options)?.of_route(),
+        ),
     };
     let global = read.request.query.text("global") == "true";
     let rows = rows.filter_map(|row| match row {
         Ok(row) if global && !row.token.global => None,
-        Ok(row) => Some(shown_token(&read.view, &row.token).map(stub)),
+        Ok(row) => Some(shown_token(read.view.one(), &row.token).map(stub)),
         Err(error) => Some(Err(error)),
     });
     let token = |row: &AclTokenListStub| match kind {
@@ -97,7 +101,7 @@ pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
 fn answer(read: &Read<'_>, accessor: &str) -> Result<Answer, ApiError> {
     let found = read.view.get::<AclTokens>(accessor).map_err(storage)?;
     let sealed = found.ok_or_else(|| ApiError::not_found("ACL token not found"))?;
-    let token = shown(&read.view, &read.api.keyring, &sealed).map_err(storage)?;
+    let token = shown(read.view.one(), &read.api.keyring, &sealed).map_err(storage)?;
     Ok(Answer::json(&token)?.at(token.modify_index))
 }
 

@@ -19,8 +19,8 @@ use crate::http::ready;
 /// `GET /v1/jobs`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     if !read.request.query.flag("meta")?
-        && read.sees_all(LIST_JOBS)
-        && let Some(answer) = ready::answer::<ready::JobList>(read)?
+        && let Some(all) = read.sees_all(LIST_JOBS)
+        && let Some(answer) = ready::answer::<ready::JobList>(read, all)?
     {
         return Ok(answer);
     }
@@ -29,8 +29,9 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// The same from memory.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
-    let plain = read.request.query.flag("meta") == Ok(false) && read.sees_all(LIST_JOBS);
-    plain.then(|| ready::near::<ready::JobList>(read)).flatten()
+    let plain = read.request.query.flag("meta") == Ok(false);
+    let all = read.sees_all(LIST_JOBS).filter(|_| plain)?;
+    ready::near::<ready::JobList>(read, all)
 }
 
 /// A page of the jobs that a condition leaves.
@@ -40,12 +41,11 @@ pub(in crate::http) fn list_of(
 ) -> Result<Answer, ApiError> {
     let meta = read.request.query.flag("meta")?;
     let options = read.options;
-    let rows = read.view.scan::<Jobs>(scan(options));
+    let rows = read.view.rows::<Jobs>(scan(options));
+    let rows = rows.seen_by(|acl, job| acl.namespace_allows_any(&job.namespace, LIST_JOBS));
     let rows = rows.filter(|row| {
         row.as_ref().map_or(true, |job| {
-            job.id.starts_with(options.prefix())
-                && read.sees(&job.namespace, LIST_JOBS)
-                && keep(job)
+            job.id.starts_with(options.prefix()) && keep(job)
         })
     });
     let answer = list::render(options, TokenKind::NamespaceId, rows, token, |job| {
@@ -54,7 +54,7 @@ pub(in crate::http) fn list_of(
             .get::<JobSummaries>((job.namespace.as_str(), job.id.as_str()));
         Ok(stub(job, summary.map_err(list::storage)?, meta))
     })?;
-    Ok(answer.at(table_index(&read.view, &[Jobs::ID, JobSummaries::ID])))
+    Ok(answer.at(table_index(read.view.one(), &[Jobs::ID, JobSummaries::ID])))
 }
 
 fn token(job: &Job) -> PageToken {

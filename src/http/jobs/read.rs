@@ -15,7 +15,8 @@ use crate::error::ApiError;
 use crate::http::allocations::belongs_to;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
-use crate::http::list::{self, Keyed, storage};
+use crate::http::list::{self, storage};
+use crate::http::sight::{Keyed, Rows};
 
 /// The job a request names; 404 when there is none.
 fn job(read: &Read<'_>) -> Result<Option<Job>, ApiError> {
@@ -66,7 +67,7 @@ pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let current = job(read)?;
     let rows = list::of_index::<AllocsByJob>(read, of_job(read, &id))?;
     crate::http::allocations::stubs_of(read, rows, |row| {
-        Ok(all || belongs_to(&read.view, row, current.as_ref())?)
+        Ok(all || belongs_to(read.view.one(), row, current.as_ref())?)
     })
 }
 
@@ -80,7 +81,7 @@ pub(super) fn evaluations(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = job_id(read.request)?;
     let filter = list::filter(read.options)?;
     let newest_first = of_job(read, &id).reverse();
-    let rows = list::of_index::<EvalsByJob>(read, newest_first)?;
+    let rows = list::of_index::<EvalsByJob>(read, newest_first)?.of_route();
     let answer = list::render_whole(read.options, rows, |eval| {
         Ok(list::matches(filter.as_ref(), &eval)?.then_some(eval))
     })?;
@@ -89,12 +90,16 @@ pub(super) fn evaluations(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// The deployments of the job a request names, newest first, and whether each is of this
 /// incarnation.
-type DeploymentsOf<'v> = (Keyed<'v, Deployment>, Box<dyn Fn(&Deployment) -> bool>);
+type DeploymentsOf<'v> = (
+    Rows<'v, Keyed<Deployment>>,
+    Box<dyn Fn(&Deployment) -> bool>,
+);
 
 fn deployments_of<'v>(read: &'v Read<'_>) -> Result<DeploymentsOf<'v>, ApiError> {
     let id = job_id(read.request)?;
     let current = job(read)?.map(|job| job.create_index);
     let rows = list::of_index::<DeploymentsByJob>(read, of_job(read, &id).reverse())?;
+    let rows = rows.of_route();
     let own = move |d: &Deployment| current.is_none_or(|created| created == d.job_create_index);
     Ok((rows, Box::new(own)))
 }

@@ -62,7 +62,8 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
         index = index.max(summary.modify_index);
     }
     let newest = Scan::group::<(String, String)>(key).reverse();
-    if let Some(last) = read.view.by_index_scan::<DeploymentsByJob>(newest).next() {
+    let rollouts = read.view.by_index::<DeploymentsByJob>(newest);
+    if let Some(last) = rollouts.of_route().next() {
         index = index.max(last.map_err(storage)?.modify_index);
     }
     let mut groups: BTreeMap<String, TaskGroupScaleStatus> = BTreeMap::new();
@@ -77,7 +78,10 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
         };
         groups.insert(group.name.clone(), status);
     }
-    for alloc in read.view.by_index::<AllocsByJob>(key) {
+    let allocs = read
+        .view
+        .by_index::<AllocsByJob>(Scan::group::<(String, String)>(key));
+    for alloc in allocs.of_route() {
         let alloc = alloc.map_err(storage)?;
         index = index.max(alloc.modify_index);
         let Some(group) = groups.get_mut(&alloc.task_group) else {

@@ -16,7 +16,8 @@ use crate::scheduler::diff::job_diff;
 /// `GET /v1/job/:id/versions`: the newest first, then their differences.
 pub(super) fn versions(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = job_id(read.request)?;
-    let ends = read.view.scan::<JobVersions>(newest_first(read, &id));
+    let ends = read.view.rows::<JobVersions>(newest_first(read, &id));
+    let ends = ends.of_route();
     let ends: Vec<Job> = ends.take(2).collect::<Result<_, _>>().map_err(storage)?;
     let Some(newest) = ends.first() else {
         return Err(ApiError::not_found("job versions not found"));
@@ -82,7 +83,8 @@ fn base(read: &Read<'_>, id: &str) -> Result<Base, ApiError> {
             .ok_or_else(|| ApiError::refused(format!("version {number} not found")))?,
         (tag, _) => {
             let tagged = |job: &Job| job.version_tag.as_ref().is_some_and(|t| t.name == tag);
-            let mut all = read.view.scan::<JobVersions>(newest_first(read, id));
+            let all = read.view.rows::<JobVersions>(newest_first(read, id));
+            let mut all = all.of_route();
             let found = all.find(|job| job.as_ref().map_or(true, tagged));
             let missing = || ApiError::refused(format!("tag \"{tag}\" not found"));
             found.transpose().map_err(storage)?.ok_or_else(missing)?
@@ -114,7 +116,7 @@ impl Answering<'_> {
             [] => newest_first(self.read, self.id),
             key => newest_first(self.read, self.id).after(key),
         };
-        for row in self.read.view.scan_keyed::<JobVersions>(scan) {
+        for row in self.read.view.keyed::<JobVersions>(scan).of_route() {
             let (key, job) = row.map_err(storage)?;
             pieces.push(&job)?;
             if self.full(pieces) {
@@ -139,7 +141,7 @@ impl Answering<'_> {
             key => newest_first(self.read, self.id).from(key),
         };
         let mut newer: Option<Job> = None;
-        for row in self.read.view.scan_keyed::<JobVersions>(scan) {
+        for row in self.read.view.keyed::<JobVersions>(scan).of_route() {
             let (key, job) = row.map_err(storage)?;
             // The version that the part before ended with is read again, to be compared with.
             let again = key == from;

@@ -30,12 +30,8 @@ fn hashed(mut namespace: Namespace) -> Namespace {
 
 /// `GET /v1/namespaces`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let rows = read.view.scan::<Namespaces>(rows::named(read.options));
-    let acl = &read.identity.acl;
-    let rows = rows.filter(|row| {
-        row.as_ref()
-            .map_or(true, |namespace| acl.namespace_visible(&namespace.name))
-    });
+    let rows = read.view.rows::<Namespaces>(rows::named(read.options));
+    let rows = rows.seen_by(|acl, namespace| acl.namespace_visible(&namespace.name));
     let token = |row: &Namespace| PageToken::Id(row.name.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, |row| {
         Ok(hashed(row))

@@ -19,12 +19,8 @@ use crate::http::rows;
 
 /// `GET /v1/node/pools`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let rows = read.view.scan::<NodePools>(rows::named(read.options));
-    let acl = &read.identity.acl;
-    let rows = rows.filter(|row| {
-        row.as_ref()
-            .map_or(true, |pool| acl.node_pool_allows(&pool.name, Cap::Read))
-    });
+    let rows = read.view.rows::<NodePools>(rows::named(read.options));
+    let rows = rows.seen_by(|acl, pool| acl.node_pool_allows(&pool.name, Cap::Read));
     let token = |row: &NodePool| PageToken::Id(row.name.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;
     Ok(answer.at(read.view.table_index::<NodePools>()))

@@ -22,6 +22,7 @@ use crate::http::nodes::shapes::NodeListStub;
 use crate::http::ready;
 use crate::http::request::Request;
 use crate::http::rows;
+use crate::http::sight::Unasked;
 
 /// The tables a list of nodes is made of.
 pub(in crate::http) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
@@ -50,7 +51,8 @@ impl Fields {
 /// `GET /v1/nodes`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     if Fields::read(read.request)? == Fields::default()
-        && let Some(answer) = ready::answer::<ready::NodeList>(read)?
+        && let Some(all) = read.view.all_of_route()
+        && let Some(answer) = ready::answer::<ready::NodeList>(read, all)?
     {
         return Ok(answer);
     }
@@ -60,9 +62,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// The same from memory.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = Fields::read(read.request).is_ok_and(|fields| fields == Fields::default());
-    plain
-        .then(|| ready::near::<ready::NodeList>(read))
-        .flatten()
+    let all = read.view.all_of_route().filter(|_| plain)?;
+    ready::near::<ready::NodeList>(read, all)
 }
 
 /// A page of the nodes that a condition leaves.
@@ -72,7 +73,7 @@ pub(in crate::http) fn list_of(
 ) -> Result<Answer, ApiError> {
     let fields = Fields::read(read.request)?;
     let options = read.options;
-    let rows: rows::Rows<'_, Node> = if options.prefix().is_empty() {
+    let rows: Unasked<'_, Node> = if options.prefix().is_empty() {
         let scan = match options.next_token() {
             "" => Scan::all(),
             token if !rows::is_uuid(token) => Scan::all(),
@@ -83,11 +84,12 @@ pub(in crate::http) fn list_of(
         } else {
             scan
         };
-        Box::new(read.view.scan::<Nodes>(scan))
+        read.view.rows::<Nodes>(scan)
     } else {
         rows::ids::<Nodes>(&read.view, options)?
     };
     let rows = rows
+        .of_route()
         .filter(|row| row.as_ref().map_or(true, &keep))
         .map(|row| {
             let node = row?;
@@ -101,7 +103,7 @@ pub(in crate::http) fn list_of(
         });
     let token = |node: &Node| PageToken::Id(node.id.clone());
     let answer = list::render(options, TokenKind::Id, rows, token, |n| Ok(stub(n, fields)))?;
-    Ok(answer.at(table_index(&read.view, TABLES)))
+    Ok(answer.at(table_index(read.view.one(), TABLES)))
 }
 
 /// What a plain list shows of a node.
@@ -167,7 +169,7 @@ pub(in crate::http) fn watched_rows(
 /// `GET /v1/node/:id`.
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
-    let node = nodes::get(&read.view, &id).map_err(storage)?;
+    let node = nodes::get(read.view.one(), &id).map_err(storage)?;
     let mut node = node.ok_or_else(|| ApiError::not_found("node not found"))?;
     node.secret_id.clear();
     Ok(Answer::json(&node)?.at(node.modify_index))
@@ -187,11 +189,9 @@ pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> 
     let id = read.request.segment(2)?;
     let filter = list::filter(read.options)?;
     let rows = list::of_index::<AllocsByNode>(read, Scan::group::<Id>(id.as_str()))?;
+    let rows = rows.seen_by(|acl, (_, row)| acl.namespace_allows_any(&row.namespace, READ_JOB));
     let answer = list::render_whole(read.options, rows, |row| {
-        if !read.sees(&row.namespace, READ_JOB) {
-            return Ok(None);
-        }
-        let alloc = row.with_job(&read.view).map_err(storage)?;
+        let alloc = row.with_job(read.view.one()).map_err(storage)?;
         let wanted = list::matches(filter.as_ref(), &alloc)?;
         Ok(wanted.then(|| alloc.with_summed_resources()))
     })?;

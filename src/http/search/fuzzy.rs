@@ -10,13 +10,14 @@ use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::variables::Variables;
-use drover_projections::{Scan, Table, View};
+use drover_projections::{Scan, Table};
 
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::storage;
 use crate::http::search::{CONTEXTS, LOOKED, Scope, contexts, ids_of};
+use crate::http::sight::Sight;
 
 /// What is found by the beginning of its id, not by its name.
 const BY_ID: [&str; 5] = [
@@ -238,18 +239,16 @@ fn names(
 
 /// As many rows of a range as may be looked at, of those that may be seen.
 fn each<T: Table>(
-    view: &View,
+    view: &Sight,
     scan: Scan,
     seen: impl Fn(&T::Row) -> bool,
     most: usize,
     mut offer: impl FnMut(T::Row),
 ) -> Result<(), ApiError> {
     let mut left = most;
-    for row in view.scan::<T>(scan).take(LOOKED) {
+    let rows = view.rows::<T>(scan).at_most(LOOKED);
+    for row in rows.seen_by(|_, row| seen(row)) {
         let row = row.map_err(storage)?;
-        if !seen(&row) {
-            continue;
-        }
         if left == 0 {
             break;
         }

@@ -3,10 +3,12 @@
 pub(in crate::http) mod fuzzy;
 
 use drover_events::gojson::{List, Map};
-use drover_events::model::ScalingPolicy;
-use drover_projections::tables::allocs::Allocs;
+use drover_events::model::{
+    Deployment, Evaluation, HostVolume, Job, Namespace, NodePool, ScalingPolicy, VariableEncrypted,
+};
+use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::csi_plugins::CsiPlugins;
-use drover_projections::tables::csi_volumes::CsiVolumes;
+use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::host_volumes::HostVolumes;
@@ -16,7 +18,6 @@ use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::scaling_policies::ScalingPolicies;
 use drover_projections::tables::variables::Variables;
-use drover_projections::view::View;
 use drover_projections::{Id, Prefix, Scan, StorageError, Table};
 
 use crate::acl::{Acl, NamespaceCapability as Ns, NodePoolCapability, VariableCapability};
@@ -27,6 +28,7 @@ use crate::http::gate::{READ_JOB, in_namespace};
 use crate::http::list::storage;
 use crate::http::query::Options;
 use crate::http::rows;
+use crate::http::sight::Sight;
 use crate::http::volumes::{csi, host};
 
 /// Matches shown per context at most.
@@ -128,8 +130,8 @@ impl<'a> Scope<'a> {
     pub(super) fn may_show(&self, context: &str) -> bool {
         let acl = self.acl();
         match context {
-            "nodes" => acl.node_read(),
-            "plugins" => acl.plugin_list(),
+            "nodes" => self.shows_nodes(),
+            "plugins" => self.shows_plugins(),
             "volumes" => in_namespace(acl, self.namespace, csi::LIST),
             "host_volumes" => in_namespace(acl, self.namespace, host::READ),
             "vars" if self.namespace == "*" => acl.variable_anywhere(),
@@ -176,6 +178,11 @@ impl<'a> Scope<'a> {
         self.acl().node_read()
     }
 
+    /// Whether plugins are shown.
+    fn shows_plugins(&self) -> bool {
+        self.acl().plugin_list()
+    }
+
     /// Whether a node pool is shown.
     pub(super) fn shows_pool(&self, name: &str) -> bool {
         self.acl().node_pool_allows(name, NodePoolCapability::Read)
@@ -208,54 +215,63 @@ pub(super) fn ids_of(
     }
     let view = &scope.read.view;
     let named = Scan::prefix(Prefix::new().open(prefix));
+    let spaced = || (scope.spaced(prefix), prefix);
     match context {
-        "allocs" => ids::<Allocs>(view, prefix, |row| {
-            scope.shows(&row.namespace).then_some(row.alloc.id)
-        }),
-        "deployment" => ids::<Deployments>(view, prefix, |row| {
-            scope.shows(&row.namespace).then_some(row.id)
-        }),
-        "evals" => ids::<Evals>(view, prefix, |row| {
-            scope.shows(&row.namespace).then_some(row.id)
-        }),
-        "nodes" => ids::<Nodes>(view, prefix, |row| Some(row.id)),
-        "jobs" => texts::<Jobs>(view, scope.spaced(prefix), prefix, |row| {
-            scope.shows(&row.namespace).then_some(row.id)
-        }),
-        "vars" => texts::<Variables>(view, scope.spaced(prefix), prefix, |row| {
-            let shown = scope.shows_variable(&row.namespace, &row.path);
-            shown.then_some(row.path)
-        }),
-        "namespaces" => texts::<Namespaces>(view, named, prefix, |row| {
-            scope.shows_namespace(&row.name).then_some(row.name)
-        }),
-        "node_pools" => texts::<NodePools>(view, named, prefix, |row| {
-            scope.shows_pool(&row.name).then_some(row.name)
-        }),
-        "plugins" => texts::<CsiPlugins>(view, named, prefix, |row| Some(row.plugin.id)),
-        "volumes" => texts::<CsiVolumes>(view, scope.spaced(prefix), prefix, |row| {
-            let volume = row.volume;
-            scope
-                .shows_volume(&volume.namespace, csi::LIST)
-                .then_some(volume.id)
-        }),
-        "host_volumes" => texts::<HostVolumes>(view, scope.spaced(""), prefix, |row| {
-            scope
-                .shows_volume(&row.namespace, host::READ)
-                .then_some(row.id)
-        }),
-        "scaling_policy" => ids::<ScalingPolicies>(view, prefix, |row| {
-            scope.shows_policy(&row).then_some(row.id)
-        }),
+        "allocs" => {
+            let seen = |row: &AllocRow| scope.shows(&row.namespace);
+            ids::<Allocs>(view, prefix, seen, |row| row.alloc.id)
+        }
+        "deployment" => {
+            let seen = |row: &Deployment| scope.shows(&row.namespace);
+            ids::<Deployments>(view, prefix, seen, |row| row.id)
+        }
+        "evals" => {
+            let seen = |row: &Evaluation| scope.shows(&row.namespace);
+            ids::<Evals>(view, prefix, seen, |row| row.id)
+        }
+        "nodes" => ids::<Nodes>(view, prefix, |_| scope.shows_nodes(), |row| row.id),
+        "jobs" => {
+            let seen = |row: &Job| scope.shows(&row.namespace);
+            texts::<Jobs>(view, spaced(), seen, |row| row.id)
+        }
+        "vars" => {
+            let seen = |row: &VariableEncrypted| scope.shows_variable(&row.namespace, &row.path);
+            texts::<Variables>(view, spaced(), seen, |row| row.path)
+        }
+        "namespaces" => {
+            let seen = |row: &Namespace| scope.shows_namespace(&row.name);
+            texts::<Namespaces>(view, (named, prefix), seen, |row| row.name)
+        }
+        "node_pools" => {
+            let seen = |row: &NodePool| scope.shows_pool(&row.name);
+            texts::<NodePools>(view, (named, prefix), seen, |row| row.name)
+        }
+        "plugins" => {
+            let seen = |_: &_| scope.shows_plugins();
+            texts::<CsiPlugins>(view, (named, prefix), seen, |row| row.plugin.id)
+        }
+        "volumes" => {
+            let seen = |row: &CsiVolumeRow| scope.shows_volume(&row.volume.namespace, csi::LIST);
+            texts::<CsiVolumes>(view, spaced(), seen, |row| row.volume.id)
+        }
+        "host_volumes" => {
+            let seen = |row: &HostVolume| scope.shows_volume(&row.namespace, host::READ);
+            texts::<HostVolumes>(view, (scope.spaced(""), prefix), seen, |row| row.id)
+        }
+        "scaling_policy" => {
+            let seen = |row: &ScalingPolicy| scope.shows_policy(row);
+            ids::<ScalingPolicies>(view, prefix, seen, |row| row.id)
+        }
         _ => Ok(Vec::new()),
     }
 }
 
 /// Ids that begin with a prefix; an odd number of digits is rounded down first.
 fn ids<T: Table<Key = Id>>(
-    view: &View,
+    view: &Sight,
     prefix: &str,
-    id: impl Fn(T::Row) -> Option<String>,
+    seen: impl Fn(&T::Row) -> bool,
+    id: impl Fn(T::Row) -> String,
 ) -> Result<Vec<String>, StorageError> {
     let odd = prefix.chars().filter(|c| *c != '-').count() % 2 == 1;
     let even = if odd {
@@ -268,8 +284,8 @@ fn ids<T: Table<Key = Id>>(
         return Ok(Vec::new());
     };
     let mut found = Vec::new();
-    for row in rows.take(LOOKED) {
-        found.extend(id(row?).filter(|id| id.starts_with(prefix)));
+    for row in rows.at_most(LOOKED).seen_by(|_, row| seen(row)) {
+        found.extend(Some(id(row?)).filter(|id| id.starts_with(prefix)));
         if found.len() > MOST {
             break;
         }
@@ -278,14 +294,15 @@ fn ids<T: Table<Key = Id>>(
 }
 
 fn texts<T: Table>(
-    view: &View,
-    scan: Scan,
-    prefix: &str,
-    text: impl Fn(T::Row) -> Option<String>,
+    view: &Sight,
+    (scan, prefix): (Scan, &str),
+    seen: impl Fn(&T::Row) -> bool,
+    text: impl Fn(T::Row) -> String,
 ) -> Result<Vec<String>, StorageError> {
     let mut found = Vec::new();
-    for row in view.scan::<T>(scan).take(LOOKED) {
-        found.extend(text(row?).filter(|text| text.starts_with(prefix)));
+    let rows = view.rows::<T>(scan).at_most(LOOKED);
+    for row in rows.seen_by(|_, row| seen(row)) {
+        found.extend(Some(text(row?)).filter(|text| text.starts_with(prefix)));
         if found.len() > MOST {
             break;
         }

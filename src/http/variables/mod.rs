@@ -20,11 +20,11 @@ use crate::http::request::Request;
 
 /// `GET /v1/vars`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let (options, acl) = (read.options, &read.identity.acl);
-    let rows = read.view.scan::<Variables>(scan(options));
+    let options = read.options;
+    let rows = read.view.rows::<Variables>(scan(options));
+    let rows = rows.seen_by(|acl, row| acl.variable_allows(&row.namespace, &row.path, Cap::List));
     let rows = rows.filter_map(|row| match row {
         Ok(row) if !row.path.starts_with(options.prefix()) => None,
-        Ok(row) if !acl.variable_allows(&row.namespace, &row.path, Cap::List) => None,
         Ok(row) => Some(Ok(metadata(row))),
         Err(error) => Some(Err(error)),
     });

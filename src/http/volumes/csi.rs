@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use drover_events::gojson::List;
 use drover_events::model::{CsiVolListStub, CsiVolume};
+use drover_projections::Scan;
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::query::csi as stored;
 use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes, CsiVolumesByPlugin};
 use drover_projections::watch::Interest;
-use drover_projections::{Scan, StorageError};
 use serde_json::Value;
 use smallvec::SmallVec;
 
@@ -21,6 +21,7 @@ use crate::http::front::Read;
 use crate::http::gate::{Late, Write, demand, in_namespace};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
+use crate::http::sight::Unasked;
 use crate::http::variables;
 
 /// Seeing volumes in lists.
@@ -48,15 +49,13 @@ drover_events::wire! {
     }
 }
 
-type Rows<'v> = Box<dyn Iterator<Item = Result<Arc<CsiVolumeRow>, StorageError>> + 'v>;
-
 /// The rows a list is made of, in the order of namespace and id: of all volumes, of those of a
 /// plugin, or of those that the allocations of a node ask for (EV-19, JOB-13).
-fn rows<'v>(read: &'v Read<'_>) -> Result<Rows<'v>, ApiError> {
+fn rows<'v>(read: &'v Read<'_>) -> Result<Unasked<'v, Arc<CsiVolumeRow>>, ApiError> {
     let query = &read.request.query;
     let (node, plugin) = (query.text("node_id"), query.text("plugin_id"));
     if !node.is_empty() {
-        let found = stored::volumes_of_node(&read.view, node).map_err(storage)?;
+        let found = stored::volumes_of_node(read.view.one(), node).map_err(storage)?;
         let of_plugin =
             move |row: &Arc<CsiVolumeRow>| plugin.is_empty() || row.volume.plugin_id == plugin;
         let found = found.into_iter().filter(of_plugin).map(Ok);
@@ -64,19 +63,18 @@ fn rows<'v>(read: &'v Read<'_>) -> Result<Rows<'v>, ApiError> {
         if read.options.reverse() {
             found.reverse();
         }
-        return Ok(Box::new(found.into_iter()));
+        return Ok(read.view.found(found.into_iter()));
     }
     if plugin.is_empty() {
-        let rows = read.view.scan::<CsiVolumes>(variables::scan(read.options));
-        return Ok(Box::new(rows.map(|row| row.map(Arc::new))));
+        let rows = read.view.rows::<CsiVolumes>(variables::scan(read.options));
+        return Ok(rows.map(Arc::new));
     }
     let scan = Scan::group::<String>(plugin);
     let scan = match read.options.reverse() {
         true => scan.reverse(),
         false => scan,
     };
-    let rows = read.view.by_index_scan::<CsiVolumesByPlugin>(scan);
-    Ok(Box::new(rows.map(|row| row.map(Arc::new))))
+    Ok(read.view.by_index::<CsiVolumesByPlugin>(scan).map(Arc::new))
 }
 
 /// `GET /v1/volumes?type=csi`.
@@ -84,13 +82,15 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
     let shown = |row: &CsiVolumeRow| {
         let volume = &row.volume;
-        (namespace == "*" || volume.namespace == namespace)
-            && volume.id.starts_with(prefix)
-            && read.sees(&volume.namespace, LIST)
+        (namespace == "*" || volume.namespace == namespace) && volume.id.starts_with(prefix)
     };
-    let stubs = rows(read)?.filter_map(|row| match row {
+    let seen =
+        |acl: &Acl, row: &Arc<CsiVolumeRow>| acl.namespace_allows_any(&row.volume.namespace, LIST);
+    let stubs = rows(read)?.seen_by(seen).filter_map(|row| match row {
         Ok(row) if !shown(&row) => None,
-        Ok(row) => Some(stored::with_past_claims(&read.view, &row).map(|volume| volume.stub())),
+        Ok(row) => {
+            Some(stored::with_past_claims(read.view.one(), &row).map(|volume| volume.stub()))
+        }
         Err(error) => Some(Err(error)),
     });
     let token =
@@ -116,7 +116,7 @@ pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(3)?;
     let key = (read.options.namespace.as_str(), id.as_str());
-    let volume = stored::volume(&read.view, key).map_err(storage)?;
+    let volume = stored::volume(read.view.one(), key).map_err(storage)?;
     let volume = volume.ok_or_else(|| ApiError::not_found("volume not found"))?;
     let mut stubs = List::empty();
     for alloc in volume.row.holders() {

@@ -59,15 +59,15 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         true => scan.reverse(),
         false => scan,
     };
-    let rows: Box<dyn Iterator<Item = _>> = match node {
-        "" => Box::new(read.view.scan::<HostVolumes>(scan)),
-        _ => Box::new(read.view.by_index_scan::<HostVolumesByNode>(scan)),
+    let rows = match node {
+        "" => read.view.rows::<HostVolumes>(scan),
+        _ => read.view.by_index::<HostVolumesByNode>(scan),
     };
+    let rows = rows.seen_by(|acl, row| acl.namespace_allows_any(&row.namespace, READ));
     let shown = |row: &HostVolume| {
         (namespace == "*" || row.namespace == namespace)
             && row.id.starts_with(prefix)
             && (pool.is_empty() || row.node_pool == pool)
-            && read.sees(&row.namespace, READ)
     };
     let stubs = rows.filter_map(|row| match row {
         Ok(row) if !shown(&row) => None,
@@ -94,7 +94,7 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let volume = read.view.get::<HostVolumes>(key).map_err(storage)?;
     let mut volume = volume.ok_or_else(|| ApiError::not_found("volume not found"))?;
     let mut stubs = List::empty();
-    for alloc in host::users(&read.view, &volume).map_err(storage)? {
+    for alloc in host::users(read.view.one(), &volume).map_err(storage)? {
         stubs
             .to_mut()
             .extend(super::stub_of(read, &alloc).map_err(storage)?);
@@ -117,9 +117,9 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
             && is(query.text("job_id"), &row.job_id)
             && is(query.text("task_group"), &row.task_group_name)
             && is(query.text("volume_name"), &row.volume_name)
-            && read.sees(&row.namespace, READ)
     };
-    let rows = read.view.scan::<HostVolumeClaims>(scan);
+    let rows = read.view.rows::<HostVolumeClaims>(scan);
+    let rows = rows.seen_by(|acl, row| acl.namespace_allows_any(&row.namespace, READ));
     let rows = rows.filter(|row| row.as_ref().map_or(true, shown));
     // The table is in the order of jobs, the list in that of ids.
     let mut rows: Vec<_> = rows.collect::<Result<_, _>>().map_err(storage)?;

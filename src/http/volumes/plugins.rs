@@ -31,8 +31,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         }
         _ => return Ok(Answer::nothing()),
     }
-    let rows = read.view.scan::<CsiPlugins>(rows::named(read.options));
-    let stubs = rows.map(|row| row.map(|row| stub(&row)));
+    let rows = read.view.rows::<CsiPlugins>(rows::named(read.options));
+    let stubs = rows.of_route().map(|row| row.map(|row| stub(&row)));
     let token = |row: &CsiPluginListStub| PageToken::Id(row.id.clone());
     let answer = list::render(read.options, TokenKind::Id, stubs, token, Ok)?;
     Ok(answer.at(index))
@@ -56,7 +56,7 @@ fn stub(row: &CsiPluginRow) -> CsiPluginListStub {
 /// `GET /v1/plugin/csi/:id`.
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(3)?;
-    let plugin = stored::plugin(&read.view, &id).map_err(storage)?;
+    let plugin = stored::plugin(read.view.one(), &id).map_err(storage)?;
     let plugin = plugin.ok_or_else(|| ApiError::not_found("plugin not found"))?;
     let parts = plugin.controllers.values().chain(plugin.nodes.values());
     let allocs: BTreeSet<&String> = parts.map(|info| &info.alloc_id).collect();

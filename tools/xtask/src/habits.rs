@@ -36,21 +36,33 @@ const NEEDLESS: &[&str] = &[
     "unique_strings",
 ];
 
-/// A file, what it does not do by itself, and who does it.
-const LEFT_TO_OTHERS: &[(&str, &[&str], &str)] = &[(
-    "src/reactors/volume_watcher.rs",
-    &[
-        "client_terminal(",
-        "get::<Allocs>",
-        "requests_of_alloc(",
-        "row::<Allocs>",
-        "rows::<Allocs>",
-        "scan::<Allocs>",
-        "terminal_status(",
-        "AllocsBy",
-    ],
-    "which claims are past is found by one function of the store",
-)];
+/// A file or a folder, what it does not do by itself, and who does it.
+const LEFT_TO_OTHERS: &[(&str, &[&str], &str)] = &[
+    (
+        "src/reactors/volume_watcher.rs",
+        &[
+            "client_terminal(",
+            "get::<Allocs>",
+            "requests_of_alloc(",
+            "row::<Allocs>",
+            "rows::<Allocs>",
+            "scan::<Allocs>",
+            "terminal_status(",
+            "AllocsBy",
+        ],
+        "which claims are past is found by one function of the store",
+    ),
+    (
+        "src/http/",
+        &[
+            ".one().by_index",
+            ".one().cursor",
+            ".one().index_cursor",
+            ".one().scan",
+        ],
+        "who reads many rows asks whether they may be seen: sight.rs",
+    ),
+];
 
 /// Ways to write a duration or a size that should have a name.
 const DURATIONS: &[&str] = &[
@@ -93,11 +105,12 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
     }
     let left = LEFT_TO_OTHERS
         .iter()
-        .filter(|(path, ..)| *path == file.path);
-    for (path, words, why) in left {
+        .filter(|(path, ..)| file.path.starts_with(path));
+    for (_, words, why) in left {
         for (number, line) in lines.iter().enumerate() {
             let found = words.iter().filter(|word| line.contains(**word));
-            let problems = found.map(|word| format!("{path}:{}: {word}: {why}", number + 1));
+            let place = format!("{}:{}", file.path, number + 1);
+            let problems = found.map(|word| format!("{place}: {word}: {why}"));
             measured.problems.extend(problems);
         }
     }
@@ -268,6 +281,15 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let text = std::fs::read_to_string(root.join(watcher)).expect("the watcher");
         assert_eq!(measure(watcher, &text).problems, [""; 0]);
+    }
+
+    #[test]
+    fn what_a_read_sees_of_many_rows_it_asks_for() {
+        let line = "for row in read.view.one().scan::<Jobs>(Scan::all()) {}";
+        assert_eq!(measure("src/http/jobs/list.rs", line).problems.len(), 1);
+        assert_eq!(measure("src/explain/mod.rs", line).problems.len(), 0);
+        let asks = "read.view.rows::<Jobs>(Scan::all()).of_route()";
+        assert_eq!(measure("src/http/jobs/list.rs", asks).problems.len(), 0);
     }
 
     #[test]
