@@ -241,8 +241,8 @@ impl Clients {
             return Ok(());
         }
         if is_signed(&call.token) {
-            // Nothing is remembered of what was signed. Where that cannot be read he is nobody
-            // here; the method says why.
+            // Nothing is remembered of what was signed but for this call. Where that cannot be
+            // read he is nobody here; the method says why.
             let _ = self.authenticate(call).await;
         }
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -319,7 +319,8 @@ impl Clients {
             true => Identity::node(&call.node, &call.addr),
             false => {
                 let token = Some(call.token.as_str()).filter(|token| !token.is_empty());
-                gate.authenticate(token, &call.addr).await?
+                gate.authenticate_again(token, &call.addr, &call.verified)
+                    .await?
             }
         };
         if !gate.is_guarded() {

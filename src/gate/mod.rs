@@ -25,7 +25,7 @@ use crate::acl::Acl;
 use crate::clock::unix_nanos;
 use crate::error::ApiError;
 use crate::identity::{Identity, Refusal};
-use crate::keyring::Keyring;
+use crate::keyring::{Keyring, Verified};
 use crate::net::admitting;
 use crate::rpc::caller::Caller;
 use far::Far;
@@ -156,6 +156,21 @@ impl Gate {
         token: Option<&str>,
         addr: &str,
     ) -> Result<Identity, ApiError> {
+        self.authenticate_again(token, addr, &Verified::default())
+            .await
+    }
+
+    /// The same once more for one request: what was verified of its token is not verified again.
+    /// What he may is found out anew.
+    ///
+    /// # Errors
+    /// As [`Gate::authenticate`].
+    pub async fn authenticate_again(
+        &self,
+        token: Option<&str>,
+        addr: &str,
+        verified: &Verified,
+    ) -> Result<Identity, ApiError> {
         let (projections, resolver, keyring) = match &self.0 {
             Kind::Open(all) => return Ok(Identity::anonymous(addr, Arc::clone(all))),
             Kind::Guarded {
@@ -175,8 +190,11 @@ impl Gate {
         }
         if let Some(signed) = token.filter(|token| workload::is_signed(token)) {
             let (resolver, keyring) = (Arc::clone(resolver), Arc::clone(keyring));
-            let signed = signed.to_owned();
-            let find = move || workload::find(&resolver, &keyring, (&view, &signed, unix_nanos()));
+            let (signed, verified) = (signed.to_owned(), verified.clone());
+            let find = move || {
+                let asked = (&view, signed.as_str(), unix_nanos());
+                workload::find(&resolver, (&keyring, &verified), asked)
+            };
             let found = admitting(find).await?.map_err(unread)?;
             return Ok(identity(found, addr, unix_nanos()));
         }
@@ -239,7 +257,10 @@ impl Gate {
         let (view, keyring) = (projections.view(), Arc::clone(keyring));
         self.knows(&view)?;
         let signed = signed.to_owned();
-        let find = move || workload::attested(&keyring, (&view, &signed, unix_nanos()));
+        let find = move || {
+            let keys = (&*keyring, &Verified::default());
+            workload::attested(keys, (&view, &signed, unix_nanos()))
+        };
         admitting(find).await?.map_err(unread)
     }
 

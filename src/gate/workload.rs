@@ -9,7 +9,7 @@ use drover_projections::tables::allocs::Allocs;
 use drover_projections::{StorageError, View};
 
 use super::resolver::{Found, Resolver, Working};
-use crate::keyring::{Claims, DEFAULT_AUDIENCE, Keyring};
+use crate::keyring::{Claims, DEFAULT_AUDIENCE, Keyring, Verified};
 
 /// Where the variables lie that workloads may read by themselves.
 const JOBS: &str = "nomad/jobs";
@@ -34,10 +34,10 @@ pub struct Attested {
 /// signed by a key that is here, was signed for somebody else's eyes, or its allocation has ended
 /// or is not there.
 pub(super) fn attested(
-    keyring: &Keyring,
+    (keyring, verified): (&Keyring, &Verified),
     (view, token, now): (&View, &str, i64),
 ) -> Result<Option<Attested>, StorageError> {
-    let Ok(claim) = keyring.verify(token, now) else {
+    let Ok(claim) = verified.claims(keyring, token, now) else {
         return Ok(None);
     };
     if !claim.aud.iter().any(|one| one == DEFAULT_AUDIENCE) {
@@ -64,10 +64,10 @@ pub(super) fn attested(
 /// Who gives this at a moment, Unix nanoseconds; nobody, where no workload that lives does.
 pub(super) fn find(
     resolver: &Resolver,
-    keyring: &Keyring,
+    keys: (&Keyring, &Verified),
     asked: (&View, &str, i64),
 ) -> Result<Found, StorageError> {
-    let Some(attested) = attested(keyring, asked)? else {
+    let Some(attested) = attested(keys, asked)? else {
         return Ok(Found::Nobody);
     };
     let names = attested.policies.iter().map(|one| one.name.as_str());

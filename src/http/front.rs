@@ -368,9 +368,11 @@ async fn still(api: &Api, request: &mut Request, access: Access) -> Result<(), A
 /// Who a request is from, by the tables of now.
 pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identity>, ApiError> {
     let addr = request.remote.map(|addr| addr.ip().to_string());
-    let identity = api
-        .gate
-        .authenticate(auth::token(request), addr.as_deref().unwrap_or_default());
+    let identity = api.gate.authenticate_again(
+        auth::token(request),
+        addr.as_deref().unwrap_or_default(),
+        &request.verified,
+    );
     let mut identity = identity.await?;
     identity.certificate.clone_from(&request.certificate);
     Ok(Arc::new(identity))

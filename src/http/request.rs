@@ -17,6 +17,7 @@ use super::measure::Asker;
 use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
+use crate::keyring::Verified;
 use crate::net::body::{BEGIN, Rules, gather};
 use crate::net::tls::PeerCertificate;
 use crate::net::{Budget, Hold, Peer};
@@ -55,6 +56,8 @@ pub(super) struct Request {
     pub(super) called: bool,
     /// Where it is said who asks, for the numbers.
     pub(super) asker: Option<Asker>,
+    /// What was verified of its token.
+    pub(super) verified: Verified,
     /// Who it is; filled in by the authentication step.
     pub(super) identity: Arc<Identity>,
     /// The body, not longer than the route allows.
@@ -99,6 +102,7 @@ impl Request {
             certificate,
             called: parts.extensions.get::<Called>().is_some(),
             asker: parts.extensions.get::<Asker>().cloned(),
+            verified: Verified::default(),
             identity: Arc::default(),
             body: Bytes::new(),
             hold: None,

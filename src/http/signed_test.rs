@@ -15,11 +15,14 @@ use crate::endpoints;
 use crate::error::{ApiError, Code};
 use crate::net::tls::Role;
 use crate::net::{PerSecond, Rates};
+use crate::rpc::Rpc as _;
 use crate::rpc::RpcError;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{AclWhoAmI, AuthenticatedIdentity, Empty};
 use crate::rpc::server::{Limits, serve};
+use crate::rpc::service::{Call, Dispatch as _};
+use crate::rpc::testing::encoded;
 
 /// A server whose node has an allocation of job web; the allocation.
 async fn running() -> (World, String) {
@@ -131,5 +134,31 @@ async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share
         "what strangers use up is none of its share: {told:?}"
     );
     used_up(&known).await;
+    world.stop().await;
+}
+
+/// The rates ask who calls, and the method does again: his signature is looked at once, and what he
+/// may is asked each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_06_auth_09_a_signature_is_looked_at_once_in_a_call_and_rights_each_time() {
+    let (world, alloc) = running().await;
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let rates = Rates::new(PerSecond {
+        identity: 1_000,
+        burst: Duration::from_secs(1),
+        ..PerSecond::default()
+    });
+    let served = endpoints::service_within(Arc::clone(&world.server.server.0), beat, rates);
+    let call = Call {
+        token: token(&world, &alloc),
+        ..Call::default()
+    };
+    let who = || served.dispatch(AclWhoAmI::NAME, call.clone(), encoded(&json!({})));
+    who().await.unwrap();
+    assert_eq!(call.verified.signatures(), 1);
+    ends(&world.server, &world.node, &alloc).await;
+    let refused = who().await.unwrap_err();
+    assert_eq!(refused.code, Code::PermissionDenied);
+    assert_eq!(call.verified.signatures(), 1);
     world.stop().await;
 }

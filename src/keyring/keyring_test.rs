@@ -11,7 +11,8 @@ use drover_events::model::VariableDecrypted;
 use proptest::prelude::*;
 
 use super::{
-    Jwks, KeyUse, Keyring, KeyringError, Keystore, RootKey, WorkloadIdentity, check_delete,
+    Jwks, KeyUse, Keyring, KeyringError, Keystore, RootKey, Verified, WorkloadIdentity,
+    check_delete,
 };
 
 const CANARY: &str = "canary-7f3a1c";
@@ -342,6 +343,36 @@ fn tokens_are_deterministic_and_checked() {
     let (signed, _) = token.rsplit_once('.').expect("three parts");
     let forged = format!("{signed}.{}", "A".repeat(86));
     assert!(keyring.verify(&forged, NOW).is_err());
+}
+
+#[test]
+fn what_was_verified_once_holds_while_its_key_is_here_and_its_times_allow() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keyring = ready(dir.path());
+    let claims = identity().claims(NOW);
+    let token = keyring.sign("key-1", &claims).expect("the key is here");
+    let (verified, late) = (Verified::default(), NOW + 61_000_000_000);
+    for _ in 0..3 {
+        assert_eq!(
+            verified.claims(&keyring, &token, NOW).expect("valid"),
+            claims
+        );
+        assert_eq!(verified.signatures(), 1);
+    }
+    assert!(matches!(
+        verified.claims(&keyring, &token, late),
+        Err(KeyringError::Token("token is expired"))
+    ));
+    // Another token is another, whoever asks for it here.
+    let (signed, _) = token.rsplit_once('.').expect("three parts");
+    let forged = format!("{signed}.{}", "A".repeat(86));
+    assert!(verified.claims(&keyring, &forged, NOW).is_err());
+    assert_eq!(verified.signatures(), 2);
+    keyring.remove("key-1").expect("it goes");
+    assert!(matches!(
+        verified.claims(&keyring, &token, NOW),
+        Err(KeyringError::MissingKey(_))
+    ));
 }
 
 #[test]

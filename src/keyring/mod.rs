@@ -33,6 +33,7 @@ mod ring;
 mod rules;
 mod secret;
 mod token;
+mod verified;
 
 #[cfg(test)]
 mod keyring_test;
@@ -45,6 +46,7 @@ pub use jwks::{Jwk, Jwks};
 pub use material::{ALGORITHM, RootKey};
 pub use ring::Keyring;
 pub use rules::{KeyUse, check_delete};
+pub use verified::Verified;
 
 /// Why the keyring could not do what it was asked.
 #[derive(Debug, thiserror::Error)]

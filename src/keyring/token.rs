@@ -84,13 +84,21 @@ impl Unverified<'_> {
             .map_err(|_| KeyringError::Token("wrong signature"))?;
         let claims: Claims = serde_json::from_slice(&self.claims)
             .map_err(|_| KeyringError::Token("malformed claims"))?;
+        claims.are_in_time(now)?;
+        Ok(claims)
+    }
+}
+
+impl Claims {
+    /// Checks the times; `now` is in Unix nanoseconds.
+    pub(super) fn are_in_time(&self, now: i64) -> Result<(), KeyringError> {
         let seconds = now.div_euclid(1_000_000_000);
-        if claims.exp.is_some_and(|end| end <= seconds) {
+        if self.exp.is_some_and(|end| end <= seconds) {
             return Err(KeyringError::Token("token is expired"));
         }
-        if claims.nbf > seconds {
+        if self.nbf > seconds {
             return Err(KeyringError::Token("token is not valid yet"));
         }
-        Ok(claims)
+        Ok(())
     }
 }

@@ -14,6 +14,7 @@ use super::duplex::{Duplex, Pace};
 use super::{Rpc, Streaming, measure, wire};
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
+use crate::keyring::Verified;
 use crate::net::tls::PeerCertificate;
 
 /// Who calls, and how.
@@ -31,6 +32,8 @@ pub struct Call {
     pub parting: CancellationToken,
     /// Whether it was written down already that it was denied.
     pub noted: Noted,
+    /// What was verified of the token.
+    pub verified: Verified,
     /// Who calls, once that was found out.
     pub found: Found,
 }
