@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::Clients;
 use super::auth::Allowed;
 use crate::commands::csi::DeleteCsiPlugin;
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, denies};
 use crate::identity::Identity;
 use crate::net::Peer;
 use crate::rpc::csi::{Done, Secrets};
@@ -107,7 +107,7 @@ impl Clients {
         };
         let question = question.header("x-nomad-token", call.token);
         let answered = self.web()?.ask(peer, question).await?;
-        if matches!(answered.status, 401 | 403) {
+        if denies(answered.status) {
             // The request has it in the request log.
             call.noted.note();
         }

@@ -82,6 +82,12 @@ impl Code {
     }
 }
 
+/// Whether an answer with this status says that its caller may not, or that it is not known who he
+/// is.
+pub const fn denies(status: u16) -> bool {
+    status == Code::Unauthorized.status() || status == Code::PermissionDenied.status()
+}
+
 /// A refusal or failure on its way to a client: a code and Nomad's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]

@@ -13,7 +13,7 @@ use super::pieces::Pieces;
 use super::request::Request;
 use super::state::Api;
 use crate::clock::Moment;
-use crate::error::{ApiError, Code, chain};
+use crate::error::{ApiError, Code, chain, denies};
 use crate::log::{LogEngine, LogError};
 use crate::requests::{Asked, Class, Ran, Received, RequestLog, Ticket, unwritten};
 
@@ -128,7 +128,7 @@ pub(super) async fn answered(
         Err(error) => error.code.status(),
     };
     let ticket = match ticket {
-        None if matches!(status, 401 | 403) => {
+        None if denies(status) => {
             let receipt = log.receive(&denied()).await;
             Some(receipt.map_err(unwritten)?)
         }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Duplex, Pace};
 use super::{Rpc, Streaming, measure, wire};
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, denies};
 use crate::identity::Identity;
 use crate::keyring::Verified;
 use crate::net::tls::PeerCertificate;
@@ -297,9 +297,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         };
         let recorded = async move {
             match (admitted.await, clerk) {
-                (Err(error), Some((clerk, state, call)))
-                    if matches!(error.code, Code::PermissionDenied | Code::Unauthorized) =>
-                {
+                (Err(error), Some((clerk, state, call))) if denies(error.code.status()) => {
                     Err(clerk(state, name, call, error).await)
                 }
                 (answer, _) => answer,
