@@ -143,6 +143,12 @@ impl Guarded {
     }
 }
 
+/// Where a call comes from; within the process from nowhere.
+fn address(call: &Call) -> IpAddr {
+    let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    call.addr.parse().unwrap_or(nowhere)
+}
+
 /// A node that has proved that it calls.
 fn of_node(call: &Call, node_id: &str) -> Allowed {
     Allowed::by(Identity::node(node_id, &call.addr).actor)
@@ -245,7 +251,6 @@ impl Clients {
             // read he is nobody here; the method says why.
             let _ = self.authenticate(call).await;
         }
-        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let for_others = FOR_OTHERS.contains(&name);
         let who = self.identity(call).known_as();
         let who = who.map(|who| match for_others {
@@ -255,26 +260,36 @@ impl Clients {
         rates.take(&Asking {
             identity: who.as_deref(),
             proved: who.is_some() && !for_others,
-            address: call.addr.parse().unwrap_or(nowhere),
+            address: address(call),
             behind: None,
             namespace: None,
         })
     }
 
-    /// Writes down that a call is denied, as a request that is (AUTH-11: without what it gave).
+    /// Writes down that a call is denied, as a request that is (AUTH-11: without what it gave); of
+    /// strangers at one address only so many.
     pub(super) async fn denied(&self, name: &str, call: &Call, error: ApiError) -> ApiError {
         if call.noted.is_noted() {
             return error;
         }
+        let who = self.identity(call);
+        let left_out = match who.known_as() {
+            Some(_) => Some(0),
+            None => self.strangers.written_of(address(call)),
+        };
+        let Some(left_out) = left_out else {
+            return error;
+        };
         let record = Received {
             class: Class::Denied,
             request_id: uuid::Uuid::new_v4().to_string(),
             method: "RPC".to_owned(),
             path: name.to_owned(),
             namespace: String::new(),
-            actor: self.identity(call).actor,
+            actor: who.actor,
             trace: String::new(),
             ran: None,
+            left_out,
         };
         let status = error.code.status();
         let written = async {

@@ -20,6 +20,8 @@ mod host_volume_test;
 mod node;
 mod node_allocs;
 mod service;
+#[cfg(test)]
+mod strangers_test;
 mod volumes;
 #[cfg(test)]
 mod volumes_test;
@@ -31,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::net::Rates;
+use crate::requests::Strangers;
 use crate::rpc::csi::{CsiVolumeClaim, CsiVolumeUnpublish};
 use crate::rpc::forward::ServerForward;
 use crate::rpc::host_volume::{
@@ -63,6 +66,7 @@ pub struct Clients {
     batch: alloc_batch::Batcher,
     proven: auth::Proven,
     pace: blocking::Pace,
+    strangers: Strangers,
 }
 
 impl Clients {
@@ -86,6 +90,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         batch,
         proven: auth::Proven::default(),
         pace: blocking::Pace::default(),
+        strangers: Strangers::default(),
     });
     of_host_volumes(of_volumes(Service::new(clients)))
         .labelled_by(Clients::label)

@@ -62,6 +62,7 @@ pub(super) fn denied(request: &Request) -> Received {
         actor: request.identity.actor.clone(),
         trace: request.header("traceparent").unwrap_or_default().to_owned(),
         ran: None,
+        left_out: 0,
     }
 }
 
@@ -391,6 +392,7 @@ mod tests {
             actor: Actor::default(),
             trace: String::new(),
             ran: None,
+            left_out: 0,
         };
         while log.records().unwrap().space() != Space::Full {
             drop(log.receive(&long).await);

@@ -182,16 +182,32 @@ impl Rates {
         })
     }
 
-    fn taken(
+    /// Counts something against an address, as of a stranger; whether that is not too much. Nobody
+    /// is refused for it, so that is not counted as a refusal.
+    pub fn has_room_of_address(&self, address: IpAddr) -> bool {
+        let taken = self.counted(|kept, now| {
+            let place = kept.place((address, None), false);
+            kept.take_all([(By::Address, Some(place), 1)], now)
+        });
+        taken.is_ok()
+    }
+
+    fn counted(
         &self,
         take: impl FnOnce(&mut Kept, u64) -> Result<(), Exceeded>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Exceeded> {
         if !self.are_set() {
             return Ok(());
         }
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let taken = take(&mut self.kept.lock(), now);
-        taken.map_err(|Exceeded { by, allowed, wait }| {
+        take(&mut self.kept.lock(), now)
+    }
+
+    fn taken(
+        &self,
+        take: impl FnOnce(&mut Kept, u64) -> Result<(), Exceeded>,
+    ) -> Result<(), ApiError> {
+        self.counted(take).map_err(|Exceeded { by, allowed, wait }| {
             metrics::counter!("drover.requests.limited_total", "by" => by.name()).increment(1);
             let wait = Duration::from_nanos(wait).as_secs_f64().ceil().max(1.0);
             let name = by.name();

@@ -12,12 +12,15 @@
 //!   what could not be written is counted.
 //! - After a failed write it is opened again, with growing pauses; until then it cannot be written.
 //! - What retention drops goes by whole segments, the oldest first, and its end is told.
+//! - Of calls of strangers that are denied so many of one address are written, and of the others
+//!   how many there were ([`Strangers`]).
 //! - Queries, bodies and tokens are never in it; of a command that is run beside a task its words
 //!   are, and how much went in and out.
 
 mod mend;
 mod read;
 mod record;
+mod strangers;
 
 #[cfg(test)]
 pub(crate) mod requests_test;
@@ -37,6 +40,7 @@ use mend::Slot;
 pub use read::{Asked, Entry, Listing, Records, beginning, list};
 use record::{COMPLETED, RECEIVED, body};
 pub use record::{Class, Completed, Ran, Received, Session};
+pub use strangers::Strangers;
 
 /// What happens where a request cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,6 +24,7 @@ fn request(class: Class, path: &str, addr: &str) -> Received {
         },
         trace: String::new(),
         ran: None,
+        left_out: 0,
     }
 }
 

@@ -1,0 +1,58 @@
+//! Strangers who ask without end.
+
+use std::time::Duration;
+
+use super::acl_test::{NODE, OTHER, World};
+use super::*;
+use crate::error::Code;
+use crate::requests::{self, Asked, Class};
+use crate::rpc::Rpc as _;
+use crate::rpc::service::Dispatch as _;
+use crate::rpc::testing::encoded;
+
+/// More than are written at once of one address.
+const ASKED: usize = 300;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_09_of_strangers_who_ask_without_end_some_are_written_down_and_the_rest_counted() {
+    let world = World::start(true).await;
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let served = service(Arc::clone(&world.server.0), beat);
+    let about = serde_json::json!({"NodeID": world.node});
+    let ask = async |addr: &str, (node, token): (&str, &str)| {
+        let call = Call {
+            addr: addr.to_owned(),
+            node: node.to_owned(),
+            token: token.to_owned(),
+            ..Call::default()
+        };
+        let answer = served.dispatch(NodeGetNode::NAME, call, encoded(&about));
+        assert_eq!(answer.await.unwrap_err().code, Code::PermissionDenied);
+    };
+    let (many, one) = ("198.51.100.1", "198.51.100.2");
+    for _ in 0..ASKED {
+        ask(many, ("", "guess")).await;
+    }
+    ask(one, ("", "guess")).await;
+    // Whoever has proved that he is somebody is written down each time, whatever strangers do.
+    ask(many, (&world.other, OTHER)).await;
+    let log = world.server.requests.records().expect("one is kept");
+    let asked = Asked {
+        class: Some(Class::Denied),
+        limit: 2 * ASKED,
+        ..Asked::default()
+    };
+    let told = requests::list(&*log, &asked).unwrap().entries;
+    let of = |addr: &str, id: &str| {
+        let actor = told.iter().map(|entry| &entry.received.actor);
+        let of = actor.filter(|actor| actor.addr == addr && actor.id == id);
+        of.count()
+    };
+    assert!(of(many, "") < ASKED, "all are written down");
+    assert_eq!((of(one, ""), of(many, &world.other)), (1, 1));
+    let left_out: u64 = told.iter().map(|entry| entry.received.left_out).sum();
+    assert_eq!(of(many, "") + usize::try_from(left_out).unwrap(), ASKED);
+    let text = serde_json::to_string(&told).unwrap();
+    assert!(text.contains("\"LeftOut\"") && !text.contains(NODE) && !text.contains("guess"));
+    world.server.shutdown().await;
+}
