@@ -2,8 +2,9 @@
 //!
 //! What is asked of this very server, and reads that may be old, are answered here. Everything else
 //! goes on as it came, before anybody is counted or refused: that is done where it is answered
-//! (AUTH-04, AUTH-08). What was handed on once is not handed on again: whoever leads no more by
-//! then says so.
+//! (AUTH-04, AUTH-08). As long as nothing of a request was sent it goes to whoever leads then, which
+//! may be this server by now. What was handed on once is not handed on again: whoever leads no more
+//! by then says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use super::query::Query;
 use super::state::Settings;
 use crate::error::{ApiError, Code};
 use crate::rpc::caller::Caller;
+use crate::rpc::forward::ServerForward;
 
 /// How long the leader is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -67,8 +69,16 @@ async fn handed_on(
         return refused(error);
     }
     let incoming = Incoming::from_parts(parts, body);
-    match forward::send(&leading.caller.at(&leader), incoming, LOOKING).await {
-        Ok(response) => response,
+    let asked = forward::asked(&incoming);
+    let stream = leading
+        .caller
+        .reach_at::<ServerForward>(&*leading.elsewhere, &asked, LOOKING);
+    match stream.await.map_err(forward::unreached) {
+        Ok(Some(stream)) => match forward::over(stream, incoming).await {
+            Ok(response) => response,
+            Err(error) => refused(error),
+        },
+        Ok(None) => next.run(incoming).await,
         Err(error) if error.code == Code::PermissionDenied => refused(stranger(&leader)),
         Err(error) => refused(error),
     }

@@ -2,6 +2,7 @@
 //! in one process, with real ports and mutual TLS between the ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::Body;
@@ -22,9 +23,12 @@ use crate::net::Rates;
 use crate::net::tls::Role;
 use crate::rpc::RpcError;
 use crate::rpc::asked::{self, Unanswered};
-use crate::rpc::caller::Caller;
+use crate::rpc::caller::{Caller, Servers};
+use crate::rpc::client::Pool;
 use crate::rpc::csi::{NodeExpandVolume, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crate::rpc::duplex::Duplex;
+use crate::rpc::forward::{ForwardRequest, ServerForward};
+use crate::rpc::server::{Limits, serve};
 use crate::rpc::service::{Access, Call, Service};
 use crate::rpc::sessions::{ControlRequest, NodeDial};
 
@@ -39,12 +43,80 @@ fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
         ..Api::of(&follower.server, Settings::default(), Shape::default())
     };
     let leads = world.rpc.addr().to_string();
+    led(api, caller, move || Some(leads.clone()))
+}
+
+/// The routes of a server that calls whoever leads by this.
+fn led(
+    api: Api,
+    caller: Caller,
+    elsewhere: impl Fn() -> Option<String> + Send + Sync + 'static,
+) -> Router {
     let leading = Leading {
         caller,
-        elsewhere: Box::new(move || Some(leads.clone())),
+        elsewhere: Box::new(elsewhere),
         settings: api.settings.clone(),
     };
     follow(router(Arc::new(api)), Arc::new(leading))
+}
+
+/// The leader is gone, and another leads before anything of the request was sent: the request is
+/// his, be he another or this server itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_after_it() {
+    let world = World::start().await;
+    let follower = Harness::with_acls().await;
+    let nobody = format!("127.0.0.1:{}", drover_testkit::free_port().unwrap());
+    let leads = world.rpc.addr().to_string();
+    // What the one after answers, and what this server does: here the token is none.
+    for (next, status) in [(Some(leads), 200), (None, 403)] {
+        let guarded = Gate::guarded(
+            Arc::clone(&follower.server.projections),
+            Arc::clone(&follower.server.keyring),
+        );
+        let api = Api {
+            gate: Arc::new(guarded),
+            ..Api::of(&follower.server, Settings::default(), Shape::default())
+        };
+        let (asked, nobody) = (AtomicUsize::new(0), nobody.clone());
+        // The first attempt is made at the one that is gone.
+        let elsewhere = move || match asked.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Some(nobody.clone()),
+            _ => next.clone(),
+        };
+        let routes = led(api, world.caller("two", Role::Server, ("", "")), elsewhere);
+        let what = (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
+        let answer = ask(&routes, &world.root, what).await;
+        assert_eq!(answer.0, status, "{}", answer.1);
+    }
+    follower.stop().await;
+    world.stop().await;
+}
+
+/// A leader that took a request may have done what it asks for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
+    let follower = Harness::start().await;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let takes = async |taken: Arc<AtomicUsize>, _: Call, _: ForwardRequest, stream: Duplex| {
+        taken.fetch_add(1, Ordering::SeqCst);
+        drop(stream);
+        Ok(())
+    };
+    let service = Service::new(Arc::clone(&taken));
+    let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rpc = serve(listener, Arc::new(service), Limits::default()).unwrap();
+    let leads = rpc.addr().to_string();
+    let caller = Caller::network(Pool::new(1), Servers::default(), "");
+    let api = Api::of(&follower.server, Settings::default(), Shape::default());
+    let routes = led(api, caller, move || Some(leads.clone()));
+    let what = (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
+    let answer = ask(&routes, "", what).await;
+    assert_eq!(answer.0, 503);
+    assert!(answer.1.contains("the server was lost"), "{}", answer.1);
+    assert_eq!(taken.load(Ordering::SeqCst), 1);
+    follower.stop().await;
 }
 
 /// Who asks a server that the leader does not take for one is not told that he may not.

@@ -20,7 +20,7 @@ use super::state::Settings;
 use crate::error::{ApiError, Code};
 use crate::rpc::RpcError;
 use crate::rpc::caller::Caller;
-use crate::rpc::duplex::bytes_of;
+use crate::rpc::duplex::{Duplex, bytes_of};
 use crate::rpc::forward::{ForwardRequest, ServerForward};
 
 /// Headers of the connection they come over (RFC 9110 section 7.6.1).
@@ -50,17 +50,28 @@ pub(super) fn knock(settings: &Settings, parts: &Parts) -> Result<(), ApiError> 
 /// 503 where no server takes it.
 pub(super) async fn send(
     caller: &Caller,
-    mut incoming: Incoming,
+    incoming: Incoming,
     looking: Duration,
 ) -> Result<Response, ApiError> {
+    let asked = asked(&incoming);
+    let stream = caller.reach::<ServerForward>(&asked, looking).await;
+    over(stream.map_err(unreached)?, incoming).await
+}
+
+/// What a server is asked for that is to answer a request.
+pub(super) fn asked(incoming: &Incoming) -> ForwardRequest {
     let address = incoming.extensions().get::<Remote>();
-    let asked = ForwardRequest {
+    ForwardRequest {
         address: address.map_or_else(String::new, |remote| remote.0.to_string()),
-    };
-    let stream = caller
-        .reach::<ServerForward>(&asked, looking)
-        .await
-        .map_err(unreached)?;
+    }
+}
+
+/// Sends a request over a stream to a server that took it, and answers with its response as it
+/// comes. Nothing of it was sent before.
+///
+/// # Errors
+/// 503 where the server is lost: it may have done what it was asked for.
+pub(super) async fn over(stream: Duplex, mut incoming: Incoming) -> Result<Response, ApiError> {
     let broken = |error: hyper::Error| {
         ApiError::new(Code::Unavailable, format!("the server was lost: {error}"))
     };
@@ -118,7 +129,8 @@ pub(super) async fn whole(
     send(caller, incoming, looking).await
 }
 
-fn unreached(error: RpcError) -> ApiError {
+/// Why no server took a request.
+pub(super) fn unreached(error: RpcError) -> ApiError {
     match error {
         RpcError::Api(error) => error,
         other => {
