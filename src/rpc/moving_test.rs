@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::Streaming as _;
 use super::caller::{Caller, Servers};
 use super::client::{Dialing, Pool};
-use super::duplex::Duplex;
+use super::duplex::{Duplex, Pace, relay};
 use super::methods::{Empty, StatusPing};
 use super::server::{Limits, serve};
 use super::service::Access::Public;
@@ -43,7 +44,28 @@ impl Answers for Echo {
 struct Reached {
     sessions: Arc<Sessions>,
     came: Mutex<Vec<String>>,
+    /// What the streams go through, the control streams and those of sessions: aborted, the two
+    /// ends hear no more of each other.
+    between: Mutex<[Vec<AbortOnDropHandle<()>>; 2]>,
 }
+
+impl Reached {
+    /// The other end of a stream, through something that may be cut.
+    fn through(&self, kind: usize, pace: Pace, stream: Duplex) -> Duplex {
+        let (near, far) = Duplex::pair(pace);
+        let between = AbortOnDropHandle::new(tokio::spawn(relay(stream, far)));
+        self.between.lock()[kind].push(between);
+        near
+    }
+
+    /// Cuts all streams of a kind, and nothing else.
+    fn cut(&self, kind: usize) {
+        self.between.lock()[kind].clear();
+    }
+}
+
+const CONTROL: usize = 0;
+const SESSION: usize = 1;
 
 fn service(reached: &Arc<Reached>) -> Service<Reached> {
     Service::new(Arc::clone(reached))
@@ -53,6 +75,7 @@ fn service(reached: &Arc<Reached>) -> Service<Reached> {
             |reached: Arc<Reached>, call: Call, asked: ControlRequest, stream| async move {
                 let shown = call.certificate.map(|shown| shown.common_name.clone());
                 let sessions = &reached.sessions;
+                let stream = reached.through(CONTROL, NodeControl::PACE, stream);
                 sessions.hold_until(&asked.node_id, stream, call.parting);
                 reached.came.lock().push(shown.unwrap_or_default());
                 Ok(())
@@ -61,6 +84,7 @@ fn service(reached: &Arc<Reached>) -> Service<Reached> {
         .stream::<NodeSession, _, _>(
             Public,
             |reached: Arc<Reached>, _: Call, asked: SessionRequest, stream| async move {
+                let stream = reached.through(SESSION, NodeSession::PACE, stream);
                 reached.sessions.join(&asked, stream)
             },
         )
@@ -140,4 +164,39 @@ async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now
     let mut again = reached.sessions.dial("n1").await.unwrap();
     echoes(&mut again, "anew").await;
     assert_eq!(reached.came.lock().len(), 3, "no more than were asked for");
+}
+
+/// A control stream breaks off while both agents live: whoever speaks with the node goes on, and it
+/// is dialled over the stream that it opens anew. A session that breaks off says so, and the next
+/// is another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mod_30_a_control_stream_that_breaks_alone_is_opened_anew_and_cuts_no_session() {
+    let reached = Arc::<Reached>::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rpc = serve(listener, Arc::new(service(&reached)), Limits::default()).unwrap();
+    let servers = Servers::new(vec![rpc.addr().to_string()]);
+    let way = Arc::new(Way {
+        caller: Caller::network(Pool::new(1), servers, "").of_node("n1"),
+        node: Box::new(|| "n1".to_owned()),
+        answers: Arc::new(Echo),
+        turns: Arc::new(Semaphore::new(8)),
+    });
+    let _standing = AbortOnDropHandle::new(tokio::spawn(stand(way)));
+    came(&reached, &[""]).await;
+    let mut session = reached.sessions.dial("n1").await.unwrap();
+    echoes(&mut session, "before").await;
+    reached.cut(CONTROL);
+    came(&reached, &["", ""]).await;
+    echoes(&mut session, "after").await;
+    let mut another = reached.sessions.dial("n1").await.unwrap();
+    echoes(&mut another, "anew").await;
+    reached.cut(SESSION);
+    for cut in [&mut session, &mut another] {
+        let broken = tokio::time::timeout(LONG, cut.inflow.data()).await;
+        let broken = broken.expect("at once").unwrap_err();
+        assert_eq!(broken.0, "the connection broke off");
+    }
+    let mut third = reached.sessions.dial("n1").await.unwrap();
+    echoes(&mut third, "again").await;
+    assert_eq!(reached.came.lock().len(), 2, "its control stream stood");
 }

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::caller::Caller;
 use super::duplex::{Duplex, Outflow, Pace};
+use super::methods::{Empty, StatusPing};
 use super::service::Dispatch;
 use super::{RpcError, Streaming};
 use crate::error::{ApiError, Code};
@@ -33,6 +34,10 @@ const DIALLING: Duration = Duration::from_secs(8);
 
 /// How much longer that may take by way of another server.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
+
+/// How long another server has to say that it is there at all: none is waited for that does not,
+/// though it may be the one that the node held on to.
+const THERE: Duration = Duration::from_secs(3);
 
 /// Sessions of one node that are asked for and not answered.
 const WAITING: usize = 256;
@@ -102,6 +107,8 @@ pub struct Dial {
 pub struct Sessions {
     /// How long a node that is dialled has to answer.
     patience: Duration,
+    /// How long another server has to say that it is there.
+    there: Duration,
     nodes: Mutex<HashMap<String, Held>>,
     wanted: Mutex<HashMap<String, Wanted>>,
     turn: AtomicU64,
@@ -141,6 +148,7 @@ impl Default for Sessions {
     fn default() -> Self {
         Self {
             patience: DIALLING,
+            there: THERE,
             nodes: Mutex::default(),
             wanted: Mutex::default(),
             turn: AtomicU64::default(),
@@ -303,7 +311,8 @@ impl Sessions {
         }
     }
 
-    /// Asks all other servers at once: the one that the node holds on to dials it.
+    /// Asks all other servers at once: the one that the node holds on to dials it. The first that
+    /// has it is enough; who is not there is not waited for.
     async fn dial_elsewhere(&self, node: &str) -> Result<Duplex, ApiError> {
         let Some(others) = self.others.get() else {
             return Err(no_path());
@@ -317,7 +326,13 @@ impl Sessions {
             .into_iter()
             .map(|addr| {
                 let (caller, asked) = (others.caller.at(&addr), &asked);
-                async move { (caller.open::<NodeDial>(asked, patience).await, addr) }
+                async move {
+                    let opened = tokio::select! {
+                        opened = caller.open::<NodeDial>(asked, patience) => opened,
+                        why = away(&caller, self.there) => Err(why),
+                    };
+                    (opened, addr)
+                }
             })
             .collect();
         let mut refused = no_path();
@@ -386,6 +401,14 @@ impl Sessions {
             },
             () = lost => Err(no_path()),
         }
+    }
+}
+
+/// Ready once a server does not say that it is there, with why.
+async fn away(caller: &Caller, there: Duration) -> RpcError {
+    match caller.once::<StatusPing>(&Empty {}, there).await {
+        Ok(_) | Err(RpcError::Api(_)) => std::future::pending().await,
+        Err(error) => error,
     }
 }
 

@@ -1,10 +1,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use drover_testkit::{LONG, eventually, so};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::*;
 use crate::client::agent::tests::until;
+use crate::rpc::caller::Servers;
+use crate::rpc::client::{Dialing, Pool};
+use crate::rpc::duplex::Half;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -196,4 +203,48 @@ async fn a_node_that_stands_still_is_waited_for_only_so_long() {
     let refused = sessions.dial("n1").await.unwrap_err();
     assert_eq!(refused.code, Code::Unavailable);
     assert!(refused.message.contains("does not answer"));
+}
+
+/// It takes connections, and that is all: its machine still stands, and nothing on it moves.
+#[tokio::test]
+async fn a_server_that_does_not_say_that_it_is_there_is_not_waited_for() {
+    let still = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = still.local_addr().unwrap().to_string();
+    let sessions = Arc::new(Sessions {
+        // As good as for ever.
+        patience: Duration::from_secs(24 * 3600),
+        there: Duration::from_millis(20),
+        ..Sessions::default()
+    });
+    let dialing = Dialing {
+        // Nor does the connection find out by itself.
+        keep_alive: sessions.patience,
+        ..Dialing::default()
+    };
+    let caller = Caller::network(Pool::dialing(1, dialing), Servers::default(), "");
+    sessions.beside(caller, Box::new(move || vec![addr.clone()]));
+    let refused = timeout(LONG, sessions.dial("n1")).await;
+    let refused = refused.expect("it is not waited for").unwrap_err();
+    assert_eq!(refused.message, "No path to node");
+}
+
+/// Its machine lost its power: nothing comes any more, and no end either.
+#[tokio::test]
+async fn a_node_that_is_gone_without_a_word_is_given_up_after_some_beats() {
+    /// As long as a node may be hidden by that.
+    const HIDDEN: Duration = Duration::from_secs(20);
+    /// The beat of releases before this one.
+    const OLDER: Duration = Duration::from_secs(10);
+    let Pace { beat, silence } = NodeControl::PACE;
+    assert!(silence <= HIDDEN && silence > OLDER && silence > 3 * beat);
+    let sessions = Arc::new(Sessions::default());
+    let (half, _taken_by_nobody) = Half::new(Pace {
+        beat: Duration::from_millis(5),
+        silence: Duration::from_millis(20),
+    });
+    let nothing = futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
+    sessions.hold("n1", half.join(StreamBody::new(nothing)));
+    assert!(sessions.reaches("n1"));
+    let gone = || so(!sessions.reaches("n1"));
+    eventually("it to be given up", LONG, gone).await.unwrap();
 }
