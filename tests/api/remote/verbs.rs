@@ -228,3 +228,47 @@ fn mod_23_a_remote_node_is_measured_described_and_cleaned() {
         assert!(answer.text().contains(said), "{path}: {}", answer.text());
     }
 }
+
+/// Two of three tasks name a signal that ends nothing: the third starts again, and whoever asked is
+/// told of both.
+#[test]
+fn cl_05_who_asks_for_a_restart_over_http_learns_of_every_task_that_could_not_be_told() {
+    let world = World::start();
+    let mut http = world.http();
+    let task = |name: &str, signal: &str| {
+        json!({"Name": name, "Driver": "mock_driver", "Config": {"run_for": "1h"},
+            "KillSignal": signal, "Resources": {"CPU": 10, "MemoryMB": 10}})
+    };
+    // Agents offer this one as Nomad does; that it is written otherwise tells the two apart.
+    let tasks = [task("a", "SIGNULL"), task("b", ""), task("c", "signull")];
+    let job = json!({"Job": {
+        "ID": "three", "Name": "three", "Type": "service", "Datacenters": ["*"],
+        "TaskGroups": [{"Name": "g", "Count": 1, "Tasks": tasks}],
+    }});
+    register(&mut http, &job);
+    let alloc = running(&mut http, "three");
+    reached(&mut http, &alloc);
+    let restart = format!("/v1/client/allocation/{alloc}/restart");
+    let answer = http.put(&restart, &json!({})).expect("an answer");
+    assert_eq!(answer.status, 500, "{}", answer.text());
+    assert_eq!(
+        answer.text(),
+        "task \"a\": unknown signal \"SIGNULL\"; task \"c\": unknown signal \"signull\""
+    );
+    let restarts = |http: &mut Http, task: &str| {
+        let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
+        shown["TaskStates"][task]["Restarts"].clone()
+    };
+    wait_for("the second to run again", LONG, || {
+        ensure!(restarts(&mut http, "b") == 1, "it did not");
+        Ok(())
+    })
+    .expect("it does");
+    for task in ["a", "c"] {
+        assert_eq!(restarts(&mut http, task), 0, "{task}");
+    }
+    // Of one alone there is one error.
+    let alone = http.put(&restart, &json!({"TaskName": "c"}));
+    let alone = alone.expect("an answer").text();
+    assert_eq!(alone, "unknown signal \"signull\"");
+}
