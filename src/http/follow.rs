@@ -2,9 +2,9 @@
 //!
 //! What is asked of this very server, and reads that may be old, are answered here. Everything else
 //! goes on as it came, before anybody is counted or refused: that is done where it is answered
-//! (AUTH-04, AUTH-08). As long as nothing of a request was sent it goes to whoever leads then, which
-//! may be this server by now. What was handed on once is not handed on again: whoever leads no more
-//! by then says so.
+//! (AUTH-04, AUTH-08). As long as nothing of a request was sent it goes to whoever leads then,
+//! which may be this server by now. What was handed on once is not handed on again: whoever leads
+//! no more by then says so.
 
 use std::sync::Arc;
 use std::time::Duration;

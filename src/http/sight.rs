@@ -158,7 +158,8 @@ impl Sight {
         self.who.acl.namespace_allows_any(namespace, any_of)
     }
 
-    /// That every row of a namespace may be seen, or of all where it is `*`, by one of these rights.
+    /// That every row of a namespace may be seen, or of all where it is `*`, by one of these
+    /// rights.
     pub(super) fn all_in(&self, namespace: &str, any_of: &[Ns]) -> Option<All> {
         let every = self.who.acl.is_management();
         (every || (namespace != "*" && self.sees(namespace, any_of))).then_some(All(()))
@@ -227,8 +228,8 @@ mod tests {
     impl<T> Walked<()> for T {}
     impl<T: IntoIterator> Walked<AsItIs> for T {}
 
-    /// It is the compiler that says so: were rows of which nobody has asked to be walked, this would
-    /// not compile.
+    /// It is the compiler that says so: were rows of which nobody has asked to be walked, this
+    /// would not compile.
     #[test]
     fn rows_that_nobody_asked_about_cannot_be_walked() {
         <Unasked<'_, String> as Walked<_>>::is_not();
