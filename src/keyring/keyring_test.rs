@@ -368,6 +368,15 @@ fn what_was_verified_once_holds_while_its_key_is_here_and_its_times_allow() {
     let forged = format!("{signed}.{}", "A".repeat(86));
     assert!(verified.claims(&keyring, &forged, NOW).is_err());
     assert_eq!(verified.signatures(), 2);
+    // What is none is looked at once as well.
+    let none = Verified::default();
+    for _ in 0..3 {
+        assert!(matches!(
+            none.claims(&keyring, &forged, NOW),
+            Err(KeyringError::Token("wrong signature"))
+        ));
+        assert_eq!(none.signatures(), 1);
+    }
     keyring.remove("key-1").expect("it goes");
     assert!(matches!(
         verified.claims(&keyring, &token, NOW),

@@ -5,35 +5,44 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Claims, Keyring, KeyringError, token};
 
-/// The claims of one token, once they are verified; all clones know them. What they allow is not
-/// kept: that is asked of the state each time.
+/// What came of verifying one token, once that was done: its claims, or why it is none; all clones
+/// know it. What the claims allow is not kept: that is asked of the state each time.
 #[derive(Clone, Debug, Default)]
 pub struct Verified(Arc<Inside>);
 
 #[derive(Debug, Default)]
 struct Inside {
-    held: OnceLock<(String, Claims)>,
+    held: OnceLock<(String, Result<Claims, &'static str>)>,
     signatures: AtomicU32,
 }
 
 impl Verified {
     /// The claims of a token that was signed here and is good at this moment, Unix nanoseconds. Of
     /// a token that was verified before only what may have changed is looked at again: whether its
-    /// key is still here, and its times.
+    /// key is still here, and its times. One that was none stays so. Where its key was not here
+    /// nothing was verified.
     ///
     /// # Errors
     /// [`KeyringError::Token`], [`KeyringError::MissingKey`].
     pub fn claims(&self, keyring: &Keyring, token: &str, now: i64) -> Result<Claims, KeyringError> {
-        if let Some((_, claims)) = self.0.held.get().filter(|(same, _)| same == token) {
+        if let Some((_, held)) = self.0.held.get().filter(|(same, _)| same == token) {
+            let claims = held.as_ref().map_err(|why| KeyringError::Token(why))?;
             keyring.key(&token::parse(token)?.key_id)?;
             claims.are_in_time(now)?;
             return Ok(claims.clone());
         }
         self.0.signatures.fetch_add(1, Ordering::Relaxed);
-        let claims = keyring.verify(token, now)?;
-        // One token is one request's: the first is the one.
-        let _ = self.0.held.set((token.to_owned(), claims.clone()));
-        Ok(claims)
+        let verified = keyring.verify(token, now);
+        let held = match &verified {
+            Ok(claims) => Some(Ok(claims.clone())),
+            Err(KeyringError::Token(why)) => Some(Err(*why)),
+            Err(_) => None,
+        };
+        if let Some(held) = held {
+            // One token is one request's: the first is the one.
+            let _ = self.0.held.set((token.to_owned(), held));
+        }
+        verified
     }
 
     /// How many signatures were looked at.
