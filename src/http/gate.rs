@@ -66,6 +66,9 @@ pub(super) enum Access {
     Management,
     /// What the object says that is read: a rule over the view, with its name in lists of routes.
     Object(&'static str, ObjectRule),
+    /// That some rows of a list may be there for the caller: a rule over his rights, with its name
+    /// in lists of routes. Each row is asked about by itself.
+    Listed(&'static str, ObjectRule),
     /// The handler asks once it has read what the request is about; the name says what. Before
     /// that the caller must be one who may do such a thing somewhere.
     Late(&'static str, Somewhere),
@@ -139,7 +142,11 @@ impl Access {
     /// Whether what is asked for is in a namespace, or may be.
     pub(super) fn is_within(self) -> bool {
         match self {
-            Self::Anyone | Self::Namespace(_) | Self::Object(..) | Self::Late(..) => true,
+            Self::Anyone
+            | Self::Namespace(_)
+            | Self::Object(..)
+            | Self::Listed(..)
+            | Self::Late(..) => true,
             Self::Public
             | Self::Absent
             | Self::Agent(_)
@@ -156,7 +163,8 @@ impl Access {
     /// by itself.
     pub(super) fn is_whole(self, request: &Request) -> bool {
         match self {
-            Self::Public | Self::Anyone | Self::Absent | Self::Late(..) => false,
+            Self::Public | Self::Anyone | Self::Absent => false,
+            Self::Listed(..) | Self::Late(..) => false,
             Self::Namespace(_) => request.namespace() != "*",
             Self::Agent(_)
             | Self::Node(_)
@@ -191,7 +199,8 @@ impl Access {
         }
         let acl = &identity.acl;
         demand(match self {
-            Self::Public | Self::Anyone | Self::Absent | Self::Object(..) => true,
+            Self::Public | Self::Anyone | Self::Absent => true,
+            Self::Object(..) | Self::Listed(..) => true,
             Self::Late(_, Somewhere::Anything) => true,
             Self::Late(_, Somewhere::Namespace(any_of)) => in_namespace(acl, "*", any_of),
             Self::Late(_, Somewhere::Variable) => acl.variable_anywhere(),
@@ -209,13 +218,19 @@ impl Access {
         })
     }
 
+    /// Whether something must be asked of the view.
+    pub(super) fn has_rule(self) -> bool {
+        matches!(self, Self::Object(..) | Self::Listed(..))
+    }
+
     /// Asks what must be asked of the view.
     ///
     /// # Errors
     /// 403, or that of the tables.
     pub(super) fn admit_object(self, read: &Read<'_>) -> Result<(), ApiError> {
         match self {
-            Self::Object(_, rule) if !read.identity.is_management() => rule(read),
+            _ if read.identity.is_management() => Ok(()),
+            Self::Object(_, rule) | Self::Listed(_, rule) => rule(read),
             _ => Ok(()),
         }
     }
@@ -243,7 +258,9 @@ impl std::fmt::Display for Access {
             Self::Plugins => f.write_str("plugin:read"),
             Self::Management => f.write_str("management"),
             Self::Metrics => f.write_str("public, or agent:read where telemetry asks for it"),
-            Self::Object(what, _) | Self::Late(what, _) => f.write_str(what),
+            Self::Object(what, _) | Self::Listed(what, _) | Self::Late(what, _) => {
+                f.write_str(what)
+            }
         }
     }
 }

@@ -185,6 +185,16 @@ fn the_page_of_routes_is_what_is_registered() {
     listed("| Asked in a session | Methods | Access |", &passed);
 }
 
+/// Whom a rule over an object lets in sees all of it. Of a list a rule can say no more than that
+/// some of it may be seen.
+#[test]
+fn auth_12_only_routes_that_name_an_object_show_all_that_there_is() {
+    for line in router::lines() {
+        let named = line.path.contains('{');
+        assert!(named || !line.of_object, "{}", line.path);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_12_no_route_lets_in_who_may_do_nothing() {
     let server = Harness::asking(Gate::fixed(who)).await;

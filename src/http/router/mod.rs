@@ -78,6 +78,8 @@ pub(super) struct Line {
     pub(super) methods: &'static str,
     /// What the caller must be allowed.
     pub(super) access: String,
+    /// Whether a rule over one object says it.
+    pub(super) of_object: bool,
 }
 
 /// Some methods of a path: what they ask, and what answers them.
@@ -195,6 +197,7 @@ impl Table {
                         path: format!("{path}{below}"),
                         methods: methods.name(),
                         access: access.to_string(),
+                        of_object: matches!(access, Access::Object(..)),
                     }),
             );
         }
@@ -219,6 +222,7 @@ impl Table {
                 },
                 methods: methods.name(),
                 access: access.to_string(),
+                of_object: matches!(access, Access::Object(..)),
             }));
         self.router = self.router.route(path, routes);
         self

@@ -11,7 +11,9 @@ use super::Methods::{Any, Delete, Put};
 use super::work::ALLOCS;
 use super::{Table, body, get, get_near, late, query};
 use crate::http::front::Watched::{Nothing, Rows, Tables, Within};
-use crate::http::gate::Access::{Absent, Anyone, Management, Namespace, Node, Object, Public};
+use crate::http::gate::Access::{
+    Absent, Anyone, Listed, Management, Namespace, Node, Object, Public,
+};
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::{READ_JOB, Somewhere};
 use crate::http::{acl, namespaces, node_pools, nodes, scaling, search, services, variables};
@@ -102,7 +104,7 @@ pub(super) fn pools(table: Table) -> Table {
         .route(
             "/v1/node/pool/{name}/jobs",
             [get(
-                Object("node_pool read and list-jobs", node_pools::jobs_readable),
+                Listed("node_pool read and list-jobs", node_pools::jobs_readable),
                 Tables(&[Jobs::ID]),
                 node_pools::jobs,
             )],
@@ -181,7 +183,7 @@ pub(super) fn found(table: Table) -> Table {
         .route(
             "/v1/scaling/policies",
             [get(
-                Object(
+                Listed(
                     "list-scaling-policies, or list-jobs and read-job",
                     scaling::listable,
                 ),

@@ -9,8 +9,8 @@ use super::{Table, body, get, late, later, objects, query, upgraded, upload, wor
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{Nothing, Now, Rows, Tables, Told};
 use crate::http::gate::Access::{
-    Absent, Agent, Management, Metrics, Namespace, Node, Object, Operation, Operator, Plugins,
-    Public,
+    Absent, Agent, Listed, Management, Metrics, Namespace, Node, Object, Operation, Operator,
+    Plugins, Public,
 };
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
@@ -195,7 +195,7 @@ fn clients(table: Table) -> Table {
 /// The log itself, the tables that follow from it, and who did what, when and why.
 fn history(table: Table) -> Table {
     let proofs = Operator(Read);
-    let seen = Object(
+    let seen = Listed(
         "some topic of the event stream; what by its own right",
         audit::readable,
     );
@@ -301,11 +301,11 @@ fn volumes(table: Table) -> Table {
         "csi-read-volume or csi-mount-volume or read-job, and plugin:read",
         volumes::csi::readable,
     );
-    let list = Object(
+    let list = Listed(
         "csi-list-volume, csi-read-volume, csi-mount-volume, list-jobs or host-volume-read",
         volumes::listable,
     );
-    let claims = Object("host-volume-read", volumes::claims_listable);
+    let claims = Listed("host-volume-read", volumes::claims_listable);
     let release = (
         "host-volume-delete",
         Somewhere::Namespace(volumes::host::DELETE),
@@ -394,7 +394,7 @@ fn plugins(table: Table) -> Table {
         .route(
             "/v1/plugins",
             [get(
-                Object("plugin:list", volumes::plugins::listable),
+                Listed("plugin:list", volumes::plugins::listable),
                 Tables(volumes::PLUGINS),
                 volumes::plugins::list,
             )],

@@ -32,7 +32,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         _ => return Ok(Answer::nothing()),
     }
     let rows = read.view.rows::<CsiPlugins>(rows::named(read.options));
-    let stubs = rows.of_route().map(|row| row.map(|row| stub(&row)));
+    let rows = rows.seen_by(|acl, _| acl.plugin_list());
+    let stubs = rows.map(|row| row.map(|row| stub(&row)));
     let token = |row: &CsiPluginListStub| PageToken::Id(row.id.clone());
     let answer = list::render(read.options, TokenKind::Id, stubs, token, Ok)?;
     Ok(answer.at(index))
