@@ -134,7 +134,7 @@ fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, Ap
     let key = (eval.namespace.as_str(), eval.job_id.as_str());
     let others = read
         .view
-        .by_index::<EvalsByJob>(Scan::group::<(String, String)>(key));
+        .rows_by::<EvalsByJob>(Scan::group::<(String, String)>(key));
     let others = others.in_namespace(&eval.namespace, READ_JOB);
     let mut others: Vec<_> = others.collect::<Result<_, _>>().map_err(storage)?;
     let mut found = Vec::new();

@@ -142,7 +142,7 @@ pub(super) fn of_index<'v, I: Index>(
     scan: Scan,
 ) -> Result<Unasked<'v, Keyed<<I::Table as Table>::Row>>, ApiError> {
     let scan = left(read.options, scan)?;
-    Ok(read.view.keyed_by_index::<I>(scan))
+    Ok(read.view.keyed_by::<I>(scan))
 }
 
 /// The same of a table.

@@ -68,13 +68,13 @@ where
         return Ok((TokenKind::Id, by_prefix::<I::Table>(view, options, any_of)?));
     }
     if options.namespace != "*" {
-        let rows = view.by_index::<I>(by_creation(&options.namespace, options));
+        let rows = view.rows_by::<I>(by_creation(&options.namespace, options));
         let rows = rows.in_namespace(&options.namespace, any_of);
         return Ok((TokenKind::IndexId, rows));
     }
     let names = seen_namespaces(view, options, any_of)?;
     let streams = names.iter().map(|name| {
-        let rows = view.by_index::<I>(by_creation(name, options));
+        let rows = view.rows_by::<I>(by_creation(name, options));
         rows.in_namespace(name, any_of).peekable()
     });
     Ok((

@@ -137,7 +137,7 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let key = (read.options.namespace.as_str(), name.as_str());
     let rows = read
         .view
-        .by_index::<ServicesByName>(Scan::group::<(String, String)>(key));
+        .rows_by::<ServicesByName>(Scan::group::<(String, String)>(key));
     let rows = rows.of_route();
     if !choose.is_empty() {
         let rows = rows.collect::<Result<Vec<_>, _>>().map_err(storage)?;

@@ -116,7 +116,7 @@ impl Sight {
     }
 
     /// The rows of a range of an index.
-    pub(super) fn by_index<I: Index>(&self, scan: Scan) -> Unasked<'_, <I::Table as Table>::Row> {
+    pub(super) fn rows_by<I: Index>(&self, scan: Scan) -> Unasked<'_, <I::Table as Table>::Row> {
         self.found(self.view.by_index_scan::<I>(scan))
     }
 
@@ -126,7 +126,7 @@ impl Sight {
     }
 
     /// The rows of a range of an index with the keys of their entries.
-    pub(super) fn keyed_by_index<I: Index>(
+    pub(super) fn keyed_by<I: Index>(
         &self,
         scan: Scan,
     ) -> Unasked<'_, Keyed<<I::Table as Table>::Row>> {

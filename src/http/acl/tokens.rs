@@ -46,7 +46,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let options = read.options;
     let (kind, rows): (_, Rows<'_, SealedToken>) = match options.prefix() {
         "" => {
-            let rows = read.view.by_index::<AclTokensByCreate>(scan(options));
+            let rows = read.view.rows_by::<AclTokensByCreate>(scan(options));
             (TokenKind::IndexId, rows.of_route())
         }
         _ => (

@@ -62,7 +62,7 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
         index = index.max(summary.modify_index);
     }
     let newest = Scan::group::<(String, String)>(key).reverse();
-    let rollouts = read.view.by_index::<DeploymentsByJob>(newest);
+    let rollouts = read.view.rows_by::<DeploymentsByJob>(newest);
     if let Some(last) = rollouts.of_route().next() {
         index = index.max(last.map_err(storage)?.modify_index);
     }
@@ -80,7 +80,7 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
     }
     let allocs = read
         .view
-        .by_index::<AllocsByJob>(Scan::group::<(String, String)>(key));
+        .rows_by::<AllocsByJob>(Scan::group::<(String, String)>(key));
     for alloc in allocs.of_route() {
         let alloc = alloc.map_err(storage)?;
         index = index.max(alloc.modify_index);

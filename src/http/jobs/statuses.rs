@@ -200,7 +200,7 @@ fn rows<'v>(
         true => scan,
         false => scan.reverse(),
     };
-    let rows = read.view.by_index::<JobsByModify>(scan);
+    let rows = read.view.rows_by::<JobsByModify>(scan);
     rows.seen_by(|acl, job| acl.namespace_allows_any(&job.namespace, READ_JOB))
 }
 

@@ -74,7 +74,7 @@ fn rows<'v>(read: &'v Read<'_>) -> Result<Unasked<'v, Arc<CsiVolumeRow>>, ApiErr
         true => scan.reverse(),
         false => scan,
     };
-    Ok(read.view.by_index::<CsiVolumesByPlugin>(scan).map(Arc::new))
+    Ok(read.view.rows_by::<CsiVolumesByPlugin>(scan).map(Arc::new))
 }
 
 /// `GET /v1/volumes?type=csi`.

@@ -61,7 +61,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     };
     let rows = match node {
         "" => read.view.rows::<HostVolumes>(scan),
-        _ => read.view.by_index::<HostVolumesByNode>(scan),
+        _ => read.view.rows_by::<HostVolumesByNode>(scan),
     };
     let rows = rows.seen_by(|acl, row| acl.namespace_allows_any(&row.namespace, READ));
     let shown = |row: &HostVolume| {
