@@ -6,6 +6,7 @@
 //! about to be dropped.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use drover_projections::{Options, Projections, snapshot};
@@ -104,6 +105,11 @@ pub fn sign(base: &SnapshotDir, key: &SigningKey) -> Result<(), ArchiveError> {
     }
     let note = proof::sign(&own.to_text(), &own.origin, key);
     atomic_file::put(&path, note.as_bytes()).map_err(ArchiveError::file("write", &path))
+}
+
+/// Whether a base that was there is gone meanwhile: its head goes before anything else of it.
+pub fn is_gone(base: &SnapshotDir) -> bool {
+    matches!(base.head(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Whether a base has a note.

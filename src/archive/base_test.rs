@@ -5,7 +5,7 @@ use drover_projections::{Options, Projections};
 use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
-use super::base::{read_back, sign, verify as verify_base};
+use super::base::{is_gone, read_back, sign, verify as verify_base};
 use super::joined::{Join, Joined};
 use super::keep::{Archived, archive};
 use super::store::{Place, Store};
@@ -59,6 +59,23 @@ fn based(data: &Path) -> (PathBuf, SnapshotDir) {
     let base = make_base(&data.join("server"), 2000);
     sign(&base, &SigningKey::from_bytes(&[5; 32])).unwrap();
     (log_dir, base)
+}
+
+/// Retention takes the head first: of a base that is half removed nothing is told. One whose state
+/// alone is not there is damaged.
+#[test]
+fn a_base_without_its_head_is_gone_and_one_without_its_state_is_broken() {
+    let data = tempfile::tempdir().unwrap();
+    let (_, base) = based(data.path());
+    let scratch = data.path().join("scratch");
+    assert!(!is_gone(&base));
+    fs::rename(base.state(), data.path().join("aside")).unwrap();
+    read_back(&base, &scratch).unwrap_err();
+    assert!(!is_gone(&base));
+    fs::rename(data.path().join("aside"), base.state()).unwrap();
+    fs::remove_file(base.path().join("head")).unwrap();
+    read_back(&base, &scratch).unwrap_err();
+    assert!(base.path().exists() && is_gone(&base));
 }
 
 fn store(dir: &Path) -> Store {

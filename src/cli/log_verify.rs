@@ -170,7 +170,7 @@ fn bases(found: &Found, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpo
         match read {
             Ok(checkpoint) => behind.push(checkpoint),
             // A server that is running removes them when there is a newer one.
-            Err(_) if !dir.path().exists() => {}
+            Err(_) if base::is_gone(&dir) => {}
             Err(error) => done.findings.push(Finding {
                 index: Some(index),
                 what: crate::error::chain(&error),
