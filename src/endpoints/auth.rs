@@ -18,7 +18,7 @@ use crate::gate::is_signed;
 use crate::identity::Identity;
 use crate::net::{Asking, Rates, admitting, deciding};
 use crate::proposer::Origin;
-use crate::requests::{self, Class, Received};
+use crate::requests::{self, Class, LeftOut, Received};
 use crate::rpc::forward::ServerForward;
 use crate::rpc::methods::{
     AclGetClaimPolicies, AclGetPolicies, AclGetRoles, AclResolveToken, NodeUpdateStatus,
@@ -149,6 +149,21 @@ fn address(call: &Call) -> IpAddr {
     call.addr.parse().unwrap_or(nowhere)
 }
 
+/// What is written of a call that is denied.
+fn denial(method: &str, actor: Actor) -> Received {
+    Received {
+        class: Class::Denied,
+        request_id: uuid::Uuid::new_v4().to_string(),
+        method: "RPC".to_owned(),
+        path: method.to_owned(),
+        namespace: String::new(),
+        actor,
+        trace: String::new(),
+        ran: None,
+        left_out: LeftOut::new(),
+    }
+}
+
 /// A node that has proved that it calls.
 fn of_node(call: &Call, node_id: &str) -> Allowed {
     Allowed::by(Identity::node(node_id, &call.addr).actor)
@@ -267,36 +282,33 @@ impl Clients {
     }
 
     /// Writes down that a call is denied, as a request that is (AUTH-11: without what it gave); of
-    /// strangers at one address only so many.
-    pub(super) async fn denied(&self, name: &str, call: &Call, error: ApiError) -> ApiError {
+    /// strangers only so many.
+    pub(super) async fn denied(
+        self: &Arc<Self>,
+        name: &str,
+        call: &Call,
+        error: ApiError,
+    ) -> ApiError {
         if call.noted.is_noted() {
             return error;
         }
-        let who = self.identity(call);
-        let left_out = match who.known_as() {
-            Some(_) => Some(0),
-            None => self.strangers.written_of(address(call)),
+        let (log, from) = (&self.server.requests, address(call));
+        let mut who = self.identity(call);
+        let mut room = who.known_as().is_some() || log.has_room_for_stranger(from);
+        if !room {
+            // What he gave was not looked at where the method asks for something else. Where it
+            // cannot be read he is nobody.
+            who = self.authenticate(call).await.unwrap_or(who);
+            room = who.known_as().is_some();
+        }
+        let written = match room {
+            true => {
+                let record = denial(name, who.actor);
+                log.denied(record, error.code.status()).await
+            }
+            false => log.leave_out(from),
         };
-        let Some(left_out) = left_out else {
-            return error;
-        };
-        let record = Received {
-            class: Class::Denied,
-            request_id: uuid::Uuid::new_v4().to_string(),
-            method: "RPC".to_owned(),
-            path: name.to_owned(),
-            namespace: String::new(),
-            actor: who.actor,
-            trace: String::new(),
-            ran: None,
-            left_out,
-        };
-        let status = error.code.status();
-        let written = async {
-            let ticket = self.server.requests.receive(&record).await?;
-            ticket.complete(status).await
-        };
-        match written.await {
+        match written {
             Ok(()) => error,
             Err(why) => requests::unwritten(why),
         }

@@ -33,7 +33,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::net::Rates;
-use crate::requests::Strangers;
 use crate::rpc::csi::{CsiVolumeClaim, CsiVolumeUnpublish};
 use crate::rpc::forward::ServerForward;
 use crate::rpc::host_volume::{
@@ -66,7 +65,6 @@ pub struct Clients {
     batch: alloc_batch::Batcher,
     proven: auth::Proven,
     pace: blocking::Pace,
-    strangers: Strangers,
 }
 
 impl Clients {
@@ -90,7 +88,6 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         batch,
         proven: auth::Proven::default(),
         pace: blocking::Pace::default(),
-        strangers: Strangers::default(),
     });
     of_host_volumes(of_volumes(Service::new(clients)))
         .labelled_by(Clients::label)

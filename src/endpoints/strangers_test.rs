@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::acl_test::{NODE, OTHER, World};
+use drover_events::{Actor, ActorKind};
+
+use super::acl_test::{NODE, OTHER, ROOT, World};
 use super::*;
 use crate::error::Code;
 use crate::requests::{self, Asked, Class};
@@ -36,6 +38,8 @@ async fn auth_09_of_strangers_who_ask_without_end_some_are_written_down_and_the_
     ask(one, ("", "guess")).await;
     // Whoever has proved that he is somebody is written down each time, whatever strangers do.
     ask(many, (&world.other, OTHER)).await;
+    // So is who has a token that the method does not ask for.
+    ask(many, ("", ROOT)).await;
     let log = world.server.requests.records().expect("one is kept");
     let asked = Asked {
         class: Some(Class::Denied),
@@ -50,9 +54,17 @@ async fn auth_09_of_strangers_who_ask_without_end_some_are_written_down_and_the_
     };
     assert!(of(many, "") < ASKED, "all are written down");
     assert_eq!((of(one, ""), of(many, &world.other)), (1, 1));
-    let left_out: u64 = told.iter().map(|entry| entry.received.left_out).sum();
+    let of_token = |actor: &Actor| actor.addr == many && actor.kind == ActorKind::Token;
+    let of_token = told.iter().filter(|entry| of_token(&entry.received.actor));
+    assert_eq!(of_token.count(), 1);
+    let left_out = told.iter().flat_map(|entry| &entry.received.left_out);
+    let left_out: u64 = left_out
+        .inspect(|(address, _)| assert_eq!(*address, many))
+        .map(|(_, number)| number)
+        .sum();
     assert_eq!(of(many, "") + usize::try_from(left_out).unwrap(), ASKED);
     let text = serde_json::to_string(&told).unwrap();
     assert!(text.contains("\"LeftOut\"") && !text.contains(NODE) && !text.contains("guess"));
+    assert!(!text.contains(ROOT));
     world.server.shutdown().await;
 }

@@ -254,7 +254,7 @@ impl Edge {
     /// Answers somebody who may ask; the request log has it if it matters.
     async fn recorded(self: &Arc<Self>, request: Request, own: Own) -> Result<Told, ApiError> {
         let ticket = requests::received(&self.requests, &request).await?;
-        let received = requests::denied(&request);
+        let received = requests::denial(&request);
         let answer = match self.answer(request, own).await {
             // What a server answers it writes down itself.
             Ok(Told::There(response)) => return Ok(Told::There(response)),
@@ -270,7 +270,7 @@ impl Edge {
         let Err(refusal) = own.admit(request, &request.identity) else {
             return Ok(());
         };
-        let denied = || requests::denied(request);
+        let denied = || requests::denial(request);
         let refused = requests::answered(&self.requests, None, denied, Err(refusal)).await;
         refused.map(drop)
     }

@@ -302,7 +302,7 @@ impl Asked {
                 ticket,
             }),
             Err(error) => {
-                let denied = || requests::denied(&request);
+                let denied = || requests::denial(&request);
                 let refused =
                     requests::answered(&api.requests, Some(ticket), denied, Err(error)).await;
                 Err(refused.err().unwrap_or_else(gate::denied))
@@ -378,7 +378,7 @@ async fn ended(
     ticket: Ticket,
     answer: Result<Answer, ApiError>,
 ) -> Result<Answer, ApiError> {
-    let denied = || requests::denied(&write.request);
+    let denied = || requests::denial(&write.request);
     requests::answered(&write.api.requests, Some(ticket), denied, answer).await
 }
 

@@ -200,7 +200,7 @@ async fn queried(
             run,
         });
         let answer = asked.answer(near).await;
-        let denied = || requests::denied(&asked.request);
+        let denied = || requests::denial(&asked.request);
         requests::answered(&api.requests, ticket, denied, answer).await
     });
     let answer = settle(work.catch_unwind().await);
@@ -297,7 +297,7 @@ where
     let request = Arc::new(request);
     let ticket = requests::received(&api.requests, &request).await?;
     let answer = run(Arc::clone(&request)).await;
-    let denied = || requests::denied(&request);
+    let denied = || requests::denial(&request);
     requests::answered(&api.requests, ticket, denied, answer).await
 }
 
@@ -348,7 +348,7 @@ async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), Ap
     match access.admit(request, &request.identity) {
         Ok(()) => Ok(()),
         Err(refusal) => {
-            let denied = || requests::denied(request);
+            let denied = || requests::denial(request);
             let refused = requests::answered(&api.requests, None, denied, Err(refusal)).await;
             refused.map(drop)
         }

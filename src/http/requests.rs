@@ -1,5 +1,6 @@
 //! Which requests the request log keeps, and the list of what it holds.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::Method;
@@ -15,7 +16,7 @@ use super::state::Api;
 use crate::clock::Moment;
 use crate::error::{ApiError, Code, chain, denies};
 use crate::log::{LogEngine, LogError};
-use crate::requests::{Asked, Class, Ran, Received, RequestLog, Ticket, unwritten};
+use crate::requests::{Asked, Class, LeftOut, Ran, Received, RequestLog, Ticket, unwritten};
 
 /// Why a request matters that changes nothing; none where it does not.
 fn class(method: &Method, path: &str) -> Option<Class> {
@@ -51,10 +52,25 @@ fn class(method: &Method, path: &str) -> Option<Class> {
     }
 }
 
-/// What is written of a request that is denied.
-pub(super) fn denied(request: &Request) -> Received {
+/// A request that may come to be denied.
+pub(super) struct Denial {
+    received: Received,
+    /// Where from, where it is nobody's in particular.
+    stranger: Option<IpAddr>,
+}
+
+/// What is written of a request if it is denied.
+pub(super) fn denial(request: &Request) -> Denial {
+    let known = request.identity.known_as().is_some();
+    Denial {
+        received: received_as(Class::Denied, request),
+        stranger: (!known).then(|| request.address()),
+    }
+}
+
+fn received_as(class: Class, request: &Request) -> Received {
     Received {
-        class: Class::Denied,
+        class,
         request_id: request.id(),
         method: request.method.to_string(),
         path: request.path.clone(),
@@ -62,10 +78,9 @@ pub(super) fn denied(request: &Request) -> Received {
         actor: request.identity.actor.clone(),
         trace: request.header("traceparent").unwrap_or_default().to_owned(),
         ran: None,
-        left_out: 0,
+        left_out: LeftOut::new(),
     }
 }
-
 /// Writes that a request was received, if it matters whatever becomes of it.
 ///
 /// # Errors
@@ -77,10 +92,7 @@ pub(super) async fn received(
     let Some(class) = class(&request.method, &request.path) else {
         return Ok(None);
     };
-    let record = Received {
-        class,
-        ..denied(request)
-    };
+    let record = received_as(class, request);
     let ticket = log.receive(&record).await;
     ticket.map(Some).map_err(unwritten)
 }
@@ -95,9 +107,8 @@ pub(super) async fn asked_to_run(
     ran: Ran,
 ) -> Result<Ticket, ApiError> {
     let record = Received {
-        class: Class::Exec,
         ran: Some(ran),
-        ..denied(request)
+        ..received_as(Class::Exec, request)
     };
     api.requests.receive(&record).await.map_err(unwritten)
 }
@@ -107,37 +118,36 @@ pub(super) async fn asked_to_run(
 /// # Errors
 /// 503 where it must be written and cannot be.
 pub(super) async fn shown(api: &Api, request: &Request) -> Result<Ticket, ApiError> {
-    let record = Received {
-        class: Class::Secret,
-        ..denied(request)
-    };
+    let record = received_as(Class::Secret, request);
     api.requests.receive(&record).await.map_err(unwritten)
 }
 
-/// Writes how a request ended that was received, or that it was denied.
+/// Writes how a request ended that was received, or that it was denied; of strangers only so many.
 ///
 /// # Errors
 /// The request's own, or 503 where the end must be written and cannot be.
 pub(super) async fn answered(
     log: &Arc<RequestLog>,
     ticket: Option<Ticket>,
-    denied: impl FnOnce() -> Received,
+    denied: impl FnOnce() -> Denial,
     answer: Result<Answer, ApiError>,
 ) -> Result<Answer, ApiError> {
     let status = match &answer {
         Ok(answer) => answer.status,
         Err(error) => error.code.status(),
     };
-    let ticket = match ticket {
+    let written = match ticket {
+        Some(ticket) => ticket.complete(status).await,
         None if denies(status) => {
-            let receipt = log.receive(&denied()).await;
-            Some(receipt.map_err(unwritten)?)
+            let Denial { received, stranger } = denied();
+            match stranger.filter(|from| !log.has_room_for_stranger(*from)) {
+                Some(from) => log.leave_out(from),
+                None => log.denied(received, status).await,
+            }
         }
-        ticket => ticket,
+        None => Ok(()),
     };
-    if let Some(ticket) = ticket {
-        ticket.complete(status).await.map_err(unwritten)?;
-    }
+    written.map_err(unwritten)?;
     answer
 }
 
@@ -219,6 +229,7 @@ mod tests {
 
     use bytes::Bytes;
     use drover_events::Actor;
+    use drover_events::model::AclToken;
     use http_body_util::Full;
     use serde_json::json;
 
@@ -226,11 +237,12 @@ mod tests {
     use super::super::gate::Access;
     use super::super::harness::Harness;
     use super::*;
+    use crate::acl::Acl;
     use crate::gate::Gate;
     use crate::identity::{Identity, Refusal};
     use crate::log::Space;
     use crate::log::fake::FakeDisk;
-    use crate::requests::Guarantee;
+    use crate::requests::{Entry, Guarantee};
 
     #[test]
     fn what_matters_is_told_from_what_does_not() {
@@ -392,7 +404,7 @@ mod tests {
             actor: Actor::default(),
             trace: String::new(),
             ran: None,
-            left_out: 0,
+            left_out: LeftOut::new(),
         };
         while log.records().unwrap().space() != Space::Full {
             drop(log.receive(&long).await);
@@ -497,6 +509,45 @@ mod tests {
                 .iter()
                 .all(|e| e["RequestID"] == "r-7")
         );
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn auth_09_requests_of_strangers_over_http_are_bounded_as_their_calls_are() {
+        const ASKED: u64 = 300;
+        let server = Harness::asking(Gate::fixed(|token, addr| match token {
+            Some(name) => {
+                let token = AclToken {
+                    accessor_id: name.to_owned(),
+                    ..AclToken::default()
+                };
+                Identity::bearer(Arc::new(token), addr, Arc::new(Acl::denied()))
+            }
+            None => Identity::refused(addr, Refusal::Unknown),
+        }))
+        .await;
+        for _ in 0..ASKED {
+            assert_eq!(server.get("/v1/jobs").await.status, 403);
+        }
+        // Who is somebody is written down each time.
+        for _ in 0..3 {
+            let reply = server.by("somebody", "GET", "/v1/jobs", "").await;
+            assert_eq!(reply.status, 403);
+        }
+        let log = server.api.requests.records().expect("one is kept");
+        let asked = Asked {
+            limit: 1_000,
+            ..Asked::default()
+        };
+        let told = crate::requests::list(&*log, &asked).unwrap().entries;
+        let known = |entry: &&Entry| entry.received.actor.id == "somebody";
+        assert_eq!(told.iter().filter(known).count(), 3);
+        let written = u64::try_from(told.len()).unwrap() - 3;
+        assert!(written < ASKED, "all are written down");
+        let left_out = told
+            .iter()
+            .flat_map(|entry| entry.received.left_out.values());
+        assert_eq!(written + left_out.sum::<u64>(), ASKED);
         server.stop().await;
     }
 

@@ -24,6 +24,8 @@ use crate::error::{ApiError, Code};
 const MOST: usize = 65_536;
 /// Of those so many a request makes at most.
 const MADE: usize = 5;
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 /// How often those are looked for who need not be kept.
 const SWEEP: u64 = 100_000_000;
 
@@ -182,14 +184,19 @@ impl Rates {
         })
     }
 
-    /// Counts something against an address, as of a stranger; whether that is not too much. Nobody
-    /// is refused for it, so that is not counted as a refusal.
-    pub fn has_room_of_address(&self, address: IpAddr) -> bool {
-        let taken = self.counted(|kept, now| {
+    /// Gives back what [`Rates::take_of_address`] took: the request is counted here once more.
+    pub fn give_back_of_address(&self, address: IpAddr) {
+        if self.are_set() {
+            let mut kept = self.kept.lock();
             let place = kept.place((address, None), false);
-            kept.take_all([(By::Address, Some(place), 1)], now)
-        });
-        taken.is_ok()
+            kept.give_back((By::Address, place));
+        }
+    }
+
+    /// Counts something; whether that is not too much. Nobody is refused for it, so that is not
+    /// counted as a refusal.
+    pub fn have_room(&self, asking: &Asking<'_>) -> bool {
+        self.counted(|kept, now| kept.take(asking, now)).is_ok()
     }
 
     fn counted(
@@ -287,9 +294,17 @@ impl Kept {
         Ok(())
     }
 
+    /// One that was charged was not.
+    fn give_back(&mut self, key: (By, u64)) {
+        let allowed = self.allowed.of(key.0);
+        if let (1.., Some(full)) = (allowed, self.full.get_mut(&key)) {
+            *full = full.saturating_sub(SECOND / u64::from(allowed));
+        }
+    }
+
     /// When one more is made up for, if it may be made now.
     fn charge(&self, key: (By, u64), allowed: u32, now: u64) -> Result<u64, Exceeded> {
-        let each = 1_000_000_000 / u64::from(allowed);
+        let each = SECOND / u64::from(allowed);
         let burst = u64::try_from(self.allowed.burst.as_nanos()).unwrap_or(u64::MAX);
         let full = self.full.get(&key).copied().unwrap_or(now).max(now) + each;
         match (full - now).checked_sub(burst.max(each)) {
@@ -321,8 +336,6 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
 
     fn kept(identity: u32, address: u32, namespace: u32) -> Kept {
         let allowed = PerSecond {

@@ -12,8 +12,8 @@
 //!   what could not be written is counted.
 //! - After a failed write it is opened again, with growing pauses; until then it cannot be written.
 //! - What retention drops goes by whole segments, the oldest first, and its end is told.
-//! - Of calls of strangers that are denied so many of one address are written, and of the others
-//!   how many there were ([`Strangers`]).
+//! - Of what strangers are denied so much of one address is written, and so much of all, and of the
+//!   rest how much there was ([`LeftOut`]).
 //! - Queries, bodies and tokens are never in it; of a command that is run beside a task its words
 //!   are, and how much went in and out.
 
@@ -25,6 +25,7 @@ mod strangers;
 #[cfg(test)]
 pub(crate) mod requests_test;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +41,8 @@ use mend::Slot;
 pub use read::{Asked, Entry, Listing, Records, beginning, list};
 use record::{COMPLETED, RECEIVED, body};
 pub use record::{Class, Completed, Ran, Received, Session};
-pub use strangers::Strangers;
+pub use strangers::LeftOut;
+use strangers::Strangers;
 
 /// What happens where a request cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +95,9 @@ pub struct RequestLog {
     lost: Arc<AtomicU64>,
     /// The time of the last record: times do not run backwards.
     last: Mutex<i64>,
+    strangers: Strangers,
+    /// Why the last record was refused that had to be written; none where it was not.
+    refused: Mutex<Option<String>>,
 }
 
 /// A request that was received and waits for its end. Dropped without one, it is written down as
@@ -157,6 +162,8 @@ impl RequestLog {
             guarantee: Guarantee::default(),
             lost: Arc::default(),
             last: Mutex::default(),
+            strangers: Strangers::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -249,6 +256,45 @@ impl RequestLog {
         Ok(Ticket { requests, state })
     }
 
+    /// Whether one more denial of a stranger at this address is written; asking counts it as one.
+    pub fn has_room_for_stranger(&self, address: IpAddr) -> bool {
+        !self.is_on() || self.strangers.have_room(address)
+    }
+
+    /// Writes that a request was denied, and with which status; with it what was left out before.
+    ///
+    /// # Errors
+    /// With [`Guarantee::Enforced`], that it could not be written: the denial must not go out.
+    pub async fn denied(
+        self: &Arc<Self>,
+        mut record: Received,
+        status: u16,
+    ) -> Result<(), LogError> {
+        record.left_out = self.strangers.take();
+        let received = self.receive(&record).await;
+        if !matches!(&received, Ok(ticket) if !matches!(ticket.state, State::Lost)) {
+            self.strangers.give_back(record.left_out);
+        }
+        received?.complete(status).await
+    }
+
+    /// Counts a denial of a stranger at this address for which there is no room.
+    ///
+    /// # Errors
+    /// As [`denied`](Self::denied), where nothing could be written now: whether there is room is no
+    /// business of who is denied.
+    pub fn leave_out(self: &Arc<Self>, address: IpAddr) -> Result<(), LogError> {
+        self.strangers.leave_out(address);
+        let why = match self.guarantee {
+            Guarantee::BestEffort => None,
+            Guarantee::Enforced => self.broken().or_else(|| self.refused.lock().clone()),
+        };
+        match why {
+            Some(why) => Err(LogError::Stopped(why)),
+            None => Ok(()),
+        }
+    }
+
     /// Writes a record and, with [`Guarantee::Enforced`], waits until it is durable. None: it was
     /// lost, which is counted.
     async fn write(
@@ -259,6 +305,16 @@ impl RequestLog {
         if self.guarantee == Guarantee::BestEffort {
             return Ok(self.write_at_best(kind, make));
         }
+        let written = self.write_surely(kind, make).await;
+        *self.refused.lock() = written.as_ref().err().map(|error| chain(error));
+        written.map(Some)
+    }
+
+    async fn write_surely(
+        self: &Arc<Self>,
+        kind: u16,
+        make: impl FnOnce(u64, i64) -> Bytes,
+    ) -> Result<(u64, i64), LogError> {
         let (told, durable) = tokio::sync::oneshot::channel();
         let done = Box::new(move |outcome| {
             // Nobody hears it where the caller has left.
@@ -266,7 +322,7 @@ impl RequestLog {
         });
         let place = self.append(kind, make, done)?;
         durable.await.map_err(|_| LogError::Closed)??;
-        Ok(Some(place))
+        Ok(place)
     }
 
     /// Writes a record as far as that is possible now, and counts it as lost where it is not.

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use drover_events::Actor;
 use serde::{Deserialize, Serialize};
 
+use super::LeftOut;
+
 /// The kind of a [`Received`], far from those of events.
 pub(super) const RECEIVED: u16 = 60_001;
 /// The kind of a [`Completed`].
@@ -93,15 +95,10 @@ pub struct Received {
     /// The command that it runs beside a task, if that is what it asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Ran>,
-    /// Of a denial: how many of strangers were not written since the last that was.
-    #[serde(default, skip_serializing_if = "is_none_left_out")]
-    pub left_out: u64,
-}
-
-// Called by serde, which gives a reference.
-#[expect(clippy::trivially_copy_pass_by_ref)]
-fn is_none_left_out(left_out: &u64) -> bool {
-    *left_out == 0
+    /// Of a denial: how many of strangers were not written since the last that was, by their
+    /// addresses.
+    #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
+    pub left_out: LeftOut,
 }
 
 /// A command that is run beside a task.
@@ -153,7 +150,7 @@ impl Received {
             actor: self.actor.clone(),
             trace: cut(&self.trace, LONGEST_TEXT),
             ran: self.ran.as_ref().map(|ran| ran.cut(cut)),
-            left_out: self.left_out,
+            left_out: self.left_out.clone(),
         }
     }
 }

@@ -24,7 +24,7 @@ fn request(class: Class, path: &str, addr: &str) -> Received {
         },
         trace: String::new(),
         ran: None,
-        left_out: 0,
+        left_out: LeftOut::new(),
     }
 }
 
@@ -243,6 +243,45 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
             "a long path is cut"
         );
     }
+}
+
+/// Of a denial that could not be written nothing is lost, and whether there was room for it shows
+/// in no answer.
+#[tokio::test]
+async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answered_alike() {
+    let from = "198.51.100.1".parse().unwrap();
+    let guess = request(Class::Denied, "/v1/jobs", "198.51.100.1");
+    for guarantee in [Guarantee::Enforced, Guarantee::BestEffort] {
+        let disk = FakeDisk::default();
+        let log = on(&disk, guarantee);
+        log.leave_out(from).unwrap();
+        disk.set_failing(true);
+        drop(
+            log.receive(&request(Class::Secret, "/v1/var/a", "10.0.0.1"))
+                .await,
+        );
+        until("it stops", || log.broken().is_some()).await;
+        let enforced = guarantee == Guarantee::Enforced;
+        assert_eq!(log.denied(guess.clone(), 403).await.is_err(), enforced);
+        assert_eq!(log.leave_out(from).is_err(), enforced);
+        disk.set_failing(false);
+        until("it is written again", || log.broken().is_none()).await;
+        log.denied(guess.clone(), 403).await.unwrap();
+        log.leave_out(from).unwrap();
+        let told = listed(&log, &all()).entries.pop().unwrap().received;
+        let wanted = LeftOut::from([("198.51.100.1".to_owned(), 2)]);
+        assert_eq!((told.class, told.left_out), (Class::Denied, wanted));
+    }
+    // A disk that is full refuses what comes, and the log goes on all the same.
+    let disk = FakeDisk::default();
+    let log = on(&disk, Guarantee::Enforced);
+    disk.set_capacity(Some(0));
+    let long = request(Class::Secret, &"x".repeat(100_000), "10.0.0.1");
+    while log.receive(&long).await.is_ok() {}
+    assert!(log.broken().is_none() && log.leave_out(from).is_err());
+    disk.set_capacity(None);
+    log.denied(guess, 403).await.unwrap();
+    log.leave_out(from).unwrap();
 }
 
 #[tokio::test]

@@ -1,46 +1,152 @@
 //! Denials of strangers: whoever is nobody and asks without end fills no log by it.
+//!
+//! So many of one address are written, and so many of all together: addresses are cheap. What is
+//! left out is counted by address, and the next record that is written says so.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::net::{PerSecond, Rates};
+use parking_lot::Mutex;
+
+use crate::net::{Asking, PerSecond, Rates};
 
 /// Denials of strangers at one address that are written in a second, once their burst is over.
-const EACH_SECOND: u32 = 1;
+const OF_ADDRESS: u32 = 1;
+/// The same of all strangers together.
+const OF_ALL: u32 = 8;
 /// As many as come in this time may be written at once.
 const BURST: Duration = Duration::from_secs(60);
+/// Addresses that are told apart until they are written down.
+const APART: usize = 64;
+/// What all others are called.
+const OTHERS: &str = "others";
+/// Bits of an address of IPv6 that one site has no choice about: it is given the rest.
+const SITE: u32 = 48;
 
-/// Says which denials of strangers are written, so many of one address, and counts the others.
+/// How many denials were left out, by where they came from.
+pub type LeftOut = BTreeMap<String, u64>;
+
+/// Says which denials of strangers are written, and counts the others.
 #[derive(Debug)]
-pub struct Strangers {
+pub(super) struct Strangers {
     rates: Arc<Rates>,
-    left_out: AtomicU64,
+    left_out: Mutex<LeftOut>,
 }
 
 impl Default for Strangers {
     fn default() -> Self {
+        let allowed = PerSecond {
+            identity: OF_ALL,
+            address: OF_ADDRESS,
+            burst: BURST,
+            ..PerSecond::default()
+        };
         Self {
-            rates: Rates::new(PerSecond {
-                address: EACH_SECOND,
-                burst: BURST,
-                ..PerSecond::default()
-            }),
-            left_out: AtomicU64::default(),
+            rates: Rates::new(allowed),
+            left_out: Mutex::default(),
         }
     }
 }
 
 impl Strangers {
-    /// Whether a denial of a stranger at this address is to be written: how many were left out
-    /// since one was written, of whatever address. None: it is left out.
-    pub fn written_of(&self, address: IpAddr) -> Option<u64> {
-        if self.rates.has_room_of_address(address) {
-            return Some(self.left_out.swap(0, Ordering::Relaxed));
-        }
-        self.left_out.fetch_add(1, Ordering::Relaxed);
+    /// Whether one more denial of a stranger at this address is written. Asking counts it as one.
+    pub(super) fn have_room(&self, address: IpAddr) -> bool {
+        self.rates.have_room(&Asking {
+            // All of them are one.
+            identity: Some("strangers"),
+            proved: false,
+            address: site(address),
+            behind: None,
+            namespace: None,
+        })
+    }
+
+    /// Counts a denial that is not written.
+    pub(super) fn leave_out(&self, address: IpAddr) {
         metrics::counter!("drover.requests.left_out_total").increment(1);
-        None
+        let name = match site(address) {
+            IpAddr::V6(site) => format!("{site}/{SITE}"),
+            IpAddr::V4(address) => address.to_string(),
+        };
+        add(&mut self.left_out.lock(), (name, 1));
+    }
+
+    /// What was left out since the last record: that of now says it.
+    pub(super) fn take(&self) -> LeftOut {
+        std::mem::take(&mut self.left_out.lock())
+    }
+
+    /// What was taken and not written after all.
+    pub(super) fn give_back(&self, taken: LeftOut) {
+        let mut left_out = self.left_out.lock();
+        for one in taken {
+            add(&mut left_out, one);
+        }
+    }
+}
+
+fn add(left_out: &mut LeftOut, (name, number): (String, u64)) {
+    let name = match left_out.len() < APART || left_out.contains_key(&name) {
+        true => name,
+        false => OTHERS.to_owned(),
+    };
+    *left_out.entry(name).or_default() += number;
+}
+
+/// What one stranger may have as many addresses of as he likes.
+fn site(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let kept = u128::from(address) & !(u128::MAX >> SITE);
+            IpAddr::V6(kept.into())
+        }
+        four => four,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auth_09_strangers_have_a_number_by_address_and_one_together() {
+        let strangers = Strangers::default();
+        let written = |addresses: &mut dyn Iterator<Item = String>| {
+            let all = addresses.map(|address| address.parse().unwrap());
+            all.filter(|address| strangers.have_room(*address)).count()
+        };
+        // However slow the machine is.
+        let (of_one, slow) = (60, 200);
+        let one = written(&mut (0..300).map(|_| "198.51.100.1".to_owned()));
+        assert!((of_one..slow).contains(&one), "{one}");
+        // A site of IPv6 is one, whichever of its networks he uses.
+        let site = written(&mut (0..300).map(|n| format!("2001:db8:1:{n:x}::1")));
+        assert!((of_one..slow).contains(&site), "{site}");
+        let many = (0..5_000).map(|n| format!("10.0.{}.{}", n / 250, n % 250));
+        let many = written(&mut { many });
+        assert!((100..2_500).contains(&many), "{many}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_told_by_address_and_what_is_kept_of_it_is_bounded() {
+        let strangers = Strangers::default();
+        for address in ["198.51.100.1", "2001:db8:1:2::3", "2001:db8:1:4::5"] {
+            strangers.leave_out(address.parse().unwrap());
+        }
+        let told = strangers.take();
+        let wanted = [("198.51.100.1", 1), ("2001:db8:1::/48", 2)];
+        let wanted = wanted.map(|(name, number)| (name.to_owned(), number));
+        assert_eq!(told, LeftOut::from(wanted));
+        strangers.give_back(told.clone());
+        assert_eq!(strangers.take(), told);
+        assert_eq!(strangers.take(), LeftOut::new());
+        for last in 0..200 {
+            strangers.leave_out(IpAddr::from([10, 0, 0, last]));
+        }
+        let told = strangers.take();
+        assert_eq!(told.len(), APART + 1);
+        assert_eq!(told.values().sum::<u64>(), 200);
     }
 }

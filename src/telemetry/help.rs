@@ -24,7 +24,7 @@ drover_publisher_published_index The last index that was published to Kafka.
 drover_reactor_activations_total How often a reactor looked at the state.
 drover_reactor_failures_total How often an activation of a reactor failed or panicked.
 drover_reactor_running 1 where a reactor runs on this server.
-drover_requests_left_out_total Denied calls of strangers that the request log does not have.
+drover_requests_left_out_total What strangers were denied that the request log does not have.
 drover_requests_limited_total Requests and calls that were refused because there were too many.
 drover_requests_lost_total Requests that could not be written into the request log.
 drover_requests_spent_seconds Seconds until answers began, but for those that wait, by who asked.

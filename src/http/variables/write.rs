@@ -133,7 +133,7 @@ async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, Ap
         let answer = Answer::json(&clear)?;
         Ok(answer.status(409).written(clear.modify_index))
     });
-    let never_denied = || requests::denied(&write.request);
+    let never_denied = || requests::denial(&write.request);
     requests::answered(&write.api.requests, Some(ticket), never_denied, answer).await
 }
 
