@@ -246,7 +246,7 @@ async fn front(
     sessions.beside(caller.clone(), others);
     let leading = http::Leading {
         caller,
-        elsewhere: server.leads_elsewhere(),
+        leader: server.whoever_leads(),
         settings: api.settings.clone(),
     };
     let router = http::follow(router, Arc::new(leading));

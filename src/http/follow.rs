@@ -3,7 +3,8 @@
 //! What is asked of this very server, and reads that may be old, are answered here. Everything else
 //! goes on as it came, before anybody is counted or refused: that is done where it is answered
 //! (AUTH-04, AUTH-08). As long as nothing of a request was sent it goes to whoever leads then,
-//! which may be this server by now. What was handed on once is not handed on again: whoever leads
+//! which may be this server by now; while nobody is known to lead it waits, and is answered here
+//! if that goes on. What was handed on once is not handed on again: whoever leads
 //! no more by then says so.
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use super::state::Settings;
 use crate::error::{ApiError, Code};
 use crate::rpc::caller::Caller;
 use crate::rpc::forward::ServerForward;
+use crate::rpc::whereabouts::{Place, Whereabouts};
 
 /// How long the leader is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -39,8 +41,8 @@ const OWN: [&str; 5] = [
 pub struct Leading {
     /// Calls servers, with this one's certificate.
     pub caller: Caller,
-    /// Where the server is that leads, `host:port`; none where that is this one, or not known.
-    pub elsewhere: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Where the server is that leads.
+    pub leader: Whereabouts,
     /// The settings of the API.
     pub settings: Settings,
 }
@@ -56,13 +58,9 @@ async fn handed_on(
     next: Next,
 ) -> Response {
     let (mut parts, body) = incoming.into_parts();
-    let leader = match is_own(&parts) {
-        true => None,
-        false => (leading.elsewhere)(),
-    };
-    let Some(leader) = leader else {
+    if is_own(&parts) || leading.leader.now() == Place::Here {
         return next.run(Incoming::from_parts(parts, body)).await;
-    };
+    }
     let outline = Outline::of(&mut parts);
     let refused = |error: ApiError| front::finish(&leading.settings, None, outline, error.into());
     if let Err(error) = forward::knock(&leading.settings, &parts) {
@@ -72,15 +70,20 @@ async fn handed_on(
     let asked = forward::asked(&incoming);
     let stream = leading
         .caller
-        .reach_at::<ServerForward>(&*leading.elsewhere, &asked, LOOKING);
-    match stream.await.map_err(forward::unreached) {
+        .reach_whom::<ServerForward>(&leading.leader, &asked, LOOKING);
+    match stream.await {
         Ok(Some(stream)) => match forward::over(stream, incoming).await {
             Ok(response) => response,
             Err(error) => refused(error),
         },
-        Ok(None) => next.run(incoming).await,
-        Err(error) if error.code == Code::PermissionDenied => refused(stranger(&leader)),
-        Err(error) => refused(error),
+        Ok(None) => {
+            forward::unknock(&leading.settings, &incoming);
+            next.run(incoming).await
+        }
+        Err((addr, error)) => match forward::unreached(error) {
+            error if error.code == Code::PermissionDenied => refused(stranger(&addr)),
+            error => refused(error),
+        },
     }
 }
 

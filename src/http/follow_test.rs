@@ -3,14 +3,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use drover_events::Actor;
-use drover_testkit::{LONG, asked};
+use drover_testkit::{LONG, asked, eventually, so};
 use futures_util::future::BoxFuture;
 use hyper::Method;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use super::forward_test::{FIRST, SECRET, World, known, opened};
 use super::harness::{Harness, counted};
@@ -19,8 +22,8 @@ use super::{Api, Leading, Settings, Shape, follow, router};
 use crate::client::control::{Answers, Way, stand};
 use crate::error::Code;
 use crate::gate::Gate;
-use crate::net::Rates;
 use crate::net::tls::Role;
+use crate::net::{PerSecond, Rates};
 use crate::rpc::RpcError;
 use crate::rpc::asked::{self, Unanswered};
 use crate::rpc::caller::{Caller, Servers};
@@ -31,6 +34,7 @@ use crate::rpc::forward::{ForwardRequest, ServerForward};
 use crate::rpc::server::{Limits, serve};
 use crate::rpc::service::{Access, Call, Service};
 use crate::rpc::sessions::{ControlRequest, NodeDial};
+use crate::rpc::whereabouts::{Place, Whereabouts};
 
 /// The routes of a server that follows, and calls the one that leads so.
 fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
@@ -42,55 +46,89 @@ fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
         gate: Arc::new(guarded),
         ..Api::of(&follower.server, Settings::default(), Shape::default())
     };
-    let leads = world.rpc.addr().to_string();
-    led(api, caller, move || Some(leads.clone()))
+    let leads = Place::There(world.rpc.addr().to_string());
+    led(api, caller, &watch::Sender::new(leads))
 }
 
 /// The routes of a server that calls whoever leads by this.
-fn led(
-    api: Api,
-    caller: Caller,
-    elsewhere: impl Fn() -> Option<String> + Send + Sync + 'static,
-) -> Router {
+fn led(api: Api, caller: Caller, leader: &watch::Sender<Place>) -> Router {
     let leading = Leading {
         caller,
-        elsewhere: Box::new(elsewhere),
+        leader: Whereabouts::watched(leader.subscribe(), Place::clone),
         settings: api.settings.clone(),
     };
     follow(router(Arc::new(api)), Arc::new(leading))
 }
 
-/// The leader is gone, and another leads before anything of the request was sent: the request is
-/// his, be he another or this server itself.
+/// The leader stands still, or none is known, and another leads before anything of the request was
+/// sent: the request is his, be he another or this server itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_after_it() {
     let world = World::start().await;
     let follower = Harness::with_acls().await;
-    let nobody = format!("127.0.0.1:{}", drover_testkit::free_port().unwrap());
-    let leads = world.rpc.addr().to_string();
+    let still = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = Place::There(still.local_addr().unwrap().to_string());
+    let leads = Place::There(world.rpc.addr().to_string());
+    let what = || (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
     // What the one after answers, and what this server does: here the token is none.
-    for (next, status) in [(Some(leads), 200), (None, 403)] {
-        let guarded = Gate::guarded(
-            Arc::clone(&follower.server.projections),
-            Arc::clone(&follower.server.keyring),
-        );
-        let api = Api {
-            gate: Arc::new(guarded),
-            ..Api::of(&follower.server, Settings::default(), Shape::default())
-        };
-        let (asked, nobody) = (AtomicUsize::new(0), nobody.clone());
-        // The first attempt is made at the one that is gone.
-        let elsewhere = move || match asked.fetch_add(1, Ordering::SeqCst) {
-            0 | 1 => Some(nobody.clone()),
-            _ => next.clone(),
-        };
-        let routes = led(api, world.caller("two", Role::Server, ("", "")), elsewhere);
-        let what = (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
-        let answer = ask(&routes, &world.root, what).await;
-        assert_eq!(answer.0, status, "{}", answer.1);
+    for (next, status) in [(leads, 200), (Place::Here, 403)] {
+        for first in [&gone, &Place::Unknown] {
+            let guarded = Gate::guarded(
+                Arc::clone(&follower.server.projections),
+                Arc::clone(&follower.server.keyring),
+            );
+            let api = Api {
+                gate: Arc::new(guarded),
+                ..Api::of(&follower.server, Settings::default(), Shape::default())
+            };
+            let leader = watch::Sender::new(first.clone());
+            let caller = world.caller("two", Role::Server, ("", ""));
+            let routes = led(api, caller, &leader);
+            let moves = async {
+                let held = match first {
+                    Place::There(_) => Some(still.accept().await.unwrap()),
+                    _ => None,
+                };
+                // It has looked, and waits for what becomes of it.
+                let waits = || so(leader.receiver_count() > 2);
+                eventually("it to wait", LONG, waits).await.unwrap();
+                leader.send_replace(next.clone());
+                held
+            };
+            let (answer, _held) = tokio::join!(ask(&routes, &world.root, what()), moves);
+            assert_eq!(answer.0, status, "{first:?}: {}", answer.1);
+        }
     }
     follower.stop().await;
     world.stop().await;
+}
+
+/// Who asks a server that comes to lead meanwhile is counted there, and no second time for that he
+/// might have been handed on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
+    let follower = Harness::start().await;
+    let settings = Settings {
+        rates: Rates::new(PerSecond {
+            address: 1,
+            burst: Duration::from_secs(1),
+            ..PerSecond::default()
+        }),
+        ..Settings::default()
+    };
+    let api = Api::of(&follower.server, settings, Shape::default());
+    let leader = watch::Sender::new(Place::Unknown);
+    let caller = Caller::network(Pool::new(1), Servers::default(), "");
+    let routes = led(api, caller, &leader);
+    let moves = async {
+        let waits = || so(leader.receiver_count() > 2);
+        eventually("it to wait", LONG, waits).await.unwrap();
+        leader.send_replace(Place::Here);
+    };
+    let what = (Method::GET, "/v1/jobs", Value::Null);
+    let (answer, ()) = tokio::join!(ask(&routes, "", what), moves);
+    assert_eq!(answer.0, 200, "{}", answer.1);
+    follower.stop().await;
 }
 
 /// A leader that took a request may have done what it asks for.
@@ -105,12 +143,12 @@ async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
     };
     let service = Service::new(Arc::clone(&taken));
     let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service), Limits::default()).unwrap();
-    let leads = rpc.addr().to_string();
+    let leads = watch::Sender::new(Place::There(rpc.addr().to_string()));
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let api = Api::of(&follower.server, Settings::default(), Shape::default());
-    let routes = led(api, caller, move || Some(leads.clone()));
+    let routes = led(api, caller, &leads);
     let what = (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
     let answer = ask(&routes, "", what).await;
     assert_eq!(answer.0, 503);

@@ -44,6 +44,13 @@ pub(super) fn knock(settings: &Settings, parts: &Parts) -> Result<(), ApiError> 
     }
 }
 
+/// Takes that back of a request that comes to be answered here: there it is counted.
+pub(super) fn unknock(settings: &Settings, incoming: &Incoming) {
+    if let Some(from) = incoming.extensions().get::<Remote>() {
+        settings.rates.give_back_of_address(from.0.ip());
+    }
+}
+
 /// Sends a request to a server, and answers with its response as it comes.
 ///
 /// # Errors

@@ -12,10 +12,8 @@ use super::service::{Call, Dispatch};
 use super::{Rpc, RpcError, Streaming, wire};
 
 /// The wait before another attempt; grows to the second.
-const RETRY: Duration = Duration::from_millis(50);
-const RETRY_MAX: Duration = Duration::from_secs(1);
-/// How long one attempt takes at a server whose place another may take meanwhile.
-const ATTEMPT: Duration = Duration::from_secs(2);
+pub(super) const RETRY: Duration = Duration::from_millis(50);
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// The servers that are known, in the order they are tried (MOD-14).
 #[derive(Clone, Debug, Default)]
@@ -129,6 +127,15 @@ impl Caller {
         here
     }
 
+    /// The same over the connections of streams, where sessions go.
+    #[must_use]
+    pub fn beside_streams(mut self) -> Self {
+        if let Way::Network(ways, _) = &mut self.way {
+            ways.calls = ways.streams.clone();
+        }
+        self
+    }
+
     fn as_call(&self) -> Call {
         Call {
             token: self.token.to_string(),
@@ -238,29 +245,6 @@ impl Caller {
         deadline: Duration,
     ) -> Result<Duplex, RpcError> {
         let attempt = |left| self.open::<R>(request, left);
-        persist(deadline, attempt).await
-    }
-
-    /// The same at the one server that `place` names, which may be another at each attempt; none
-    /// where it names none any more.
-    ///
-    /// # Errors
-    /// The refusal, or the last reason why there was no answer.
-    pub async fn reach_at<R: Streaming>(
-        &self,
-        place: &(dyn Fn() -> Option<String> + Send + Sync),
-        request: &R::Req,
-        deadline: Duration,
-    ) -> Result<Option<Duplex>, RpcError> {
-        let attempt = |left: Duration| async move {
-            match place() {
-                Some(addr) => {
-                    let there = self.at(&addr);
-                    there.open::<R>(request, left.min(ATTEMPT)).await.map(Some)
-                }
-                None => Ok(None),
-            }
-        };
         persist(deadline, attempt).await
     }
 

@@ -14,9 +14,9 @@
 //!
 //! A [`Streaming`] method has the same head and two bodies that go on ([`duplex`]): a node's
 //! standing `Node.Control`, over which a server dials it; `Node.Session`, which the node opens then
-//! ([`sessions`]); `Server.Forward`, a whole request of the HTTP API ([`forward`]). Only who proved
-//! himself opens one. What much comes over goes by connections apart from calls, so that no
-//! heartbeat waits for it.
+//! ([`sessions`]); `Server.Forward`, a whole request of the HTTP API ([`forward`]), for whoever
+//! leads ([`whereabouts`]). Only who proved himself opens one. What much comes over goes by
+//! connections apart from calls, so that no heartbeat waits for it.
 //!
 //! A server asks a client the same way round ([`asked`]): it dials a session, names a method in it,
 //! and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of volumes,
@@ -46,6 +46,7 @@ pub mod sessions;
 pub(crate) mod testing;
 pub mod updates;
 pub mod volumes;
+pub mod whereabouts;
 mod wire;
 
 use serde::Serialize;

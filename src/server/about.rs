@@ -14,6 +14,7 @@ use crate::gate::Owed;
 use crate::log::LogEngine;
 use crate::net::tls::Expiry;
 use crate::raft::Leadership;
+use crate::rpc::whereabouts::{Place, Whereabouts};
 use crate::version::{NOMAD_VERSION, VERSION};
 
 /// Raft's protocol version as Nomad counts it.
@@ -220,12 +221,12 @@ impl Server {
         health.collect()
     }
 
-    /// Where another server leads, its address for RPC.
-    pub fn leads_elsewhere(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
-        let leadership = self.raft.leadership();
-        Box::new(move || match &*leadership.borrow() {
-            Leadership::Following(leader) => Some(leader.rpc_addr.clone()),
-            _ => None,
+    /// Where the server is that leads, its address for RPC, as far as this one knows.
+    pub fn whoever_leads(&self) -> Whereabouts {
+        Whereabouts::watched(self.raft.leadership(), |leadership| match leadership {
+            Leadership::Unknown => Place::Unknown,
+            Leadership::Following(leader) => Place::There(leader.rpc_addr.clone()),
+            Leadership::Elected | Leadership::Leading { .. } => Place::Here,
         })
     }
 
