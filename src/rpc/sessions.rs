@@ -303,7 +303,7 @@ impl Sessions {
     /// Opens a session to a node, by way of whichever server it holds on to.
     ///
     /// # Errors
-    /// 404 `No path to node`; 503 where it does not answer.
+    /// 404 `No path to node`; 503 where it does not answer, or a server does not that may reach it.
     pub async fn dial(self: &Arc<Self>, node: &str) -> Result<Duplex, ApiError> {
         match self.dial_here(node).await {
             Err(error) if error.code == Code::NotFound => self.dial_elsewhere(node).await,
@@ -329,7 +329,7 @@ impl Sessions {
                 async move {
                     let opened = tokio::select! {
                         opened = caller.open::<NodeDial>(asked, patience) => opened,
-                        why = away(&caller, self.there) => Err(why),
+                        () = away(&caller, self.there) => Err(RpcError::TimedOut(NodeDial::NAME)),
                     };
                     (opened, addr)
                 }
@@ -348,6 +348,8 @@ impl Sessions {
                     );
                 }
                 Err(RpcError::Api(error)) => refused = error,
+                // It may be the one that the node holds on to.
+                Err(RpcError::TimedOut(_)) => refused = given_up(node, &addr),
                 Err(error) => {
                     tracing::debug!(node, addr, %error, "a server is not asked for a node");
                 }
@@ -404,11 +406,13 @@ impl Sessions {
     }
 }
 
-/// Ready once a server does not say that it is there, with why.
-async fn away(caller: &Caller, there: Duration) -> RpcError {
-    match caller.once::<StatusPing>(&Empty {}, there).await {
+/// Ready once a server has not said for so long that it is there, however often it was asked. It is
+/// asked over the connections that sessions go over.
+async fn away(caller: &Caller, there: Duration) {
+    let caller = caller.clone().beside_streams();
+    match caller.call::<StatusPing>(&Empty {}, there).await {
         Ok(_) | Err(RpcError::Api(_)) => std::future::pending().await,
-        Err(error) => error,
+        Err(_) => {}
     }
 }
 
@@ -428,6 +432,11 @@ impl Drop for Forget<'_> {
 #[must_use]
 pub fn no_path() -> ApiError {
     ApiError::not_found("No path to node")
+}
+
+fn given_up(node: &str, addr: &str) -> ApiError {
+    let text = format!("node {node:?} is not reached: the server at {addr} does not answer");
+    ApiError::new(Code::Unavailable, text)
 }
 
 fn silent(node: &str) -> ApiError {

@@ -91,11 +91,11 @@ impl Pace {
         beat: Duration::from_secs(2),
         silence: Duration::from_secs(8),
     };
-    /// Of a stream that is held open for when it is needed: a machine that is gone without a word
-    /// hides its node for so long. Other releases beat every ten seconds, so it is no less.
+    /// Of a stream that is held open for when it is needed. It goes over connections with large
+    /// bodies beside it, which hold its signs up.
     pub const STANDING: Self = Self {
-        beat: Duration::from_secs(4),
-        silence: Duration::from_secs(15),
+        beat: Duration::from_secs(10),
+        silence: Duration::from_secs(35),
     };
 }
 
