@@ -98,8 +98,10 @@ impl Clients {
     }
 
     /// Asks the HTTP API in the name of the caller.
-    async fn ask(&self, call: Call, question: Question) -> Result<Answered, ApiError> {
+    async fn ask(self: &Arc<Self>, call: Call, question: Question) -> Result<Answered, ApiError> {
         let address = call.addr.parse().ok();
+        // Over HTTP a node is nobody.
+        let node = self.knows(&call).await;
         let peer = Peer {
             address: address.map(|ip| SocketAddr::new(ip, 0)),
             certificate: call.certificate,
@@ -107,7 +109,7 @@ impl Clients {
         };
         let question = question.header("x-nomad-token", call.token);
         let answered = self.web()?.ask(peer, question).await?;
-        if denies(answered.status) {
+        if denies(answered.status) && !node {
             // The request has it in the request log.
             call.noted.note();
         }
@@ -118,7 +120,11 @@ impl Clients {
     }
 
     /// The same about one thing, which may not be there.
-    async fn found(&self, call: Call, question: Question) -> Result<Option<Answered>, ApiError> {
+    async fn found(
+        self: &Arc<Self>,
+        call: Call,
+        question: Question,
+    ) -> Result<Option<Answered>, ApiError> {
         match self.ask(call, question).await {
             Ok(answered) => Ok(Some(answered)),
             Err(error) if error.code == Code::NotFound => Ok(None),

@@ -37,6 +37,10 @@ const OWN: [&str; 5] = [
     "/v1/status/",
 ];
 
+/// What needs nobody who leads: where none is known it is answered here at once. So is all that is
+/// no call of the API, as pages and keys for others are.
+const OF_ANY: [&str; 2] = ["/v1/regions", "/v1/schema/"];
+
 /// The way to the server that leads.
 pub struct Leading {
     /// Calls servers, with this one's certificate.
@@ -58,7 +62,12 @@ async fn handed_on(
     next: Next,
 ) -> Response {
     let (mut parts, body) = incoming.into_parts();
-    if is_own(&parts) || leading.leader.now() == Place::Here {
+    let here = match leading.leader.now() {
+        Place::Here => true,
+        Place::There(_) => is_own(&parts),
+        Place::Unknown => is_own(&parts) || is_of_any(&parts),
+    };
+    if here {
         return next.run(Incoming::from_parts(parts, body)).await;
     }
     let outline = Outline::of(&mut parts);
@@ -94,6 +103,12 @@ fn stranger(leader: &str) -> ApiError {
          on with tls {{ rpc = true }} and certificates of servers; ask the leader"
     );
     ApiError::new(Code::Unavailable, text)
+}
+
+/// Whether any server answers a request as well as the one that leads.
+fn is_of_any(parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    !path.starts_with("/v1/") || OF_ANY.iter().any(|any| path.starts_with(any))
 }
 
 /// Whether a request is for this server, whoever leads.

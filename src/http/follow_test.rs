@@ -131,6 +131,31 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
     follower.stop().await;
 }
 
+/// Where nobody is known to lead, what needs nobody is answered all the same, and at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_any_server_answers_waits_for_nobody_who_leads() {
+    let follower = Harness::start().await;
+    let api = Api::of(&follower.server, Settings::default(), Shape::default());
+    let leader = watch::Sender::new(Place::Unknown);
+    let caller = Caller::network(Pool::new(1), Servers::default(), "");
+    let routes = led(api, caller, &leader);
+    for path in [
+        "/",
+        "/v1/regions",
+        "/.well-known/jwks.json",
+        "/v1/jobs?stale",
+    ] {
+        let waits = || so(leader.receiver_count() > 2);
+        tokio::select! {
+            answer = ask(&routes, "", (Method::GET, path, Value::Null)) => {
+                assert!(answer.0 < 500, "{path}: {} {}", answer.0, answer.1);
+            }
+            _ = eventually("it to wait", LONG, waits) => panic!("{path} waits"),
+        }
+    }
+    follower.stop().await;
+}
+
 /// A leader that took a request may have done what it asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {

@@ -42,7 +42,7 @@ pub use read::{Asked, Entry, Listing, Records, beginning, list};
 use record::{COMPLETED, RECEIVED, body};
 pub use record::{Class, Completed, Ran, Received, Session};
 pub use strangers::LeftOut;
-use strangers::Strangers;
+use strangers::{Strangers, Taken};
 
 /// What happens where a request cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -242,13 +242,22 @@ impl RequestLog {
     /// # Errors
     /// With [`Guarantee::Enforced`], that it could not be written: the request must not go on.
     pub async fn receive(self: &Arc<Self>, received: &Received) -> Result<Ticket, LogError> {
+        self.receive_with(received, Taken::default()).await
+    }
+
+    async fn receive_with(
+        self: &Arc<Self>,
+        received: &Received,
+        taken: Taken,
+    ) -> Result<Ticket, LogError> {
         let requests = Arc::clone(self);
         if !self.is_on() {
             let state = State::Done;
             return Ok(Ticket { requests, state });
         }
         let received = received.cut();
-        let written = self.write(RECEIVED, |index, _| body(index, RECEIVED, &received));
+        let make = |index, _| body(index, RECEIVED, &received);
+        let written = self.write(RECEIVED, make, taken);
         let state = match written.await? {
             Some((index, time)) => State::Open(index, time),
             None => State::Lost,
@@ -270,12 +279,10 @@ impl RequestLog {
         mut record: Received,
         status: u16,
     ) -> Result<(), LogError> {
-        record.left_out = self.strangers.take();
-        let received = self.receive(&record).await;
-        if !matches!(&received, Ok(ticket) if !matches!(ticket.state, State::Lost)) {
-            self.strangers.give_back(record.left_out);
-        }
-        received?.complete(status).await
+        let taken = self.strangers.take();
+        record.left_out.clone_from(taken.left_out());
+        let received = self.receive_with(&record, taken).await?;
+        received.complete(status).await
     }
 
     /// Counts a denial of a stranger at this address for which there is no room.
@@ -301,11 +308,12 @@ impl RequestLog {
         self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
+        taken: Taken,
     ) -> Result<Option<(u64, i64)>, LogError> {
         if self.guarantee == Guarantee::BestEffort {
-            return Ok(self.write_at_best(kind, make));
+            return Ok(self.write_at_best(kind, make, taken));
         }
-        let written = self.write_surely(kind, make).await;
+        let written = self.write_surely(kind, make, taken).await;
         *self.refused.lock() = written.as_ref().err().map(|error| chain(error));
         written.map(Some)
     }
@@ -314,9 +322,13 @@ impl RequestLog {
         self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
+        taken: Taken,
     ) -> Result<(u64, i64), LogError> {
         let (told, durable) = tokio::sync::oneshot::channel();
-        let done = Box::new(move |outcome| {
+        let done = Box::new(move |outcome: Result<(), LogError>| {
+            if outcome.is_ok() {
+                taken.written();
+            }
             // Nobody hears it where the caller has left.
             let _ = told.send(outcome);
         });
@@ -330,12 +342,12 @@ impl RequestLog {
         self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
+        taken: Taken,
     ) -> Option<(u64, i64)> {
         let lost = Arc::clone(&self.lost);
-        let done = Box::new(move |outcome: Result<(), LogError>| {
-            if let Err(error) = outcome {
-                count(&lost, &error);
-            }
+        let done = Box::new(move |outcome: Result<(), LogError>| match outcome {
+            Ok(()) => taken.written(),
+            Err(error) => count(&lost, &error),
         });
         let appended = self.append(kind, make, done);
         appended.map_err(|error| count(&self.lost, &error)).ok()
@@ -387,7 +399,8 @@ impl Ticket {
         match std::mem::replace(&mut self.state, State::Done) {
             State::Open(index, time) => {
                 let make = |at, now| end(at, (index, time), now, (status, session));
-                requests.write(COMPLETED, make).await.map(drop)
+                let ended = requests.write(COMPLETED, make, Taken::default());
+                ended.await.map(drop)
             }
             State::Lost => {
                 let why = LogError::Stopped("its beginning was lost".to_owned());
@@ -403,7 +416,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if let State::Open(index, time) = self.state {
             let make = |at, now| end(at, (index, time), now, (0, None));
-            self.requests.write_at_best(COMPLETED, make);
+            let nothing = Taken::default();
+            self.requests.write_at_best(COMPLETED, make, nothing);
         }
     }
 }

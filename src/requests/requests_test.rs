@@ -280,8 +280,28 @@ async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answ
     while log.receive(&long).await.is_ok() {}
     assert!(log.broken().is_none() && log.leave_out(from).is_err());
     disk.set_capacity(None);
-    log.denied(guess, 403).await.unwrap();
+    log.denied(guess.clone(), 403).await.unwrap();
     log.leave_out(from).unwrap();
+    // Also where nobody waits to hear it.
+    let disk = FakeDisk::default();
+    let log = on(&disk, Guarantee::BestEffort);
+    disk.set_capacity(Some(0));
+    while log.lost() == 0 {
+        drop(log.receive(&long).await);
+        drop(log.records().unwrap().sync());
+    }
+    log.leave_out(from).unwrap();
+    let lost = log.lost();
+    let long = request(Class::Denied, &"x".repeat(100_000), "198.51.100.1");
+    log.denied(long, 403).await.unwrap();
+    until("that is lost", || log.lost() > lost).await;
+    disk.set_capacity(None);
+    until("the count is back", || log.strangers.has_left_out()).await;
+    log.denied(guess, 403).await.unwrap();
+    log.records().unwrap().sync().unwrap();
+    let told = listed(&log, &all()).entries.pop().unwrap().received;
+    let wanted = LeftOut::from([("198.51.100.1".to_owned(), 1)]);
+    assert_eq!((told.class, told.left_out), (Class::Denied, wanted));
 }
 
 #[tokio::test]

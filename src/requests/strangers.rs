@@ -32,7 +32,38 @@ pub type LeftOut = BTreeMap<String, u64>;
 #[derive(Debug)]
 pub(super) struct Strangers {
     rates: Arc<Rates>,
-    left_out: Mutex<LeftOut>,
+    left_out: Arc<Mutex<LeftOut>>,
+}
+
+/// What was left out, on its way into a record; dropped before that is written it counts on.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    from: Arc<Mutex<LeftOut>>,
+    left_out: LeftOut,
+}
+
+impl Taken {
+    /// It is written.
+    pub(super) fn written(mut self) {
+        self.left_out.clear();
+    }
+
+    /// What it is.
+    pub(super) fn left_out(&self) -> &LeftOut {
+        &self.left_out
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.left_out.is_empty() {
+            return;
+        }
+        let mut from = self.from.lock();
+        for one in std::mem::take(&mut self.left_out) {
+            add(&mut from, one);
+        }
+    }
 }
 
 impl Default for Strangers {
@@ -45,7 +76,7 @@ impl Default for Strangers {
         };
         Self {
             rates: Rates::new(allowed),
-            left_out: Mutex::default(),
+            left_out: Arc::default(),
         }
     }
 }
@@ -73,17 +104,17 @@ impl Strangers {
         add(&mut self.left_out.lock(), (name, 1));
     }
 
-    /// What was left out since the last record: that of now says it.
-    pub(super) fn take(&self) -> LeftOut {
-        std::mem::take(&mut self.left_out.lock())
+    /// Whether there is anything to tell.
+    #[cfg(test)]
+    pub(super) fn has_left_out(&self) -> bool {
+        !self.left_out.lock().is_empty()
     }
 
-    /// What was taken and not written after all.
-    pub(super) fn give_back(&self, taken: LeftOut) {
-        let mut left_out = self.left_out.lock();
-        for one in taken {
-            add(&mut left_out, one);
-        }
+    /// What was left out since the last record: that of now says it.
+    pub(super) fn take(&self) -> Taken {
+        let left_out = std::mem::take(&mut *self.left_out.lock());
+        let from = Arc::clone(&self.left_out);
+        Taken { from, left_out }
     }
 }
 
@@ -135,18 +166,20 @@ mod tests {
         for address in ["198.51.100.1", "2001:db8:1:2::3", "2001:db8:1:4::5"] {
             strangers.leave_out(address.parse().unwrap());
         }
-        let told = strangers.take();
         let wanted = [("198.51.100.1", 1), ("2001:db8:1::/48", 2)];
         let wanted = wanted.map(|(name, number)| (name.to_owned(), number));
-        assert_eq!(told, LeftOut::from(wanted));
-        strangers.give_back(told.clone());
-        assert_eq!(strangers.take(), told);
-        assert_eq!(strangers.take(), LeftOut::new());
+        let wanted = LeftOut::from(wanted);
+        // The first comes to no record.
+        for _ in 0..2 {
+            assert_eq!(strangers.take().left_out(), &wanted);
+        }
+        strangers.take().written();
+        assert_eq!(strangers.take().left_out(), &LeftOut::new());
         for last in 0..200 {
             strangers.leave_out(IpAddr::from([10, 0, 0, last]));
         }
         let told = strangers.take();
-        assert_eq!(told.len(), APART + 1);
-        assert_eq!(told.values().sum::<u64>(), 200);
+        assert_eq!(told.left_out().len(), APART + 1);
+        assert_eq!(told.left_out().values().sum::<u64>(), 200);
     }
 }

@@ -10,7 +10,7 @@ use drover_events::model::status::access_mode;
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
 
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::doubt::Step;
 use super::{
@@ -82,11 +82,19 @@ impl Volumes {
         asked: CsiVolumeClaimed,
         origin: &Origin,
     ) -> Result<(CsiVolumeClaimed, u64), StepError> {
-        let _turn = self.taking.turn(key.clone()).await;
-        // A plugin may still make it larger, and may not be able to while it is used.
-        while let Some(until) = self.doubts.grows(key) {
-            sleep_until(until).await;
-        }
+        // A plugin may still make it larger, and may not be able to while it is used. Who waits for
+        // that is in nobody's way.
+        let _turn = loop {
+            let turn = self.taking.turn(key.clone()).await;
+            let row = self.load(&self.projections.view(), (&key.0, &key.1))?.row;
+            match self.doubts.grows(key, row.node_expansion).flatten() {
+                Some(left) => {
+                    drop(turn);
+                    sleep(left).await;
+                }
+                None => break turn,
+            }
+        };
         // That may have been long.
         self.must_lead()?;
         let claim = self.completed(asked)?;
@@ -251,9 +259,12 @@ impl Volumes {
         index: u64,
     ) -> Result<Taken, StepError> {
         let (volume, held) = self.held(claim)?;
-        // Who may only read has no part in it.
+        // Who may only read has no part in it; and while it grows nobody has one yet.
+        let key = (claim.namespace.clone(), claim.volume_id.clone());
+        let growth = volume.row.node_expansion;
+        let grows = self.doubts.grows(&key, growth).is_some();
         let node_expansion = match held.claim {
-            mode::WRITE => volume.row.node_expansion,
+            mode::WRITE if !grows => growth,
             _ => 0,
         };
         let mut shown = volume.shown();

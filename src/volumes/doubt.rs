@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{ClaimKey, Key, place};
+use crate::clock::unix_nanos;
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,8 +48,11 @@ struct Known {
     released: HashSet<ClaimKey>,
     /// Calls that were given up, where, and when.
     unanswered: HashMap<(Step, ClaimKey), Instant>,
-    /// Volumes that a call that was given up may still make larger, and until when.
-    growing: HashMap<ClaimKey, Instant>,
+    /// Volumes that are being made larger, or that a call that was given up may still make larger:
+    /// then until when.
+    growing: HashMap<ClaimKey, Option<Instant>>,
+    /// When the term began, Unix nanoseconds.
+    began: i64,
 }
 
 /// A call that is under way: where it is dropped without an answer, its end is not known.
@@ -67,7 +71,9 @@ impl Call<'_> {
 
     /// All that was asked has answered.
     pub(super) fn answered(mut self) {
-        self.what = None;
+        if let Some((Step::Grow, at)) = self.what.take() {
+            self.doubts.known.lock().growing.remove(&at);
+        }
     }
 }
 
@@ -76,11 +82,13 @@ impl Drop for Call<'_> {
         if let Some(what) = self.what.take() {
             let now = Instant::now();
             let mut known = self.doubts.known.lock();
-            known.growing.retain(|_, until| *until > now);
+            known
+                .growing
+                .retain(|_, until| until.is_none_or(|until| until > now));
             known.unanswered.retain(|_, at| now - *at < REMEMBERED);
             if what.0 == Step::Grow {
                 let until = *self.begun.lock() + self.doubts.late + self.doubts.quiet;
-                known.growing.insert(what.1, until);
+                known.growing.insert(what.1, Some(until));
                 return;
             }
             known.unanswered.insert(what, now);
@@ -103,6 +111,7 @@ impl Doubts {
         let mut known = self.known.lock();
         if known.term.is_none_or(|(last, _)| last != term) {
             known.term = Some((term, Instant::now()));
+            known.began = unix_nanos();
             known.taken.clear();
             known.released.clear();
         }
@@ -147,6 +156,9 @@ impl Doubts {
 
     /// A call at a place begins: volume, and where it is attached.
     pub(super) fn begins(&self, step: Step, at: ClaimKey) -> Call<'_> {
+        if step == Step::Grow {
+            self.known.lock().growing.insert(at.clone(), None);
+        }
         Call {
             doubts: self,
             what: Some((step, at)),
@@ -166,11 +178,23 @@ impl Doubts {
         foreign || last.is_some_and(|last| last.elapsed() < REMEMBERED)
     }
 
-    /// Until when a call may be under way that makes a volume larger; none where none is.
-    pub(super) fn grows(&self, key: &Key) -> Option<Instant> {
+    /// Whether a call may be under way that makes a volume larger, whose growth is noted since then
+    /// (Unix nanoseconds, 0 for none); how long it is waited for, where that is known.
+    pub(super) fn grows(&self, key: &Key, noted: i64) -> Option<Option<Duration>> {
         let known = self.known.lock();
-        let until = known.growing.get(&anywhere(key)).copied();
-        until.filter(|until| *until > Instant::now())
+        match known.growing.get(&anywhere(key)) {
+            Some(None) => return Some(None),
+            Some(Some(until)) => {
+                let left = until.saturating_duration_since(Instant::now());
+                return Some(Some(left)).filter(|_| !left.is_zero());
+            }
+            None => {}
+        }
+        // What another server had begun when this one took over.
+        let foreign = noted != 0 && noted < known.began;
+        let passed = u64::try_from(unix_nanos().saturating_sub(noted)).unwrap_or_default();
+        let left = (self.late + self.quiet).saturating_sub(Duration::from_nanos(passed));
+        (foreign && !left.is_zero()).then_some(Some(left))
     }
 
     /// Until when a detach may be under way at a place; none where none is. Looked at where others

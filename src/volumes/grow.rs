@@ -3,13 +3,13 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use drover_events::csi::CsiVolumeClaimed;
+use drover_events::csi::{CsiVolumeClaimed, mode};
 use drover_events::model::CsiVolume;
 use drover_projections::query::csi::Volume;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
-use super::doubt::{Step, anywhere};
+use super::doubt::{Call, Step, anywhere};
 use super::provision::fits;
 use super::{Key, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
@@ -18,7 +18,7 @@ use crate::proposer::Origin;
 use crate::rpc::asked::Unanswered;
 use crate::rpc::csi::{
     ControllerExpandVolume, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
-    NodeExpandVolume, NodeExpandVolumeRequest,
+    NodeExpandVolume, NodeExpandVolumeRequest, Secrets,
 };
 
 /// A volume that its provider has made larger, and what it is to be.
@@ -54,6 +54,21 @@ enum Grower {
     Nodes,
 }
 
+fn key_of(known: &Volume) -> Key {
+    let row = &known.row.volume;
+    (row.namespace.clone(), row.id.clone())
+}
+
+/// Whether a plugin says that it makes nothing larger that is used.
+fn is_in_use(error: &Unanswered) -> bool {
+    matches!(error, Unanswered::Refused(error) if error.code == Code::Conflict)
+}
+
+/// Whether a volume is as large as it was: where a plugin has trouble of its own, who knows.
+fn changed_nothing(error: &Unanswered) -> bool {
+    matches!(error, Unanswered::Unreached(_)) || is_in_use(error) || !error.is_recoverable()
+}
+
 /// The claims of a volume that nobody gives back.
 fn live(volume: &Volume) -> impl Iterator<Item = &CsiVolumeClaimed> {
     let past = &volume.row.past_claims;
@@ -82,14 +97,32 @@ impl Volumes {
         // All else must be as it may be, before anything is grown.
         fits(&known, &volume)?;
         let grower = self.grower(&row.plugin_id)?;
-        let key = (row.namespace.clone(), row.id.clone());
+        let key = key_of(&known);
         // Nobody takes it until it is recorded how large it is: a plugin may make nothing larger
         // that is used, and whoever comes then is told for which size.
         let _turn = self.taking.turn(key.clone()).await;
-        // With who took it before.
+        // That may have been long. With who took it before:
+        self.must_lead()?;
+        self.known(&volume)?;
         let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
+        let how = (grower, fits_as_it_is);
+        self.grown_alone(known, volume, how, growing).await
+    }
+
+    /// The same, while nobody takes it.
+    async fn grown_alone(
+        &self,
+        known: Volume,
+        mut volume: CsiVolume,
+        (grower, fits_as_it_is): (Grower, bool),
+        growing: &mut Growing<'_>,
+    ) -> Result<Option<CsiVolume>, StepError> {
+        let (key, least) = (key_of(&known), volume.requested_capacity_min);
         let origin = growing.by.1;
         let before = known.row.node_expansion;
+        let secrets = self.secrets_with(&known, &volume)?;
+        // Who has it already hears nothing of it until its size is recorded.
+        let call = self.doubts.begins(Step::Grow, anywhere(&key));
         // Before anything is asked: who comes after one that died meanwhile has it done for them.
         let noted = match fits_as_it_is {
             true => 0,
@@ -100,29 +133,38 @@ impl Volumes {
                 volume.capacity = known.row.volume.capacity.max(least);
                 true
             }
-            Grower::Controller => match self.grow_at_provider(&known, &volume).await? {
-                (Ok(answer), _) => {
-                    volume.capacity = answer.capacity_bytes.max(least);
-                    answer.node_expansion_required
-                }
-                // Its plugin grows nothing that is used.
-                (Err(Unanswered::Refused(error)), _)
-                    if error.code == Code::Conflict && fits_as_it_is =>
-                {
-                    false
-                }
-                (Err(error), all) => {
-                    if all && before == 0 {
-                        // It is as large as it was.
-                        self.note_growth(&key, noted, origin).await?;
+            Grower::Controller => {
+                let told = self.grow_at_provider(&known, (&volume, secrets), &call);
+                match told.await {
+                    (Ok(answer), _) => {
+                        volume.capacity = answer.capacity_bytes.max(least);
+                        answer.node_expansion_required
                     }
-                    return Err(StepError::of("controller expand volume: ")(error));
+                    (Err(error), all) => {
+                        if all || fits_as_it_is {
+                            call.answered();
+                        }
+                        // Its plugin grows nothing that is used.
+                        if fits_as_it_is && is_in_use(&error) {
+                            let wanted = volume.clone();
+                            let behind = (before != 0).then_some(Grown { known, wanted });
+                            growing.grown.extend(behind);
+                            return Ok(Some(volume));
+                        }
+                        if all && before == 0 && changed_nothing(&error) {
+                            let kept = self.note_growth(&key, noted, origin).await;
+                            let said = |error: &StepError| tracing::warn!(%error, "a growth stays");
+                            drop(kept.inspect_err(said));
+                        }
+                        return Err(StepError::of("controller expand volume: ")(error));
+                    }
                 }
-            },
+            }
         };
-        let (wanted, by) = (volume.clone(), growing.by);
-        growing.index = self.registered(vec![volume], by).await?;
+        growing.index = self.registered(vec![volume.clone()], growing.by).await?;
+        call.answered();
         if by_nodes || before != 0 {
+            let wanted = volume;
             growing.grown.push(Grown { known, wanted });
         } else {
             self.note_growth(&key, noted, origin).await?;
@@ -167,8 +209,9 @@ impl Volumes {
     async fn grow_at_provider(
         &self,
         known: &Volume,
-        wanted: &CsiVolume,
-    ) -> Result<(Result<ControllerExpandVolumeResponse, Unanswered>, bool), StepError> {
+        (wanted, secrets): (&CsiVolume, Secrets),
+        call: &Call<'_>,
+    ) -> (Result<ControllerExpandVolumeResponse, Unanswered>, bool) {
         let row = &known.row.volume;
         let asked = ControllerExpandVolumeRequest {
             plugin_id: row.plugin_id.clone(),
@@ -176,25 +219,18 @@ impl Volumes {
             external_volume_id: known.plugin_name().to_owned(),
             required_bytes: wanted.requested_capacity_min,
             limit_bytes: wanted.requested_capacity_max,
-            secrets: self.secrets_with(known, wanted)?,
+            secrets,
             volume_capability: row.requested_capabilities.first().cloned(),
             mount_options: row.mount_options.clone(),
             in_use: !known.row.is_at_rest(),
         };
-        self.must_lead()?;
-        let key = (row.namespace.clone(), row.id.clone());
-        let call = self.doubts.begins(Step::Grow, anywhere(&key));
         let before = || {
             call.again();
             ready(Ok(())).boxed()
         };
         let shim = &self.shim;
         let told = shim.controllers_begun::<ControllerExpandVolume>(asked, &before);
-        let (answer, all) = told.await;
-        if all {
-            call.answered();
-        }
-        Ok((answer, all))
+        told.await
     }
 
     /// Notes that a volume is being made larger, and a node may have a part to do then; which
@@ -246,8 +282,10 @@ impl Volumes {
         let key = (wanted.namespace.clone(), wanted.id.clone());
         let now = self.load(&self.projections.view(), (&key.0, &key.1))?;
         let growth = now.row.node_expansion;
-        let each = live(known).map(|claim| self.grow_on_node(known, claim, wanted));
-        let mut done = growth != 0 && live(known).next().is_some();
+        // Who only reads has no part in it.
+        let writers = || live(known).filter(|claim| claim.claim == mode::WRITE);
+        let each = writers().map(|claim| self.grow_on_node(known, claim, wanted));
+        let mut done = growth != 0 && writers().next().is_some();
         for places in join_all(each).await {
             // Where it was not mounted yet, nothing was made larger.
             done &= places? > 0;
@@ -275,7 +313,7 @@ impl Volumes {
             node_id: claim.node_id.clone(),
             attachment_mode: claim.attachment_mode.clone(),
             access_mode: claim.access_mode.clone(),
-            read_only: claim.claim == drover_events::csi::mode::READ,
+            read_only: false,
             required_bytes: wanted.requested_capacity_min,
             limit_bytes: wanted.requested_capacity_max,
             mount_options: row.mount_options.clone(),

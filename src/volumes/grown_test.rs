@@ -149,11 +149,15 @@ async fn csi_05_who_has_a_volume_already_is_answered_while_it_is_made_larger() {
         _ = &mut growing => panic!("it is held"),
         () = grows(&world, 1) => {}
     }
-    // Its answer was lost, say.
+    // Its answer was lost, say. It is as large as it was, and is told of no growth yet.
     let again = timeout(LONG, world.claim("data", &alloc));
-    assert_eq!(again.await.expect("it waits for nobody").unwrap().index, 0);
+    let again = again.await.expect("it waits for nobody").unwrap();
+    assert!(world.row("data").node_expansion > 0);
+    assert_eq!((again.index, again.node_expansion), (0, 0));
     world.strict.let_go();
     growing.await.unwrap();
+    let again = world.claim("data", &alloc).await.unwrap();
+    assert!(again.node_expansion > 0);
 }
 
 #[tokio::test]
@@ -272,7 +276,17 @@ async fn csi_05_nobody_has_a_volume_that_a_call_of_no_answer_may_still_make_larg
     world.strict.fault(EXPAND, &[Fault::Says(Code::Refused)]);
     sized(&world, 25).await.unwrap_err();
     let key = ("default".to_owned(), "data".to_owned());
-    assert_eq!(world.volumes.doubts.grows(&key), None);
+    assert_eq!(world.volumes.doubts.grows(&key, 0), None);
+    // Nor does one that takes over know what became of it.
+    world.strict.fault(EXPAND, &[Fault::Before]);
+    sized(&world, 25).await.unwrap_err();
+    let noted = world.row("data").node_expansion;
+    world.elect();
+    world.patient();
+    let alloc = world.alloc(2, 0, "data", ONE);
+    world.claim("data", &alloc).await.unwrap();
+    let passed = Duration::from_nanos((unix_nanos() - noted).try_into().unwrap());
+    assert!(noted > 0 && passed >= QUIET, "{passed:?}");
 }
 
 #[tokio::test]

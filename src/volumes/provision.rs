@@ -57,28 +57,36 @@ impl Volumes {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
         let keys = keys_of(&volumes);
-        let (mut rest, mut growing) = (Vec::new(), Growing::of((CREATE, origin)));
-        for volume in volumes {
-            rest.extend(match self.known(&volume)? {
-                Some(known) => Box::pin(self.grown(known, volume, &mut growing)).await?,
-                None => Some(self.made(volume).await?),
-            });
-        }
+        let mut growing = Growing::of((CREATE, origin));
+        let rest = async {
+            let mut rest = Vec::new();
+            for volume in volumes {
+                rest.extend(match self.known(&volume)? {
+                    Some(known) => self.grown(known, volume, &mut growing).await?,
+                    None => Some(self.made(volume).await?),
+                });
+            }
+            Ok(rest)
+        };
+        let rest = Box::pin(rest).await;
         Box::pin(self.finished(&keys, rest, growing)).await
     }
 
     /// Records the rest, beside what has grown; all as they are then, and the index of the last.
+    /// Nodes do their part of what has grown, whatever became of the rest.
     async fn finished(
         &self,
         keys: &[Key],
-        rest: Vec<CsiVolume>,
+        rest: Result<Vec<CsiVolume>, StepError>,
         growing: Growing<'_>,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
-        let mut index = 0;
-        if !rest.is_empty() {
-            index = self.registered(rest, growing.by).await?;
-        }
-        index = self.grow_on_nodes(growing).await?.max(index);
+        let recorded = match rest {
+            Ok(rest) if rest.is_empty() => Ok(0),
+            Ok(rest) => self.registered(rest, growing.by).await,
+            Err(error) => Err(error),
+        };
+        let grown = self.grow_on_nodes(growing).await;
+        let index = recorded?.max(grown?);
         let view = self.projections.view();
         let mut now = Vec::new();
         for (namespace, id) in keys {
@@ -101,7 +109,18 @@ impl Volumes {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
         let keys = keys_of(&volumes);
-        let (mut rest, mut growing) = (Vec::new(), Growing::of(("", origin)));
+        let mut growing = Growing::of(("", origin));
+        let rest = Box::pin(self.valid(volumes, &mut growing)).await;
+        Box::pin(self.finished(&keys, rest, growing)).await
+    }
+
+    /// Volumes that may be registered, once a controller has said so; what has grown is recorded.
+    async fn valid(
+        &self,
+        volumes: Vec<CsiVolume>,
+        growing: &mut Growing<'_>,
+    ) -> Result<Vec<CsiVolume>, StepError> {
+        let mut rest = Vec::new();
         for volume in volumes {
             let known = self.known(&volume)?;
             if let Some(known) = &known {
@@ -114,11 +133,11 @@ impl Volumes {
             };
             self.validated(&volume, known.as_ref()).await?;
             rest.extend(match known {
-                Some(known) => Box::pin(self.grown(known, volume, &mut growing)).await?,
+                Some(known) => self.grown(known, volume, growing).await?,
                 None => Some(volume),
             });
         }
-        Box::pin(self.finished(&keys, rest, growing)).await
+        Ok(rest)
     }
 
     /// Deletes a volume at its provider, and then removes it. One that is used is refused before
@@ -390,7 +409,7 @@ impl Volumes {
         Ok(())
     }
 
-    fn known(&self, volume: &CsiVolume) -> Result<Option<Volume>, StepError> {
+    pub(super) fn known(&self, volume: &CsiVolume) -> Result<Option<Volume>, StepError> {
         let view = self.projections.view();
         let known = csi::volume(&view, (&volume.namespace, &volume.id))?;
         match known {

@@ -8,6 +8,7 @@ mod state;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use drover_plugins::handshake::COOKIE;
@@ -19,6 +20,9 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use crate::state::{Served, State};
+
+/// How long an answer may take to whoever ends this.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -46,11 +50,19 @@ async fn run() -> Result<()> {
         .add_service(BasePluginServer::new(Served(Arc::clone(&state))))
         .add_service(DevicePluginServer::new(Served(Arc::clone(&state))))
         .add_service(GrpcControllerServer::new(Served(Arc::clone(&state))));
+    let incoming = UnixListenerStream::new(listener);
     tokio::select! {
-        served = server.serve_with_incoming(UnixListenerStream::new(listener)) => served?,
-        () = state.ended() => {}
+        served = server.serve_with_incoming_shutdown(incoming, state.ended()) => served?,
+        () = gone(&state) => {}
         () = Arc::clone(&state).obey() => {}
     }
     let _ = std::fs::remove_file(&path);
     Ok(())
+}
+
+/// Ready when it was to end and whoever said so has had time to hear the answer: streams that are
+/// still open end with the process.
+async fn gone(state: &State) {
+    state.ended().await;
+    tokio::time::sleep(LAST_WORDS).await;
 }

@@ -112,6 +112,8 @@ impl State {
 
     pub(crate) async fn ended(&self) {
         self.end.notified().await;
+        // Whoever else waits for it hears it too.
+        self.end.notify_one();
     }
 
     /// Does what it is told, until that is to die.

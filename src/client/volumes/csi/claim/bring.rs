@@ -27,6 +27,8 @@ const PAUSE: i64 = 100_000_000;
 const LONGEST_PAUSE: i64 = 2_000_000_000;
 /// How long a refusal that may pass is waited out before the allocation fails.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long it is tried to make a volume larger before it is used as it is.
+const GROWING: Duration = Duration::from_secs(60);
 /// How long it is tried to give a volume back; afterwards the servers do it alone.
 const LEAVING: Duration = Duration::from_secs(60);
 
@@ -36,7 +38,8 @@ impl CsiHook {
         let begun = Instant::now();
         let mut pause = Pause::default();
         loop {
-            match self.brought(given, asked).await {
+            let grows = begun.elapsed() < GROWING;
+            match self.brought(given, asked, grows).await {
                 Ok(held) => return Ok(held),
                 Err(error) if !error.passes || begun.elapsed() > PATIENCE => return Err(error.text),
                 Err(error) => {
@@ -48,7 +51,13 @@ impl CsiHook {
         }
     }
 
-    async fn brought(&self, given: &AllocGiven, asked: &Asked) -> Result<Held, Trouble> {
+    /// It may be made larger, or is taken as large as it is: who comes next has it done then.
+    async fn brought(
+        &self,
+        given: &AllocGiven,
+        asked: &Asked,
+        grows: bool,
+    ) -> Result<Held, Trouble> {
         let claimed = self.claimed(given, asked).await?;
         let growth = claimed.node_expansion;
         let missing = || Trouble::lasting(&asked.volume, "the answer to the claim has no volume");
@@ -65,7 +74,7 @@ impl CsiHook {
             publish_context: claimed.publish_context.into_map(),
             context: volume.context.clone().into_map(),
             secrets: Secrets(volume.secrets.clone().into_map()),
-            size: size(asked, &volume).filter(|_| growth != 0 && can.expand),
+            size: size(asked, &volume).filter(|_| grows && growth != 0 && can.expand),
         };
         let (plugin, root) = (&live.plugin, self.csi.root(&live.instance));
         let mounts = &self.csi.mounts;
