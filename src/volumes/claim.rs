@@ -86,8 +86,7 @@ impl Volumes {
         // that is in nobody's way.
         let _turn = loop {
             let turn = self.taking.turn(key.clone()).await;
-            let row = self.load(&self.projections.view(), (&key.0, &key.1))?.row;
-            match self.doubts.grows(key, row.node_expansion).flatten() {
+            match self.doubts.grows(key).flatten() {
                 Some(left) => {
                     drop(turn);
                     sleep(left).await;
@@ -262,7 +261,7 @@ impl Volumes {
         // Who may only read has no part in it; and while it grows nobody has one yet.
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let growth = volume.row.node_expansion;
-        let grows = self.doubts.grows(&key, growth).is_some();
+        let grows = self.doubts.grows(&key).is_some();
         let node_expansion = match held.claim {
             mode::WRITE if !grows => growth,
             _ => 0,

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{ClaimKey, Key, place};
-use crate::clock::unix_nanos;
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,8 +50,6 @@ struct Known {
     /// Volumes that are being made larger, or that a call that was given up may still make larger:
     /// then until when.
     growing: HashMap<ClaimKey, Option<Instant>>,
-    /// When the term began, Unix nanoseconds.
-    began: i64,
 }
 
 /// A call that is under way: where it is dropped without an answer, its end is not known.
@@ -111,7 +108,6 @@ impl Doubts {
         let mut known = self.known.lock();
         if known.term.is_none_or(|(last, _)| last != term) {
             known.term = Some((term, Instant::now()));
-            known.began = unix_nanos();
             known.taken.clear();
             known.released.clear();
         }
@@ -178,23 +174,13 @@ impl Doubts {
         foreign || last.is_some_and(|last| last.elapsed() < REMEMBERED)
     }
 
-    /// Whether a call may be under way that makes a volume larger, whose growth is noted since then
-    /// (Unix nanoseconds, 0 for none); how long it is waited for, where that is known.
-    pub(super) fn grows(&self, key: &Key, noted: i64) -> Option<Option<Duration>> {
+    /// Whether a call may be under way that makes a volume larger; how long it is waited for, where
+    /// that is known.
+    pub(super) fn grows(&self, key: &Key) -> Option<Option<Duration>> {
         let known = self.known.lock();
-        match known.growing.get(&anywhere(key)) {
-            Some(None) => return Some(None),
-            Some(Some(until)) => {
-                let left = until.saturating_duration_since(Instant::now());
-                return Some(Some(left)).filter(|_| !left.is_zero());
-            }
-            None => {}
-        }
-        // What another server had begun when this one took over.
-        let foreign = noted != 0 && noted < known.began;
-        let passed = u64::try_from(unix_nanos().saturating_sub(noted)).unwrap_or_default();
-        let left = (self.late + self.quiet).saturating_sub(Duration::from_nanos(passed));
-        (foreign && !left.is_zero()).then_some(Some(left))
+        let until = *known.growing.get(&anywhere(key))?;
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        Some(left).filter(|left| left.is_none_or(|left| !left.is_zero()))
     }
 
     /// Until when a detach may be under way at a place; none where none is. Looked at where others
