@@ -10,19 +10,11 @@ use tower::ServiceExt;
 use super::both_world_test::Both;
 use super::gate_test::two_namespaces;
 use super::harness::{Harness, job};
-use super::{Api, Settings, Shape, router};
-use crate::gate::Gate;
+use super::{Settings, router};
 
 /// Routes that ask the tables who asks.
 pub(super) fn guarded(server: &Harness) -> Router {
-    let api = Api {
-        gate: Arc::new(Gate::guarded(
-            Arc::clone(&server.server.projections),
-            Arc::clone(&server.server.keyring),
-        )),
-        ..Api::of(&server.server, Settings::default(), Shape::default())
-    };
-    router(Arc::new(api))
+    router(Arc::new(server.guarded(Settings::default())))
 }
 
 pub(super) async fn ask(

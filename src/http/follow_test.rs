@@ -21,7 +21,6 @@ use super::request::Remote;
 use super::{Api, Leading, Settings, Shape, follow, router};
 use crate::client::control::{Answers, Way, stand};
 use crate::error::Code;
-use crate::gate::Gate;
 use crate::net::tls::Role;
 use crate::net::{PerSecond, Rates};
 use crate::rpc::RpcError;
@@ -38,14 +37,7 @@ use crate::rpc::whereabouts::{Place, Whereabouts};
 
 /// The routes of a server that follows, and calls the one that leads so.
 fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
-    let guarded = Gate::guarded(
-        Arc::clone(&follower.server.projections),
-        Arc::clone(&follower.server.keyring),
-    );
-    let api = Api {
-        gate: Arc::new(guarded),
-        ..Api::of(&follower.server, Settings::default(), Shape::default())
-    };
+    let api = follower.guarded(Settings::default());
     let leads = Place::There(world.rpc.addr().to_string());
     led(api, caller, &watch::Sender::new(leads))
 }
@@ -73,14 +65,7 @@ async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_afte
     // What the one after answers, and what this server does: here the token is none.
     for (next, status) in [(leads, 200), (Place::Here, 403)] {
         for first in [&gone, &Place::Unknown] {
-            let guarded = Gate::guarded(
-                Arc::clone(&follower.server.projections),
-                Arc::clone(&follower.server.keyring),
-            );
-            let api = Api {
-                gate: Arc::new(guarded),
-                ..Api::of(&follower.server, Settings::default(), Shape::default())
-            };
+            let api = follower.guarded(Settings::default());
             let leader = watch::Sender::new(first.clone());
             let caller = world.caller("two", Role::Server, ("", ""));
             let routes = led(api, caller, &leader);

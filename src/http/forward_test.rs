@@ -22,12 +22,11 @@ use super::forward;
 use super::front::Incoming;
 use super::harness::{Harness, counted, job};
 use super::request::Remote;
-use super::{Api, Forwarded, Settings, Shape, router};
+use super::{Forwarded, Settings, router};
 use crate::commands::acl::{CreateAclToken, TtlBounds};
 use crate::commands::node::RegisterNode;
 use crate::endpoints;
 use crate::error::Code;
-use crate::gate::Gate;
 use crate::net::tls::{Loader, Role, Settings as Tls};
 use crate::net::{PerSecond, Rates, Visitors};
 use crate::rpc::RpcError;
@@ -96,18 +95,11 @@ pub(super) async fn opened(
     rates: &Arc<Rates>,
 ) -> (Harness, RpcServer) {
     let server = Harness::with_acls().await;
-    let gate = Gate::guarded(
-        Arc::clone(&server.server.projections),
-        Arc::clone(&server.server.keyring),
-    );
     let settings = Settings {
         rates: Arc::clone(rates),
         ..Settings::default()
     };
-    let api = Api {
-        gate: Arc::new(gate),
-        ..Api::of(&server.server, settings, Shape::default())
-    };
+    let api = server.guarded(settings);
     let visitors = Visitors::new(None, 1_000);
     let routes = router(Arc::new(api));
     let forwarded = Forwarded::new(routes, visitors, CancellationToken::new());

@@ -68,6 +68,16 @@ fn guarded(api: &Arc<Api>) -> Router {
 }
 
 impl Harness {
+    /// The API of its server, whose gate asks the tables who asks.
+    pub(super) fn guarded(&self, settings: Settings) -> Api {
+        let (projections, keyring) = (&self.server.projections, &self.server.keyring);
+        let gate = Gate::guarded(Arc::clone(projections), Arc::clone(keyring));
+        Api {
+            gate: Arc::new(gate),
+            ..Api::of(&self.server, settings, Shape::default())
+        }
+    }
+
     /// Starts a server and waits until it takes commands.
     pub(super) async fn start() -> Self {
         let settings = Settings {

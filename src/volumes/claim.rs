@@ -10,7 +10,7 @@ use drover_events::model::status::access_mode;
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep_until;
 
 use super::doubt::Step;
 use super::{
@@ -86,10 +86,10 @@ impl Volumes {
         // that is in nobody's way.
         let _turn = loop {
             let turn = self.taking.turn(key.clone()).await;
-            match self.doubts.grows(key).flatten() {
-                Some(left) => {
+            match self.doubts.grows(key) {
+                Some(until) => {
                     drop(turn);
-                    sleep(left).await;
+                    sleep_until(until).await;
                 }
                 None => break turn,
             }
@@ -127,7 +127,7 @@ impl Volumes {
             return Err(ApiError::refused(text).into());
         }
         let key = (claim.namespace.clone(), claim.volume_id.clone());
-        self.note_growth(&key, growth, origin).await
+        self.growth_ends(&key, growth, origin).await
     }
 
     /// The claim with what servers know of it (CSI-21).
@@ -261,7 +261,7 @@ impl Volumes {
         // Who may only read has no part in it; and while it grows nobody has one yet.
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let growth = volume.row.node_expansion;
-        let grows = self.doubts.grows(&key).is_some();
+        let grows = self.doubts.is_growing(&key);
         let node_expansion = match held.claim {
             mode::WRITE if !grows => growth,
             _ => 0,

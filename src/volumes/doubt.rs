@@ -45,11 +45,11 @@ struct Known {
     taken: HashSet<ClaimKey>,
     /// Claims whose way back began in it, and has not ended.
     released: HashSet<ClaimKey>,
-    /// Calls that were given up, where, and when.
+    /// Calls that were given up, where, and when; of those that make a volume larger, when the last
+    /// began.
     unanswered: HashMap<(Step, ClaimKey), Instant>,
-    /// Volumes that are being made larger, or that a call that was given up may still make larger:
-    /// then until when.
-    growing: HashMap<ClaimKey, Option<Instant>>,
+    /// Volumes that are being made larger.
+    growing: HashSet<ClaimKey>,
 }
 
 /// A call that is under way: where it is dropped without an answer, its end is not known.
@@ -68,8 +68,8 @@ impl Call<'_> {
 
     /// All that was asked has answered.
     pub(super) fn answered(mut self) {
-        if let Some((Step::Grow, at)) = self.what.take() {
-            self.doubts.known.lock().growing.remove(&at);
+        if let Some((step, at)) = self.what.take() {
+            self.doubts.known.lock().ends(step, &at);
         }
     }
 }
@@ -79,16 +79,23 @@ impl Drop for Call<'_> {
         if let Some(what) = self.what.take() {
             let now = Instant::now();
             let mut known = self.doubts.known.lock();
-            known
-                .growing
-                .retain(|_, until| until.is_none_or(|until| until > now));
-            known.unanswered.retain(|_, at| now - *at < REMEMBERED);
-            if what.0 == Step::Grow {
-                let until = *self.begun.lock() + self.doubts.late + self.doubts.quiet;
-                known.growing.insert(what.1, Some(until));
-                return;
-            }
-            known.unanswered.insert(what, now);
+            known.ends(what.0, &what.1);
+            let remembered = REMEMBERED + self.doubts.quiet;
+            known.unanswered.retain(|_, at| now - *at < remembered);
+            let since = match what.0 {
+                Step::Grow => *self.begun.lock(),
+                Step::Attach | Step::Detach => now,
+            };
+            known.unanswered.insert(what, since);
+        }
+    }
+}
+
+impl Known {
+    /// A call is not under way any more, as far as anybody waits for it.
+    fn ends(&mut self, step: Step, at: &ClaimKey) {
+        if step == Step::Grow {
+            self.growing.remove(at);
         }
     }
 }
@@ -153,7 +160,7 @@ impl Doubts {
     /// A call at a place begins: volume, and where it is attached.
     pub(super) fn begins(&self, step: Step, at: ClaimKey) -> Call<'_> {
         if step == Step::Grow {
-            self.known.lock().growing.insert(at.clone(), None);
+            self.known.lock().growing.insert(at.clone());
         }
         Call {
             doubts: self,
@@ -174,13 +181,17 @@ impl Doubts {
         foreign || last.is_some_and(|last| last.elapsed() < REMEMBERED)
     }
 
-    /// Whether a call may be under way that makes a volume larger; how long it is waited for, where
-    /// that is known.
-    pub(super) fn grows(&self, key: &Key) -> Option<Option<Duration>> {
+    /// Until when a call that was given up may make a volume larger; none where none does.
+    pub(super) fn grows(&self, key: &Key) -> Option<Instant> {
         let known = self.known.lock();
-        let until = *known.growing.get(&anywhere(key))?;
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        Some(left).filter(|left| left.is_none_or(|left| !left.is_zero()))
+        let last = known.unanswered.get(&(Step::Grow, anywhere(key)))?;
+        Some(*last + self.late + self.quiet).filter(|until| *until > Instant::now())
+    }
+
+    /// Whether a volume is being made larger, or may be.
+    pub(super) fn is_growing(&self, key: &Key) -> bool {
+        let asked = self.known.lock().growing.contains(&anywhere(key));
+        asked || self.grows(key).is_some()
     }
 
     /// Until when a detach may be under way at a place; none where none is. Looked at where others

@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
 use super::doubt::{Call, Step, anywhere};
-use super::provision::fits;
+use super::provision::{fits, key_of};
 use super::{Key, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
 use crate::error::Code;
@@ -54,11 +54,6 @@ enum Grower {
     Nodes,
 }
 
-fn key_of(known: &Volume) -> Key {
-    let row = &known.row.volume;
-    (row.namespace.clone(), row.id.clone())
-}
-
 /// Whether a plugin says that it makes nothing larger that is used.
 fn is_in_use(error: &Unanswered) -> bool {
     matches!(error, Unanswered::Refused(error) if error.code == Code::Conflict)
@@ -97,7 +92,7 @@ impl Volumes {
         // All else must be as it may be, before anything is grown.
         fits(&known, &volume)?;
         let grower = self.grower(&row.plugin_id)?;
-        let key = key_of(&known);
+        let key = key_of(row);
         // Nobody takes it until it is recorded how large it is: a plugin may make nothing larger
         // that is used, and whoever comes then is told for which size.
         let _turn = self.taking.turn(key.clone()).await;
@@ -117,7 +112,7 @@ impl Volumes {
         (grower, fits_as_it_is): (Grower, bool),
         growing: &mut Growing<'_>,
     ) -> Result<Option<CsiVolume>, StepError> {
-        let (key, least) = (key_of(&known), volume.requested_capacity_min);
+        let (key, least) = (key_of(&volume), volume.requested_capacity_min);
         let origin = growing.by.1;
         let before = known.row.node_expansion;
         let secrets = self.secrets_with(&known, &volume)?;
@@ -126,7 +121,7 @@ impl Volumes {
         // Before anything is asked: who comes after one that died meanwhile has it done for them.
         let noted = match fits_as_it_is {
             true => 0,
-            false => self.notes_growth(&key, origin).await?,
+            false => self.growth_begins(&key, origin).await?,
         };
         let by_nodes = match grower {
             Grower::Nodes => {
@@ -152,7 +147,7 @@ impl Volumes {
                             return Ok(Some(volume));
                         }
                         if all && before == 0 && changed_nothing(&error) {
-                            let kept = self.note_growth(&key, noted, origin).await;
+                            let kept = self.growth_ends(&key, noted, origin).await;
                             let said = |error: &StepError| tracing::warn!(%error, "a growth stays");
                             drop(kept.inspect_err(said));
                         }
@@ -167,7 +162,7 @@ impl Volumes {
             let wanted = volume;
             growing.grown.push(Grown { known, wanted });
         } else {
-            self.note_growth(&key, noted, origin).await?;
+            self.growth_ends(&key, noted, origin).await?;
         }
         Ok(None)
     }
@@ -235,14 +230,14 @@ impl Volumes {
 
     /// Notes that a volume is being made larger, and a node may have a part to do then; which
     /// growth it is, 0 where not every server knows of that.
-    async fn notes_growth(&self, key: &Key, origin: &Origin) -> Result<i64, StepError> {
+    async fn growth_begins(&self, key: &Key, origin: &Origin) -> Result<i64, StepError> {
         self.growth(key, 0, origin).await?;
         let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
         Ok(known.row.node_expansion)
     }
 
     /// Notes that of a growth nothing is left to do; the index, 0 where nothing changed.
-    pub(super) async fn note_growth(
+    pub(super) async fn growth_ends(
         &self,
         key: &Key,
         done: i64,
@@ -279,7 +274,7 @@ impl Volumes {
     /// Has all nodes that have a volume do their part. Who mounts it next need not where they did.
     async fn grow_where_it_is(&self, grown: &Grown, origin: &Origin) -> Result<(), StepError> {
         let (known, wanted) = (&grown.known, &grown.wanted);
-        let key = (wanted.namespace.clone(), wanted.id.clone());
+        let key = key_of(wanted);
         let now = self.load(&self.projections.view(), (&key.0, &key.1))?;
         let growth = now.row.node_expansion;
         // Who only reads has no part in it.
@@ -291,7 +286,7 @@ impl Volumes {
             done &= places? > 0;
         }
         if done {
-            self.note_growth(&key, growth, origin).await?;
+            self.growth_ends(&key, growth, origin).await?;
         }
         Ok(())
     }

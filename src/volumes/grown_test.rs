@@ -279,6 +279,20 @@ async fn csi_05_nobody_has_a_volume_that_a_call_of_no_answer_may_still_make_larg
     assert_eq!(world.volumes.doubts.grows(&key), None);
 }
 
+#[test]
+fn an_answer_says_nothing_of_an_earlier_call_that_nobody_answered() {
+    let key = ("default".to_owned(), "data".to_owned());
+    let at = doubt::anywhere(&key);
+    let doubts = Doubts::new((LONG, LONG));
+    let call = doubts.begins(doubt::Step::Grow, at.clone());
+    assert_eq!((doubts.is_growing(&key), doubts.grows(&key)), (true, None));
+    call.answered();
+    assert!(!doubts.is_growing(&key));
+    drop(doubts.begins(doubt::Step::Grow, at.clone()));
+    doubts.begins(doubt::Step::Grow, at).answered();
+    assert!(doubts.is_growing(&key) && doubts.grows(&key).is_some());
+}
+
 #[tokio::test]
 async fn csi_05_a_volume_whose_nodes_alone_make_it_larger_grows_where_it_is_mounted() {
     let world = World::new(0);

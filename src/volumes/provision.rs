@@ -56,7 +56,7 @@ impl Volumes {
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
-        let keys = keys_of(&volumes);
+        let keys: Vec<_> = volumes.iter().map(key_of).collect();
         let mut growing = Growing::of((CREATE, origin));
         let rest = async {
             let mut rest = Vec::new();
@@ -108,7 +108,7 @@ impl Volumes {
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         let volumes = self.checked(volumes)?;
         let _turns = self.alone(&volumes).await;
-        let keys = keys_of(&volumes);
+        let keys: Vec<_> = volumes.iter().map(key_of).collect();
         let mut growing = Growing::of(("", origin));
         let rest = Box::pin(self.valid(volumes, &mut growing)).await;
         Box::pin(self.finished(&keys, rest, growing)).await
@@ -364,9 +364,8 @@ impl Volumes {
     /// Waits until nobody else has one of these volumes made, registered, grown or deleted. All
     /// come in one order, so that nobody waits for who waits for him.
     async fn alone(&self, volumes: &[CsiVolume]) -> Vec<Turn<'_, Key>> {
-        let key = |volume: &CsiVolume| (volume.namespace.clone(), volume.id.clone());
         let mut turns = Vec::new();
-        for key in volumes.iter().map(key).collect::<BTreeSet<Key>>() {
+        for key in volumes.iter().map(key_of).collect::<BTreeSet<Key>>() {
             turns.push(self.making.turn(key).await);
         }
         turns
@@ -522,11 +521,9 @@ impl Volumes {
     }
 }
 
-/// Which volumes they are.
-fn keys_of(volumes: &[CsiVolume]) -> Vec<Key> {
-    let each = volumes.iter();
-    each.map(|volume| (volume.namespace.clone(), volume.id.clone()))
-        .collect()
+/// Which volume it is.
+pub(super) fn key_of(volume: &CsiVolume) -> Key {
+    (volume.namespace.clone(), volume.id.clone())
 }
 
 /// A volume that its provider has already, with where it can be reached: of one that is made, its
