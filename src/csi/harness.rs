@@ -41,8 +41,8 @@ pub struct Says {
     pub lies: Mutex<bool>,
     /// How it says that its volumes grow.
     pub grows: Mutex<Vec<plugin_capability::volume_expansion::Type>>,
-    /// It makes nothing larger on its node.
-    pub no_growing: Mutex<bool>,
+    /// It makes nothing larger on its node, and says this.
+    pub no_growing: Mutex<Option<Status>>,
     /// What came, as `Debug` shows it, with the deadline that came along.
     pub seen: Mutex<Vec<(String, Option<String>)>>,
 }
@@ -308,10 +308,8 @@ impl Node for Says {
     ) -> Result<Response<proto::NodeExpandVolumeResponse>, Status> {
         let answer = self.of(asked, proto::NodeExpandVolumeResponse::default());
         let answer = answer.await?;
-        match *self.no_growing.lock().unwrap() {
-            true => Err(Status::failed_precondition("it is in use")),
-            false => Ok(answer),
-        }
+        let refusal = self.no_growing.lock().unwrap().clone();
+        refusal.map_or(Ok(answer), Err)
     }
 
     async fn node_unpublish_volume(

@@ -105,6 +105,8 @@ pub struct Returned {
 pub enum MountError {
     /// What a plugin said, or that it said nothing.
     Call(CallError),
+    /// The same, as it was to make the volume larger: it may be done yet.
+    Grows(CallError),
     /// A file or folder of this node.
     Io(&'static str, PathBuf, io::Error),
     /// Never.
@@ -117,7 +119,9 @@ impl MountError {
     /// Whether the same may work later.
     pub fn is_recoverable(&self) -> bool {
         match self {
-            MountError::Call(error) => error.standing() != Standing::Refused,
+            MountError::Call(error) | MountError::Grows(error) => {
+                error.standing() != Standing::Refused
+            }
             MountError::Io(..) | MountError::Lie(_) => true,
             MountError::Refused(_) => false,
         }
@@ -127,7 +131,7 @@ impl MountError {
 impl std::fmt::Display for MountError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            MountError::Call(error) => error.fmt(f),
+            MountError::Call(error) | MountError::Grows(error) => error.fmt(f),
             MountError::Io(what, path, error) => {
                 write!(f, "cannot {what} {}: {error}", path.display())
             }
@@ -302,7 +306,7 @@ impl Mounts {
             mounted.too_small = match plugin.node_expand_volume(asked).await {
                 Ok(_) => None,
                 // It may be done yet: who is given the volume now would not know.
-                Err(error) if !error.has_ended() => return Err(error.into()),
+                Err(error) if !error.has_ended() => return Err(MountError::Grows(error)),
                 // It can be used as large as it is: nobody has to go without.
                 Err(error) => Some(error.to_string()),
             };

@@ -165,11 +165,12 @@ async fn csi_05_a_volume_that_is_to_have_a_size_is_made_so_where_it_is_published
     }
     assert!(!asked.contains("correct-horse"), "{asked}");
     // One that is not made larger is there all the same, as large as it is.
-    *node.fake.says.no_growing.lock().unwrap() = true;
+    let used = Status::failed_precondition("it is in use");
+    *node.fake.says.no_growing.lock().unwrap() = Some(used);
     let mounted = node.mounts.mount(&node.plugin, true, &node.root, &wanted);
     let why = mounted.await.unwrap().too_small.unwrap();
     assert!(why.contains("NodeExpandVolume"), "{why}");
-    *node.fake.says.no_growing.lock().unwrap() = false;
+    *node.fake.says.no_growing.lock().unwrap() = None;
     wanted.size = None;
     node.calls();
     node.mount(&wanted).await.unwrap();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::registry::Kind;
 use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
+use crate::client::clock::SECOND;
 use crate::error::{ApiError, Code};
 use crate::rpc::asked::Unanswered;
 use crate::rpc::csi::*;
@@ -161,6 +162,39 @@ async fn csi_05_what_grew_while_nobody_had_it_is_made_larger_for_who_writes_to_i
     // The limit is of before.
     let calls = grown(50, (7, true, false)).await.1;
     assert!(calls[0].contains("limit_bytes: 0"), "{calls:?}");
+}
+
+#[tokio::test]
+async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_for_another_wait() {
+    let (world, csi, fake) = with(volume("far-vol", &Value::Null)).await;
+    let mut features = found(true);
+    features.features.node.get_or_insert_default().expand = true;
+    world.register(&csi, "plug", Kind::Monolith, features).await;
+    world.servers.growth.store(7, Ordering::Relaxed);
+    let busy = fake.status(drover_csi::Code::Aborted, "another call is under way");
+    *fake.says.no_growing.lock().unwrap() = Some(busy);
+    *world.servers.refuses.lock() =
+        Some(ApiError::new(Code::Conflict, "volume max claims reached"));
+    let (hook, given) = world.hook(&csi, asking(&[("data", &Value::Null)]));
+    let mut prerun = hook.prerun(&given, &Value::Null);
+    assert!((&mut prerun).now_or_never().is_none());
+    *world.now.lock() += 61 * SECOND;
+    *world.servers.refuses.lock() = None;
+    let tried = async {
+        while seen(&fake, "NodeExpand").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = &mut prerun => panic!("the wait for its claim is none for its growth"),
+        () = tried => {}
+    }
+    assert!(left(&given).is_empty());
+    *world.now.lock() += 61 * SECOND;
+    prerun.await.unwrap();
+    assert_eq!(left(&given).len(), 1);
+    let told = world.servers.expanded.lock().clone();
+    assert_eq!(told, Vec::<i64>::new(), "who has it next has a part yet");
 }
 
 #[tokio::test]

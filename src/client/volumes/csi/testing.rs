@@ -20,6 +20,7 @@ use crate::client::alloc::dir::AllocDir;
 use crate::client::config::Settings;
 use crate::client::hooks::alloc::AllocGiven;
 use crate::client::journal::LogJournal;
+use crate::clock::unix_nanos;
 use crate::error::ApiError;
 use crate::rpc::Rpc;
 use crate::rpc::csi::*;
@@ -124,6 +125,8 @@ pub(super) struct World {
     pub(super) servers: Arc<Servers>,
     pub(super) journal: Arc<dyn Journal>,
     pub(super) node: Arc<Mutex<Arc<Node>>>,
+    /// What time it is, where it matters how long something lasts.
+    pub(super) now: Arc<Mutex<i64>>,
 }
 
 impl World {
@@ -138,13 +141,14 @@ impl World {
             servers: Arc::default(),
             journal: Arc::new(journal),
             node: Arc::new(Mutex::new(Arc::new(node))),
+            now: Arc::new(Mutex::new(unix_nanos())),
             folder,
         }
     }
 
     pub(super) fn csi(&self) -> Arc<Csi> {
         let caller = Caller::process(Arc::new(Front(Arc::clone(&self.servers))), "");
-        let more = (caller, Clock::System);
+        let more = (caller, Clock::Manual(Arc::clone(&self.now)));
         let csi = Csi::restore(self.folder.path(), &self.node, &self.journal, more);
         let mut csi = Arc::into_inner(csi).expect("it is nobody else's yet");
         // The fake does not mount.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_csi::mounts::{Secrets, Usage, Wanted};
+use drover_csi::mounts::{MountError, Secrets, Usage, Wanted};
 use drover_csi::proto::CapacityRange;
 use drover_events::csi::state;
 use drover_events::model::CsiVolume;
@@ -37,12 +37,18 @@ impl CsiHook {
     pub(super) async fn bring(&self, given: &AllocGiven, asked: &Asked) -> Result<Held, String> {
         let begun = Instant::now();
         let mut pause = Pause::default();
+        // Since when it is tried to make it larger; whatever else took its time does not count.
+        let mut growing = None;
         loop {
-            let grows = begun.elapsed() < GROWING;
+            let now = self.csi.clock.now();
+            let grows = growing.is_none_or(|since| nanos(now - since) < GROWING);
             match self.brought(given, asked, grows).await {
                 Ok(held) => return Ok(held),
                 Err(error) if !error.passes || begun.elapsed() > PATIENCE => return Err(error.text),
                 Err(error) => {
+                    if error.grows {
+                        growing.get_or_insert(now);
+                    }
                     let (alloc, volume) = (&given.alloc.id, &asked.volume);
                     tracing::debug!(alloc, volume, "{}", error.text);
                 }
@@ -79,9 +85,9 @@ impl CsiHook {
         let (plugin, root) = (&live.plugin, self.csi.root(&live.instance));
         let mounts = &self.csi.mounts;
         let mounted = mounts.mount(plugin, can.stage, &root, &wanted).await;
-        let mounted = mounted.map_err(|error| match error.is_recoverable() {
-            true => Trouble::passing(&asked.volume, &error.to_string()),
-            false => Trouble::lasting(&asked.volume, &error.to_string()),
+        let mounted = mounted.map_err(|error| Trouble {
+            grows: matches!(error, MountError::Grows(_)),
+            ..Trouble::of(&asked.volume, &error.to_string(), error.is_recoverable())
         })?;
         match &mounted.too_small {
             Some(why) => tracing::warn!(volume = asked.volume, "mounted, not made larger: {why}"),
@@ -106,7 +112,12 @@ impl CsiHook {
         answer.map_err(|error| {
             let text = format!("could not claim volume {}: {error}", asked.volume);
             let passes = may_pass(&error);
-            Trouble { text, passes }
+            let grows = false;
+            Trouble {
+                text,
+                passes,
+                grows,
+            }
         })
     }
 
@@ -212,16 +223,23 @@ fn usage(asked: &Asked, volume: &CsiVolume) -> Usage {
     }
 }
 
-/// Why a volume is not there, and whether that may pass.
+/// Why a volume is not there, whether that may pass, and whether its plugin may still make it
+/// larger.
 struct Trouble {
     text: String,
     passes: bool,
+    grows: bool,
 }
 
 impl Trouble {
     fn of(volume: &str, text: &str, passes: bool) -> Self {
         let text = format!("could not mount volume {volume}: {text}");
-        Self { text, passes }
+        let grows = false;
+        Self {
+            text,
+            passes,
+            grows,
+        }
     }
 
     fn passing(volume: &str, text: &str) -> Self {
