@@ -203,6 +203,8 @@ pub mod decisions {
     pub mod a_chroot_of_mounts {}
     #[doc = include_str!("docs/decisions/0008-who-asks-is-found-out-where-it-is-answered.md")]
     pub mod who_asks {}
+    #[doc = include_str!("docs/decisions/0009-a-watcher-that-keeps-nothing.md")]
+    pub mod a_watcher_that_keeps_nothing {}
 }
 
 #[cfg(test)]

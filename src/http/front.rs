@@ -311,11 +311,15 @@ pub(super) async fn admit(
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
     request.identity = identity(api, request).await?;
-    if !request.called {
+    let namespace = access.is_within().then(|| request.namespace());
+    if request.called {
+        // Who calls was counted before it was a request.
+        let seen = namespace.filter(|name| request.identity.acl.namespace_visible(name));
+        seen.map_or(Ok(()), |name| api.settings.rates.take_of_namespace(name))?;
+    } else {
         let labelled = api.gate.is_guarded() && api.settings.now().label_identities;
         let label = labelled.then(|| request.identity.label());
         measure::served(request, label);
-        let namespace = access.is_within().then(|| request.namespace());
         within(&api.settings, request, namespace)?;
     }
     admitted(api, request, access).await

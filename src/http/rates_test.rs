@@ -11,7 +11,7 @@ use tower::ServiceExt;
 
 use super::gate_test::two_namespaces;
 use super::harness::{Harness, counted, job};
-use super::request::Remote;
+use super::request::{Called, Remote};
 use super::{Api, Settings, Shape, router};
 use crate::acl::{self, Acl, Strictness};
 use crate::gate::Gate;
@@ -186,7 +186,32 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
         let nodes = ask(&routes, "root", "10.0.0.1", "/v1/nodes?namespace=red").await;
         assert_eq!(nodes.status, 200, "{}", nodes.text);
     }
+    // A request that a call stands for takes of it as well, and of nothing else once more.
+    let (routes, _) = limited(&server, one(1, 1, 1));
+    let told = called(&routes, "rate-a", red).await;
+    assert!(told.text.contains("this namespace"), "{}", told.text);
+    assert_eq!(
+        ask(&routes, "rate-a", "10.0.0.1", "/v1/regions")
+            .await
+            .status,
+        200
+    );
     server.stop().await;
+}
+
+/// What is told a call in whose place a request is made, once it is too much.
+async fn called(router: &Router, token: &str, target: &str) -> Told {
+    let from: SocketAddr = "10.0.0.1:4".parse().unwrap();
+    for _ in 0..ENOUGH {
+        let request = hyper::Request::get(target).extension(Remote(from));
+        let request = request.extension(Called).header("x-nomad-token", token);
+        let told = told(router, request.body(Body::empty()).unwrap()).await;
+        if told.status == 429 {
+            return told;
+        }
+        assert_eq!(told.status, 200, "{}", told.text);
+    }
+    panic!("{ENOUGH} calls were not too much");
 }
 
 /// Headers by which proxies say whom they ask for say nothing here: anybody can send them.

@@ -81,7 +81,16 @@ fn received_as(class: Class, request: &Request) -> Received {
         left_out: LeftOut::new(),
     }
 }
-/// Writes that a request was received, if it matters whatever becomes of it.
+
+/// Where a request is from, where it is nobody's in particular and may be denied.
+fn stranger(request: &Request) -> Option<IpAddr> {
+    let who = &request.identity;
+    let stranger = who.known_as().is_none() && !who.acl.is_management();
+    stranger.then(|| request.address())
+}
+
+/// Writes that a request was received, if it matters whatever becomes of it; of strangers only so
+/// many that are refused.
 ///
 /// # Errors
 /// 503 where it must be written and cannot be.
@@ -93,7 +102,7 @@ pub(super) async fn received(
         return Ok(None);
     };
     let record = received_as(class, request);
-    let ticket = log.receive(&record).await;
+    let ticket = log.receive_of(record, stranger(request)).await;
     ticket.map(Some).map_err(unwritten)
 }
 
@@ -110,7 +119,8 @@ pub(super) async fn asked_to_run(
         ran: Some(ran),
         ..received_as(Class::Exec, request)
     };
-    api.requests.receive(&record).await.map_err(unwritten)
+    let ticket = api.requests.receive_of(record, stranger(request)).await;
+    ticket.map_err(unwritten)
 }
 
 /// Writes that a request is about to be shown a secret it did not ask for by its method and path.
@@ -526,8 +536,10 @@ mod tests {
             None => Identity::refused(addr, Refusal::Unknown),
         }))
         .await;
-        for _ in 0..ASKED {
-            assert_eq!(server.get("/v1/jobs").await.status, 403);
+        // Those too that are written before it is decided about them.
+        let paths = ["/v1/jobs", "/v1/var/db/pass", "/v1/client/fs/ls/a1"];
+        for path in paths.iter().cycle().take(300) {
+            assert_eq!(server.get(path).await.status, 403, "{path}");
         }
         // Who is somebody is written down each time.
         for _ in 0..3 {

@@ -362,6 +362,27 @@ async fn ns_03_ns_05_a_volume_is_looked_up_in_the_namespace_of_the_request_and_n
     h.stop().await;
 }
 
+/// As a file of a volume says it, with whatever namespace the request has: the right is asked where
+/// the volume is to be, and it is nowhere else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ns_03_a_description_that_names_its_namespace_needs_the_right_there() {
+    let h = two_namespaces().await;
+    runs_plugin(&h, "", true).await;
+    let mut named = described("data");
+    named["Namespace"] = json!("blue");
+    let body = json!({ "Volumes": [named] }).to_string();
+    let put = "/v1/volume/csi/data?namespace=red";
+    for (token, status) in [("all:red", 403), ("all:blue", 200)] {
+        let reply = h.by(token, "PUT", put, &body).await;
+        assert_eq!(reply.status, status, "{token}: {}", reply.text());
+    }
+    for (namespace, status) in [("red", 404), ("blue", 200)] {
+        let target = format!("/v1/volume/csi/data?namespace={namespace}");
+        assert_eq!(h.by("root", "GET", &target, "").await.status, status);
+    }
+    h.stop().await;
+}
+
 /// What is refused of volumes: method, path, body, status and text.
 fn refusals(node: &str) -> Vec<(&'static str, String, Value, u16, &'static str)> {
     let of = |method, path: &str, body, status, text| {

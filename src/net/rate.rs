@@ -184,6 +184,17 @@ impl Rates {
         })
     }
 
+    /// Counts a request against the namespace that it is about alone: who asks was counted elsewhere.
+    ///
+    /// # Errors
+    /// As [`Rates::take`].
+    pub fn take_of_namespace(&self, namespace: &str) -> Result<(), ApiError> {
+        self.taken(|kept, now| {
+            let what = kept.hasher.hash_one(namespace);
+            kept.take_all([(By::Namespace, Some(what), 1)], now)
+        })
+    }
+
     /// Gives back what [`Rates::take_of_address`] took: the request is counted here once more.
     pub fn give_back_of_address(&self, address: IpAddr) {
         if self.are_set() {

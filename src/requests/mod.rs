@@ -71,6 +71,8 @@ impl Guarantee {
     }
 }
 
+/// The first status that says that nothing was done.
+const REFUSED: u16 = 400;
 /// A segment spans this part of the age that is kept, at most: what is dropped is older than that
 /// by no more.
 const ROLLED: u32 = 4;
@@ -109,8 +111,9 @@ pub struct Ticket {
 }
 
 /// What is known of a request without an end.
-#[derive(Clone, Copy)]
 enum State {
+    /// It is written once it is let in; of a stranger at this address, for whom there is no room.
+    Waits(Box<Received>, IpAddr),
     /// It was written, here and then (Unix nanoseconds).
     Open(u64, i64),
     /// It could not be written.
@@ -245,6 +248,35 @@ impl RequestLog {
         self.receive_with(received, Taken::default()).await
     }
 
+    /// The same of a stranger at this address, if it is one. Where there is no room for one more, it
+    /// is written when it is let in ([`Ticket::let_in`]) or answered well, and counted where it is
+    /// refused.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub async fn receive_of(
+        self: &Arc<Self>,
+        received: Received,
+        stranger: Option<IpAddr>,
+    ) -> Result<Ticket, LogError> {
+        let Some(from) = stranger else {
+            return self.receive(&received).await;
+        };
+        if self.has_room_for_stranger(from) {
+            return self.receive_telling(received).await;
+        }
+        let requests = Arc::clone(self);
+        let state = State::Waits(Box::new(received), from);
+        Ok(Ticket { requests, state })
+    }
+
+    /// Writes that a request was received, and what was left out before.
+    async fn receive_telling(self: &Arc<Self>, mut record: Received) -> Result<Ticket, LogError> {
+        let taken = self.strangers.take();
+        record.left_out.clone_from(taken.left_out());
+        self.receive_with(&record, taken).await
+    }
+
     async fn receive_with(
         self: &Arc<Self>,
         received: &Received,
@@ -274,18 +306,12 @@ impl RequestLog {
     ///
     /// # Errors
     /// With [`Guarantee::Enforced`], that it could not be written: the denial must not go out.
-    pub async fn denied(
-        self: &Arc<Self>,
-        mut record: Received,
-        status: u16,
-    ) -> Result<(), LogError> {
-        let taken = self.strangers.take();
-        record.left_out.clone_from(taken.left_out());
-        let received = self.receive_with(&record, taken).await?;
+    pub async fn denied(self: &Arc<Self>, record: Received, status: u16) -> Result<(), LogError> {
+        let received = self.receive_telling(record).await?;
         received.complete(status).await
     }
 
-    /// Counts a denial of a stranger at this address for which there is no room.
+    /// Counts a refusal of a stranger at this address for which there is no room.
     ///
     /// # Errors
     /// As [`denied`](Self::denied), where nothing could be written now: whether there is room is no
@@ -378,6 +404,20 @@ fn count(lost: &AtomicU64, error: &LogError) {
 }
 
 impl Ticket {
+    /// What was asked for is done now: it is written, where it was not yet.
+    ///
+    /// # Errors
+    /// With [`Guarantee::Enforced`], that it could not be written: the request must not go on.
+    pub async fn let_in(mut self) -> Result<Self, LogError> {
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Waits(received, _) => self.requests.receive(&received).await,
+            state => {
+                self.state = state;
+                Ok(self)
+            }
+        }
+    }
+
     /// Writes how the request ended.
     ///
     /// # Errors
@@ -397,6 +437,11 @@ impl Ticket {
     ) -> Result<(), LogError> {
         let requests = Arc::clone(&self.requests);
         match std::mem::replace(&mut self.state, State::Done) {
+            State::Waits(_, from) if status >= REFUSED => requests.leave_out(from),
+            State::Waits(received, _) => {
+                let late = requests.receive(&received).await?;
+                Box::pin(late.complete_with(status, session)).await
+            }
             State::Open(index, time) => {
                 let make = |at, now| end(at, (index, time), now, (status, session));
                 let ended = requests.write(COMPLETED, make, Taken::default());
@@ -414,10 +459,14 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let State::Open(index, time) = self.state {
-            let make = |at, now| end(at, (index, time), now, (0, None));
-            let nothing = Taken::default();
-            self.requests.write_at_best(COMPLETED, make, nothing);
+        match self.state {
+            State::Open(index, time) => {
+                let make = |at, now| end(at, (index, time), now, (0, None));
+                let nothing = Taken::default();
+                self.requests.write_at_best(COMPLETED, make, nothing);
+            }
+            State::Waits(_, from) => self.requests.strangers.leave_out(from),
+            State::Lost | State::Done => {}
         }
     }
 }

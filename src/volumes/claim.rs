@@ -86,13 +86,11 @@ impl Volumes {
         // that is in nobody's way.
         let _turn = loop {
             let turn = self.taking.turn(key.clone()).await;
-            match self.doubts.grows(key) {
-                Some(until) => {
-                    drop(turn);
-                    sleep_until(until).await;
-                }
-                None => break turn,
+            if self.doubts.grows(key).is_none() {
+                break turn;
             }
+            drop(turn);
+            self.doubts.settle(key).await;
         };
         // That may have been long.
         self.must_lead()?;

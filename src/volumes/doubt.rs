@@ -7,12 +7,14 @@
 //! back when the term began may have a detach under way.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::time::Duration;
 
 use drover_events::csi::{CsiVolumeClaimed, state};
 use drover_projections::query::csi::Volume;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use super::{ClaimKey, Key, place};
 
@@ -35,6 +37,8 @@ pub(super) struct Doubts {
     /// So long after it began a call that nobody answered may still be under way.
     late: Duration,
     known: Mutex<Known>,
+    /// Of a growth it is known that it is over.
+    settled: Notify,
 }
 
 #[derive(Default)]
@@ -45,17 +49,27 @@ struct Known {
     taken: HashSet<ClaimKey>,
     /// Claims whose way back began in it, and has not ended.
     released: HashSet<ClaimKey>,
-    /// Calls that were given up, where, and when; of those that make a volume larger, when the last
-    /// began.
-    unanswered: HashMap<(Step, ClaimKey), Instant>,
+    /// Calls that were given up, and where.
+    unanswered: HashMap<(Step, ClaimKey), GivenUp>,
     /// Volumes that are being made larger.
     growing: HashSet<ClaimKey>,
+}
+
+/// Of calls to one place that were given up.
+#[derive(Clone, Copy)]
+struct GivenUp {
+    /// When; of those that make a volume larger, when the last began.
+    at: Instant,
+    /// The largest size in bytes that one of them may still make of a volume.
+    size: i64,
 }
 
 /// A call that is under way: where it is dropped without an answer, its end is not known.
 pub(super) struct Call<'d> {
     doubts: &'d Doubts,
     what: Option<(Step, ClaimKey)>,
+    /// What it makes of a volume, bytes.
+    size: i64,
     /// When it was made last.
     begun: Mutex<Instant>,
 }
@@ -72,6 +86,21 @@ impl Call<'_> {
             self.doubts.known.lock().ends(step, &at);
         }
     }
+
+    /// The volume is so large now: what was asked for before and is done late changes nothing, by
+    /// the specification of `ControllerExpandVolume` (CSI 1.11).
+    pub(super) fn grown(self, to: i64) {
+        if let Some(what) = &self.what {
+            let mut known = self.doubts.known.lock();
+            let late = known.unanswered.get(what);
+            if late.is_some_and(|late| late.size <= to) {
+                known.unanswered.remove(what);
+            }
+        }
+        let doubts = self.doubts;
+        self.answered();
+        doubts.settled.notify_waiters();
+    }
 }
 
 impl Drop for Call<'_> {
@@ -81,12 +110,16 @@ impl Drop for Call<'_> {
             let mut known = self.doubts.known.lock();
             known.ends(what.0, &what.1);
             let remembered = REMEMBERED + self.doubts.quiet;
-            known.unanswered.retain(|_, at| now - *at < remembered);
-            let since = match what.0 {
+            known
+                .unanswered
+                .retain(|_, call| now - call.at < remembered);
+            let at = match what.0 {
                 Step::Grow => *self.begun.lock(),
                 Step::Attach | Step::Detach => now,
             };
-            known.unanswered.insert(what, since);
+            let before = known.unanswered.get(&what);
+            let size = before.map_or(0, |before| before.size).max(self.size);
+            known.unanswered.insert(what, GivenUp { at, size });
         }
     }
 }
@@ -107,6 +140,7 @@ impl Doubts {
             quiet,
             late,
             known: Mutex::default(),
+            settled: Notify::new(),
         }
     }
 
@@ -159,12 +193,21 @@ impl Doubts {
 
     /// A call at a place begins: volume, and where it is attached.
     pub(super) fn begins(&self, step: Step, at: ClaimKey) -> Call<'_> {
-        if step == Step::Grow {
-            self.known.lock().growing.insert(at.clone());
-        }
+        self.begun((step, at), 0)
+    }
+
+    /// A call begins that makes a volume so large, in bytes.
+    pub(super) fn begins_to_grow(&self, key: &Key, size: i64) -> Call<'_> {
+        let at = anywhere(key);
+        self.known.lock().growing.insert(at.clone());
+        self.begun((Step::Grow, at), size)
+    }
+
+    fn begun(&self, what: (Step, ClaimKey), size: i64) -> Call<'_> {
         Call {
             doubts: self,
-            what: Some((step, at)),
+            what: Some(what),
+            size,
             begun: Mutex::new(Instant::now()),
         }
     }
@@ -178,14 +221,30 @@ impl Doubts {
         let foreign = !claim.published && !known.taken.contains(key);
         let at = (key.0.clone(), key.1.clone(), place(claim).to_owned());
         let last = known.unanswered.get(&(Step::Attach, at));
-        foreign || last.is_some_and(|last| last.elapsed() < REMEMBERED)
+        foreign || last.is_some_and(|last| last.at.elapsed() < REMEMBERED)
     }
 
     /// Until when a call that was given up may make a volume larger; none where none does.
     pub(super) fn grows(&self, key: &Key) -> Option<Instant> {
         let known = self.known.lock();
         let last = known.unanswered.get(&(Step::Grow, anywhere(key)))?;
-        Some(*last + self.late + self.quiet).filter(|until| *until > Instant::now())
+        Some(last.at + self.late + self.quiet).filter(|until| *until > Instant::now())
+    }
+
+    /// Waits until no call that was given up may make a volume larger.
+    pub(super) async fn settle(&self, key: &Key) {
+        loop {
+            let mut settled = pin!(self.settled.notified());
+            // What is settled from here on is heard.
+            settled.as_mut().enable();
+            let Some(until) = self.grows(key) else {
+                return;
+            };
+            tokio::select! {
+                () = sleep_until(until) => {}
+                () = settled => {}
+            }
+        }
     }
 
     /// Whether a volume is being made larger, or may be.
@@ -210,13 +269,15 @@ impl Doubts {
             here(claim) && asked.contains(&claim.state) && !own(alloc)
         });
         let before = known.term.filter(|_| begun).map(|(_, since)| since);
-        let last = known.unanswered.get(&(Step::Detach, at.clone())).copied();
-        let until = before.max(last).map(|since| since + self.quiet);
+        let last = known.unanswered.get(&(Step::Detach, at.clone()));
+        let until = before
+            .max(last.map(|last| last.at))
+            .map(|since| since + self.quiet);
         until.filter(|until| *until > Instant::now())
     }
 }
 
 /// A volume, wherever it is.
-pub(super) fn anywhere(key: &Key) -> ClaimKey {
+fn anywhere(key: &Key) -> ClaimKey {
     (key.0.clone(), key.1.clone(), String::new())
 }

@@ -9,7 +9,7 @@ use drover_projections::query::csi::Volume;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
-use super::doubt::{Call, Step, anywhere};
+use super::doubt::Call;
 use super::provision::{fits, key_of};
 use super::{Key, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
@@ -117,7 +117,7 @@ impl Volumes {
         let before = known.row.node_expansion;
         let secrets = self.secrets_with(&known, &volume)?;
         // Who has it already hears nothing of it until its size is recorded.
-        let call = self.doubts.begins(Step::Grow, anywhere(&key));
+        let call = self.doubts.begins_to_grow(&key, least);
         // Before anything is asked: who comes after one that died meanwhile has it done for them.
         let noted = match fits_as_it_is {
             true => 0,
@@ -157,7 +157,10 @@ impl Volumes {
             }
         };
         growing.index = self.registered(vec![volume.clone()], growing.by).await?;
-        call.answered();
+        match grower {
+            Grower::Controller => call.grown(volume.capacity),
+            Grower::Nodes => call.answered(),
+        }
         if by_nodes || before != 0 {
             let wanted = volume;
             growing.grown.push(Grown { known, wanted });

@@ -264,7 +264,7 @@ async fn csi_05_who_only_reads_neither_hears_of_a_growth_nor_ends_it() {
 #[tokio::test]
 async fn csi_05_nobody_has_a_volume_that_a_call_of_no_answer_may_still_make_larger() {
     let mut world = made().await;
-    world.patient();
+    world.patient(QUIET);
     let begun = Instant::now();
     world.strict.fault(EXPAND, &[Fault::Before]);
     sized(&world, 25).await.unwrap_err();
@@ -280,17 +280,37 @@ async fn csi_05_nobody_has_a_volume_that_a_call_of_no_answer_may_still_make_larg
 }
 
 #[test]
-fn an_answer_says_nothing_of_an_earlier_call_that_nobody_answered() {
+fn an_earlier_call_that_nobody_answered_is_over_once_the_volume_is_as_large_as_that_would_make_it()
+{
     let key = ("default".to_owned(), "data".to_owned());
-    let at = doubt::anywhere(&key);
     let doubts = Doubts::new((LONG, LONG));
-    let call = doubts.begins(doubt::Step::Grow, at.clone());
+    let call = doubts.begins_to_grow(&key, 10);
     assert_eq!((doubts.is_growing(&key), doubts.grows(&key)), (true, None));
     call.answered();
     assert!(!doubts.is_growing(&key));
-    drop(doubts.begins(doubt::Step::Grow, at.clone()));
-    doubts.begins(doubt::Step::Grow, at).answered();
+    for size in [30, 10] {
+        drop(doubts.begins_to_grow(&key, size));
+    }
+    doubts.begins_to_grow(&key, 40).answered();
+    doubts.begins_to_grow(&key, 20).grown(29);
     assert!(doubts.is_growing(&key) && doubts.grows(&key).is_some());
+    doubts.begins_to_grow(&key, 20).grown(30);
+    assert!(!doubts.is_growing(&key));
+}
+
+#[tokio::test]
+async fn csi_05_who_waits_for_a_growth_of_no_answer_has_the_volume_once_it_has_grown() {
+    let mut world = made().await;
+    world.patient(LONG);
+    world.strict.fault(EXPAND, &[Fault::Before]);
+    sized(&world, 25).await.unwrap_err();
+    let alloc = world.alloc(1, 0, "data", ONE);
+    let begun = Instant::now();
+    let mut claim = std::pin::pin!(world.claim("data", &alloc));
+    assert!(futures_util::poll!(&mut claim).is_pending());
+    sized(&world, 25).await.unwrap();
+    claim.await.unwrap();
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

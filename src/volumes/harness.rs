@@ -162,12 +162,9 @@ impl World {
         );
     }
 
-    /// A leader that waits for what may be done late.
-    pub(crate) fn patient(&mut self) {
-        let limits = Limits {
-            quiet: QUIET,
-            ..SOON
-        };
+    /// A leader that waits so long for what may be done late.
+    pub(crate) fn patient(&mut self, quiet: Duration) {
+        let limits = Limits { quiet, ..SOON };
         self.volumes = Volumes::with_limits(
             Arc::clone(&self.direct.projections),
             self.leader.clone(),

@@ -122,7 +122,7 @@ async fn after_a_detach_that_nobody_answered_nobody_attaches_there_for_a_while()
         (false, None),
     ] {
         let mut world = World::new(1);
-        world.patient();
+        world.patient(QUIET);
         world.volume("data", ONE);
         let alloc = world.alloc(1, 0, "data", ONE);
         world.claim("data", &alloc).await.unwrap();
@@ -134,7 +134,7 @@ async fn after_a_detach_that_nobody_answered_nobody_attaches_there_for_a_while()
         }
         if falls {
             world.elect();
-            world.patient();
+            world.patient(QUIET);
         }
         world.unpublish("data", &alloc).await.unwrap();
         let next = world.alloc(2, 0, "data", ONE);

@@ -85,6 +85,12 @@ const LEFT_TO_OTHERS: &[LeftToOthers] = &[
         ],
         why: "who reads many rows asks whether they may be seen: sight.rs",
     },
+    LeftToOthers {
+        within: "src/http/",
+        words: &["proposer.submit(", "server.submit("],
+        but: &["src/http/front.rs"],
+        why: "a command is submitted by a Write, which shows that its caller may: gate.rs",
+    },
 ];
 
 /// Ways to write a duration or a size that should have a name.
@@ -331,6 +337,15 @@ mod tests {
         }
         let asks = "read.view.rows::<Jobs>(Scan::all()).of_route()";
         assert_eq!(measure("src/http/jobs/list.rs", asks).problems.len(), 0);
+    }
+
+    #[test]
+    fn a_command_is_submitted_by_who_was_asked_whether_he_may() {
+        let told = "let done = read.api.proposer.submit(command, origin).await;";
+        let own = "let done = write.submit(command).await;";
+        assert_eq!(count("others", "src/http/jobs/write.rs", told), 1);
+        assert_eq!(count("others", "src/http/jobs/write.rs", own), 0);
+        assert_eq!(count("others", "src/http/front.rs", told), 0);
     }
 
     #[test]
