@@ -346,3 +346,52 @@ fn vw_02_a_leader_that_was_cut_off_after_its_last_step_detaches_nothing() {
         );
     });
 }
+
+#[test]
+fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
+    run(async {
+        let three = Three::start().await;
+        let (one, two) = (harness::alloc_id(1), harness::alloc_id(2));
+        let first = three.leader(&[]).await;
+        let calls = first.asked();
+        three.cut(first);
+        assert!(first.leads(), "it does not know yet");
+        let late = first.volumes.claim(claim(&one), Origin::default());
+        let late = tokio::time::timeout(std::time::Duration::from_secs(5), late);
+        let next = async {
+            let second = three.leader(&[&first.name]).await;
+            claimed(second, &two).await;
+            three.strict.mount("data", &node_id(1), &two, true);
+            three.heal();
+        };
+        let (late, ()) = tokio::join!(late, next);
+        assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
+        assert_eq!(first.asked(), calls, "it asks no plugin");
+
+        // Asked again, it is refused by whoever leads now.
+        let refused = asked("a refusal", LONG, async || {
+            let leader = three.leader(&[]).await;
+            let taken = leader.volumes.claim(claim(&one), Origin::default()).await;
+            match taken.map_err(|error| error.to_string()) {
+                Ok(taken) => panic!("two have it: {taken:?}"),
+                Err(why) if why.contains("max claims reached") => Ok(()),
+                Err(other) => Err(other),
+            }
+        });
+        refused.await.unwrap();
+        for server in &three.servers {
+            let known = eventually("one has it", LONG, || {
+                let view = server.projections.view();
+                let row = view.get::<CsiVolumes>(("default", "data")).unwrap();
+                let row = row.expect("it is registered");
+                let holders: Vec<_> = row.holders().collect();
+                let told = format!("{holders:?}");
+                (holders == [two.as_str()]).then_some(()).ok_or(told)
+            });
+            known.await.unwrap();
+        }
+        assert_eq!(three.strict.count("ControllerAttachVolume"), 1);
+        let wrong = three.strict.wrong();
+        assert!(wrong.is_empty(), "{wrong:?}");
+    });
+}
