@@ -2,6 +2,7 @@
 //! write, and whatever of it dies, when it was asked to do something and had not answered.
 
 mod codes;
+mod lies;
 mod matrix;
 mod moves;
 mod zones;
