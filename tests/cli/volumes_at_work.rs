@@ -452,3 +452,73 @@ fn csi_16_job_07_a_volume_with_two_sets_of_options_is_shown_with_both() {
     assert_eq!((ours("nosuid"), ours("noexec")), (1, 1), "{mounts}");
     work.stop_user();
 }
+
+#[test]
+fn the_history_of_a_volume_tells_each_step_who_took_it_and_why() {
+    let Some(work) = Work::start("volume-history") else {
+        return;
+    };
+    let session = &work.session;
+    session.file("data.hcl", VOLUME);
+    session.done("volume create data.hcl");
+    let alloc = work.run_user(&[("data", "")]);
+    let placed = session.json(&format!("/v1/allocation/{alloc}"));
+    let placed = placed.expect("the allocation");
+    let created = placed["CreateIndex"].as_u64().expect("an index");
+    work.stop_user();
+    let told = session.done("volume history -oldest -limit 0 -verbose -json data");
+    assert!(!told.contains("correct-horse"), "{told}");
+    let told: Vec<Value> = serde_json::from_str(&told).expect("JSON");
+    let (made, steps) = told.split_first().expect("it was made");
+    assert_eq!(made["Kind"], "CsiVolumesRegistered", "{made:#}");
+    assert_eq!(made["Actor"]["kind"], "anonymous", "{made:#}");
+    assert_eq!(made["Cause"], Value::Null, "{made:#}");
+    // Taken, attached, given back, off its node, off its controller, free.
+    let state = |step: &Value| step["Payload"]["State"].as_u64();
+    let states: Vec<_> = steps.iter().map(state).collect();
+    assert_eq!(states, [0_u64, 0, 4, 1, 2, 3].map(Some), "{told:#?}");
+    let number = |one: &Value, key: &str| one[key].as_u64().expect("an index");
+    for pair in told.windows(2) {
+        let (before, after) = (number(&pair[0], "Index"), number(&pair[1], "Index"));
+        assert!(before < after, "{pair:#?}");
+    }
+    for step in &steps[..2] {
+        assert_eq!(step["Actor"]["kind"], "node", "{step:#}");
+        assert_eq!(step["Actor"]["id"], placed["NodeID"], "{step:#}");
+    }
+    assert_eq!(steps[0]["Cause"], created, "{:#}", steps[0]);
+    assert_eq!(steps[1]["Cause"], steps[0]["Index"], "{:#}", steps[1]);
+    // Its node gives it back, or the watcher, whoever comes first.
+    for step in &steps[2..] {
+        let kind = step["Actor"]["kind"].as_str().unwrap_or_default();
+        assert!(["node", "server"].contains(&kind), "{step:#}");
+        let cause = number(step, "Cause");
+        let follows = created < cause && cause < number(step, "Index");
+        assert!(follows, "{step:#}");
+    }
+    is_shown_so(session, &told);
+}
+
+/// The same is told to people, one line for each event, in the same order.
+fn is_shown_so(session: &Session, told: &[Value]) {
+    let shown = session.done("volume history -oldest -limit 0 data");
+    let mut lines = shown.lines();
+    for one in told {
+        let actor = &one["Actor"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let short: String = text(&actor["id"]).chars().take(8).collect();
+        let details = [text(&actor["name"]), short, text(&actor["addr"])];
+        let detail = details.into_iter().find(|detail| !detail.is_empty());
+        let detail = detail.expect("somebody did it");
+        let (kind, who) = (text(&one["Kind"]), text(&actor["kind"]));
+        let why = match one["Cause"].as_u64() {
+            Some(cause) => format!("  because of {cause}"),
+            None => String::new(),
+        };
+        let begins = format!("{:>8}  ", one["Index"].as_u64().expect("an index"));
+        let ends = format!("  {kind}  by {who} {detail}{why}");
+        let found = lines.any(|line| line.starts_with(&begins) && line.ends_with(&ends));
+        assert!(found, "no {begins}...{ends} in this order in\n{shown}");
+    }
+    assert!(!shown.contains("correct-horse"), "{shown}");
+}
