@@ -1,7 +1,7 @@
 //! The HTTP API: Nomad's, and what drover adds to it.
 //!
-//! The route table is `router/table.rs`; what a route asks of its caller is `gate.rs`. What every
-//! request goes through is in `front.rs`, once:
+//! The route table is `router/table.rs`, that of an agent without a server `edge/table.rs`; what a
+//! route asks of its caller is `gate.rs`. What every request goes through is in `front.rs`, once:
 //! authentication, body limit, blocking queries, errors, compression, the headers of the state's
 //! position. A handler is what is left: parse, authorise, read a view *or* send one command,
 //! respond. Reads are plain functions of a view; a blocking query is the same function run again.

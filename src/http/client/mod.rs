@@ -123,12 +123,21 @@ pub(super) fn whereabouts(api: &Api, id: &str) -> Result<Target, ApiError> {
     target(api, &node, "")
 }
 
+/// Restarting tasks, and sending them signals.
+pub(super) const LIFECYCLE: &[Ns] = &[Ns::AllocLifecycle];
+/// Removing what is left of an allocation.
+pub(super) const COLLECT: &[Ns] = &[Ns::SubmitJob, Ns::GcAllocation];
+/// Reading what tasks wrote to their output.
+pub(super) const READ_LOGS: &[Ns] = &[Ns::ReadLogs, Ns::ReadFs];
+/// Reading files of an allocation.
+pub(super) const READ_FS: &[Ns] = &[Ns::ReadFs];
+
 /// What gives the right to do something with an allocation where it is; none for what a client does
 /// not answer by itself.
 pub(super) fn rights_of_allocation(verb: &str) -> Option<&'static [Ns]> {
     match verb {
-        "restart" | "signal" => Some(&[Ns::AllocLifecycle]),
-        "gc" => Some(&[Ns::SubmitJob, Ns::GcAllocation]),
+        "restart" | "signal" => Some(LIFECYCLE),
+        "gc" => Some(COLLECT),
         "stats" | "checks" => Some(READ_JOB),
         _ => None,
     }
@@ -137,8 +146,8 @@ pub(super) fn rights_of_allocation(verb: &str) -> Option<&'static [Ns]> {
 /// What gives the right to read files of an allocation; none for what there is not.
 pub(super) fn rights_in_files(verb: &str) -> Option<&'static [Ns]> {
     match verb {
-        "logs" => Some(&[Ns::ReadLogs, Ns::ReadFs]),
-        "ls" | "stat" | "cat" | "readat" | "stream" => Some(&[Ns::ReadFs]),
+        "logs" => Some(READ_LOGS),
+        "ls" | "stat" | "cat" | "readat" | "stream" => Some(READ_FS),
         _ => None,
     }
 }
@@ -206,7 +215,7 @@ pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
     let id = late.request.segment(4)?;
     let any_of = rights_in_files(&verb);
     let write = late.in_namespace_of(
-        any_of.unwrap_or(&[Ns::ReadFs]),
+        any_of.unwrap_or(READ_FS),
         |call| namespace_of(&call.api, &id),
         || unknown(&id),
     )?;

@@ -15,6 +15,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use hyper::Method;
 
 use super::answer::Answer;
 use super::front::{self, Incoming, Near, Reader, Watched};
@@ -27,7 +28,7 @@ use crate::error::ApiError;
 type Routes = MethodRouter<Arc<Api>>;
 
 /// Methods of a route.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Methods {
     /// GET, and HEAD with it.
     Get,
@@ -56,7 +57,22 @@ impl Methods {
         }
     }
 
-    const fn name(self) -> &'static str {
+    /// Whether a request with this method is one of them.
+    pub(super) fn takes(self, method: &Method) -> bool {
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        let puts = matches!(*method, Method::PUT | Method::POST);
+        match self {
+            Self::Get => reads,
+            Self::Put => puts,
+            Self::OnlyPut => *method == Method::PUT,
+            Self::OnlyPost => *method == Method::POST,
+            Self::Delete => *method == Method::DELETE,
+            Self::Any => reads || puts || *method == Method::DELETE,
+        }
+    }
+
+    /// How lists of routes name them.
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
             Self::Put => "PUT, POST",
@@ -255,8 +271,14 @@ pub(super) fn lines() -> Vec<Line> {
 /// `src/docs/routes.md`.
 #[cfg(test)]
 pub(super) fn listed() -> String {
+    shown(lines())
+}
+
+/// Rows of the page.
+#[cfg(test)]
+pub(super) fn shown(lines: Vec<Line>) -> String {
     let mut page = String::new();
-    for line in lines() {
+    for line in lines {
         page += &format!("| `{}` | {} | {} |\n", line.path, line.methods, line.access);
     }
     page

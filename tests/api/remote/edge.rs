@@ -131,7 +131,8 @@ fn narrow(http: &mut Http, rules: &str) -> Value {
 
 #[test]
 fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
-    let world = World::with(ACLS, KEPT_SHORTLY);
+    let figures = "telemetry {\n  metrics_require_acl = true\n}\n";
+    let world = World::with(ACLS, &format!("{KEPT_SHORTLY}{figures}"));
     let made = world
         .http()
         .send("POST", "/v1/acl/bootstrap", b"")
@@ -186,6 +187,7 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     follow_until_lost(&world, &mut root_there, (token, &logs));
 
     kept_here(&world, &alloc);
+    refused_here(&world, &mut root_there, &alloc);
 
     // What was known while the servers are away goes on counting.
     let World { server, client, .. } = world;
@@ -249,36 +251,125 @@ fn auth_08_what_an_agent_forwards_is_counted_by_the_server_and_not_by_the_agent(
         "once each, the refused ones too"
     );
     assert_eq!(lists_of_namespaces(&mut world.client.http()), (0, 0));
+    // What it answers it counts, also what everybody may ask.
+    let told = text(&mut world.client.http(), "/v1/metrics?format=prometheus");
+    let counted = |line: &str| line.starts_with("nomad_nomad_rpc_agent_read");
+    assert!(told.lines().any(counted), "{told}");
+}
+
+/// What the request log of a client's agent has of a class: paths, and the entries.
+fn kept(world: &World, class: &str) -> Vec<(String, Value)> {
+    let dir = world.setup.data_dir.to_str().expect("UTF-8");
+    let words = [
+        "audit",
+        "requests",
+        "-class",
+        class,
+        "-data-dir",
+        dir,
+        "-json",
+    ];
+    let told = drover("http://127.0.0.1:1", "", &words);
+    assert!(told.status.success(), "{told:?}");
+    let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    let entries = told.as_array().expect("a list").iter();
+    let with_path = entries.map(|entry| {
+        let path = entry["Path"].as_str().expect("a path");
+        (path.to_owned(), entry.clone())
+    });
+    with_path.collect()
+}
+
+/// What is about a client's agent, its node or an allocation that is there, without what everybody
+/// may ask.
+fn own_paths(alloc: &str) -> Vec<(&'static str, String)> {
+    let mut paths = vec![
+        ("GET", "/v1/agent/self".to_owned()),
+        ("GET", "/v1/agent/servers".to_owned()),
+        ("PUT", "/v1/agent/servers?address=127.0.0.1:1".to_owned()),
+        ("PUT", "/v1/agent/reload".to_owned()),
+        ("GET", "/v1/agent/monitor".to_owned()),
+        ("GET", "/v1/agent/monitor/export?on_disk=true".to_owned()),
+        ("GET", "/v1/agent/host".to_owned()),
+        ("GET", "/v1/agent/pprof/".to_owned()),
+        ("GET", "/v1/agent/pprof/cmdline".to_owned()),
+        ("GET", "/v1/metrics".to_owned()),
+        ("GET", "/v1/client/stats".to_owned()),
+        ("GET", "/v1/client/gc".to_owned()),
+        ("PUT", "/v1/client/gc".to_owned()),
+        ("GET", "/v1/client/metadata".to_owned()),
+        ("POST", "/v1/client/metadata".to_owned()),
+    ];
+    let restart = format!("/v1/client/allocation/{alloc}/restart");
+    let signal = format!("/v1/client/allocation/{alloc}/signal");
+    let gc = format!("/v1/client/allocation/{alloc}/gc");
+    for path in [restart, signal, gc] {
+        paths.extend(["GET", "PUT", "POST", "DELETE"].map(|method| (method, path.clone())));
+    }
+    for path in [
+        format!("/v1/client/allocation/{alloc}/stats"),
+        format!("/v1/client/allocation/{alloc}/checks"),
+        format!("/v1/allocation/{alloc}/checks"),
+        format!("/v1/client/fs/ls/{alloc}"),
+        format!("/v1/client/fs/stat/{alloc}?path=/"),
+        format!("/v1/client/fs/cat/{alloc}?path=/a"),
+        format!("/v1/client/fs/readat/{alloc}?path=/a&offset=0"),
+        format!("/v1/client/fs/stream/{alloc}?path=/a"),
+    ] {
+        paths.push(("GET", path));
+    }
+    paths
+}
+
+/// Each of the paths that a client's agent answers itself is refused to who gives no token, a wrong
+/// one, or one for something else; the agent itself refuses it.
+fn refused_here(world: &World, root_there: &mut Http, alloc: &str) {
+    let rules = "namespace \"default\" { capabilities = [\"read-logs\"] }";
+    let policy = json!({"Name": "logs", "Rules": rules});
+    let put = root_there.put("/v1/acl/policy/logs", &policy);
+    assert_eq!(put.expect("an answer").status, 200);
+    let token = json!({"Name": "logs", "Type": "client", "Policies": ["logs"]});
+    let made = root_there.put("/v1/acl/token", &token).expect("an answer");
+    let made = made.json().expect("JSON");
+    let token = made["SecretID"].as_str().expect("a secret");
+    let with = |token: &str| world.client.http().header("X-Nomad-Token", token);
+    let mut callers = [
+        ("narrow", with(token).timeout(LONG)),
+        ("nobody", world.client.http().timeout(LONG)),
+        (
+            "wrong",
+            with("33333333-3333-3333-3333-333333333333").timeout(LONG),
+        ),
+    ];
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    assert_eq!(text(&mut callers[0].1, &logs), "begun");
+    let paths = own_paths(alloc);
+    for (method, path) in &paths {
+        let body: &[u8] = match *method {
+            "GET" => b"",
+            _ => b"{}",
+        };
+        for (who, http) in &mut callers {
+            let answer = http.send(method, path, body).expect("an answer");
+            let what = format!("{who} {method} {path}: {}", answer.text());
+            assert_eq!(answer.status, 403, "{what}");
+        }
+    }
+    let denied = kept(world, "denied");
+    for (method, path) in &paths {
+        let path = path.split('?').next().expect("a path");
+        let here = denied.iter().any(|(one, entry)| {
+            let by_token = entry["Actor"]["kind"] == "token";
+            one == path && entry["Method"] == *method && by_token
+        });
+        assert!(here, "{method} {path}: {denied:?}");
+    }
 }
 
 /// What a client's agent answered that matters, and what it denied, is in its own request log; what
 /// it forwarded is in the server's.
 fn kept_here(world: &World, alloc: &str) {
-    let kept = |class: &str| {
-        let dir = world.setup.data_dir.to_str().expect("UTF-8");
-        let words = [
-            "audit",
-            "requests",
-            "-class",
-            class,
-            "-data-dir",
-            dir,
-            "-json",
-        ];
-        let told = drover("http://127.0.0.1:1", "", &words);
-        assert!(told.status.success(), "{told:?}");
-        let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
-        let entries = told.as_array().expect("a list").clone();
-        entries
-            .iter()
-            .map(|entry| {
-                (
-                    entry["Path"].as_str().expect("a path").to_owned(),
-                    entry.clone(),
-                )
-            })
-            .collect::<Vec<_>>()
-    };
+    let kept = |class: &str| kept(world, class);
     let denied = kept("denied");
     let of = |path: &str| denied.iter().filter(|(one, _)| one == path).count();
     let ls = format!("/v1/client/fs/ls/{alloc}");
@@ -399,14 +490,13 @@ fn auth_09_a_client_agent_counts_who_comes_to_it_before_it_forwards() {
     let world = World::with("", limits);
     let mut here = world.client.http();
     wait_for("the client's agent", LONG, || here.get("/v1/jobs")).expect("it answers");
-    let mut ask = || here.get("/v1/jobs").expect("an answer");
-    let refused = (0..2_000).map(|_| ask()).find(|told| told.status == 429);
-    let refused = refused.expect("it is too much");
-    assert!(
-        refused.text().contains("this address"),
-        "{}",
-        refused.text()
-    );
+    // What it forwards, and what everybody may ask of itself.
+    for path in ["/v1/jobs", "/v1/agent/health"] {
+        let mut ask = || here.get(path).expect("an answer");
+        let refused = (0..2_000).map(|_| ask()).find(|told| told.status == 429);
+        let refused = refused.expect("it is too much").text();
+        assert!(refused.contains("this address"), "{path}: {refused}");
+    }
     // The servers limit nobody.
     assert_eq!(world.http().get("/v1/jobs").expect("an answer").status, 200);
 }

@@ -26,6 +26,8 @@ const ABOVE: usize = 4;
 struct Row {
     /// Its line on the page.
     line: usize,
+    /// The table that it stands in: the head of its first column.
+    table: String,
     /// The path, or the method's name.
     name: String,
     /// The methods of HTTP; none for a method between agents.
@@ -58,7 +60,8 @@ pub(crate) fn print(root: &Path) -> Result<()> {
     for (row, test) in rows.iter().zip(tested(&files, &rows)) {
         let name = row.listed();
         let test = test.as_deref().unwrap_or("-");
-        println!("{name}\t{}\t{test}\t{PAGE}:{}", row.access, row.line);
+        let place = format!("{PAGE}:{}\t{}", row.line, row.table);
+        println!("{name}\t{}\t{test}\t{place}", row.access);
     }
     Ok(())
 }
@@ -102,8 +105,12 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<String>, Vec<String>)> {
 fn rows(files: &[File]) -> Result<Vec<Row>> {
     let page = files.iter().find(|file| file.path == PAGE).context(PAGE)?;
     let mut rows = Vec::new();
+    let mut table = String::new();
     for (number, line) in page.text.lines().enumerate() {
         let Some(cells) = line.strip_prefix("| `") else {
+            if let Some(head) = line.strip_prefix("| ") {
+                table = head.split(" | ").next().unwrap_or_default().to_owned();
+            }
             continue;
         };
         let cells: Vec<&str> = cells.trim_end_matches('|').split(" | ").collect();
@@ -115,6 +122,7 @@ fn rows(files: &[File]) -> Result<Vec<Row>> {
         };
         rows.push(Row {
             line: number + 1,
+            table: table.clone(),
             name,
             methods,
             access: access.trim().to_owned(),
@@ -126,16 +134,20 @@ fn rows(files: &[File]) -> Result<Vec<Row>> {
 /// The test of each row, where there is one.
 fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
     let types = types(files);
-    let mut routes: BTreeMap<(&str, Verb), String> = BTreeMap::new();
+    let mut routes: BTreeMap<(&str, &str, Verb), String> = BTreeMap::new();
+    let tables: BTreeSet<&str> = rows.iter().map(|row| row.table.as_str()).collect();
     let mut calls: BTreeMap<&str, String> = BTreeMap::new();
     for file in files.iter().filter(|file| file.is_rust()) {
         each_test_line(file, |lines, at, test| {
             for path in paths(lines[at]) {
-                let Some(route) = best(rows, &path) else {
-                    continue;
-                };
-                for verb in verbs(lines, at) {
-                    routes.entry((route, verb)).or_insert_with(|| test.clone());
+                for table in &tables {
+                    let Some(route) = best(rows, table, &path) else {
+                        continue;
+                    };
+                    for verb in verbs(lines, at) {
+                        let key = (*table, route, verb);
+                        routes.entry(key).or_insert_with(|| test.clone());
+                    }
                 }
             }
             for (name, of_type) in &types {
@@ -149,7 +161,8 @@ fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
         None => calls.get(row.name.as_str()).cloned(),
         Some(methods) => {
             let mut verbs = verbs_of(methods).into_iter();
-            verbs.find_map(|verb| routes.get(&(row.name.as_str(), verb)).cloned())
+            let (table, name) = (row.table.as_str(), row.name.as_str());
+            verbs.find_map(|verb| routes.get(&(table, name, verb)).cloned())
         }
     };
     rows.iter().map(test).collect()
@@ -214,9 +227,11 @@ fn paths(line: &str) -> Vec<String> {
     found
 }
 
-/// The route that a path fits best: the one with the most words of its own.
-fn best<'r>(rows: &'r [Row], path: &str) -> Option<&'r str> {
-    let routes = rows.iter().filter(|row| row.methods.is_some());
+/// The route of a table that a path fits best: the one with the most words of its own.
+fn best<'r>(rows: &'r [Row], table: &str, path: &str) -> Option<&'r str> {
+    let routes = rows
+        .iter()
+        .filter(|row| row.table == table && row.methods.is_some());
     let fitting = routes.filter_map(|row| Some((fits(&row.name, path)?, row.name.as_str())));
     fitting
         .max_by_key(|(words, _)| *words)
@@ -327,8 +342,11 @@ mod tests {
     #[test]
     fn a_route_without_a_test_is_found_and_one_with_a_test_names_it() {
         let page = "| `Node.Get` | public |\n| `Node.Put` | public |\n\
+            | Path | Methods | Access |\n|---|---|---|\n\
             | `/v1/jobs` | GET | public |\n| `/v1/jobs` | PUT, POST | submit-job |\n\
-            | `/v1/job/{id}` | DELETE | submit-job |\n| `/v1/job/{id}` | GET | read-job |\n";
+            | `/v1/job/{id}` | DELETE | submit-job |\n| `/v1/job/{id}` | GET | read-job |\n\n\
+            | Elsewhere | Methods | Access |\n|---|---|---|\n| `/v1/job/a` | any | public |\n\
+            | `/v1/jobs` | GET | public |\n";
         let files = [
             file(PAGE, page),
             file(
@@ -348,6 +366,7 @@ mod tests {
         ];
         let rows = rows(&files).unwrap();
         let tested: Vec<bool> = tested(&files, &rows).iter().map(Option::is_some).collect();
-        assert_eq!(tested, [true, false, true, false, true, false]);
+        // Each table has its own: of a path that two have, both rows are asked.
+        assert_eq!(tested, [true, false, true, false, true, false, false, true]);
     }
 }

@@ -5,6 +5,12 @@
 //! too. Everything else goes to a server as it came, token and all. What matters of its own, and
 //! what is denied here, this agent writes into a request log of its own; what it forwards, `exec`
 //! with it, the server writes down.
+//!
+//! Its own routes are `table.rs`: what is not there is a server's.
+
+mod table;
+#[cfg(test)]
+mod table_test;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,11 +23,12 @@ use futures_util::FutureExt;
 use hyper::Method;
 use serde_json::json;
 
+use self::table::{Asks, Does};
 use super::answer::{Answer, TEXT};
 use super::client::far::Near;
-use super::client::{local, rights_in_files, rights_of_allocation};
+use super::client::local;
 use super::front::{self, Incoming, Outline};
-use super::gate::{self, Access, READ_JOB, Right};
+use super::gate::{self, Access};
 use super::request::Request;
 use super::state::Settings;
 use super::stream::right;
@@ -68,9 +75,16 @@ pub fn edge(edge: Arc<Edge>) -> Router {
         .with_state(edge)
 }
 
-/// What of a request is this agent's own, and what it asks of its caller.
+/// A request that is this agent's own: what answers it, and what it asks of its caller.
 #[derive(Clone, Debug)]
-enum Own {
+struct Own {
+    does: Does,
+    asked: Asked,
+}
+
+/// What a request asks of its caller, now that it is known what it is about.
+#[derive(Clone, Debug)]
+enum Asked {
     /// Something about the agent or its node.
     Agent(Access),
     /// Something about an allocation that is here.
@@ -80,7 +94,7 @@ enum Own {
     },
 }
 
-impl Own {
+impl Asked {
     fn admit(&self, request: &Request, who: &Identity) -> Result<(), ApiError> {
         match self {
             Self::Agent(access) => access.admit(request, who),
@@ -96,6 +110,10 @@ impl Own {
             Self::Agent(_) => None,
             Self::Allocation { namespace, .. } => Some(namespace),
         }
+    }
+
+    fn is_public(&self) -> bool {
+        matches!(self, Self::Agent(Access::Public))
     }
 
     fn holds(&self, request: &Request, who: &Identity) -> bool {
@@ -153,54 +171,29 @@ impl Edge {
 
     /// Whether a request is about what is here, and what it asks of its caller then.
     fn own(&self, method: &Method, path: &str, outline: &Outline) -> Option<Own> {
-        let reads = matches!(*method, Method::GET | Method::HEAD);
-        let is_put = matches!(*method, Method::PUT | Method::POST);
-        let level = if reads { Right::Read } else { Right::Write };
-        let me = self.client.node_id();
-        let node = outline.query.text("node_id");
-        let here = (node.is_empty() || node == me) && outline.query.text("server_id").is_empty();
         let region = outline.query.text("region");
         if !region.is_empty() && region != self.settings.region && !path.starts_with("/v1/agent/") {
             return None;
         }
-        let words: Vec<&str> = path.split('/').skip(1).collect();
-        let access = match *words.as_slice() {
-            ["v1", "agent", "health"] if reads => Access::Public,
-            ["v1", "agent", "self"] if reads => Access::Agent(Right::Read),
-            ["v1", "agent", "servers"] if reads || is_put => Access::Agent(level),
-            ["v1", "agent", "reload"] if is_put => Access::Agent(Right::Write),
-            ["v1", "agent", "monitor" | "host"] | ["v1", "agent", "monitor", "export"]
-                if reads && here =>
-            {
-                Access::Agent(Right::Read)
+        let row = table::found(method, path)?;
+        let asked = match row.asks {
+            Asks::Here(_) if !self.is_meant(outline) => return None,
+            Asks::Agent(access) | Asks::Here(access) => Asked::Agent(access.under(&self.settings)),
+            Asks::Allocation(any_of) => {
+                let runner = self.client.runner(row.id(path)?)?;
+                let namespace = runner.alloc().namespace.clone();
+                Asked::Allocation { namespace, any_of }
             }
-            ["v1", "agent", "pprof", _] if reads && here => Access::Agent(Right::Write),
-            ["v1", "metrics"] if reads => Access::Metrics,
-            ["v1", "client", "stats"] if reads && here => Access::Node(Right::Read),
-            ["v1", "client", "gc"] if here => Access::Node(Right::Write),
-            ["v1", "client", "metadata"] if here && (reads || *method == Method::POST) => {
-                Access::Node(level)
-            }
-            ["v1", "client", "allocation", id, verb]
-                if reads || !["stats", "checks"].contains(&verb) =>
-            {
-                return self.of_allocation(id, rights_of_allocation(verb)?);
-            }
-            ["v1", "client", "fs", verb, id] if reads => {
-                return self.of_allocation(id, rights_in_files(verb)?);
-            }
-            ["v1", "allocation", id, "checks"] if reads => {
-                return self.of_allocation(id, READ_JOB);
-            }
-            _ => return None,
         };
-        Some(Own::Agent(access.under(&self.settings)))
+        let does = row.does;
+        Some(Own { does, asked })
     }
 
-    fn of_allocation(&self, id: &str, any_of: &'static [Ns]) -> Option<Own> {
-        let runner = self.client.runner(id)?;
-        let namespace = runner.alloc().namespace.clone();
-        Some(Own::Allocation { namespace, any_of })
+    /// Whether a request names no other agent.
+    fn is_meant(&self, outline: &Outline) -> bool {
+        let node = outline.query.text("node_id");
+        let here = node.is_empty() || node == self.client.node_id();
+        here && outline.query.text("server_id").is_empty()
     }
 
     async fn identity(&self, request: &Request) -> Result<Identity, ApiError> {
@@ -219,14 +212,16 @@ impl Edge {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
             request.query.ignore([known::header("X-Nomad-Token")]);
         }
-        if matches!(own, Own::Agent(Access::Public)) {
-            // Whether servers answer is what may be asked for.
-            return Ok(());
-        }
         let labelled = self.gate.is_guarded() && self.settings.now().label_identities;
         let served = |request: &Request, who: &Identity| {
             measure::served(request, labelled.then(|| who.label()));
         };
+        if own.asked.is_public() {
+            // Whether servers answer is what may be asked for: they are not asked who asks it, and
+            // it counts as from nobody but his address.
+            served(request, &Identity::default());
+            return front::within(&self.settings, request, None);
+        }
         let is_new = auth::token(request).is_some_and(|token| !self.gate.keeps(token));
         if is_new && let Err(error) = front::within(&self.settings, request, None) {
             // Servers are asked about no more tokens than a stranger may try.
@@ -237,14 +232,14 @@ impl Edge {
         served(request, &who);
         request.identity = Arc::new(who);
         if !is_new || request.identity.known_as().is_some() {
-            front::within(&self.settings, request, own.namespace())?;
+            front::within(&self.settings, request, own.asked.namespace())?;
         }
         self.admitted(request, own).await
     }
 
     /// Lets in who still may, by the tables of now.
     async fn still(&self, request: &mut Request, own: &Own) -> Result<(), ApiError> {
-        if self.gate.is_guarded() && !matches!(own, Own::Agent(Access::Public)) {
+        if self.gate.is_guarded() && !own.asked.is_public() {
             request.identity = Arc::new(self.identity(request).await?);
             self.admitted(request, own).await?;
         }
@@ -267,7 +262,7 @@ impl Edge {
 
     /// Lets in who may; the request log has who may not.
     async fn admitted(&self, request: &Request, own: &Own) -> Result<(), ApiError> {
-        let Err(refusal) = own.admit(request, &request.identity) else {
+        let Err(refusal) = own.asked.admit(request, &request.identity) else {
             return Ok(());
         };
         let denied = || requests::denial(request);
@@ -277,17 +272,18 @@ impl Edge {
 
     /// Answers somebody who may ask.
     async fn answer(self: &Arc<Self>, request: Request, own: Own) -> Result<Told, ApiError> {
-        let answer = match request.path.as_str() {
-            "/v1/agent/health" => self.health(&request)?,
-            "/v1/agent/self" => Answer::json(&json!({
+        let answer = match own.does {
+            Does::Health => self.health(&request)?,
+            Does::Describe => Answer::json(&json!({
                 "config": self.around.config().describe(),
                 "member": null,
                 "stats": { "client": self.stats() },
             }))?,
-            "/v1/agent/servers" => self.servers(&request)?,
-            "/v1/agent/reload" => agent::reloaded(Arc::clone(&self.around)).await?,
-            "/v1/metrics" => self.metrics(&request)?,
-            "/v1/client/metadata" if request.method == Method::POST => {
+            Does::ListServers => self.servers()?,
+            Does::NameServers => self.name_servers(&request)?,
+            Does::Reload => agent::reloaded(Arc::clone(&self.around)).await?,
+            Does::Measure => self.metrics(&request)?,
+            Does::SetMetadata => {
                 let body: MetadataRequest = request.json()?;
                 if body.node_id.is_empty() || body.node_id == self.client.node_id() {
                     local::answer(&self.near.here()?, &request).await?
@@ -296,7 +292,15 @@ impl Edge {
                     return Ok(Told::There(sent));
                 }
             }
-            _ => self.flowing(request, own).await?,
+            Does::Near => self.flowing(request, own).await?,
+            Does::Change => {
+                let answer = local::answer(&self.near.here()?, &request).await?;
+                match answer.status {
+                    // A change on the client is none of the replicated state.
+                    200 => Answer::json(&json!({ "Index": 0 }))?,
+                    _ => answer,
+                }
+            }
         };
         Ok(Told::Here(answer))
     }
@@ -304,10 +308,6 @@ impl Edge {
     /// Answers what may flow: it ends with the right to it.
     async fn flowing(self: &Arc<Self>, request: Request, own: Own) -> Result<Answer, ApiError> {
         let mut answer = local::answer(&self.near.here()?, &request).await?;
-        if changes(&request) && answer.status == 200 {
-            // A change on the client is none of the replicated state.
-            answer = Answer::json(&json!({ "Index": 0 }))?;
-        }
         if answer.body.len().is_none() && self.gate.is_guarded() {
             let edge = Arc::clone(self);
             let request = Arc::new(request);
@@ -318,7 +318,7 @@ impl Edge {
             };
             answer.body = answer
                 .body
-                .until(right::lost(again, move |who| own.holds(&asked, who)));
+                .until(right::lost(again, move |who| own.asked.holds(&asked, who)));
         }
         Ok(answer)
     }
@@ -346,23 +346,20 @@ impl Edge {
         }
     }
 
-    fn servers(&self, request: &Request) -> Result<Answer, ApiError> {
+    fn servers(&self) -> Result<Answer, ApiError> {
         let servers = self.caller.servers();
-        match request.method {
-            Method::GET | Method::HEAD => {
-                Answer::json(&servers.map(|servers| servers.all()).unwrap_or_default())
-            }
-            _ => {
-                let named: Vec<String> = request.query.all("address").map(str::to_owned).collect();
-                if named.is_empty() {
-                    return Err(ApiError::bad_request("missing server address"));
-                }
-                if let Some(servers) = servers {
-                    servers.refresh(&named);
-                }
-                Ok(Answer::nothing())
-            }
+        Answer::json(&servers.map(|servers| servers.all()).unwrap_or_default())
+    }
+
+    fn name_servers(&self, request: &Request) -> Result<Answer, ApiError> {
+        let named: Vec<String> = request.query.all("address").map(str::to_owned).collect();
+        if named.is_empty() {
+            return Err(ApiError::bad_request("missing server address"));
         }
+        if let Some(servers) = self.caller.servers() {
+            servers.refresh(&named);
+        }
+        Ok(Answer::nothing())
     }
 
     fn stats(&self) -> serde_json::Value {
@@ -382,11 +379,4 @@ impl Edge {
         let (text, summary) = (|| self.telemetry.prometheus(), || self.telemetry.summary());
         agent::measured(form, self.settings.now().prometheus, text, summary)
     }
-}
-
-/// Whether a request changes what becomes of an allocation's tasks.
-fn changes(request: &Request) -> bool {
-    let verb = request.segment(4).unwrap_or_default();
-    request.path.starts_with("/v1/client/allocation/")
-        && ["restart", "signal"].contains(&verb.as_str())
 }
