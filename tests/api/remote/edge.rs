@@ -265,6 +265,8 @@ fn kept(world: &World, class: &str) -> Vec<(String, Value)> {
         "requests",
         "-class",
         class,
+        "-limit",
+        "0",
         "-data-dir",
         dir,
         "-json",
