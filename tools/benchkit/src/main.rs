@@ -35,6 +35,9 @@ const UPPER: &[&str] = &[
     "workers",
     "over_share_ms",
     "p99_of_alone",
+    "of_full",
+    "server_grew_mb",
+    "client_grew_mb",
 ];
 
 impl Goal {
@@ -94,8 +97,12 @@ const GOALS: &[Goal] = &[
     goal("list for one of 50 namespaces", "over_share_ms", 5.0),
     goal("register with ACLs and TLS", "of_plain", 0.85),
     goal("get job with ACLs and TLS", "of_plain", 0.85),
+    goal("TLS handshake, resumed", "resumed_share", 1.0),
+    goal("TLS handshake, resumed", "of_full", 0.9),
     goal("exec round trip", "p50_us", 2_000.0),
     goal("exec round trip, remote task", "p50_us", 2_000.0),
+    goal("1 GiB into an exec, remote task", "server_grew_mb", 64.0),
+    goal("1 GiB into an exec, remote task", "client_grew_mb", 64.0),
     goal("logs of a remote task", "mb_per_second", 200.0),
     goal("register, c=32", "per_second", 12_000.0),
     goal("register, c=32", "p99_us", 10_000.0),

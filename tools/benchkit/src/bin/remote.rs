@@ -1,20 +1,26 @@
 //! What is asked of the client of another machine: `remote -drover PATH [-rounds N] [-mb N]`.
 //!
 //! A server and a client agent are two processes on this machine. A byte goes to `cat` beside a
-//! task and comes back, asked of the client's own agent and of the server; then a task's output is
-//! read through the server. The floor of that is the same asked of the client's own agent.
+//! task and comes back, asked of the client's own agent and of the server. Then a gibibyte goes
+//! into `wc` beside it, and a task's output is read, both through the server. The floor of these
+//! is the same asked of the client's own agent.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use drover_benchkit::Line;
+use drover_events::gojson::Base64;
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::{Message, client::client};
+use tokio_tungstenite::tungstenite::{Message, WebSocket, client::client};
+
+/// What goes into a command: so many pieces of so many bytes, a gibibyte.
+const PIECES: (usize, usize) = (8_192, 128 << 10);
 
 /// What is asked of the client of another machine.
 #[derive(Parser)]
@@ -56,6 +62,7 @@ fn main() -> Result<()> {
     ] {
         echo(what, agent, &alloc, options.rounds)?;
     }
+    swallowed(&server, &client, &alloc)?;
     let near = logs(&client, &alloc, bytes)?;
     let far = logs(&server, &alloc, bytes)?;
     Line::new("logs of a remote task")
@@ -96,14 +103,21 @@ fn task(server: &Agent, bytes: usize) -> Result<String> {
     Ok(alloc)
 }
 
-/// A byte goes to `cat` and comes back.
-fn echo(what: &str, agent: &Agent, alloc: &str, rounds: usize) -> Result<()> {
-    let path = format!("/v1/client/allocation/{alloc}/exec?task=t&command=%5B%22cat%22%5D");
+/// A command beside the task.
+fn exec(agent: &Agent, alloc: &str, command: &str) -> Result<WebSocket<TcpStream>> {
+    let path = format!("/v1/client/allocation/{alloc}/exec?task=t&command={command}");
     let stream = TcpStream::connect(agent.addr())?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(LONG))?;
-    let (mut socket, _) = client(format!("ws://{}{path}", agent.addr()), stream)
+    stream.set_write_timeout(Some(LONG))?;
+    let (socket, _) = client(format!("ws://{}{path}", agent.addr()), stream)
         .map_err(|error| anyhow::anyhow!("{error}"))?;
+    Ok(socket)
+}
+
+/// A byte goes to `cat` and comes back.
+fn echo(what: &str, agent: &Agent, alloc: &str, rounds: usize) -> Result<()> {
+    let mut socket = exec(agent, alloc, "%5B%22cat%22%5D")?;
     let mut latencies = Vec::with_capacity(rounds);
     // The first ones are not counted: what they need is made for them.
     for round in 0..rounds + 100 {
@@ -128,6 +142,74 @@ fn echo(what: &str, agent: &Agent, alloc: &str, rounds: usize) -> Result<()> {
     }
     Line::new(what).latencies(&mut latencies).print();
     Ok(())
+}
+
+/// A gibibyte goes into a command through the server, and what both hold of it meanwhile. The
+/// client's own agent is asked after that: what it has grown by then would hide what it grows.
+fn swallowed(server: &Agent, client: &Agent, alloc: &str) -> Result<()> {
+    let before = [server.resident_bytes()?, client.resident_bytes()?];
+    let over = AtomicBool::new(false);
+    let (far, most) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| -> Result<[u64; 2]> {
+            let mut most = before;
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(20));
+                for (most, agent) in most.iter_mut().zip([server, client]) {
+                    *most = (*most).max(agent.resident_bytes()?);
+                }
+            }
+            Ok(most)
+        });
+        let far = pour(server, alloc);
+        over.store(true, Ordering::Relaxed);
+        (far, watch.join())
+    });
+    let far = far?;
+    let most = most.map_err(|_| anyhow::anyhow!("nobody looked at the memory"))??;
+    let near = pour(client, alloc)?;
+    let grew = |at: usize| (most[at] - before[at]) as f64 / 1e6;
+    Line::new("1 GiB into an exec, remote task")
+        .number("mb_per_second", far)
+        .number("near_mb_per_second", near)
+        .number("of_near", far / near)
+        .number("server_grew_mb", grew(0))
+        .number("client_grew_mb", grew(1))
+        .print();
+    Ok(())
+}
+
+/// How fast a command takes what it is sent, MB per second. It says how much that was.
+fn pour(agent: &Agent, alloc: &str) -> Result<f64> {
+    let (pieces, size) = PIECES;
+    let piece = Base64::encode(&vec![b'x'; size]);
+    let frame = Message::text(json!({"stdin": {"data": piece}}).to_string());
+    let mut socket = exec(agent, alloc, "%5B%22wc%22,%22-c%22%5D")?;
+    let start = Instant::now();
+    for _ in 0..pieces {
+        socket.send(frame.clone())?;
+    }
+    socket.send(Message::text(r#"{"stdin":{"close":true}}"#))?;
+    let mut said = Vec::new();
+    loop {
+        let message = socket.read()?;
+        if let Message::Close(frame) = &message {
+            bail!("closed: {frame:?}");
+        }
+        if !message.is_text() {
+            continue;
+        }
+        let frame: Value = serde_json::from_str(message.to_text()?)?;
+        if let Some(data) = frame["stdout"]["data"].as_str() {
+            said.extend(Base64::decode(data).context("base64")?);
+        }
+        if frame["exited"] == true {
+            break;
+        }
+    }
+    let took = start.elapsed().as_secs_f64();
+    let (said, sent) = (String::from_utf8_lossy(&said), pieces * size);
+    ensure!(said.trim() == sent.to_string(), "{said:?} of {sent} bytes");
+    Ok(sent as f64 / 1e6 / took)
 }
 
 /// How fast a task's whole output is read, MB per second.

@@ -3,8 +3,9 @@
 //! Prints JSON lines. In this process: who asks and what he may (`rights`), and the control streams
 //! of clients, which another process holds (`streams`). Against the real program: a list for a
 //! caller who may see a fiftieth of it (`lists`), and jobs registered and read with access control
-//! and TLS beside without (`served`).
+//! and TLS beside without, then full handshakes beside resumed ones (`served`).
 
+mod handshakes;
 mod lists;
 mod rights;
 mod served;

@@ -1,4 +1,5 @@
-//! Jobs registered and read with access control and TLS, beside without, in turns.
+//! Jobs registered and read with access control and TLS, beside without, in turns; then the
+//! handshakes with the same server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl Served {
     }
 }
 
-/// Both figures.
+/// All figures.
 pub(crate) fn compared(drover: &Path, dir: &Path) -> Result<()> {
     let open = Setup::server(drover, &dir.join("open"))?;
     let open = Served {
@@ -60,7 +61,8 @@ pub(crate) fn compared(drover: &Path, dir: &Path) -> Result<()> {
             .number("plain_per_second", without / TURNS as f64)
             .print();
     }
-    Ok(())
+    let tls = closed.tls.as_ref().context("TLS")?;
+    crate::handshakes::compared(&closed.agent, tls)
 }
 
 fn closed(drover: &Path, dir: &Path) -> Result<Served> {
