@@ -91,6 +91,11 @@ impl Acl {
         self.management
     }
 
+    /// Whether nothing is allowed, nor could be.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::denied()
+    }
+
     /// Whether this may be done in a namespace.
     pub fn namespace_allows(&self, ns: &str, capability: NamespaceCapability) -> bool {
         self.management || self.namespaces.of(ns).allows(capability)

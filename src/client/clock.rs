@@ -1,7 +1,7 @@
 //! Time and chance for the client, behind one seam so that tests can set both.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -32,6 +32,16 @@ impl Clock {
     pub fn now(&self) -> i64 {
         match self {
             Self::System => unix_nanos(),
+            Self::Manual(now) => *now.lock(),
+        }
+    }
+
+    /// Nanoseconds since some moment that stays the same: it never runs backwards, whatever becomes
+    /// of the time of day.
+    pub fn passed(&self) -> i64 {
+        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        match self {
+            Self::System => i64::try_from(BEGUN.elapsed().as_nanos()).unwrap_or(i64::MAX),
             Self::Manual(now) => *now.lock(),
         }
     }

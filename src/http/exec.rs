@@ -38,7 +38,7 @@ use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
 use crate::net::glance;
-use crate::requests::{Ran, Session, Ticket, unwritten};
+use crate::requests::{Ran, Session, Ticket};
 
 /// Pieces of input that may wait for a command that is slow to read.
 const WINDOW: usize = 8;
@@ -299,7 +299,7 @@ impl Asked {
                 place,
                 id,
                 exec,
-                ticket: ticket.let_in().await.map_err(unwritten)?,
+                ticket,
             }),
             Err(error) => {
                 let denied = || requests::denial(&request);

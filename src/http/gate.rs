@@ -3,8 +3,8 @@
 //! Every route names its [`Access`] where it is registered. What can be said of a request alone is
 //! asked before anything of it runs or waits; what depends on an object that must be read first is
 //! asked of the view ([`Access::Object`]) each time it is read. A write that learns only from its
-//! body what it is about gets a [`Late`], from which only the asking makes a [`Write`]. Commands are
-//! submitted by it alone: `cargo xtask tidy` refuses any other way here.
+//! body what it is about gets a [`Late`], from which only the asking makes a [`Write`]. It alone
+//! submits commands: `cargo xtask tidy` finds the usual other ways here.
 //!
 //! Invariants:
 //! 1. A caller who is denied waits for nothing, and is told nothing but that; of the agent itself

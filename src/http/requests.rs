@@ -82,10 +82,11 @@ fn received_as(class: Class, request: &Request) -> Received {
     }
 }
 
-/// Where a request is from, where it is nobody's in particular and may be denied.
-fn stranger(request: &Request) -> Option<IpAddr> {
+/// Where a request is from, where it is nobody's in particular and will be denied: who asks may do
+/// nothing. Whoever signs in may do nothing yet.
+fn stranger(request: &Request, class: Class) -> Option<IpAddr> {
     let who = &request.identity;
-    let stranger = who.known_as().is_none() && !who.acl.is_management();
+    let stranger = who.known_as().is_none() && who.acl.is_nothing() && class != Class::Login;
     stranger.then(|| request.address())
 }
 
@@ -102,7 +103,7 @@ pub(super) async fn received(
         return Ok(None);
     };
     let record = received_as(class, request);
-    let ticket = log.receive_of(record, stranger(request)).await;
+    let ticket = log.receive_of(record, stranger(request, class)).await;
     ticket.map(Some).map_err(unwritten)
 }
 
@@ -119,7 +120,8 @@ pub(super) async fn asked_to_run(
         ran: Some(ran),
         ..received_as(Class::Exec, request)
     };
-    let ticket = api.requests.receive_of(record, stranger(request)).await;
+    let from = stranger(request, Class::Exec);
+    let ticket = api.requests.receive_of(record, from).await;
     ticket.map_err(unwritten)
 }
 

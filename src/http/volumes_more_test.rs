@@ -362,8 +362,7 @@ async fn ns_03_ns_05_a_volume_is_looked_up_in_the_namespace_of_the_request_and_n
     h.stop().await;
 }
 
-/// As a file of a volume says it, with whatever namespace the request has: the right is asked where
-/// the volume is to be, and it is nowhere else.
+/// The right is asked where the volume is to be, and it is nowhere else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ns_03_a_description_that_names_its_namespace_needs_the_right_there() {
     let h = two_namespaces().await;

@@ -184,7 +184,7 @@ impl Rates {
         })
     }
 
-    /// Counts a request against the namespace that it is about alone: who asks was counted elsewhere.
+    /// Counts a request against the namespace that it is about alone: who asks was counted before.
     ///
     /// # Errors
     /// As [`Rates::take`].

@@ -26,6 +26,7 @@ mod strangers;
 pub(crate) mod requests_test;
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,8 +72,8 @@ impl Guarantee {
     }
 }
 
-/// The first status that says that nothing was done.
-const REFUSED: u16 = 400;
+/// The statuses that say that nothing was done.
+const REFUSED: Range<u16> = 400..500;
 /// A segment spans this part of the age that is kept, at most: what is dropped is older than that
 /// by no more.
 const ROLLED: u32 = 4;
@@ -112,7 +113,7 @@ pub struct Ticket {
 
 /// What is known of a request without an end.
 enum State {
-    /// It is written once it is let in; of a stranger at this address, for whom there is no room.
+    /// It is written if it is not refused; of a stranger at this address, who has no room.
     Waits(Box<Received>, IpAddr),
     /// It was written, here and then (Unix nanoseconds).
     Open(u64, i64),
@@ -248,9 +249,8 @@ impl RequestLog {
         self.receive_with(received, Taken::default()).await
     }
 
-    /// The same of a stranger at this address, if it is one. Where there is no room for one more, it
-    /// is written when it is let in ([`Ticket::let_in`]) or answered well, and counted where it is
-    /// refused.
+    /// The same of a stranger at this address who may do nothing, if it is one. Where there is no
+    /// room for one more, it is counted as refused; should it not be, it is written at its end.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -404,20 +404,6 @@ fn count(lost: &AtomicU64, error: &LogError) {
 }
 
 impl Ticket {
-    /// What was asked for is done now: it is written, where it was not yet.
-    ///
-    /// # Errors
-    /// With [`Guarantee::Enforced`], that it could not be written: the request must not go on.
-    pub async fn let_in(mut self) -> Result<Self, LogError> {
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::Waits(received, _) => self.requests.receive(&received).await,
-            state => {
-                self.state = state;
-                Ok(self)
-            }
-        }
-    }
-
     /// Writes how the request ended.
     ///
     /// # Errors
@@ -437,7 +423,7 @@ impl Ticket {
     ) -> Result<(), LogError> {
         let requests = Arc::clone(&self.requests);
         match std::mem::replace(&mut self.state, State::Done) {
-            State::Waits(_, from) if status >= REFUSED => requests.leave_out(from),
+            State::Waits(_, from) if REFUSED.contains(&status) => requests.leave_out(from),
             State::Waits(received, _) => {
                 let late = requests.receive(&received).await?;
                 Box::pin(late.complete_with(status, session)).await

@@ -245,6 +245,38 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
     }
 }
 
+/// Of a stranger who may do nothing what is refused is counted, and what is not is written.
+#[tokio::test]
+async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_refused() {
+    let from = "198.51.100.1".parse().unwrap();
+    let secret = request(Class::Secret, "/v1/var/a", "198.51.100.1");
+    let disk = FakeDisk::default();
+    let log = on(&disk, Guarantee::Enforced);
+    while log.has_room_for_stranger(from) {}
+    let asked = async || log.receive_of(secret.clone(), Some(from)).await.unwrap();
+    asked().await.complete(403).await.unwrap();
+    drop(asked().await);
+    assert_eq!(listed(&log, &all()).entries.len(), 0);
+    asked().await.complete(200).await.unwrap();
+    asked().await.complete(504).await.unwrap();
+    let told = listed(&log, &all()).entries;
+    let ends: Vec<_> = told.iter().map(|entry| entry.complete).collect();
+    assert_eq!(ends, [true, true]);
+    // What was not written is told with the next that is.
+    let denied = request(Class::Denied, "/v1/jobs", "198.51.100.1");
+    log.denied(denied, 403).await.unwrap();
+    let told = listed(&log, &all()).entries;
+    let left_out = told
+        .iter()
+        .flat_map(|entry| entry.received.left_out.values());
+    assert_eq!(left_out.sum::<u64>(), 2);
+    // Where nothing can be written he is told so as everybody is.
+    disk.set_failing(true);
+    drop(log.receive(&secret).await);
+    until("it stops", || log.broken().is_some()).await;
+    assert!(asked().await.complete(403).await.is_err());
+}
+
 /// Of a denial that could not be written nothing is lost, and whether there was room for it shows
 /// in no answer.
 #[tokio::test]

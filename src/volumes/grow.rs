@@ -157,10 +157,7 @@ impl Volumes {
             }
         };
         growing.index = self.registered(vec![volume.clone()], growing.by).await?;
-        match grower {
-            Grower::Controller => call.grown(volume.capacity),
-            Grower::Nodes => call.answered(),
-        }
+        call.grown(volume.capacity);
         if by_nodes || before != 0 {
             let wanted = volume;
             growing.grown.push(Grown { known, wanted });

@@ -131,6 +131,9 @@ fn rows(files: &[File]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// How the table of what a client's agent answers itself is called.
+const AT_CLIENT: &str = "client's agent";
+
 /// The test of each row, where there is one.
 fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
     let types = types(files);
@@ -140,7 +143,8 @@ fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
     for file in files.iter().filter(|file| file.is_rust()) {
         each_test_line(file, |lines, at, test| {
             for path in paths(lines[at]) {
-                for table in &tables {
+                let asked = tables.iter().filter(|table| is_asked(&file.path, table));
+                for table in asked {
                     let Some(route) = best(rows, table, &path) else {
                         continue;
                     };
@@ -166,6 +170,11 @@ fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
         }
     };
     rows.iter().map(test).collect()
+}
+
+/// Whether a test in a file may ask who serves a table: a client's agent is another process.
+fn is_asked(path: &str, table: &str) -> bool {
+    !table.contains(AT_CLIENT) || path.starts_with("tests/api/remote/")
 }
 
 /// Names of methods between agents, and their types.

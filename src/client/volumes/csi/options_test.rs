@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use drover_csi::harness::Fake;
 use drover_events::gojson::from_value;
 use drover_events::model::{Allocation, CsiVolume};
+use drover_testkit::{LONG, eventually};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
@@ -180,14 +181,14 @@ async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_
     assert!((&mut prerun).now_or_never().is_none());
     *world.now.lock() += 61 * SECOND;
     *world.servers.refuses.lock() = None;
-    let tried = async {
-        while seen(&fake, "NodeExpand").is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
+    // Once it is asked again, the time of the first answer is known.
+    let tried = eventually("a second try", LONG, || {
+        let tries = seen(&fake, "NodeExpand").len();
+        (tries > 1).then_some(()).ok_or(tries)
+    });
     tokio::select! {
         _ = &mut prerun => panic!("the wait for its claim is none for its growth"),
-        () = tried => {}
+        tried = tried => tried.unwrap(),
     }
     assert!(left(&given).is_empty());
     *world.now.lock() += 61 * SECOND;

@@ -40,14 +40,16 @@ impl CsiHook {
         // Since when it is tried to make it larger; whatever else took its time does not count.
         let mut growing = None;
         loop {
-            let now = self.csi.clock.now();
+            let now = self.csi.clock.passed();
             let grows = growing.is_none_or(|since| nanos(now - since) < GROWING);
             match self.brought(given, asked, grows).await {
                 Ok(held) => return Ok(held),
-                Err(error) if !error.passes || begun.elapsed() > PATIENCE => return Err(error.text),
+                Err(error) if !error.passes => return Err(error.text),
+                // It is there, and is used as it is soon.
+                Err(error) if begun.elapsed() > PATIENCE && !error.grows => return Err(error.text),
                 Err(error) => {
                     if error.grows {
-                        growing.get_or_insert(now);
+                        growing.get_or_insert_with(|| self.csi.clock.passed());
                     }
                     let (alloc, volume) = (&given.alloc.id, &asked.volume);
                     tracing::debug!(alloc, volume, "{}", error.text);
