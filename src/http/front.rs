@@ -311,17 +311,13 @@ pub(super) async fn admit(
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
     request.identity = identity(api, request).await?;
-    let namespace = access.is_within().then(|| request.namespace());
-    if request.called {
-        // Who calls was counted before it was a request.
-        let seen = namespace.filter(|name| request.identity.acl.namespace_visible(name));
-        seen.map_or(Ok(()), |name| api.settings.rates.take_of_namespace(name))?;
-    } else {
+    if !request.called {
         let labelled = api.gate.is_guarded() && api.settings.now().label_identities;
         let label = labelled.then(|| request.identity.label());
         measure::served(request, label);
-        within(&api.settings, request, namespace)?;
     }
+    let namespace = access.is_within().then(|| request.namespace());
+    within(&api.settings, request, namespace)?;
     admitted(api, request, access).await
 }
 
@@ -337,13 +333,18 @@ pub(super) fn within(
         return Ok(());
     }
     let who = &request.identity;
+    let namespace = namespace.filter(|name| who.acl.namespace_visible(name));
+    if request.called {
+        // Who calls, and from where, was counted before it was a request.
+        return namespace.map_or(Ok(()), |name| settings.rates.take_of_namespace(name));
+    }
     let identity = who.known_as();
     settings.rates.take(&Asking {
         identity: identity.as_deref(),
         proved: identity.is_some(),
         address: request.address(),
         behind: request.behind,
-        namespace: namespace.filter(|name| who.acl.namespace_visible(name)),
+        namespace,
     })
 }
 

@@ -42,11 +42,9 @@ fn meanwhile(world: &World, (call, remote): (&str, &str), undo: impl FnOnce()) {
 
 /// What is mounted below a folder of this world's plugins.
 fn mounted(world: &World, below: &str) -> Vec<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-    let ours = world.dir.path().to_string_lossy().into_owned();
-    let paths = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-    let meant = paths.filter(|path| path.starts_with(&ours) && path.contains(below));
-    meant.map(PathBuf::from).collect()
+    let mut paths = world.mounted().expect("mounts");
+    paths.retain(|path| path.to_string_lossy().contains(below));
+    paths
 }
 
 fn unmount(path: &Path) {

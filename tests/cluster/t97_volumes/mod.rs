@@ -394,6 +394,15 @@ impl World {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
+    /// What is mounted in its folder.
+    fn mounted(&self) -> std::io::Result<Vec<PathBuf>> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let paths = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        let own = paths.map(PathBuf::from);
+        let own = own.filter(|path| path.starts_with(self.dir.path()));
+        Ok(own.collect())
+    }
+
     /// What is shared by all plugins is theirs only between two calls.
     fn alone(&self) -> File {
         let lock = File::create(self.path("state/lock")).expect("the plugins made its folder");
@@ -483,14 +492,9 @@ impl Drop for World {
             });
         }
         self.clients.iter().for_each(Mortal::dies);
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let below = self.dir.path().to_string_lossy().into_owned();
-        let paths = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-        for path in paths.filter(|path| path.starts_with(&below)) {
-            let umount = std::process::Command::new("umount")
-                .args(["-l", path])
-                .status();
-            let _ = umount;
+        for path in self.mounted().unwrap_or_default() {
+            let mut umount = std::process::Command::new("umount");
+            let _ = umount.arg("-l").arg(path).status();
         }
     }
 }

@@ -113,12 +113,10 @@ impl CsiHook {
         let answer = self.csi.caller.once::<CsiVolumeClaim>(&request, CALL).await;
         answer.map_err(|error| {
             let text = format!("could not claim volume {}: {error}", asked.volume);
-            let passes = may_pass(&error);
-            let grows = false;
             Trouble {
                 text,
-                passes,
-                grows,
+                passes: may_pass(&error),
+                grows: false,
             }
         })
     }
@@ -236,11 +234,10 @@ struct Trouble {
 impl Trouble {
     fn of(volume: &str, text: &str, passes: bool) -> Self {
         let text = format!("could not mount volume {volume}: {text}");
-        let grows = false;
         Self {
             text,
             passes,
-            grows,
+            grows: false,
         }
     }
 
