@@ -21,7 +21,7 @@ use crate::endpoints;
 use crate::gate::Gate;
 use crate::http::{self, Api, Shape};
 use crate::net::tls::Port;
-use crate::net::{BODIES, Budget, Door, Listener, Patience, Rates, Visitors, most_connections};
+use crate::net::{Door, Listener, Patience, Rates, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::requests::RequestLog;
 use crate::rpc::server::RpcServer;
@@ -68,20 +68,25 @@ impl Roles {
                 stop.clone(),
             )));
         }
+        let settings = settings(&config)?;
         // What HTTP and RPC take in at once, together.
-        let bodies = Budget::new(BODIES);
+        let bodies = Arc::clone(&settings.bodies);
         let called = Rates::new(rates(&config.limits).1);
-        let limits = client::limits(&config, Arc::clone(&bodies), Arc::clone(tls));
+        let limits = client::limits(&config, bodies, Arc::clone(tls));
         let limited = (Arc::clone(&limits.visitors), limits.handshake.clone());
         // Before the API is open, over which a reload may be asked for.
         reloader.parts(|parts| {
             parts.called = Some(Arc::clone(&called));
             parts.rpc = Some(limited);
         });
-        tasks.extend(front(&config, &server, (&bodies, reloader), &stop).await?);
+        let limited = endpoints::Limited {
+            calls: called,
+            requests: Arc::clone(&settings.rates),
+        };
+        tasks.extend(front(&config, &server, (settings, reloader), &stop).await?);
         let beats = Arc::clone(&server);
         let beat = Box::new(move |node: &str| beats.beat(node));
-        let service = endpoints::service_within(Arc::clone(&server), beat, called);
+        let service = endpoints::service_within(Arc::clone(&server), beat, limited);
         let service: Arc<dyn Dispatch> = Arc::new(service);
         let rpc = client::listen(&config, Arc::clone(&service), limits).await?;
         let client = config
@@ -215,13 +220,9 @@ impl Roles {
 async fn front(
     config: &Arc<Config>,
     server: &Arc<Server>,
-    (bodies, reloader): (&Arc<Budget>, &Arc<Reloader>),
+    (settings, reloader): (http::Settings, &Arc<Reloader>),
     stop: &CancellationToken,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
-    let settings = http::Settings {
-        bodies: Arc::clone(bodies),
-        ..settings(config)?
-    };
     reloader.parts(|parts| parts.web(&settings));
     let shape = Shape {
         public: PublicFields::read(&config.event_publisher.http.public_fields)?,

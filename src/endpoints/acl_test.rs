@@ -279,12 +279,16 @@ async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
 async fn auth_09_a_caller_has_so_many_calls_a_second_and_a_heartbeat_is_always_taken() {
     let world = World::start(true).await;
     let beat = Box::new(|_: &str| Duration::from_secs(60));
-    let rates = Rates::new(PerSecond {
+    let calls = Rates::new(PerSecond {
         identity: 1,
         burst: Duration::from_secs(1),
         ..PerSecond::default()
     });
-    let served = service_within(Arc::clone(&world.server.0), beat, rates);
+    let limited = Limited {
+        calls,
+        ..Limited::none()
+    };
+    let served = service_within(Arc::clone(&world.server.0), beat, limited);
     let rpc = serve(
         tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
         Arc::new(served),

@@ -37,6 +37,15 @@ impl Asker {
         }
     }
 
+    /// Takes of a namespace's share, which the same requests over HTTP have: where he may do
+    /// something, for nobody else is told of it.
+    fn take(&self, clients: &Clients, namespace: &str) -> Result<(), ApiError> {
+        match self.0.acl.namespace_visible(namespace) {
+            true => clients.requests.take_of_namespace(namespace),
+            false => Ok(()),
+        }
+    }
+
     /// Lets him do this in a namespace.
     fn demand(&self, namespace: &str, one: Ns) -> Result<Allowed, ApiError> {
         Allowed::when(&self.0, self.may(namespace, one))
@@ -58,8 +67,8 @@ fn named(namespace: String) -> String {
 
 /// The volume of a request; its namespace counts, or else the request's (NS-03).
 fn asked(
-    volume: Option<HostVolume>,
-    namespace: String,
+    clients: &Clients,
+    (volume, namespace): (Option<HostVolume>, String),
     asker: &Asker,
     right: Ns,
 ) -> Result<(HostVolume, Allowed), ApiError> {
@@ -67,6 +76,7 @@ fn asked(
         Some(volume) if !volume.namespace.is_empty() => volume.namespace.clone(),
         _ => named(namespace),
     };
+    asker.take(clients, &namespace)?;
     // Who may not is not told what else is wrong.
     let allowed = asker.demand(&namespace, right)?;
     let missing = || ApiError::bad_request("missing volume definition");
@@ -83,7 +93,8 @@ pub(super) async fn create(
 ) -> Result<HostVolumeCreateResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
-    let (volume, allowed) = asked(request.volume, request.namespace, &asker, right)?;
+    let of = (request.volume, request.namespace);
+    let (volume, allowed) = asked(&clients, of, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.create(volume, allowed.origin()).await };
     let (volume, index) = going_on(work).await??;
@@ -102,7 +113,8 @@ pub(super) async fn register(
 ) -> Result<HostVolumeRegisterResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
-    let (volume, allowed) = asked(request.volume, request.namespace, &asker, right)?;
+    let of = (request.volume, request.namespace);
+    let (volume, allowed) = asked(&clients, of, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.register(volume, allowed.origin()).await };
     let (volume, index) = going_on(work).await??;
@@ -129,6 +141,7 @@ pub(super) async fn delete(
 ) -> Result<WriteResponse, ApiError> {
     let asker = asker(&clients, &call).await?;
     let namespace = named(request.namespace);
+    asker.take(&clients, &namespace)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move {
@@ -168,15 +181,16 @@ async fn reader(
     namespace: &str,
     (table, index, time): (u16, u64, i64),
 ) -> Result<Asker, ApiError> {
-    let now = async || {
-        let asker = asker(clients, call).await?;
+    let allowed = |asker: Asker| {
         asker.demand(namespace, Ns::HostVolumeRead)?;
         Ok(asker)
     };
-    let asker = now().await?;
+    let now = asker(clients, call).await?;
+    now.take(clients, namespace)?;
+    let now = allowed(now)?;
     match above(clients, table, index, time).await {
-        true => now().await,
-        false => Ok(asker),
+        true => allowed(asker(clients, call).await?),
+        false => Ok(now),
     }
 }
 
@@ -295,6 +309,7 @@ pub(super) async fn release(
     // A claim of a namespace that is none of his business is one that is not there.
     let missing = || ApiError::refused("claim not found");
     let namespace = namespace.ok_or_else(missing)?;
+    asker.take(&clients, &namespace)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);
     let allowed = allowed.map_err(|_| missing())?;
     let command = ReleaseHostVolumeClaim { id };

@@ -8,11 +8,14 @@ use super::acl_test::{CI, NODE, ROOT, World};
 use super::*;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
 use crate::error::Code;
+use crate::net::PerSecond;
 use crate::proposer::Origin;
+use crate::rpc::Rpc as _;
 use crate::rpc::csi::Done;
 use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
-use crate::rpc::service::Access;
+use crate::rpc::service::{Access, Dispatch as _};
+use crate::rpc::testing::encoded;
 
 /// The client of a node that does what it is asked.
 fn handlers() -> Service<()> {
@@ -239,6 +242,63 @@ async fn who_has_no_right_is_refused_whatever_he_asks() {
             assert_eq!(code, Code::PermissionDenied, "{who:?}");
         }
     }
+}
+
+/// A namespace's share of requests is taken of by calls too, and only whoever may do something there
+/// is told of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_09_a_call_about_host_volumes_takes_of_its_namespaces_share() {
+    let world = world().await;
+    let requests = Rates::new(PerSecond {
+        namespace: 1,
+        burst: Duration::from_secs(1),
+        ..PerSecond::default()
+    });
+    let limited = Limited {
+        requests,
+        ..Limited::none()
+    };
+    let beat = Box::new(|_: &str| Duration::from_secs(60));
+    let served = service_within(Arc::clone(&world.server.0), beat, limited);
+    let id = fixtures::node(9).id;
+    let by = |token: &str| Call {
+        token: token.into(),
+        ..Call::default()
+    };
+    let call = async |method: &'static str, token: &str, namespace: &str| {
+        let request = serde_json::json!({
+            "Namespace": namespace, "ID": id, "VolumeID": id, "Volume": null,
+        });
+        let answer = served.dispatch(method, by(token), encoded(&request));
+        answer.await.err().map(|error| error.code)
+    };
+    let methods = [
+        HostVolumeCreate::NAME,
+        HostVolumeRegister::NAME,
+        HostVolumeDelete::NAME,
+        HostVolumeGet::NAME,
+        HostVolumeList::NAME,
+        TaskGroupVolumeClaimList::NAME,
+    ];
+    for method in methods {
+        let mut last = None;
+        for _ in 0..2_000 {
+            last = call(method, ROOT, "default").await;
+            if last == Some(Code::TooManyRequests) {
+                break;
+            }
+        }
+        assert_eq!(
+            last,
+            Some(Code::TooManyRequests),
+            "{method} is never too much"
+        );
+        let stranger = call(method, CI, "default").await;
+        assert_eq!(stranger, Some(Code::PermissionDenied), "{method}");
+        let elsewhere = call(method, ROOT, method).await;
+        assert_ne!(elsewhere, Some(Code::TooManyRequests), "{method} elsewhere");
+    }
+    world.server.shutdown().await;
 }
 
 #[test]

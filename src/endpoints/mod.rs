@@ -65,6 +65,26 @@ pub struct Clients {
     batch: alloc_batch::Batcher,
     proven: auth::Proven,
     pace: blocking::Pace,
+    requests: Arc<Rates>,
+}
+
+/// What callers may ask for in a second.
+pub struct Limited {
+    /// How many calls, by who makes them and from where.
+    pub calls: Arc<Rates>,
+    /// Of how many requests a namespace's share is, which calls that stand for one take of.
+    pub requests: Arc<Rates>,
+}
+
+impl Limited {
+    /// As much as they like.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            calls: Rates::none(),
+            requests: Rates::none(),
+        }
+    }
 }
 
 impl Clients {
@@ -76,11 +96,12 @@ impl Clients {
 
 /// The methods that clients call, over `server`. Must be called within a runtime.
 pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
-    service_within(server, beat, Rates::none())
+    service_within(server, beat, Limited::none())
 }
 
 /// The same, of which callers may ask so much.
-pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Service<Clients> {
+pub fn service_within(server: Arc<Server>, beat: Beat, limited: Limited) -> Service<Clients> {
+    let rates = limited.calls;
     let batch = alloc_batch::Batcher::start(server.clone());
     let clients = Arc::new(Clients {
         server: auth::Guarded::new(server),
@@ -88,6 +109,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, rates: Arc<Rates>) -> Ser
         batch,
         proven: auth::Proven::default(),
         pace: blocking::Pace::default(),
+        requests: limited.requests,
     });
     of_host_volumes(of_volumes(Service::new(clients)))
         .labelled_by(Clients::label)

@@ -103,12 +103,16 @@ async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share
     assert!(text.contains(&series), "{text}");
     assert!(!text.contains(live.rsplit('.').next().unwrap()));
     let beat = Box::new(|_: &str| Duration::from_secs(60));
-    let rates = Rates::new(PerSecond {
+    let calls = Rates::new(PerSecond {
         identity: 1,
         burst: Duration::from_secs(1),
         ..PerSecond::default()
     });
-    let served = endpoints::service_within(Arc::clone(&world.server.server.0), beat, rates);
+    let limited = endpoints::Limited {
+        calls,
+        ..endpoints::Limited::none()
+    };
+    let served = endpoints::service_within(Arc::clone(&world.server.server.0), beat, limited);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(served), Limits::default()).unwrap();
     let by = |token: &str| {
@@ -143,12 +147,16 @@ async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share
 async fn auth_06_auth_09_a_signature_is_looked_at_once_in_a_call_and_rights_each_time() {
     let (world, alloc) = running().await;
     let beat = Box::new(|_: &str| Duration::from_secs(60));
-    let rates = Rates::new(PerSecond {
+    let calls = Rates::new(PerSecond {
         identity: 1_000,
         burst: Duration::from_secs(1),
         ..PerSecond::default()
     });
-    let served = endpoints::service_within(Arc::clone(&world.server.server.0), beat, rates);
+    let limited = endpoints::Limited {
+        calls,
+        ..endpoints::Limited::none()
+    };
+    let served = endpoints::service_within(Arc::clone(&world.server.server.0), beat, limited);
     let call = Call {
         token: token(&world, &alloc),
         ..Call::default()
