@@ -327,8 +327,16 @@ impl Sessions {
             .map(|addr| {
                 let (caller, asked) = (others.caller.at(&addr), &asked);
                 async move {
+                    let opens = async || match caller.open::<NodeDial>(asked, patience).await {
+                        // A connection that stood from before says nothing of a server that has
+                        // ended it since: a new one does.
+                        Err(RpcError::Unreachable(_)) => {
+                            caller.open::<NodeDial>(asked, patience).await
+                        }
+                        opened => opened,
+                    };
                     let opened = tokio::select! {
-                        opened = caller.open::<NodeDial>(asked, patience) => opened,
+                        opened = opens() => opened,
                         () = away(&caller, self.there) => Err(RpcError::TimedOut(NodeDial::NAME)),
                     };
                     (opened, addr)

@@ -258,6 +258,63 @@ async fn a_server_is_asked_again_whether_it_is_there() {
     away.abort();
 }
 
+/// The other server restarts while it is asked: its node has not gone anywhere.
+#[tokio::test]
+async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
+    struct Restarts {
+        asked: AtomicU64,
+        cut: CancellationToken,
+    }
+    let restarts = Arc::new(Restarts {
+        asked: AtomicU64::default(),
+        cut: CancellationToken::new(),
+    });
+    let service = Service::new(Arc::clone(&restarts))
+        .method::<StatusPing, _, _>(Access::Public, async |_, _: Call, Empty {}| Ok(Empty {}))
+        .stream::<NodeDial, _, _>(
+            Access::Public,
+            async |restarts: Arc<Restarts>, _: Call, _: ControlRequest, stream: Duplex| {
+                if restarts.asked.fetch_add(1, Ordering::Relaxed) == 0 {
+                    restarts.cut.cancel();
+                    std::future::pending::<()>().await;
+                }
+                tokio::spawn(async move {
+                    std::future::pending::<()>().await;
+                    drop(stream)
+                });
+                Ok(())
+            },
+        );
+    let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rpc = serve(inner, Arc::new(service), Limits::default()).unwrap();
+    // Between them, what ends the first connections once the node was asked for over one.
+    let outer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (addr, to) = (outer.local_addr().unwrap().to_string(), rpc.addr());
+    let cut = restarts.cut.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = outer.accept().await.unwrap();
+            let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+            let cut = match cut.is_cancelled() {
+                true => CancellationToken::new(),
+                false => cut.clone(),
+            };
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    () = cut.cancelled() => {}
+                }
+            });
+        }
+    });
+    let sessions = Arc::new(Sessions::default());
+    let caller = Caller::network(Pool::new(1), Servers::default(), "");
+    sessions.beside(caller, Box::new(move || vec![addr.clone()]));
+    let dialled = timeout(LONG, sessions.dial("n1")).await.unwrap();
+    dialled.expect("the server is there, and so is the node");
+    assert_eq!(restarts.asked.load(Ordering::Relaxed), 2, "the first broke");
+}
+
 /// Its machine lost its power: nothing comes any more, and no end either.
 #[tokio::test]
 async fn a_node_that_is_gone_without_a_word_is_given_up_after_some_beats() {
