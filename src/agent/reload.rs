@@ -9,14 +9,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::settings::{live, rates, ttls};
+use super::settings::{in_flight, live, rates, ttls};
 use super::{Failure, expiry, logging, notify, tls};
 use crate::client::agent::Client;
 use crate::config::{Config, Shared, TlsConfig};
 use crate::gate::Gate;
 use crate::http;
 use crate::net::tls::{Expiry, Loader};
-use crate::net::{Patience, Rates, Visitors};
+use crate::net::{Budget, Patience, Rates, Visitors};
 use crate::server::Around;
 use crate::telemetry::Telemetry;
 
@@ -35,6 +35,8 @@ pub(super) struct Parts {
     asked: Option<Arc<Rates>>,
     /// How many calls are taken.
     pub(super) called: Option<Arc<Rates>>,
+    /// How many bytes of bodies are held at once.
+    bodies: Option<Arc<Budget>>,
     live: Option<Arc<ArcSwap<http::Live>>>,
     pub(super) gate: Option<Arc<Gate>>,
     pub(super) telemetry: Option<Telemetry>,
@@ -46,6 +48,7 @@ impl Parts {
     pub(super) fn web(&mut self, settings: &http::Settings) {
         self.live = Some(Arc::clone(&settings.live));
         self.asked = Some(Arc::clone(&settings.rates));
+        self.bodies = Some(Arc::clone(&settings.bodies));
     }
 
     /// Has all of them take what was checked; nothing of it fails.
@@ -64,6 +67,9 @@ impl Parts {
             if let Some(rates) = rates {
                 rates.limit(allowed);
             }
+        }
+        if let Some(bodies) = &self.bodies {
+            bodies.resize(in_flight(limits));
         }
         if let Some(now) = &self.live {
             now.store(Arc::new(live));
@@ -263,6 +269,7 @@ mod tests {
         after.limits.request_burst = Duration::from_secs(1);
         after.limits.rpc_max_requests_per_address = 1;
         after.limits.rpc_max_conns_per_client = Some(1);
+        after.limits.max_body_bytes_in_flight = 200 << 20;
         after.limits.rpc_handshake_timeout = Duration::from_secs(66);
         after.telemetry.prefix_filter = vec!["-test.unwanted".to_owned()];
         after.telemetry.prometheus_metrics = false;
@@ -298,6 +305,7 @@ mod tests {
             ["ports", "client.node_class", "telemetry.use_node_name"]
         );
         assert!(settings.rates.are_set() && called.are_set());
+        assert_eq!(settings.bodies.free(), 200 << 20);
         let live = settings.now();
         let header = ("x-new".parse().unwrap(), "yes".parse().unwrap());
         assert!(live.headers.contains(&header));

@@ -10,7 +10,7 @@ use crate::commands::acl::TtlBounds;
 use crate::config::{AclConfig, Config, LimitsConfig};
 use crate::gate::Ttls;
 use crate::http;
-use crate::net::{PerSecond, Rates};
+use crate::net::{Budget, PerSecond, Rates};
 use crate::telemetry;
 
 /// The shortest interval of the metrics.
@@ -26,6 +26,7 @@ pub(super) fn settings(config: &Config) -> Result<http::Settings, Failure> {
         gzip,
         live: Arc::new(ArcSwap::from_pointee(live(config)?)),
         rates: Rates::new(rates(&config.limits).0),
+        bodies: Budget::new(in_flight(&config.limits)),
         region: config.region.clone(),
         job_priority: config.server.job_default_priority,
         job_max_priority: config.server.job_max_priority,
@@ -62,6 +63,11 @@ pub(super) fn live(config: &Config) -> Result<http::Live, String> {
             max: config.acl.token_max_expiration_ttl,
         },
     })
+}
+
+/// How many bytes of bodies are held at once.
+pub(super) fn in_flight(limits: &LimitsConfig) -> usize {
+    usize::try_from(limits.max_body_bytes_in_flight).unwrap_or(usize::MAX)
 }
 
 /// How many requests of the API, and how many calls, are taken in a second.

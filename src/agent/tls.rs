@@ -20,6 +20,7 @@ pub(super) fn settings(config: &Config) -> Settings {
         verify_https_client: tls.verify_https_client,
         rpc_upgrade_mode: tls.rpc_upgrade_mode,
         cipher_suites: tls.tls_cipher_suites.clone(),
+        prefer_own_suites: tls.tls_prefer_server_cipher_suites,
         min_version: tls.tls_min_version.clone(),
         region: config.region.clone(),
         roles: roles

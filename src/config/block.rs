@@ -3,6 +3,8 @@
 
 use super::hidden::Hidden;
 use super::read::Reader;
+use super::server::SourceSize;
+use crate::net::BODIES;
 #[cfg(doc)]
 use crate::net::PER_CLIENT;
 use std::collections::BTreeMap;
@@ -198,6 +200,9 @@ pub struct LimitsConfig {
     pub rpc_max_requests_per_address: u32,
     /// So long a time's requests may come at once.
     pub request_burst: Duration,
+    /// Bytes of bodies, of the API and of calls together, that are held at once; a quarter of it
+    /// for one address.
+    pub max_body_bytes_in_flight: u64,
 }
 
 impl Default for LimitsConfig {
@@ -213,6 +218,7 @@ impl Default for LimitsConfig {
             rpc_max_requests_per_identity: 0,
             rpc_max_requests_per_address: 0,
             request_burst: Duration::from_secs(5),
+            max_body_bytes_in_flight: BODIES as u64,
         }
     }
 }
@@ -255,6 +261,9 @@ impl LimitsConfig {
             r.set(name, number);
         }
         r.set("request_burst", &mut self.request_burst);
+        let mut bytes = SourceSize(self.max_body_bytes_in_flight);
+        r.set("max_body_bytes_in_flight", &mut bytes);
+        self.max_body_bytes_in_flight = bytes.0;
     }
 }
 
@@ -497,6 +506,8 @@ pub struct TlsConfig {
     pub rpc_upgrade_mode: bool,
     /// Suites allowed, comma separated.
     pub tls_cipher_suites: String,
+    /// The agent's order of suites counts, not that of whoever connects to it.
+    pub tls_prefer_server_cipher_suites: bool,
     /// The lowest version, `tls12` when empty.
     pub tls_min_version: String,
 }
@@ -513,7 +524,10 @@ impl TlsConfig {
         r.switch("rpc_upgrade_mode", &mut self.rpc_upgrade_mode);
         r.set("tls_cipher_suites", &mut self.tls_cipher_suites);
         r.set("tls_min_version", &mut self.tls_min_version);
-        r.set("tls_prefer_server_cipher_suites", &mut bool::default());
+        r.switch(
+            "tls_prefer_server_cipher_suites",
+            &mut self.tls_prefer_server_cipher_suites,
+        );
     }
 }
 

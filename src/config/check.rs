@@ -12,6 +12,9 @@ const CHECKPOINT_INTERVALS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 
 /// Of how long a time requests may come at once.
+/// The least of bodies that are held at once, bytes: a quarter is one address's, and holds the
+/// longest.
+const LEAST_IN_FLIGHT: u64 = 128 << 20;
 const BURSTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Checks a complete configuration.
@@ -264,6 +267,12 @@ fn limits(config: &Config, wrong: &mut Vec<String>) {
             "limits.request_burst cannot be {burst:?}. Must be between 1s and 1h"
         ));
     }
+    let bytes = config.limits.max_body_bytes_in_flight;
+    if bytes < LEAST_IN_FLIGHT {
+        wrong.push(format!(
+            "limits.max_body_bytes_in_flight cannot be {bytes}. Must be at least {LEAST_IN_FLIGHT}"
+        ));
+    }
 }
 
 /// Reads `22,80,8500-8600`.
@@ -344,6 +353,17 @@ mod tests {
         config.server.bootstrap_expect = 3;
         let text = check(&config).expect_err("refused").to_string();
         assert!(text.contains("bootstrap_expect above 1"), "{text}");
+    }
+
+    #[test]
+    fn bodies_have_room_for_the_longest() {
+        let mut config = Config::dev();
+        config.limits.max_body_bytes_in_flight = 128 << 20;
+        check(&config).expect("enough");
+        config.limits.max_body_bytes_in_flight -= 1;
+        let text = check(&config).expect_err("refused").to_string();
+        let part = "limits.max_body_bytes_in_flight cannot be 134217727. Must be at least";
+        assert!(text.contains(part), "{text}");
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub struct ClientConfig {
     pub gc_volumes_on_node_gc: bool,
     /// Make an id of our own rather than use the machine's.
     pub no_host_uuid: bool,
+    /// Nobody runs commands beside tasks of this node, whatever he may.
+    pub disable_remote_exec: bool,
     /// Where CNI plugins lie.
     pub cni_path: String,
     /// Where CNI networks are described.
@@ -130,6 +132,7 @@ impl ClientConfig {
         self.gc_inode_usage_threshold = other.gc_inode_usage_threshold;
         self.gc_max_allocs = other.gc_max_allocs;
         self.max_kill_timeout = other.max_kill_timeout;
+        self.disable_remote_exec = other.disable_remote_exec;
         for key in CHANGING_OPTIONS {
             match other.options.get(key) {
                 Some(value) => self.options.insert(key.to_owned(), value.clone()),
@@ -177,6 +180,7 @@ impl Default for ClientConfig {
             gc_max_allocs: 50,
             gc_volumes_on_node_gc: false,
             no_host_uuid: true,
+            disable_remote_exec: false,
             cni_path: "/opt/cni/bin".into(),
             cni_config_dir: "/opt/cni/config".into(),
             bridge_network_name: "nomad".into(),
@@ -222,8 +226,7 @@ impl ClientConfig {
         self.read_network(r);
         r.set("max_kill_timeout", &mut self.max_kill_timeout);
         r.set("no_host_uuid", &mut self.no_host_uuid);
-        // Nobody can run commands in tasks from afar, so there is nothing to switch off.
-        r.set("disable_remote_exec", &mut bool::default());
+        r.set("disable_remote_exec", &mut self.disable_remote_exec);
         r.set("cgroup_parent", &mut self.cgroup_parent);
         r.labelled("host_volume", |name, r| {
             self.host_volumes

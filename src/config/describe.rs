@@ -100,6 +100,7 @@ impl Config {
             "RPCMaxRequestsPerIdentity": self.limits.rpc_max_requests_per_identity,
             "RPCMaxRequestsPerAddress": self.limits.rpc_max_requests_per_address,
             "RequestBurst": format!("{}s", self.limits.request_burst.as_secs()),
+            "MaxBodyBytesInFlight": self.limits.max_body_bytes_in_flight,
         });
     }
 
@@ -133,6 +134,7 @@ impl Config {
             "KeyFile": self.tls.key_file,
             "RPCUpgradeMode": self.tls.rpc_upgrade_mode,
             "TLSCipherSuites": self.tls.tls_cipher_suites,
+            "TLSPreferServerCipherSuites": self.tls.tls_prefer_server_cipher_suites,
             "TLSMinVersion": self.tls.tls_min_version,
             "VerifyHTTPSClient": self.tls.verify_https_client,
             "VerifyServerHostname": self.tls.verify_server_hostname,

@@ -56,9 +56,10 @@ impl ClientConfig {
             cpu_total_compute memory_total_mb disk_total_mb disk_free_mb reservable_cores
             reserved max_kill_timeout client_min_port client_max_port min_dynamic_port
             max_dynamic_port gc_interval gc_parallel_destroys gc_disk_usage_threshold
-            gc_inode_usage_threshold gc_max_allocs gc_volumes_on_node_gc no_host_uuid cni_path
-            cni_config_dir bridge_network_name bridge_network_subnet bridge_network_subnet_ipv6
-            bridge_network_hairpin_mode bind_wildcard_default_host_network cgroup_parent
+            gc_inode_usage_threshold gc_max_allocs gc_volumes_on_node_gc no_host_uuid
+            disable_remote_exec cni_path cni_config_dir bridge_network_name
+            bridge_network_subnet bridge_network_subnet_ipv6 bridge_network_hairpin_mode
+            bind_wildcard_default_host_network cgroup_parent
             nomad_service_discovery node_max_allocs default_ineligible host_volumes
             host_networks drain_on_shutdown artifact template fingerprint users
         )

@@ -272,7 +272,7 @@ impl ServerConfig {
 
 /// A size as `job_max_source_size` takes it.
 #[derive(Clone, PartialEq)]
-struct SourceSize(u64);
+pub(super) struct SourceSize(pub(super) u64);
 
 impl FromNode for SourceSize {
     fn read(&mut self, node: &Node) -> Result<(), String> {

@@ -188,10 +188,6 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     not("telemetry.datadog_address", SINKS),
     not("telemetry.datadog_tags", SINKS),
     not("telemetry.disable_quota_utilization_metrics", ENTERPRISE),
-    not(
-        "tls.tls_prefer_server_cipher_suites",
-        "the agent's order of suites always counts",
-    ),
     not("ui", "there is no user interface"),
     not("vault", "secrets of tasks come from variables"),
 ];
@@ -277,11 +273,6 @@ mod tests {
                 "redundancy_zone",
             ),
             (
-                "tls { tls_prefer_server_cipher_suites = true }",
-                ":1:",
-                "the agent's order of suites",
-            ),
-            (
                 "client { artifact { http_max_size = \"1GB\" } }",
                 ":1:37:",
                 "not downloaded",
@@ -361,7 +352,6 @@ mod tests {
             "ui { enabled = true }",
             "server { raft_protocol = 3\n bootstrap_expect = 1 }",
             "client { no_host_uuid = true\n bridge_network_name = \"nomad\" }",
-            "tls { http = true\n rpc = true\n tls_prefer_server_cipher_suites = false }",
             "enable_syslog = false",
             "disable_update_check = true",
             "autopilot { cleanup_dead_servers = true\n max_trailing_logs = 250 }",

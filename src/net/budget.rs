@@ -19,8 +19,15 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Budget {
     free: Semaphore,
-    share: usize,
-    held: Mutex<HashMap<IpAddr, usize>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    all: usize,
+    /// What is held beyond all, since that became less: nobody has it once it is given back.
+    owed: usize,
+    held: HashMap<IpAddr, usize>,
 }
 
 /// What one request holds; it is given back when this is dropped.
@@ -35,11 +42,32 @@ impl Budget {
     /// So much in all; a quarter of it for one address.
     #[must_use]
     pub fn new(all: usize) -> Arc<Self> {
+        let all = all.min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
-            free: Semaphore::new(all.min(Semaphore::MAX_PERMITS)),
-            share: all / SHARE,
-            held: Mutex::default(),
+            free: Semaphore::new(all),
+            kept: Mutex::new(Kept {
+                all,
+                owed: 0,
+                held: HashMap::new(),
+            }),
         })
+    }
+
+    /// So much in all from now on; what is held stays held.
+    pub fn resize(&self, all: usize) {
+        let all = all.min(Semaphore::MAX_PERMITS);
+        let mut kept = self.kept.lock();
+        let before = std::mem::replace(&mut kept.all, all);
+        let less = before.saturating_sub(all);
+        kept.owed += less - self.free.forget_permits(less);
+        self.give(&mut kept, all.saturating_sub(before));
+    }
+
+    /// Gives this much free, but for what is owed.
+    fn give(&self, kept: &mut Kept, amount: usize) {
+        let paid = amount.min(kept.owed);
+        kept.owed -= paid;
+        self.free.add_permits(amount - paid);
     }
 
     /// What an address takes of it: nothing yet.
@@ -59,22 +87,27 @@ impl Budget {
     }
 
     fn charge(&self, address: IpAddr, amount: usize) -> Result<(), ApiError> {
-        let mut held = self.held.lock();
-        let now = held.get(&address).copied().unwrap_or(0);
-        if now + amount > self.share {
+        let mut kept = self.kept.lock();
+        let now = kept.held.get(&address).copied().unwrap_or(0);
+        if now + amount > kept.all / SHARE {
             let text = "this address has too much under way at once; try again later";
             return Err(ApiError::new(Code::TooManyRequests, text));
         }
-        held.insert(address, now + amount);
+        kept.held.insert(address, now + amount);
         Ok(())
     }
 
     fn discharge(&self, address: IpAddr, amount: usize) {
-        let mut held = self.held.lock();
-        if let Some(now) = held.get_mut(&address) {
+        self.kept.lock().discharge(address, amount);
+    }
+}
+
+impl Kept {
+    fn discharge(&mut self, address: IpAddr, amount: usize) {
+        if let Some(now) = self.held.get_mut(&address) {
             *now = now.saturating_sub(amount);
             if *now == 0 {
-                held.remove(&address);
+                self.held.remove(&address);
             }
         }
     }
@@ -163,8 +196,9 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.held > 0 {
-            self.budget.free.add_permits(self.held);
-            self.budget.discharge(self.address, self.held);
+            let mut kept = self.budget.kept.lock();
+            kept.discharge(self.address, self.held);
+            self.budget.give(&mut kept, self.held);
         }
     }
 }
@@ -191,15 +225,40 @@ mod tests {
             // Asked once, so that it waits, and dropped.
             let mut waits = Box::pin(hold.take(60));
             assert!(futures_util::poll!(&mut waits).is_pending());
-            assert_eq!(budget.held.lock().get(&address(5)), Some(&60));
+            assert_eq!(budget.kept.lock().held.get(&address(5)), Some(&60));
             drop(waits);
-            assert_eq!(budget.held.lock().get(&address(5)), None);
+            assert_eq!(budget.kept.lock().held.get(&address(5)), None);
         }
         drop(holds);
         hold.take(100).await.unwrap();
         drop(hold);
         assert_eq!(budget.free(), 400);
-        assert!(budget.held.lock().is_empty(), "nothing is remembered");
+        assert!(budget.kept.lock().held.is_empty(), "nothing is remembered");
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_from_it_while_it_is_held_is_nobodys_afterwards() {
+        let budget = Budget::new(400);
+        let mut holds: Vec<Hold> = (1..=4).map(|n| budget.hold(address(n))).collect();
+        for hold in &mut holds {
+            hold.take(90).await.unwrap();
+        }
+        budget.resize(100);
+        assert_eq!(budget.free(), 0);
+        let mut late = budget.hold(address(5));
+        let refused = late.try_take(26).unwrap_err();
+        assert_eq!(refused.code, Code::TooManyRequests, "a quarter of what is");
+        drop(holds.drain(..2));
+        assert_eq!(budget.free(), 0, "180 are held, and there are 100");
+        budget.resize(200);
+        assert_eq!(budget.free(), 20);
+        drop(holds);
+        assert_eq!(budget.free(), 200);
+        late.try_take(50).unwrap();
+        budget.resize(400);
+        assert_eq!(budget.free(), 350);
+        drop(late);
+        assert_eq!(budget.free(), 400);
     }
 
     #[tokio::test]
@@ -226,6 +285,6 @@ mod tests {
         drop(hold);
         drop(holds);
         assert_eq!(budget.free(), 400);
-        assert!(budget.held.lock().is_empty(), "nothing is remembered");
+        assert!(budget.kept.lock().held.is_empty(), "nothing is remembered");
     }
 }

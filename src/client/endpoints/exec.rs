@@ -7,7 +7,7 @@ use crate::client::agent::Client;
 use crate::client::alloc::factory::ControlError;
 use crate::client::drivers::exec::{ExecCommand, Wires};
 pub use crate::client::drivers::exec::{ExecIn, ExecOut};
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 
 /// Pieces of output that may wait for a slow reader.
 const WINDOW: usize = 8;
@@ -31,8 +31,9 @@ pub struct ExecRequest {
 /// dropped; a sender of the input that is dropped is the end of its input.
 ///
 /// # Errors
-/// 400 for no task or command or an unknown task; 404 for an unknown allocation, a task that does
-/// not run; what the driver says where it cannot be started.
+/// 403 where `client.disable_remote_exec` is set; 400 for no task or command or an unknown task;
+/// 404 for an unknown allocation, a task that does not run; what the driver says where it cannot be
+/// started.
 pub async fn exec(
     client: &Client,
     alloc: &str,
@@ -60,6 +61,9 @@ pub async fn exec(
 /// # Errors
 /// As those of [`exec`].
 pub fn check(client: &Client, alloc: &str, request: &ExecRequest) -> Result<(), ApiError> {
+    if client.settings().get().client.disable_remote_exec {
+        return Err(ApiError::new(Code::PermissionDenied, "Permission denied"));
+    }
     let task = &request.task;
     if task.is_empty() {
         return Err(ApiError::bad_request("must provide task name"));
@@ -90,6 +94,7 @@ fn not_running(task: &str) -> ApiError {
 mod tests {
     use super::*;
     use crate::client::agent::tests::{World, until};
+    use crate::config::ClientConfig;
 
     fn asked(task: &str, command: &[&str]) -> ExecRequest {
         ExecRequest {
@@ -168,6 +173,16 @@ mod tests {
             ExecOut::Exited { code: 3 },
         ];
         assert_eq!(all, wanted);
+        // Its operator lets nobody any more, and says so while it runs.
+        let none = ClientConfig {
+            disable_remote_exec: true,
+            ..client.settings().get().client.clone()
+        };
+        client.reconfigure(&none);
+        let (_input, comes) = mpsc::channel(1);
+        let refused = exec(&client, &runs, &asked("web", &["ls"]), comes).await;
+        let refused = refused.expect_err("it is switched off");
+        assert_eq!(refused.code, Code::PermissionDenied, "{refused}");
         client.shutdown().await;
     }
 }

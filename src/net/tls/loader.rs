@@ -249,6 +249,7 @@ impl Maker<'_> {
         };
         let own = SingleCertAndKey::from(Arc::clone(&self.material.own));
         let mut config = builder.with_cert_resolver(Arc::new(own));
+        config.ignore_client_order = self.settings.prefer_own_suites;
         // Each port and each material has keys of its own: what was agreed on one port, or with an
         // authority that is gone, opens nothing elsewhere.
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()

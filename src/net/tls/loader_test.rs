@@ -1,6 +1,6 @@
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{HandshakeKind, ProtocolVersion, RootCertStore};
+use rustls::{CipherSuite, HandshakeKind, ProtocolVersion, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -14,6 +14,7 @@ use super::*;
 struct Seen {
     kind: Option<HandshakeKind>,
     version: Option<ProtocolVersion>,
+    suite: Option<CipherSuite>,
     peer: Option<PeerCertificate>,
 }
 
@@ -42,6 +43,7 @@ async fn meet_by(
         Ok::<_, std::io::Error>(Seen {
             kind: state.handshake_kind(),
             version: state.protocol_version(),
+            suite: state.negotiated_cipher_suite().map(|suite| suite.suite()),
             peer: state
                 .peer_certificates()
                 .and_then(|c| PeerCertificate::of(&c[0])),
@@ -57,6 +59,7 @@ async fn meet_by(
         Ok::<_, std::io::Error>(Seen {
             kind: state.handshake_kind(),
             version: state.protocol_version(),
+            suite: state.negotiated_cipher_suite().map(|suite| suite.suite()),
             peer: state
                 .peer_certificates()
                 .and_then(|c| PeerCertificate::of(&c[0])),
@@ -229,6 +232,30 @@ async fn versions_and_suites_are_those_that_are_set() {
             "{text}"
         );
     }
+}
+
+#[tokio::test]
+async fn the_agents_order_of_suites_counts_where_it_is_set_else_the_callers() {
+    const ONE: &str = "TLS_AES_256_GCM_SHA384";
+    const OTHER: &str = "TLS_CHACHA20_POLY1305_SHA256";
+    let trust = Trust::new();
+    let pair = trust.issue("server", SERVER);
+    let with = |first: &str, second: &str, prefer_own_suites| {
+        Loader::open(&Settings {
+            cipher_suites: format!("{first},{second}"),
+            prefer_own_suites,
+            ..trust.settings(Role::Server, &pair)
+        })
+        .unwrap()
+    };
+    let caller = with(OTHER, ONE, false);
+    let (seen, _) = meet(&with(ONE, OTHER, false), &caller).await.unwrap();
+    assert_eq!(
+        seen.suite,
+        Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256)
+    );
+    let (seen, _) = meet(&with(ONE, OTHER, true), &caller).await.unwrap();
+    assert_eq!(seen.suite, Some(CipherSuite::TLS13_AES_256_GCM_SHA384));
 }
 
 #[tokio::test]

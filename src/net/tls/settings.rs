@@ -29,6 +29,8 @@ pub struct Settings {
     pub rpc_upgrade_mode: bool,
     /// The suites, comma separated; empty: all.
     pub cipher_suites: String,
+    /// Of the suites that both sides have, the agent's first is taken, not the caller's.
+    pub prefer_own_suites: bool,
     /// The lowest version; empty: `tls12`.
     pub min_version: String,
     /// The agent's region.
