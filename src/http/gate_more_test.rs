@@ -330,6 +330,20 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
     }
     let all = server.get("/v1/metrics?format=prometheus").await.text();
     assert!(!all.contains("canary-secret"), "AUTH-11");
+    // Each route has its own number of each caller.
+    for (who, count) in [("token:auth-07-accessor", 2), ("client:auth-07-node", 1)] {
+        let of = |line: &&str| {
+            let route = line.contains("route=\"GET /v1/scaling/policies\"");
+            route && line.contains(&format!("identity=\"{who}\""))
+        };
+        for name in ["served_total", "timed_total"] {
+            let name = format!("drover_requests_{name}");
+            let lines = all.lines().filter(|line| line.starts_with(&name));
+            let lines: Vec<&str> = lines.filter(of).collect();
+            assert_eq!(lines.len(), 1, "{who}: {lines:?}");
+            assert!(lines[0].ends_with(&format!(" {count}")), "{lines:?}");
+        }
+    }
     // AUTH-10: the labels go, the numbers stay.
     let settings = super::Settings {
         live: live(|live| live.label_identities = false),

@@ -1,14 +1,17 @@
 //! What is counted of requests: how many, and of which endpoint and kind, by the names that Nomad
 //! has for the calls which its API makes of them.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use hyper::Method;
+use hyper::http::request::Parts;
 
+use super::jobs;
 use crate::telemetry::labels;
 
 /// The endpoints of the API, by the first parts of their paths; the longest that fits counts.
@@ -102,9 +105,39 @@ const LISTS: &[&str] = &[
 /// Paths that are asked with a body and change nothing.
 const ASKED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
 
-/// Put beside a request: how its caller is called, once it was counted where it is served.
+/// Put beside a request: what it asks for and how its caller is called, once it was counted where
+/// it is served.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asker(Arc<OnceLock<Option<String>>>);
+pub(super) struct Asker(Arc<OnceLock<(String, Option<String>)>>);
+
+/// The route that a request came by, as lists of routes show it.
+pub(super) fn route(parts: &Parts) -> Cow<'static, str> {
+    match parts
+        .extensions
+        .get::<MatchedPath>()
+        .map(MatchedPath::as_str)
+    {
+        Some(jobs::ROUTE) => jobs::route_of(parts.uri.path()).into(),
+        Some(path) => path.to_owned().into(),
+        None => "".into(),
+    }
+}
+
+/// A route and a method as metrics name it: of the methods there are, for anything may be said.
+fn named(method: &Method, route: &str) -> String {
+    const METHODS: [Method; 6] = [
+        Method::GET,
+        Method::HEAD,
+        Method::OPTIONS,
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+    ];
+    match METHODS.contains(method) {
+        true => format!("{method} {route}"),
+        false => format!("other {route}"),
+    }
+}
 
 /// Counts a request where it is served, once it is known who asks and before it is refused. The
 /// label says who; without it requests of all callers are one number.
@@ -112,11 +145,13 @@ pub(super) fn served(request: &super::request::Request, label: Option<String>) {
     let Some((endpoint, kind)) = endpoint(&request.method, &request.path) else {
         return;
     };
+    let route = named(&request.method, &request.route);
+    metrics::counter!("nomad.nomad.rpc.request").increment(1);
+    labels::served(&route, label.as_deref());
     if let Some(Asker(asker)) = &request.asker {
         // Asked once: whoever sets it again says the same.
-        let _ = asker.set(label.clone());
+        let _ = asker.set((route, label.clone()));
     }
-    metrics::counter!("nomad.nomad.rpc.request").increment(1);
     labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
     if kind != "write" {
         metrics::counter!("nomad.nomad.rpc.query").increment(1);
@@ -139,8 +174,8 @@ pub(super) async fn failed(mut request: Request, next: Next) -> Response {
     };
     if !waits {
         let took = began.elapsed();
-        if let Some(label) = asker.0.get() {
-            labels::took((endpoint, kind), label.clone(), took);
+        if let Some((route, label)) = asker.0.get() {
+            labels::took(route, label.as_deref(), took);
         }
         let labels = [("endpoint", endpoint), ("kind", kind)];
         metrics::histogram!("drover.http.request.seconds", &labels).record(took.as_secs_f64());
@@ -202,6 +237,45 @@ mod tests {
         let labels = "drover_http_request_seconds_count{endpoint=\"job\",kind=\"list\"} 2";
         assert!(text.contains(labels), "{text}");
         assert_eq!(text.matches("drover_http_request_seconds_count").count(), 1);
+    }
+
+    #[test]
+    fn auth_07_requests_are_named_by_their_route_and_never_by_what_callers_make_up() {
+        async fn shown(method: &str, path: &str) -> String {
+            async fn told(request: Request) -> String {
+                let parts = request.into_parts().0;
+                named(&parts.method, &route(&parts))
+            }
+            let router = axum::Router::new()
+                .route("/v1/node/{id}/drain", axum::routing::any(told))
+                .route(jobs::ROUTE, axum::routing::any(told))
+                .layer(axum::middleware::from_fn(failed));
+            let request = Request::builder().method(method).uri(path);
+            let request = request.body(axum::body::Body::empty()).unwrap();
+            let body = router.oneshot(request).await.unwrap().into_body();
+            let bytes = axum::body::to_bytes(body, 1_000).await.unwrap();
+            String::from_utf8(bytes.to_vec()).unwrap()
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.build().unwrap();
+        for (method, path, expected) in [
+            ("PUT", "/v1/node/x/drain", "PUT /v1/node/{id}/drain"),
+            ("MADEUP", "/v1/node/x/drain", "other /v1/node/{id}/drain"),
+            ("GET", "/v1/job/a/b", "GET /v1/job/{id}"),
+            ("GET", "/v1/job/a/b/plan", "GET /v1/job/{id}/plan"),
+            ("GET", "/v1/job/%ff/plan", "GET /v1/job/{id}/plan"),
+            (
+                "POST",
+                "/v1/job/a/periodic/force",
+                "POST /v1/job/{id}/periodic/force",
+            ),
+        ] {
+            assert_eq!(runtime.block_on(shown(method, path)), expected);
+        }
+        // All of them are on the page of routes.
+        let pages = crate::http::router::lines();
+        let page = |path: &str| pages.iter().any(|line| line.path == path);
+        assert!(page("/v1/job/{id}/periodic/force") && page("/v1/job/{id}"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A request as handlers see it: decoded, limited, and from somebody.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::decoded::{DECODED, SHORT};
 use super::known;
-use super::measure::Asker;
+use super::measure::{self, Asker};
 use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
@@ -40,6 +41,8 @@ pub(super) struct Request {
     pub(super) method: Method,
     /// The path as it came, escapes and all.
     pub(super) path: String,
+    /// The route that it came by, parameters in braces.
+    pub(super) route: Cow<'static, str>,
     /// Path and parameters as they came.
     target: Option<PathAndQuery>,
     /// The decoded parameters.
@@ -88,9 +91,11 @@ impl Request {
         let peer = parts.extensions.get::<Peer>();
         let certificate = peer.and_then(|peer| peer.certificate.clone());
         let behind = peer.and_then(|peer| peer.behind);
+        let route = measure::route(&parts);
         Ok(Self {
             method: parts.method,
             path: parts.uri.path().to_owned(),
+            route,
             target: parts.uri.path_and_query().cloned(),
             query: match parts.extensions.get::<Query>() {
                 Some(query) => query.clone(),

@@ -24,10 +24,11 @@ pub(super) async fn timed<T>(
     let began = Instant::now();
     let answer = call.await;
     let label = label();
-    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label.clone());
+    labels::served(name, label.as_deref());
     if method != WAITS {
-        labels::took((&endpoint, kind), label, began.elapsed());
+        labels::took(name, label.as_deref(), began.elapsed());
     }
+    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
     // Nomad's name for the endpoint of nodes in timings.
     let resource = if endpoint == "node" {
         "client"

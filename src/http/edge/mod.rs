@@ -78,6 +78,7 @@ pub fn edge(edge: Arc<Edge>) -> Router {
 /// A request that is this agent's own: what answers it, and what it asks of its caller.
 #[derive(Clone, Debug)]
 struct Own {
+    route: &'static str,
     does: Does,
     asked: Asked,
 }
@@ -140,6 +141,7 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
     };
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
+        request.route = own.route.into();
         edge.admit(&mut request, &own).await?;
         let settings = &edge.settings;
         request
@@ -185,8 +187,8 @@ impl Edge {
                 Asked::Allocation { namespace, any_of }
             }
         };
-        let does = row.does;
-        Some(Own { does, asked })
+        let (route, does) = (row.path, row.does);
+        Some(Own { route, does, asked })
     }
 
     /// Whether a request names no other agent.

@@ -22,6 +22,6 @@ pub(super) use list::{list, list_of, near_list, stub};
 pub(super) use parse::{PARSE, parse, validate};
 #[cfg(test)]
 pub(super) use path::watched;
-pub(super) use path::{job_id, listed, route};
+pub(super) use path::{ROUTE, job_id, listed, route, route_of};
 pub(super) use shapes::*;
 pub(super) use write::{REGISTER, register};

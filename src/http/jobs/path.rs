@@ -74,16 +74,33 @@ impl JobPath {
         Self::parse(path)
     }
 
-    fn parse(path: &str) -> Result<Self, ApiError> {
+    /// The id, as it stands there, and the ending.
+    fn ending(path: &str) -> (&str, &'static str) {
         let found = ENDINGS.iter().find_map(|ending| {
             let id = path.strip_suffix(ending)?.strip_suffix('/')?;
             Some((id, *ending))
         });
-        let (id, ending) = found.unwrap_or((path, ""));
+        found.unwrap_or((path, ""))
+    }
+
+    fn parse(path: &str) -> Result<Self, ApiError> {
+        let (id, ending) = Self::ending(path);
         Ok(Self {
             id: query::decode(id, false)?,
             ending,
         })
+    }
+}
+
+/// The route of every request under `/v1/job/`.
+pub(in crate::http) const ROUTE: &str = "/v1/job/{*rest}";
+
+/// The one of a path, as lists of routes show it.
+pub(in crate::http) fn route_of(path: &str) -> String {
+    let path = path.strip_prefix("/v1/job/").unwrap_or_default();
+    match JobPath::ending(path) {
+        (_, "") => "/v1/job/{id}".to_owned(),
+        (_, ending) => format!("/v1/job/{{id}}/{ending}"),
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn workloads(table: Table) -> Table {
             )],
         )
         .below(
-            "/v1/job/{*rest}",
+            jobs::ROUTE,
             "/v1/job/{id}",
             jobs::listed(),
             any(jobs::route),
