@@ -119,6 +119,34 @@ async fn placed(world: &World) -> (String, String) {
         .expect("it is placed")
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_01_a_node_that_names_no_volume_or_allocation_is_refused() {
+    let (world, (alloc, node)) = world().await;
+    let secret = match node == world.node {
+        true => SECRET,
+        false => OTHER,
+    };
+    let who = (node.as_str(), secret);
+    let index = || world.view().table_index::<CsiVolumes>();
+    let before = index();
+    for (volume, alloc, text) in [
+        ("", alloc.as_str(), "missing volume ID"),
+        ("data", "", "missing allocation ID"),
+    ] {
+        let mut gives = release(&node, alloc);
+        gives.volume_id = volume.to_owned();
+        let refused = world.call::<CsiVolumeUnpublish>(who, gives).await;
+        let refused = refused.expect_err(text);
+        assert_eq!(refused.code, Code::BadRequest, "{refused}");
+        assert!(refused.message.contains(text), "{refused}");
+        let mut takes = claim(&node, alloc);
+        takes.volume_id = volume.to_owned();
+        let refused = world.call::<CsiVolumeClaim>(who, takes).await;
+        refused.expect_err(text);
+    }
+    assert_eq!(index(), before, "nothing of it reached the log");
+}
+
 fn claim(node: &str, alloc: &str) -> CsiVolumeClaimRequest {
     CsiVolumeClaimRequest {
         namespace: "default".into(),

@@ -197,6 +197,63 @@ async fn csi_46_volumes_and_snapshots_are_made_and_deleted_at_their_plugin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_01_no_verb_takes_an_empty_body_list_or_id() {
+    let (h, asked) = world().await;
+    let index = h.get("/v1/volumes?type=csi").await.index();
+    let (volume, snapshot) = ("missing volume definition", "missing snapshot definition");
+    let (create, register) = ("/v1/volume/csi/x/create", "/v1/volume/csi/x");
+    let snapshots = "/v1/volumes/snapshot";
+    for (method, target, body, text) in [
+        ("PUT", register, "", ""),
+        ("PUT", register, "{}", volume),
+        ("PUT", register, r#"{"Volumes": []}"#, volume),
+        ("PUT", register, r#"{"Volumes": [{}]}"#, "missing plugin id"),
+        (
+            "PUT",
+            "/v1/volume/csi/",
+            r#"{"Volumes": [{"PluginID": "p"}]}"#,
+            "",
+        ),
+        ("PUT", create, "", ""),
+        ("PUT", create, "{}", volume),
+        ("PUT", create, r#"{"Volumes": []}"#, volume),
+        ("PUT", create, r#"{"Volumes": [{}]}"#, "missing plugin id"),
+        ("PUT", snapshots, "", ""),
+        ("PUT", snapshots, "{}", snapshot),
+        ("PUT", snapshots, r#"{"Snapshots": []}"#, snapshot),
+        (
+            "PUT",
+            snapshots,
+            r#"{"Snapshots": [{}]}"#,
+            "missing volume ID",
+        ),
+        ("DELETE", snapshots, "", "missing plugin ID"),
+        (
+            "DELETE",
+            "/v1/volumes/snapshot?plugin_id=p",
+            "",
+            "missing snapshot ID",
+        ),
+        (
+            "DELETE",
+            "/v1/volume/csi/x/detach",
+            "",
+            "detach requires node ID",
+        ),
+        ("DELETE", "/v1/volume/csi/", "", ""),
+    ] {
+        let reply = h.ask(method, target, body).await;
+        let (status, told) = said(&reply);
+        let refused = (400..500).contains(&status);
+        assert!(refused, "{method} {target} {body}: {status} {told}");
+        assert!(told.contains(text), "{method} {target} {body}: {told}");
+    }
+    let after = h.get("/v1/volumes?type=csi").await.index();
+    assert_eq!(after, index, "nothing of it reached the log");
+    assert!(asked.0.lock().is_empty(), "nor the plugin");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_39_what_cannot_be_done_is_refused_in_words() {
     let (h, asked) = world().await;
     for (target, status, text) in [

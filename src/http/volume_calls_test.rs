@@ -370,14 +370,20 @@ async fn csi_12_provider_and_version_are_in_every_view_of_volume_and_plugin() {
         (&json!("csi.example"), &json!("1.2"))
     );
     let listed = world.h.get("/v1/volumes?type=csi").await.json();
-    assert_eq!(listed[0]["Provider"], "csi.example");
+    assert_eq!(
+        (&listed[0]["Provider"], &listed[0]["ProviderVersion"]),
+        (&json!("csi.example"), &json!("1.2"))
+    );
     let plugin = world.h.get("/v1/plugin/csi/p").await.json();
     assert_eq!(
         (&plugin["Provider"], &plugin["Version"]),
         (&json!("csi.example"), &json!("1.2"))
     );
     let listed = world.h.get("/v1/plugins?type=csi").await.json();
-    assert_eq!(listed[0]["Provider"], "csi.example");
+    assert_eq!(
+        (&listed[0]["Provider"], &listed[0]["Version"]),
+        (&json!("csi.example"), &json!("1.2"))
+    );
     world.h.stop().await;
 }
 

@@ -238,6 +238,9 @@ impl Volumes {
         snapshots: Vec<CsiSnapshot>,
     ) -> Result<Vec<CsiSnapshot>, StepError> {
         self.must_lead()?;
+        if snapshots.is_empty() {
+            return Err(ApiError::bad_request("missing snapshot definition").into());
+        }
         let mut made = Vec::new();
         for snapshot in snapshots {
             made.push(self.create_snapshot(namespace, snapshot).await?);

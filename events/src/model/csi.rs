@@ -58,6 +58,7 @@ crate::wire! {
         schedulable: bool = "Schedulable",
         plugin_id: String = "PluginID",
         provider: String = "Provider",
+        provider_version: String = "ProviderVersion",
         controller_required: bool = "ControllerRequired",
         controllers_healthy: i64 = "ControllersHealthy",
         controllers_expected: i64 = "ControllersExpected",

@@ -31,6 +31,7 @@ crate::wire! {
     pub struct CsiPluginListStub {
         id: String = "ID",
         provider: String = "Provider",
+        version: String = "Version",
         controller_required: bool = "ControllerRequired",
         controllers_healthy: i64 = "ControllersHealthy",
         controllers_expected: i64 = "ControllersExpected",

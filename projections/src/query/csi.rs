@@ -96,6 +96,7 @@ impl Volume {
             schedulable: shown.schedulable,
             plugin_id: shown.plugin_id,
             provider: shown.provider,
+            provider_version: shown.provider_version,
             controller_required: shown.controller_required,
             controllers_healthy: shown.controllers_healthy,
             controllers_expected: shown.controllers_expected,

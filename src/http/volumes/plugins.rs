@@ -44,6 +44,7 @@ fn stub(row: &CsiPluginRow) -> CsiPluginListStub {
     CsiPluginListStub {
         id: plugin.id.clone(),
         provider: plugin.provider.clone(),
+        version: plugin.version.clone(),
         controller_required: plugin.controller_required,
         controllers_healthy: plugin.controllers_healthy,
         controllers_expected: plugin.controllers_expected,
