@@ -2,6 +2,7 @@
 //! says of them was asked before: here is only what the state says. Apply checks all of it again.
 
 use drover_events::csi::*;
+use drover_events::gojson::{Map, Time};
 use drover_events::model::status::{DEFAULT_NAMESPACE, access_mode, attachment_mode};
 use drover_events::model::{CsiTopology, CsiVolume, VolumeRequest};
 use drover_projections::query::csi::{self, Volume};
@@ -51,11 +52,37 @@ impl Command for RegisterVolumes {
         }
         match news {
             true => Ok(Decision::free(CsiVolumesRegistered {
-                volumes: self.volumes.clone(),
+                volumes: self.volumes.iter().map(described).collect(),
                 timestamp: stamp.now,
             })),
             false => Ok(Decision::Nothing(Reply::None)),
         }
+    }
+}
+
+/// A volume without anything that is the cluster's to say (CSI-03): whoever says it, also one who
+/// gives back what he was shown, is not heard, and no log has it. A new volume that came with the
+/// time at which its provider had no room would be given to nobody.
+fn described(volume: &CsiVolume) -> CsiVolume {
+    CsiVolume {
+        access_mode: String::new(),
+        attachment_mode: String::new(),
+        controller_required: false,
+        controllers_expected: 0,
+        controllers_healthy: 0,
+        create_index: 0,
+        create_time: 0,
+        modify_index: 0,
+        modify_time: 0,
+        nodes_expected: 0,
+        nodes_healthy: 0,
+        provider: String::new(),
+        provider_version: String::new(),
+        read_allocs: Map::nil(),
+        resource_exhausted: Time::ZERO,
+        schedulable: false,
+        write_allocs: Map::nil(),
+        ..volume.clone()
     }
 }
 

@@ -1,9 +1,10 @@
 //! What commands about volumes and plugins come to, and what they refuse.
 
 use drover_error::Code;
+use drover_events::Event;
 use drover_events::cluster::VersionBarrierRaised;
 use drover_events::csi::*;
-use drover_events::gojson::Map;
+use drover_events::gojson::{Map, Time};
 use drover_events::model::*;
 use drover_events::node::NodeRegistered;
 use drover_projections::Outcome;
@@ -186,6 +187,55 @@ fn csi_02_csi_05_a_volume_is_registered_when_its_plugin_runs_and_once() {
             .1,
         "plugin in use"
     );
+}
+
+/// The same volume, said by somebody who says also what is the cluster's to say.
+fn forged(volume: CsiVolume) -> CsiVolume {
+    CsiVolume {
+        access_mode: "multi-node-multi-writer".into(),
+        attachment_mode: "block-device".into(),
+        controller_required: true,
+        controllers_expected: 7,
+        controllers_healthy: 7,
+        create_index: 7,
+        create_time: 7,
+        modify_index: 7,
+        modify_time: 7,
+        nodes_expected: 7,
+        nodes_healthy: 7,
+        provider: "forged".into(),
+        provider_version: "9.9".into(),
+        read_allocs: Map::from([(id(40), None)]),
+        resource_exhausted: Time::from_secs(7),
+        schedulable: true,
+        write_allocs: Map::from([(id(41), None)]),
+        ..volume
+    }
+}
+
+#[test]
+fn csi_03_what_is_the_clusters_to_say_comes_from_no_caller_into_the_log() {
+    let mut world = world();
+    let mut renamed = volume("data");
+    renamed.name = "renamed".into();
+    // A new volume, and one that is there.
+    for told in [volume("data"), renamed] {
+        let command = registers(vec![forged(told.clone())]);
+        let Event::CsiVolumesRegistered(event) = world.event(&command) else {
+            panic!("it is registered");
+        };
+        assert_eq!(event.volumes, [told.clone()]);
+        world.done(&command);
+        let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
+        assert_eq!(row.volume.name, told.name);
+        // The scheduler places nobody who asks for one that has run out of room.
+        assert!(row.volume.resource_exhausted.is_unset());
+        assert_eq!(row.volume.provider, "", "its plugin names none");
+        assert!(!row.volume.controller_required && !row.in_use());
+        // Nor is it an event that only such things are said otherwise.
+        let again = world.decide(&command).unwrap();
+        assert!(matches!(again, Decision::Nothing(_)), "{again:?}");
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What an operator may change of a CSI volume.
 
 use drover_events::csi::*;
-use drover_events::gojson::Map;
+use drover_events::gojson::{Map, Time};
 use drover_events::model::*;
 
-use super::csi::{registers, reported, volume, with_volume};
+use super::csi::{claim, raw, registers, reported, step, volume, with_volume};
 use super::*;
 use crate::query::csi as read;
 use crate::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
@@ -105,6 +105,67 @@ fn csi_03_what_an_operator_may_change_is_changed_and_nothing_of_the_clusters() {
     let mut large = first;
     large.requested_capacity_min = 200;
     assert!(world.refused(registers(vec![large])).contains("capacity"));
+}
+
+/// The same volume, said by somebody who says also what is the cluster's to say.
+fn forged(volume: CsiVolume) -> CsiVolume {
+    CsiVolume {
+        access_mode: "multi-node-reader-only".into(),
+        attachment_mode: "block-device".into(),
+        controller_required: false,
+        controllers_expected: 7,
+        controllers_healthy: 7,
+        create_index: 1,
+        create_time: 1,
+        modify_index: 1,
+        modify_time: 1,
+        nodes_expected: 7,
+        nodes_healthy: 7,
+        provider: "forged".into(),
+        provider_version: "9.9".into(),
+        read_allocs: Map::from([(id(43), None)]),
+        resource_exhausted: Time::from_secs(1),
+        schedulable: true,
+        write_allocs: Map::from([(id(40), None), (id(43), None)]),
+        ..volume
+    }
+}
+
+#[test]
+fn csi_03_a_volume_that_is_used_keeps_all_that_is_the_clusters_whoever_describes_it() {
+    let mut world = with_volume();
+    let shared = |alloc, how| claim(alloc, how, "multi-node-multi-writer");
+    world.given(shared(40, mode::READ));
+    world.given(shared(41, mode::WRITE));
+    world.given(shared(42, mode::WRITE));
+    world.given(step(42, state::NODE_DETACHED));
+    for (name, plugin_is_gone) in [("renamed", false), ("again", true)] {
+        if plugin_is_gone {
+            // Nothing says any more what was said of it but the row.
+            world.given(drover_events::job::JobDeregistered {
+                job_id: "plug".into(),
+                ..stop(false)
+            });
+            world.given(reported(&[60], "complete"));
+            let plugin = read::plugin(&world.view(), "hostpath").unwrap();
+            assert!(plugin.is_none());
+        }
+        let mut expected = raw(&world);
+        assert!(expected.volume.controller_required);
+        assert_eq!(expected.volume.provider, "csi.example");
+        assert_eq!(expected.past_claims.len(), 1);
+        let mut again = forged(volume("data"));
+        again.name = name.into();
+        world.given(CsiVolumesRegistered {
+            timestamp: 7,
+            ..registers(vec![again])
+        });
+        // The name is the operator's; when that was is the cluster's.
+        expected.volume.name = name.into();
+        expected.volume.modify_index = world.index;
+        expected.volume.modify_time = 7;
+        assert_eq!(raw(&world), expected, "{name}");
+    }
 }
 
 #[test]
