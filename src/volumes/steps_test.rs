@@ -1,7 +1,9 @@
 //! What each step of a volume's life asks, refuses and says.
 
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
-use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
+use drover_events::model::status::access_mode::{
+    MULTI_NODE_READER as READERS, SINGLE_NODE_WRITER as ONE,
+};
 
 use super::harness::*;
 use super::testing::*;
@@ -50,6 +52,32 @@ fn sign() -> ClaimVolume {
             claim: mode::GC,
             ..CsiVolumeClaimed::default()
         },
+    }
+}
+
+#[tokio::test]
+async fn csi_32_a_node_detaches_what_was_read_as_read_and_what_was_written_as_written() {
+    for (access, reads) in [(READERS, true), (ONE, true), (ONE, false)] {
+        let world = World::new(1);
+        world.volume("data", access);
+        let alloc = world.alloc_as((1, 0), "data", (access, reads));
+        let how = match reads {
+            true => mode::READ,
+            false => mode::WRITE,
+        };
+        world.claim_as("data", &alloc, how).await.unwrap();
+        world.strict.mount("data", &node_id(0), &alloc, !reads);
+        // A claim that is on its way back, and waits, is still what it was.
+        let refusal = Fault::Says(Code::Unavailable);
+        world.strict.fault(UNMOUNT, &[refusal]);
+        world.unpublish("data", &alloc).await.unwrap_err();
+        assert_eq!(world.past("data"), [state::UNPUBLISHING]);
+        world.unpublish("data", &alloc).await.unwrap();
+        let asked = world.strict.unmounted_as(&alloc);
+        assert_eq!(asked.read_only, reads, "{access}");
+        assert_eq!(asked.access_mode, access);
+        assert_eq!(asked.attachment_mode, "file-system");
+        assert!(world.strict.is_idle() && !world.row("data").in_use());
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use crate::rpc::csi::ControllerCreateVolumeRequest;
+use crate::rpc::csi::{ControllerCreateVolumeRequest, NodeDetachVolumeRequest};
 
 /// What the storage is like, as the plugin sees it.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(super) struct Storage {
     pub(super) attached: BTreeMap<(String, String), String>,
     /// Volume, node and allocation; and whether it writes.
     pub(super) mounted: BTreeMap<(String, String, String), bool>,
+    /// By allocation: what was asked for when it let go of its volume last.
+    pub(super) unmounted: BTreeMap<String, NodeDetachVolumeRequest>,
     /// With what was asked for.
     pub(super) made: BTreeMap<String, ControllerCreateVolumeRequest>,
     pub(super) sizes: BTreeMap<String, i64>,

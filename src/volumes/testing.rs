@@ -238,6 +238,11 @@ impl Strict {
         self.storage.lock().made[volume].clone()
     }
 
+    /// What was asked for when an allocation let go of its volume last.
+    pub(crate) fn unmounted_as(&self, alloc: &str) -> NodeDetachVolumeRequest {
+        self.storage.lock().unmounted[alloc].clone()
+    }
+
     /// How large a volume is, where it was ever said.
     pub(crate) fn size(&self, volume: &str) -> Option<i64> {
         self.storage.lock().sizes.get(volume).copied()
@@ -349,6 +354,8 @@ impl Strict {
 
     fn unmount(&self, asked: NodeDetachVolumeRequest) -> Result<Done, ApiError> {
         let mut storage = self.storage.lock();
+        let unmounted = &mut storage.unmounted;
+        unmounted.insert(asked.alloc_id.clone(), asked.clone());
         let key = (asked.external_id, asked.node_id, asked.alloc_id);
         storage.mounted.remove(&key);
         storage.stale.remove(&key);
