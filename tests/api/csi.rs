@@ -332,6 +332,43 @@ fn csi_44_what_one_job_writes_the_next_one_reads_and_the_volume_is_free_between(
 }
 
 #[test]
+fn csi_09_an_agent_that_logs_all_it_can_shows_no_secret_there() {
+    let Some(mut world) = World::prepare("CSI and the agent's own log") else {
+        return;
+    };
+    world.setup.config.push_str("log_level = \"TRACE\"\n");
+    world.run_agent();
+    world.run_plugin(&world.plugin_job());
+    world.create("vol");
+    // What fails is logged with its reasons, at the servers and at the client; a plugin may repeat
+    // in them what it was shown.
+    let why = json!({"code": 14, "text": "correct-horse, on command"});
+    let fails = |call: &str| json!({"call": call, "times": 1, "do": {"fail": why}});
+    let faults = json!([fails("ControllerPublishVolume"), fails("NodePublishVolume")]);
+    std::fs::write(world.path("faults"), faults.to_string()).expect("a file");
+    let write = "echo hello > $NOMAD_VOLUME_data/file";
+    world.job("one", "batch", "exec", write);
+    world.wait_status("one", "complete");
+    world.wait_free();
+    let log = world.agent.as_ref().expect("it runs").log_tail(usize::MAX);
+    let lines = |words: &[&str]| -> Vec<String> {
+        let have = log
+            .lines()
+            .filter(|line| words.iter().all(|word| line.contains(word)));
+        have.map(str::to_owned).collect()
+    };
+    for words in [
+        ["TRACE", "a claim is given back"],
+        ["ControllerPublishVolume", "on command"],
+        ["NodePublishVolume", "on command"],
+    ] {
+        let of_it = [words[0], words[1], "volume=\"vol\""];
+        assert!(!lines(&of_it).is_empty(), "{words:?}\n{log}");
+    }
+    assert_eq!(lines(&["correct-horse"]), Vec::<String>::new());
+}
+
+#[test]
 fn cl_13_an_agent_killed_between_stage_and_publish_goes_on_where_it_was() {
     let Some(mut world) = World::start("CSI and a killed agent") else {
         return;
