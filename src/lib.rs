@@ -64,6 +64,7 @@
 //! | [`record`] | what an event looks like outside: one document for every export | who reads it |
 //! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who asks |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
+//! | [`csi_calls`] | calls of servers to CSI plugins: where, when, how many at once | volumes |
 //! | [`volumes`] | CSI volumes taken, given back, made at plugins | HTTP, sessions |
 //! | [`host_volumes`] | volumes of hosts, made and deleted on their nodes | HTTP, sessions |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
@@ -134,6 +135,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod csi_calls;
 pub mod diagnostics;
 pub mod endpoints;
 pub mod explain;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::commands::Command;
+use crate::csi_calls::Lead;
 use crate::error::ApiError;
 use crate::proposer::{Committed, Origin, Proposer};
 use crate::raft::{Consistency, RaftNode};
@@ -24,7 +25,7 @@ impl Leader {
     }
 }
 
-impl Record for Leader {
+impl Lead for Leader {
     fn term(&self) -> Option<u64> {
         *self.proposer.ready().borrow()
     }
@@ -32,7 +33,9 @@ impl Record for Leader {
     fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(self.raft.read_barrier(Consistency::Consistent))
     }
+}
 
+impl Record for Leader {
     fn record(
         &self,
         command: Arc<dyn Command>,

@@ -27,6 +27,7 @@ use super::testing::{Strict, Way, turns};
 use super::{Limits, Record, StepError, Taken, Volumes};
 use crate::commands::Command;
 use crate::commands::csi::RegisterVolumes;
+use crate::csi_calls::Lead;
 use crate::error::ApiError;
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
@@ -60,7 +61,7 @@ impl Leader {
     }
 }
 
-impl Record for Leader {
+impl Lead for Leader {
     fn term(&self) -> Option<u64> {
         self.leads().then_some(self.term)
     }
@@ -74,7 +75,9 @@ impl Record for Leader {
         };
         std::future::ready(confirmed).boxed()
     }
+}
 
+impl Record for Leader {
     fn record(
         &self,
         command: Arc<dyn Command>,

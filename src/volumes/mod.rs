@@ -2,8 +2,9 @@
 //!
 //! An allocation takes a volume (`claim`), gives it back step by step (`unpublish`), an
 //! operator has one made, grown or deleted (`provision`). The state is the tables'; every change
-//! of it is a command, and every call to a plugin goes through one place (`shim`). Clients,
-//! operators and the volume watcher all call the same functions (VW-06).
+//! of it is a command, and every call to a plugin goes through one place
+//! ([`csi_calls`](crate::csi_calls)). Clients, operators and the volume watcher all call the same
+//! functions (VW-06).
 //!
 //! It must not know: HTTP, sessions ([`Reach`] is the way to a client), how events are replicated
 //! ([`Record`]).
@@ -40,13 +41,14 @@ mod grown_test;
 pub(crate) mod harness;
 #[cfg(test)]
 mod late_test;
+#[cfg(test)]
+mod lines_test;
 mod made;
 #[cfg(test)]
 mod model_test;
 mod provision;
 #[cfg(test)]
 mod servers_test;
-mod shim;
 #[cfg(test)]
 mod steps_test;
 #[cfg(test)]
@@ -63,7 +65,6 @@ use std::time::Duration;
 
 use drover_events::csi::{CsiVolumeClaimed, state};
 use drover_events::gojson::Map;
-use drover_events::model::status::node as node_status;
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::csi_plugins::CsiPlugins;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -73,9 +74,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use self::doubt::Doubts;
-use self::shim::Shim;
 use crate::clock::unix_nanos;
 use crate::commands::Command;
+use crate::csi_calls::{Lead, Shim};
 use crate::error::{ApiError, Code};
 use crate::keyed::Keyed;
 use crate::keyring::Keyring;
@@ -83,9 +84,9 @@ use crate::proposer::{Committed, Origin};
 use crate::rpc::asked::{Reach, Unanswered};
 use crate::rpc::csi::Secrets;
 
+pub use crate::csi_calls::Limits;
 pub use claim::Taken;
 pub use provision::Page;
-pub use shim::Limits;
 pub use unpublish::Waiting;
 
 /// A volume: its namespace and its id.
@@ -94,14 +95,7 @@ pub type Key = (String, String);
 type ClaimKey = (String, String, String);
 
 /// The way to change the state.
-pub trait Record: Send + Sync {
-    /// The term in which this server leads and takes commands; none where it does not.
-    fn term(&self) -> Option<u64>;
-
-    /// Asks a majority whether this server still leads: one that was cut off does not know by
-    /// itself.
-    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>>;
-
+pub trait Record: Lead {
     /// Decides, replicates and applies a command.
     fn record(
         &self,
@@ -227,14 +221,11 @@ impl Volumes {
         keyring: Arc<Keyring>,
     ) -> Arc<Self> {
         let (late, quiet) = (limits.late, limits.quiet);
+        let lead = Arc::clone(&record);
         Arc::new(Self {
             doubts: Doubts::new((late, quiet)),
             late,
-            shim: Shim::new(
-                Arc::clone(&projections),
-                Arc::clone(&record),
-                (reach, limits),
-            ),
+            shim: Shim::new(Arc::clone(&projections), lead, (reach, limits)),
             projections,
             record,
             keyring,
@@ -388,12 +379,6 @@ fn external_node(view: &View, plugin: &str, node: &str) -> Result<String, StepEr
         .and_then(|node| node.csi_node_plugins.get(plugin));
     let told = info.and_then(|info| info.node_info.as_ref());
     Ok(told.map(|told| told.id.clone()).unwrap_or_default())
-}
-
-/// Whether a node is there and ready.
-fn is_ready(view: &View, node: &str) -> Result<bool, drover_projections::StorageError> {
-    let node = nodes::get(view, node)?;
-    Ok(node.is_some_and(|node| node.status == node_status::READY))
 }
 
 /// Nothing, where a map is nil.

@@ -213,11 +213,12 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let graph = read(&crate::tree::read(&root).expect("the project's files"));
         let knows = |name: &str, other: &str| graph[name].contains_key(other);
-        for room in ["csi", "rpc", "client"] {
+        for room in ["csi", "csi_calls", "rpc", "client"] {
             for other in ["volumes", "commands", "endpoints", "reactors"] {
                 assert!(!knows(room, other), "{room} knows {other}");
             }
         }
+        assert!(knows("volumes", "csi_calls"));
         // And whoever serves, or watches, may ask them.
         for room in ["http", "reactors"] {
             assert!(knows(room, "volumes"), "{room}");

@@ -1,22 +1,46 @@
-//! Calls to plugins: one place that chooses the node, checks it and asks it (PLG-05, PLG-06).
+//! Calls of servers to CSI plugins on nodes of clients: one place that chooses the node, checks it
+//! and asks it (PLG-05, PLG-06), whoever wants something of a plugin.
+//!
+//! It must not know: volumes, who has them and what a call is for (PLG-08), commands, how events
+//! are replicated ([`Lead`] is all it knows of that), sessions ([`Reach`] is the way to a client).
+//!
+//! Invariants:
+//! 1. A call that changes something is made in the term in which it was decided, after a majority
+//!    has confirmed that this server leads (VW-02). Lists change nothing and are asked for by
+//!    anybody.
+//! 2. A call waits for its turn no longer than it may take itself; one that had none was not made,
+//!    and says so.
+//! 3. Who asks controllers is told whether all that were asked have answered: where not, it may be
+//!    done yet.
 
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use drover_events::model::status::node as node_status;
 use drover_projections::query::csi;
-use drover_projections::{Projections, StorageError};
+use drover_projections::tables::nodes;
+use drover_projections::{Projections, StorageError, View};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
-use super::{Record, is_ready};
 use crate::error::{ApiError, Code, chain};
 use crate::keyed::{Keyed, Turn};
 use crate::rpc::Rpc;
 use crate::rpc::asked::{Reach, Unanswered, call};
 use crate::rpc::csi::AskController;
+
+/// Whether this server may have anything changed at plugins.
+pub trait Lead: Send + Sync {
+    /// The term in which this server leads and takes commands; none where it does not.
+    fn term(&self) -> Option<u64>;
+
+    /// Asks a majority whether this server still leads: one that was cut off does not know by
+    /// itself.
+    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>>;
+}
 
 /// How long calls may take.
 #[derive(Clone, Copy, Debug)]
@@ -48,19 +72,19 @@ impl Limits {
 
 /// Calls of one plugin that are under way on one node: the rest waits here, where it is no burden
 /// to the node, and nobody else's calls wait with it.
-const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: usize = 64;
 /// Lists of one plugin that are under way: few, so that most of a line is left to those who attach
 /// and detach. A list is not cut where its caller is gone, so nobody waits for this turn.
-const LISTS_AT_ONCE: usize = 8;
+pub(crate) const LISTS_AT_ONCE: usize = 8;
 
 /// Calls to plugins on client nodes.
-pub(super) struct Shim {
+pub(crate) struct Shim {
     /// By node and plugin.
     lines: Keyed<(String, String)>,
     /// By plugin.
     lists: Keyed<String>,
     projections: Arc<Projections>,
-    record: Arc<dyn Record>,
+    lead: Arc<dyn Lead>,
     reach: Arc<dyn Reach>,
     /// Controllers have their turn one after the other.
     turn: AtomicUsize,
@@ -68,15 +92,15 @@ pub(super) struct Shim {
 }
 
 impl Shim {
-    pub(super) fn new(
+    pub(crate) fn new(
         projections: Arc<Projections>,
-        record: Arc<dyn Record>,
+        lead: Arc<dyn Lead>,
         (reach, limits): (Arc<dyn Reach>, Limits),
     ) -> Self {
         Self {
             limits,
             projections,
-            record,
+            lead,
             reach,
             turn: AtomicUsize::new(0),
             lines: Keyed::of(AT_ONCE),
@@ -87,7 +111,7 @@ impl Shim {
     /// Asks a controller of the plugin: the one on the node that the request names, or else one
     /// that is healthy on a node that is ready and reached, and the next where that cannot now. All
     /// calls bear being repeated, so one that may have been done is made again elsewhere.
-    pub(super) async fn controller<R>(&self, asked: R::Req) -> Result<R::Res, Unanswered>
+    pub(crate) async fn controller<R>(&self, asked: R::Req) -> Result<R::Res, Unanswered>
     where
         R: AskController,
     {
@@ -95,7 +119,7 @@ impl Shim {
     }
 
     /// The same, and whether all that were asked have answered: where not, it may be done yet.
-    pub(super) async fn controllers_told<R>(
+    pub(crate) async fn controllers_told<R>(
         &self,
         asked: R::Req,
     ) -> (Result<R::Res, Unanswered>, bool)
@@ -107,7 +131,7 @@ impl Shim {
 
     /// The same, where something is to be recorded before each of them is asked: once its call has
     /// waited for its turn, so that the time of it is that of the call.
-    pub(super) async fn controllers_begun<'b, R>(
+    pub(crate) async fn controllers_begun<'b, R>(
         &self,
         asked: R::Req,
         before: &'b Before<'b>,
@@ -159,7 +183,7 @@ impl Shim {
     }
 
     /// Asks a plugin on a node.
-    pub(super) async fn node<R: Rpc>(
+    pub(crate) async fn node<R: Rpc>(
         &self,
         (node, plugin): (&str, &str),
         asked: &R::Req,
@@ -185,7 +209,7 @@ impl Shim {
         let _turn = self.turn::<R>((node, plugin), limit).await?;
         before().await.map_err(Unanswered::Refused)?;
         if decided.changes {
-            self.record.confirm().await.map_err(Unanswered::Refused)?;
+            self.lead.confirm().await.map_err(Unanswered::Refused)?;
         }
         if !decided.holds(self) {
             return Err(Unanswered::Refused(ApiError::no_leader()));
@@ -214,13 +238,19 @@ impl Shim {
     ///
     /// # Errors
     /// 503: as many lists of the plugin are under way as may be.
-    pub(super) fn listing(&self, plugin: &str) -> Result<Turn<'_, String>, ApiError> {
+    pub(crate) fn listing(&self, plugin: &str) -> Result<Turn<'_, String>, ApiError> {
         self.lists.turn_now(plugin.to_owned()).ok_or_else(|| {
             let text = format!(
                 "{LISTS_AT_ONCE} lists of plugin \"{plugin}\" are under way; try again later"
             );
             ApiError::new(Code::Unavailable, text)
         })
+    }
+
+    /// Who stands in line: for calls, by node and plugin, and for lists.
+    #[cfg(test)]
+    pub(crate) fn in_line(&self) -> (&Keyed<(String, String)>, &Keyed<String>) {
+        (&self.lines, &self.lists)
     }
 
     /// The nodes whose controllers may be asked, in the order in which they are.
@@ -259,7 +289,7 @@ impl Shim {
 }
 
 /// What is recorded before a call.
-pub(super) type Before<'b> = dyn Fn() -> BoxFuture<'b, Result<(), ApiError>> + Sync + 'b;
+pub(crate) type Before<'b> = dyn Fn() -> BoxFuture<'b, Result<(), ApiError>> + Sync + 'b;
 
 fn nothing<'n>() -> BoxFuture<'n, Result<(), ApiError>> {
     ready(Ok(())).boxed()
@@ -282,78 +312,21 @@ struct Decided {
 
 impl Decided {
     fn now(shim: &Shim, changes: bool) -> Self {
-        let term = shim.record.term();
+        let term = shim.lead.term();
         Self { term, changes }
     }
 
     fn holds(self, shim: &Shim) -> bool {
-        !self.changes || (self.term.is_some() && self.term == shim.record.term())
+        !self.changes || (self.term.is_some() && self.term == shim.lead.term())
     }
+}
+
+/// Whether a node is there and ready.
+fn is_ready(view: &View, node: &str) -> Result<bool, StorageError> {
+    let node = nodes::get(view, node)?;
+    Ok(node.is_some_and(|node| node.status == node_status::READY))
 }
 
 fn unreadable(error: StorageError) -> Unanswered {
     Unanswered::Refused(ApiError::internal(chain(&error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
-    use drover_testkit::LONG;
-    use futures_util::future::join_all;
-
-    use super::*;
-    use crate::proposer::Origin;
-    use crate::rpc::csi::Secrets;
-    use crate::volumes::Page;
-    use crate::volumes::harness::{PLUGIN, World, node_id};
-    use crate::volumes::testing::Fault;
-
-    #[tokio::test]
-    async fn lists_that_hang_hold_up_nobody_who_attaches() {
-        let world = World::new(1);
-        world.volume("data", ONE);
-        let hang = [Fault::Hangs; 2 * AT_ONCE];
-        world.strict.fault("ControllerListVolumes", &hang);
-        let list = || Box::pin(world.volumes.external(PLUGIN, Page::default()));
-        let mut lists: Vec<_> = hang.iter().map(|_| list()).collect();
-        let answered = lists.iter_mut().map(|list| list.now_or_never());
-        let refused: Vec<_> = answered.flatten().map(Result::unwrap_err).collect();
-        assert_eq!(refused.len(), hang.len() - LISTS_AT_ONCE);
-        for refused in refused {
-            assert_eq!((refused.step, refused.code), ("", Code::Unavailable));
-        }
-        let alloc = world.alloc(1, 0, "data", ONE);
-        let claimed = timeout(LONG, world.claim("data", &alloc)).await;
-        claimed.expect("it stands in no line of lists").unwrap();
-        // Another plugin has turns of its own, and this one has its back once they are done.
-        assert!(world.volumes.shim.listing("other").is_ok());
-        assert!(world.volumes.shim.listing(PLUGIN).is_err());
-        drop(lists);
-        let again = join_all((0..LISTS_AT_ONCE).map(|_| list())).now_or_never();
-        assert!(again.is_none(), "they are under way");
-        assert_eq!(world.volumes.shim.lists.len(), 0);
-    }
-
-    #[tokio::test]
-    async fn who_waits_in_line_for_too_long_is_told_that_nothing_was_done() {
-        let mut world = World::new(1);
-        world.hurry();
-        world.volume("data", ONE);
-        let line = &world.volumes.shim.lines;
-        let key = || (node_id(0), PLUGIN.to_owned());
-        let _taken = join_all((0..AT_ONCE).map(|_| line.turn(key()))).await;
-        let alloc = world.alloc(1, 0, "data", ONE);
-        let late = timeout(LONG, world.claim("data", &alloc)).await;
-        let late = late.expect("it does not wait for ever").unwrap_err();
-        assert_eq!(late.code, Code::Unavailable);
-        assert!(late.text.contains("64 other calls"), "{late}");
-        // Nor is a volume kept from anybody by a delete that is not made.
-        world.volume("other", ONE);
-        let (key, index) = (("default".to_owned(), "other".to_owned()), world.index());
-        let (secrets, origin) = (Secrets::default(), Origin::default());
-        let late = world.volumes.delete(&key, secrets, &origin).await;
-        assert!(late.unwrap_err().text.contains("64 other calls"));
-        assert_eq!(world.index(), index);
-        assert!(world.strict.calls().is_empty());
-    }
 }
