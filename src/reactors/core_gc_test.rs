@@ -497,3 +497,5 @@ async fn a_deployment_whose_job_is_gone_goes_whatever_its_status_says() {
 
 #[path = "core_gc/passed_test.rs"]
 mod passed;
+#[path = "core_gc/signs_test.rs"]
+mod signs;
