@@ -1,7 +1,7 @@
 //! A server of one with nodes that run a plugin, and what is done with its volumes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
@@ -47,7 +47,8 @@ const SOON: Limits = Limits {
 /// The way to change the state, for one leader.
 pub(crate) struct Leader {
     direct: Arc<Direct>,
-    term: u64,
+    /// In which it leads.
+    pub term: AtomicU64,
     pub leads: AtomicBool,
     /// It is cut off from the others, and does not know.
     pub cut: AtomicBool,
@@ -63,7 +64,7 @@ impl Leader {
 
 impl Lead for Leader {
     fn term(&self) -> Option<u64> {
-        self.leads().then_some(self.term)
+        self.leads().then(|| self.term.load(Ordering::SeqCst))
     }
 
     fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>> {
@@ -476,7 +477,7 @@ fn elected(
 ) -> (Arc<Leader>, Arc<Volumes>) {
     let leader = Arc::new(Leader {
         direct: Arc::clone(direct),
-        term: direct.projections.applied_index(),
+        term: AtomicU64::new(direct.projections.applied_index()),
         leads: AtomicBool::new(true),
         cut: AtomicBool::new(false),
         origins: Mutex::default(),

@@ -1,5 +1,7 @@
 //! Who stands in line for a plugin, and whom that holds up.
 
+use std::sync::atomic::Ordering;
+
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
 use drover_testkit::LONG;
 use futures_util::FutureExt;
@@ -8,7 +10,7 @@ use tokio::time::timeout;
 
 use super::Page;
 use super::harness::{PLUGIN, World, node_id};
-use super::testing::Fault;
+use super::testing::{Fault, turns};
 use crate::csi_calls::{AT_ONCE, LISTS_AT_ONCE};
 use crate::error::Code;
 use crate::proposer::Origin;
@@ -61,4 +63,33 @@ async fn who_waits_in_line_for_too_long_is_told_that_nothing_was_done() {
     assert!(late.unwrap_err().text.contains("64 other calls"));
     assert_eq!(world.index(), index);
     assert!(world.strict.calls().is_empty());
+}
+
+#[tokio::test]
+async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
+    let world = World::new(1);
+    let (line, _) = world.volumes.shim.in_line();
+    let key = || (node_id(0), PLUGIN.to_owned());
+    let asked = || world.strict.count("ControllerAttachVolume");
+    // The first goes on in the term in which it came: so it is known where the second waits.
+    for (number, terms) in [(1, 0), (2, 1)] {
+        let volume = format!("data-{number}");
+        world.volume(&volume, ONE);
+        let alloc = world.alloc(number, 0, &volume, ONE);
+        let before = asked();
+        let taken = join_all((0..AT_ONCE).map(|_| line.turn(key()))).await;
+        let lets_go = async {
+            turns(10).await;
+            assert!(world.row(&volume).in_use(), "it is claimed");
+            assert_eq!(asked(), before, "and waits in line");
+            world.leader.term.fetch_add(terms, Ordering::SeqCst);
+            drop(taken);
+        };
+        let (claimed, ()) = tokio::join!(world.claim(&volume, &alloc), lets_go);
+        match terms {
+            0 => assert!(claimed.is_ok(), "{claimed:?}"),
+            _ => assert_eq!(claimed.unwrap_err().code, Code::NoLeader),
+        }
+    }
+    assert_eq!(asked(), 1);
 }

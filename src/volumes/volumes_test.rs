@@ -488,7 +488,7 @@ async fn vw_02_a_leader_that_falls_between_two_steps_makes_no_other_call() {
 }
 
 #[tokio::test]
-async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
+async fn vw_02_what_a_plugin_answers_after_its_leader_fell_is_not_noted() {
     let world = World::new(1);
     world.volume("data", ONE);
     let alloc = world.alloc(1, 0, "data", ONE);
