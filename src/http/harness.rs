@@ -95,6 +95,14 @@ impl Harness {
         Self::configured(config, settings, None, Gate::open()).await
     }
 
+    /// The same with so many scheduling workers.
+    pub(super) async fn scheduling(workers: u32) -> Self {
+        let mut config = Config::dev();
+        config.server.num_schedulers = Some(workers);
+        let settings = (Settings::default(), None);
+        Self::configured(config, settings, None, Gate::open()).await
+    }
+
     /// The same with another request log.
     pub(super) async fn keeping(requests: RequestLog) -> Self {
         let requests = Some(Arc::new(requests));

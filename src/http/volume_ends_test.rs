@@ -1,8 +1,10 @@
 //! Who has volumes and how they become free again, and who learns of their secrets: over HTTP, with
 //! a client that answers as one does.
 
+use drover_testkit::{LONG, eventually, so};
 use serde_json::{Value, json};
 
+use super::harness::Harness;
 use super::volume_calls_test::{DEFAULT, one, said};
 use super::volume_world_test::{World, volume};
 use crate::commands::csi::ClaimVolume;
@@ -101,6 +103,34 @@ async fn eval_14_a_volume_is_free_again_without_a_core_evaluation() {
     let all = world.h.get("/v1/audit?payload=true&per_page=1000").await;
     assert!(all.text().contains("\"JobDeregistered\""), "{}", all.text());
     assert!(!all.text().contains("_core") && !all.text().contains("csi-volume-claim-gc"));
+    world.h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn vw_01_evaluations_are_processed_while_the_watcher_waits_for_a_plugin() {
+    // With one alone, who holds up a scheduling worker holds up everything.
+    let world = World::with(Harness::scheduling(1).await).await;
+    world.register(DEFAULT, "data").await;
+    let place = (DEFAULT, "data");
+    let alloc = world.user(place, false).await;
+    world.claim(place, &alloc, false).await.unwrap();
+    let held = world.asked.held_detaches().await;
+    world.alloc_is(&alloc, "complete").await;
+    let asked = || so(world.asked.names().contains(&"NodeDetachVolume"));
+    eventually("the watcher to ask", LONG, asked).await.unwrap();
+    let registered = world.h.register("web").await.json();
+    let path = format!("/v1/evaluation/{}", registered["EvalID"].as_str().unwrap());
+    let done = |eval: &Value| eval["Status"] == "complete";
+    world.until(&path, done).await;
+    let placed = world.h.get("/v1/job/web/allocations").await.json();
+    assert_eq!(placed.as_array().unwrap().len(), 1, "{placed}");
+    let shown = world.h.get("/v1/volume/csi/data").await.json();
+    assert!(!is_free(&shown), "it is waited for: {shown}");
+    drop(held);
+    world.until("/v1/volume/csi/data", is_free).await;
+    let names = world.asked.names();
+    let both = ["NodeDetachVolume", "ControllerDetachVolume"];
+    assert!(names.ends_with(&both), "{names:?}");
     world.h.stop().await;
 }
 
@@ -251,7 +281,7 @@ async fn streamed(world: &World) -> String {
             told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
         }
     };
-    let in_time = tokio::time::timeout(drover_testkit::LONG, all).await;
+    let in_time = tokio::time::timeout(LONG, all).await;
     in_time.unwrap_or_else(|_| panic!("only {told}"));
     end.cancel();
     publisher.abort();

@@ -13,6 +13,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_testkit::fixtures;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::{RwLock, RwLockWriteGuard};
 
 use super::harness::{Harness, Reply, job};
 use super::provision_test::client;
@@ -32,17 +33,21 @@ pub(super) const PLUGIN: &str = "p";
 
 /// What the plugin was asked: the method, and the request as it came.
 #[derive(Default)]
-pub(super) struct Asked(Mutex<Vec<(&'static str, Value)>>);
+pub(super) struct Asked {
+    calls: Mutex<Vec<(&'static str, Value)>>,
+    /// Who detaches a volume, reads it first.
+    detaching: RwLock<()>,
+}
 
 impl Asked {
     /// The names of all calls, in their order.
     pub(super) fn names(&self) -> Vec<&'static str> {
-        self.0.lock().iter().map(|(name, _)| *name).collect()
+        self.calls.lock().iter().map(|(name, _)| *name).collect()
     }
 
     /// The one call by a method.
     pub(super) fn only(&self, method: &str) -> Value {
-        let calls = self.0.lock();
+        let calls = self.calls.lock();
         let found: Vec<_> = calls.iter().filter(|(name, _)| *name == method).collect();
         assert_eq!(found.len(), 1, "{method}: {found:?}");
         found[0].1.clone()
@@ -50,7 +55,20 @@ impl Asked {
 
     /// All calls, which are forgotten.
     pub(super) fn take(&self) -> Vec<(&'static str, Value)> {
-        std::mem::take(&mut self.0.lock())
+        std::mem::take(&mut self.calls.lock())
+    }
+
+    /// Whatever is to detach a volume, and is not done yet, answers once this is let go of.
+    pub(super) async fn held_detaches(&self) -> RwLockWriteGuard<'_, ()> {
+        self.detaching.write().await
+    }
+
+    /// A call has come; it goes on when it may.
+    async fn comes(&self, method: &'static str, told: Value) {
+        self.calls.lock().push((method, told));
+        if method.contains("Detach") {
+            drop(self.detaching.read().await);
+        }
     }
 }
 
@@ -108,7 +126,7 @@ macro_rules! plugin {
             Access::Server,
             async |asked: Arc<Asked>, _: Call, request: $req| {
                 let told = serde_json::to_value(&request).unwrap();
-                asked.0.lock().push((stringify!($method), told));
+                asked.comes(stringify!($method), told).await;
                 let answer: fn($req) -> Result<_, ApiError> = $answer;
                 answer(request)
             },
