@@ -86,9 +86,9 @@ fn left_over(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<String>, Failur
     Ok(found)
 }
 
-/// Volumes with claims to free that have not changed for long. As in Nomad, it is the volume's
-/// modify time that counts, whichever change it is of; a sign leaves that as it is, so a volume is
-/// given one in each look until its claims are free.
+/// Volumes with claims to free that have not changed for long: their modify time counts, whichever
+/// change it is of. A sign leaves that as it is, so a volume is given one in each look until its
+/// claims are free.
 fn waiting(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<(String, String)>, Failure> {
     let view = context.projections.view();
     let mut old = Vec::new();
