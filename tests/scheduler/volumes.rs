@@ -130,6 +130,29 @@ fn hv_02_hv_04_each_index_goes_to_the_node_that_has_its_volume_and_stays_there()
 }
 
 #[test]
+fn hv_04_a_change_in_place_is_decided_by_the_volume_of_each_index() {
+    // What has no index is none of theirs, and lies where none of them runs.
+    let nodes: [&[&str]; 4] = [&["data[2]"], &["data[0]"], &["data"], &["data[1]"]];
+    let mut world = world(&nodes, asking("service", 3, true));
+    let outcome = world.run("job-register");
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    world.all_are("running");
+    let before = (world.live(), places(&world));
+    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 9 * SECOND);
+    let updates = world.run("job-register").desired["g"].clone();
+    let decided = (updates.in_place_update, updates.destructive_update);
+    assert_eq!(decided, (3, 0));
+    assert_eq!((world.live(), places(&world)), before);
+    // One that has lost its volume moves alone.
+    world.add_node(offers(3, &["data"]));
+    world.all_are("running");
+    world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 8 * SECOND);
+    let updates = world.run("job-register").desired["g"].clone();
+    let decided = (updates.in_place_update, updates.destructive_update);
+    assert_eq!(decided, (2, 1));
+}
+
+#[test]
 fn hv_04_one_index_without_a_place_says_nothing_of_the_next() {
     let mut world = world(&[&["data[1]"], &["data[3]"]], asking("service", 4, true));
     let outcome = world.run("job-register");
