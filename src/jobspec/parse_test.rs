@@ -249,6 +249,34 @@ fn a_specification_with_everything() {
 }
 
 #[test]
+fn job_07_mount_options_of_a_volume_are_read_as_they_stand_there() {
+    let text = r#"
+job "x" {
+  group "g" {
+    volume "v" {
+      type   = "csi"
+      source = "d"
+      mount_options {
+        fs_type     = "xfs"
+        mount_flags = ["nosuid", "noatime"]
+      }
+    }
+    task "t" { driver = "raw_exec" }
+  }
+}"#;
+    let wanted = json!({"FSType": "xfs", "MountFlags": ["nosuid", "noatime"]});
+    let shown = job(text);
+    let group = &shown["TaskGroups"][0];
+    assert_eq!(group["Volumes"]["v"]["MountOptions"], wanted);
+    // And so it is stored.
+    let model = ApiJob::from_json(shown).expect("reads").into_model();
+    let bytes = drover_events::gojson::to_vec(&model.expect("model")).expect("json");
+    let stored: Json = serde_json::from_slice(&bytes).expect("json");
+    let group = &stored["TaskGroups"][0];
+    assert_eq!(group["Volumes"]["v"]["MountOptions"], wanted);
+}
+
+#[test]
 fn every_problem_is_reported_with_its_place() {
     let text = "job \"x\" \
         {\n  regoin = \"a\"\n  priority = \"high\"\n  grup \"g\" {}\n  group \"g\" \

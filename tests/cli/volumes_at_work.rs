@@ -408,14 +408,14 @@ fn csi_16_job_07_a_volume_with_two_sets_of_options_is_shown_with_both() {
     };
     work.session.file("data.hcl", VOLUME);
     work.session.done("volume create data.hcl");
-    let options = "mount_options {\n        mount_flags = [\"nosuid\"]\n      }";
+    let options = "mount_options {\n        fs_type     = \"ext4\"\n        mount_flags = \
+                   [\"nosuid\"]\n      }";
     let alloc = work.run_user(&[("own", options), ("plain", "")]);
     let job = work.session.json("/v1/job/user").expect("the job");
     let asked = &job["TaskGroups"][0]["Volumes"];
-    assert_eq!(
-        asked["own"]["MountOptions"]["MountFlags"][0], "nosuid",
-        "{asked}"
-    );
+    let own = &asked["own"]["MountOptions"];
+    assert_eq!(own["MountFlags"][0], "nosuid", "{asked}");
+    assert_eq!(own["FSType"], "ext4", "{asked}");
     assert_eq!(asked["plain"]["MountOptions"], Value::Null, "{asked}");
     let shown = work.session.done(&format!("alloc status {}", &alloc[..8]));
     let table: Vec<_> = shown
@@ -436,7 +436,7 @@ fn csi_16_job_07_a_volume_with_two_sets_of_options_is_shown_with_both() {
             .map(|cell| cell.replace("NAME", name))
             .to_vec()
     };
-    assert_eq!(line("own"), row("own", "flags: nosuid"));
+    assert_eq!(line("own"), row("own", "fs_type: ext4 flags: nosuid"));
     assert_eq!(line("plain"), row("plain", "flags: [REDACTED]"));
     // And so it is mounted, twice.
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");

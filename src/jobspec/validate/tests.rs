@@ -215,6 +215,20 @@ const CASES: &[[&str; 5]] = &[
     [
         "service",
         "",
+        "volume \"v\" {\n type = \"host\"\n mount_options { fs_type = \"xfs\" }\n}",
+        "",
+        "host volumes cannot have mount options",
+    ],
+    [
+        "service",
+        "",
+        "volume \"v\" {\n type = \"csi\"\n source = \"d\"\n}",
+        "",
+        "CSI volumes must have an access mode",
+    ],
+    [
+        "service",
+        "",
         "constraint { operator = \"magic\" }",
         "",
         "Unknown constraint type \"magic\"",

@@ -99,6 +99,101 @@ fn csi(v: &VolumeRequest, count: i64, errors: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drover_events::model::CsiMountOptions;
+
+    const FOLDER: &str = "file-system";
+    const DEVICE: &str = "block-device";
+    const WRITES: &str = "single-node-writer";
+    const READS: &str = "single-node-reader-only";
+    const ALL_READ: &str = "multi-node-reader-only";
+
+    /// Type, access and attachment, whether it is read only and has options, and what is said of a
+    /// group of one that asks for it.
+    type Case = (&'static str, [&'static str; 2], [bool; 2], &'static str);
+
+    const CASES: &[Case] = &[
+        ("host", ["", ""], [false, false], ""),
+        (
+            "host",
+            ["", ""],
+            [false, true],
+            "host volumes cannot have mount options",
+        ),
+        ("host", [READS, FOLDER], [true, false], ""),
+        (
+            "host",
+            [READS, FOLDER],
+            [false, false],
+            "single-node-reader-only volumes must be read-only",
+        ),
+        ("host", [ALL_READ, FOLDER], [true, false], ""),
+        (
+            "host",
+            [ALL_READ, FOLDER],
+            [false, false],
+            "multi-node-reader-only volumes must be read-only",
+        ),
+        ("host", [WRITES, FOLDER], [false, false], ""),
+        (
+            "host",
+            ["multi-node-multi-writer", FOLDER],
+            [false, false],
+            "host volumes cannot be mounted with multi-node-multi-writer access mode",
+        ),
+        ("csi", [WRITES, FOLDER], [false, true], ""),
+        (
+            "csi",
+            ["", FOLDER],
+            [false, true],
+            "CSI volumes must have an access mode",
+        ),
+        (
+            "csi",
+            [WRITES, ""],
+            [false, true],
+            "CSI volumes must have an attachment mode",
+        ),
+        ("csi", [WRITES, DEVICE], [false, false], ""),
+        (
+            "csi",
+            [WRITES, DEVICE],
+            [false, true],
+            "block devices cannot have mount options",
+        ),
+        ("csi", [READS, FOLDER], [true, false], ""),
+        (
+            "csi",
+            [READS, FOLDER],
+            [false, false],
+            "single-node-reader-only volumes must be read-only",
+        ),
+        ("csi", [ALL_READ, FOLDER], [true, false], ""),
+        (
+            "csi",
+            [ALL_READ, FOLDER],
+            [false, false],
+            "multi-node-reader-only volumes must be read-only",
+        ),
+    ];
+
+    #[test]
+    fn job_07_what_a_kind_of_volume_cannot_be_is_said() {
+        for (r#type, [access, attachment], [read_only, options], said) in CASES {
+            let volume = VolumeRequest {
+                name: "data".into(),
+                r#type: (*r#type).into(),
+                source: "data".into(),
+                access_mode: (*access).into(),
+                attachment_mode: (*attachment).into(),
+                read_only: *read_only,
+                mount_options: options.then(CsiMountOptions::default),
+                ..VolumeRequest::default()
+            };
+            let mut errors = Vec::new();
+            check(&volume, "service", 1, false, &mut errors);
+            assert_eq!(errors.join("\n"), *said, "{volume:?}");
+        }
+    }
 
     #[test]
     fn job_09_per_alloc_is_for_host_volumes_as_it_is_for_csi() {
