@@ -177,6 +177,38 @@ async fn csi_42_a_volume_removed_by_force_is_neither_unmounted_nor_detached() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn job_12_by_force_a_plugin_detaches_what_nobody_claims_and_nothing_that_somebody_does() {
+    let world = World::open().await;
+    world.register(DEFAULT, "data").await;
+    let target = format!("/v1/volume/csi/data/detach?node={}", world.node);
+    let detach =
+        async |force: &str| said(&world.h.ask("DELETE", &format!("{target}{force}"), "").await);
+    let text = format!("volume \"data\" has no claims on node \"{}\"", world.node);
+    for force in ["", "&force=false"] {
+        assert_eq!(detach(force).await, (500, text.clone()), "{force}");
+    }
+    let odd = (400, "invalid force value".to_owned());
+    assert_eq!(detach("&force=maybe").await, odd);
+    assert_eq!(world.asked.names(), ["ControllerValidateVolume"]);
+    assert_eq!(detach("&force=true").await, (200, String::new()));
+    assert_eq!(
+        world.asked.names(),
+        ["ControllerValidateVolume", "ControllerDetachVolume"]
+    );
+    let asked = world.asked.only("ControllerDetachVolume");
+    for (field, value) in [("VolumeID", "ext-data"), ("ClientCSINodeID", "node-far")] {
+        assert_eq!(asked[field], value, "{asked}");
+    }
+    let place = (DEFAULT, "data");
+    let alloc = world.user(place, false).await;
+    world.claim(place, &alloc, false).await.unwrap();
+    let text = format!("volume \"data\" is in use on node \"{}\"", world.node);
+    assert_eq!(detach("&force=true").await, (500, text));
+    world.asked.only("ControllerDetachVolume");
+    world.h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
     let world = World::open().await;
     world.register(DEFAULT, "data").await;

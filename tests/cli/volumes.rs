@@ -1,6 +1,7 @@
 //! Volumes and plugins.
 
-use crate::support::Session;
+use crate::recorder::Recorder;
+use crate::support::{Session, shared_address};
 
 #[test]
 fn volumes_and_plugins_are_shown_and_what_is_wrong_with_them_is_said() {
@@ -75,4 +76,46 @@ fn flags_of_the_other_type_of_volume_are_refused_by_name() {
     let listed = session.done("volume status -node-pool default");
     assert!(!listed.contains("Container Storage"), "{listed}");
     assert!(listed.contains("Dynamic Host Volumes"), "{listed}");
+}
+
+/// A volume of the suite's only host, which is made; its id.
+fn made(session: &Session, name: &str) -> String {
+    let spec = format!(
+        r#"{{"type": "host", "name": "{name}", "plugin_id": "mkdir",
+             "capability": [{{"access_mode": "single-node-writer",
+                              "attachment_mode": "file-system"}}]}}"#
+    );
+    session.file("made.json", &spec);
+    let said = session.done("volume create made.json");
+    let line = said.lines().find(|line| line.contains(" with ID "));
+    let id = line.and_then(|line| line.rsplit(' ').next());
+    id.expect("an id").to_owned()
+}
+
+#[test]
+fn job_12_what_is_to_be_done_by_force_is_asked_for_so_and_nothing_else_is() {
+    let recorder = Recorder::before(shared_address().parse().expect("an address"));
+    let session = Session::new("volume-force").through(&recorder.address);
+    let asked = |line: &str| {
+        let ran = session.quiet(line);
+        let (last, _) = recorder.asked().pop().expect("a request");
+        (ran, last)
+    };
+    let node = "00000000-0000-4000-8000-00000000dead";
+    for (flag, force) in [("", "false"), ("-force", "true")] {
+        let query = format!("force={force}&namespace=volume-force");
+        let (ran, last) = asked(&format!("volume deregister {flag} nothing"));
+        assert_eq!(ran.code, 1, "{}", ran.all());
+        assert_eq!(last, format!("DELETE /v1/volume/csi/nothing?{query}"));
+
+        let (ran, last) = asked(&format!("volume detach {flag} nothing {node}"));
+        assert_eq!(ran.code, 1, "{}", ran.all());
+        let target = format!("/v1/volume/csi/nothing/detach?node={node}&{query}");
+        assert_eq!(last, format!("DELETE {target}"));
+
+        let id = made(&session, &format!("by-force-{force}"));
+        let (ran, last) = asked(&format!("volume delete -type host {flag} {id}"));
+        assert_eq!(ran.code, 0, "{}", ran.all());
+        assert_eq!(last, format!("DELETE /v1/volume/host/{id}?{query}"));
+    }
 }
