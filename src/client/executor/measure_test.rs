@@ -1,6 +1,8 @@
 //! What a real executor tells of its task, and what becomes of that when something fails.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_testkit::LONG;
@@ -11,7 +13,8 @@ use super::executor_test::{Run, launcher, until};
 use super::files::{Call, Told};
 use super::launch::Executor;
 use super::measure::{Measure, Measures};
-use crate::client::drivers::{Driver, StatsError, TaskConfig};
+use crate::client::drivers::raw_exec::RawExec;
+use crate::client::drivers::{Driver, RunningTask, StatsError, TaskConfig};
 use crate::client::proc;
 
 const OFTEN: Duration = Duration::from_millis(20);
@@ -115,26 +118,49 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
     executor.wait().await;
 }
 
-#[tokio::test]
-async fn drv_04_an_executor_killed_amid_a_stream_fails_it_and_is_no_end_of_the_task() {
-    let tmp = tempfile::tempdir().unwrap();
-    let raw = crate::client::drivers::raw_exec::RawExec::new(true, launcher(), tmp.path().into());
+/// A task of `raw_exec` that sleeps.
+async fn asleep(tmp: &Path) -> Arc<dyn RunningTask> {
+    let raw = RawExec::new(true, launcher(), tmp.into());
     let shell = serde_json::json!({"command": "/bin/sh", "args": ["-c", "exec sleep 1000"]});
     let task = TaskConfig {
         alloc_id: "a".into(),
         task: "web".into(),
         config: serde_json::from_value(shell).unwrap(),
         env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
-        log_dir: tmp.path().join("logs"),
+        log_dir: tmp.join("logs"),
         log_max_files: 2,
         log_max_bytes: 1 << 20,
         paths: crate::client::env::TaskPaths {
-            root: tmp.path().into(),
+            root: tmp.into(),
             ..Default::default()
         },
         ..TaskConfig::default()
     };
-    let running = raw.start(task).await.unwrap();
+    raw.start(task).await.unwrap()
+}
+
+#[tokio::test]
+async fn drv_04_what_an_executor_can_never_measure_its_driver_measures_not_at_all() {
+    let tmp = tempfile::tempdir().unwrap();
+    let running = asleep(tmp.path()).await;
+    // No time passes between two samples.
+    let mut never = running.stats(Duration::ZERO);
+    let all = async { [never.next().await, never.next().await] };
+    let told = tokio::time::timeout(LONG, all).await;
+    let told = told.expect("it is told in time");
+    let is_over = matches!(told, [Some(Err(StatsError::Unsupported)), None]);
+    assert!(is_over, "{told:?}");
+    // And nothing but that is wrong with the task.
+    let sample = running.stats(OFTEN).next().await.expect("it goes on");
+    sample.expect("a sample");
+    running.stop("SIGKILL", Duration::ZERO).unwrap();
+    running.wait().await;
+}
+
+#[tokio::test]
+async fn drv_04_an_executor_killed_amid_a_stream_fails_it_and_is_no_end_of_the_task() {
+    let tmp = tempfile::tempdir().unwrap();
+    let running = asleep(tmp.path()).await;
     let state = running.handle().state;
     let pid = |name: &str| i32::try_from(state[name].as_i64().unwrap()).unwrap();
     let mut samples = running.stats(OFTEN);
