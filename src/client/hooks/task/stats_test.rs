@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -10,10 +11,15 @@ use super::*;
 use crate::client::alloc::dir::AllocDir;
 use crate::client::config::Settings;
 use crate::client::drivers::exec::{ExecCommand, Wires};
+use crate::client::drivers::isolated::{Exec, USER};
 use crate::client::drivers::mock::Mock;
+use crate::client::drivers::raw_exec::{RawExec, Runs};
 use crate::client::drivers::{
     Driver, Handle, Registry, RunningTask, Samples, TaskConfig, TaskError,
 };
+use crate::client::executor::cgroup::{self, Parents};
+use crate::client::executor::executor_test::launcher;
+use crate::config::{ClientConfig, PluginConfig};
 
 /// What a stream of the driver below is.
 #[derive(Clone, Copy, PartialEq)]
@@ -97,7 +103,7 @@ fn given() -> TaskGiven {
     TaskGiven {
         alloc: Arc::new(Allocation::default()),
         name: "web".into(),
-        dir: AllocDir::new(std::path::Path::new("/nowhere"), "a1"),
+        dir: AllocDir::new(Path::new("/nowhere"), "a1"),
         drivers: Registry::default(),
         node: Arc::new(Node::default()),
         settings: Arc::new(Settings::default()),
@@ -250,16 +256,39 @@ async fn conforms(running: Arc<dyn RunningTask>) {
     );
 }
 
+/// The driver that keeps tasks apart, and the groups below which it does so; no driver, and told,
+/// where this machine cannot.
+fn apart(tmp: &Path) -> (Option<Exec>, Parents) {
+    let name = tmp.file_name().unwrap().to_string_lossy();
+    let name = format!("drover-stats-{}", name.trim_start_matches('.'));
+    let cgroups = Parents::of_host(&name);
+    let runs = Runs {
+        launcher: launcher(),
+        dir: tmp.join("apart"),
+        cgroups: cgroups.clone(),
+    };
+    let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();
+    let told = exec.fingerprint(0);
+    if !told.healthy {
+        drover_testkit::skip("samples of the exec driver", &told.health_description);
+    }
+    (told.healthy.then_some(exec), cgroups)
+}
+
 #[tokio::test]
 async fn drv_01_every_driver_streams_samples_until_its_task_ends() {
     let tmp = tempfile::tempdir().unwrap();
-    let launcher = crate::client::executor::executor_test::launcher();
-    let raw = crate::client::drivers::raw_exec::RawExec::new(true, launcher, tmp.path().into());
+    let raw = RawExec::new(true, launcher(), tmp.path().join("raw"));
     let shell = serde_json::json!({"command": "/bin/sh", "args": ["-c", "exec sleep 1000"]});
     let pretended = serde_json::json!({"run_for": "1h"});
     let drivers: [(Arc<dyn Driver>, Value); 2] =
-        [(Arc::new(raw), shell), (Arc::new(Mock), pretended)];
-    for (driver, config) in drivers {
+        [(Arc::new(raw), shell.clone()), (Arc::new(Mock), pretended)];
+    let (exec, cgroups) = apart(tmp.path());
+    let exec = exec.map(|exec| (Arc::new(exec) as Arc<dyn Driver>, shell));
+    let dir = AllocDir::new(&tmp.path().join("allocs"), "a");
+    dir.build().unwrap();
+    dir.build_task("web", USER).unwrap();
+    for (driver, config) in drivers.into_iter().chain(exec) {
         let Value::Object(config) = config else {
             unreachable!()
         };
@@ -268,17 +297,20 @@ async fn drv_01_every_driver_streams_samples_until_its_task_ends() {
             task: "web".into(),
             config: config.into_iter().collect(),
             env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
-            log_dir: tmp.path().join("logs"),
+            log_dir: dir.logs(),
             log_max_files: 2,
             log_max_bytes: 1 << 20,
-            paths: crate::client::env::TaskPaths {
-                root: tmp.path().into(),
-                ..Default::default()
-            },
+            paths: dir.paths("web"),
             ..TaskConfig::default()
         };
         let running = driver.start(task).await.unwrap();
-        let all = conforms(running);
+        let all = async {
+            conforms(Arc::clone(&running)).await;
+            running.wait().await;
+        };
         tokio::time::timeout(LONG, all).await.expect("it ends");
+        driver.destroy("a", "web", 0);
     }
+    let groups = cgroups.unified.iter().chain(cgroups.v1.values());
+    groups.for_each(|parent| cgroup::remove(parent));
 }
