@@ -79,6 +79,8 @@ mod volume_calls_test;
 #[cfg(test)]
 mod volume_ends_test;
 #[cfg(test)]
+mod volume_namespaces_test;
+#[cfg(test)]
 mod volume_rights_test;
 #[cfg(test)]
 mod volume_world_test;

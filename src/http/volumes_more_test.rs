@@ -1,4 +1,4 @@
-//! Volumes and plugins over HTTP: answers of several tables, lists of a node, namespaces, texts.
+//! Volumes and plugins over HTTP: answers of several tables, lists of a node, texts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ use crate::commands::namespace::UpsertNamespaces;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
 
 /// The node that takes all allocations runs the plugin, as this allocation where one is named.
-async fn runs_plugin(h: &Harness, alloc: &str, healthy: bool) -> String {
+pub(super) async fn runs_plugin(h: &Harness, alloc: &str, healthy: bool) -> String {
     let mut node = fixtures::node(1);
     node.secret_id = "hash".into();
     let info = CsiInfo {
@@ -68,7 +68,7 @@ async fn place(h: &Harness, id: &str, sources: &[&str]) -> String {
     place_in(h, "default", id, sources).await
 }
 
-async fn place_in(h: &Harness, namespace: &str, id: &str, sources: &[&str]) -> String {
+pub(super) async fn place_in(h: &Harness, namespace: &str, id: &str, sources: &[&str]) -> String {
     h.register("like").await;
     let view = h.server.projections.view();
     let mut job = view.get::<Jobs>(("default", "like")).unwrap().unwrap();
@@ -101,7 +101,7 @@ async fn place_in(h: &Harness, namespace: &str, id: &str, sources: &[&str]) -> S
     allocs[0]["ID"].as_str().unwrap().to_owned()
 }
 
-fn claim(volume: &str, alloc: &str, to: u8) -> ClaimVolume {
+pub(super) fn claim(volume: &str, alloc: &str, to: u8) -> ClaimVolume {
     let mut claim = ClaimVolume::default();
     claim.claim.namespace = "default".into();
     claim.claim.volume_id = volume.into();
@@ -113,7 +113,7 @@ fn claim(volume: &str, alloc: &str, to: u8) -> ClaimVolume {
 
 /// A server whose plugin is run by an allocation, with a volume that another one holds; node,
 /// plugin's allocation, holder.
-async fn held() -> (Harness, [String; 3]) {
+pub(super) async fn held() -> (Harness, [String; 3]) {
     let h = Harness::start().await;
     let node = runs_plugin(&h, "", true).await;
     let plugin = place(&h, "plugin", &[]).await;
@@ -323,65 +323,6 @@ async fn ev_19_the_list_of_a_node_pages_as_that_of_all_host_volumes() {
     h.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ns_03_ns_05_a_volume_is_looked_up_in_the_namespace_of_the_request_and_nowhere_else() {
-    let h = two_namespaces().await;
-    runs_plugin(&h, "", true).await;
-    let body = json!({"Volumes": [described("data")]}).to_string();
-    let put = "/v1/volume/csi/data?namespace=red";
-    let made = h.by("root", "PUT", put, &body).await;
-    assert_eq!(made.status, 200, "{}", made.text());
-    assert_eq!(made.json()["Volumes"][0]["Namespace"], "red");
-    let said = "volume not found: data";
-    for (method, path, status, text) in [
-        ("GET", "data", 404, "volume not found"),
-        ("GET", "data/explain", 404, "volume not found"),
-        ("DELETE", "data", 500, said),
-        ("DELETE", "data/delete", 500, said),
-        ("DELETE", "data/detach", 500, said),
-    ] {
-        for namespace in ["blue", "default"] {
-            let target = format!("/v1/volume/csi/{path}?namespace={namespace}&node=n");
-            let reply = h.by("root", method, &target, "").await;
-            assert_eq!(
-                (reply.status, reply.text().as_str()),
-                (status, text),
-                "{method} {target}"
-            );
-        }
-    }
-    // Who may see one namespace is not told of another, whether it holds the volume or not.
-    let one = "only:csi-write-volume";
-    for (namespace, status) in [("red", 200), ("blue", 403)] {
-        let target = format!("/v1/volume/csi/data?namespace={namespace}");
-        let reply = h.by(one, "DELETE", &target, "").await;
-        assert_eq!(reply.status, status, "{target}: {}", reply.text());
-    }
-    let gone = h.by("root", "GET", put, "").await;
-    assert_eq!(gone.status, 404);
-    h.stop().await;
-}
-
-/// The right is asked where the volume is to be, and it is nowhere else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ns_03_a_description_that_names_its_namespace_needs_the_right_there() {
-    let h = two_namespaces().await;
-    runs_plugin(&h, "", true).await;
-    let mut named = described("data");
-    named["Namespace"] = json!("blue");
-    let body = json!({ "Volumes": [named] }).to_string();
-    let put = "/v1/volume/csi/data?namespace=red";
-    for (token, status) in [("all:red", 403), ("all:blue", 200)] {
-        let reply = h.by(token, "PUT", put, &body).await;
-        assert_eq!(reply.status, status, "{token}: {}", reply.text());
-    }
-    for (namespace, status) in [("red", 404), ("blue", 200)] {
-        let target = format!("/v1/volume/csi/data?namespace={namespace}");
-        assert_eq!(h.by("root", "GET", &target, "").await.status, status);
-    }
-    h.stop().await;
-}
-
 /// What is refused of volumes: method, path, body, status and text.
 fn refusals(node: &str) -> Vec<(&'static str, String, Value, u16, &'static str)> {
     let of = |method, path: &str, body, status, text| {
@@ -550,51 +491,5 @@ async fn csi_17_csi_18_lists_are_for_who_may_see_something_in_them() {
     let waits = "/v1/volumes?type=csi&namespace=red&index=99999999&wait=60s";
     assert_eq!(h.seen("nodes", waits).await.status, 403);
     assert!(begun.elapsed().as_secs() < 30);
-    h.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ns_06_claims_of_a_job_are_collected_in_its_own_namespace() {
-    let (h, _) = held().await;
-    let namespaces = vec![Namespace {
-        name: "prod".into(),
-        ..Namespace::default()
-    }];
-    h.submit(UpsertNamespaces { namespaces }).await;
-    let mut other = described("data");
-    other["ExternalID"] = json!("far-prod");
-    let body = json!({"Volumes": [other]});
-    let made = h.put("/v1/volume/csi/data?namespace=prod", &body).await;
-    assert_eq!(made.status, 200, "{}", made.text());
-    let holder = place_in(&h, "prod", "db", &["data"]).await;
-    let mut taken = claim("data", &holder, state::TAKEN);
-    taken.claim.namespace = "prod".into();
-    h.submit(taken).await;
-    let view = h.server.projections.view();
-    let alloc = view.get::<Allocs>(holder.as_str()).unwrap().unwrap().alloc;
-    drop(view);
-    let ended = Allocation {
-        client_status: "complete".into(),
-        ..alloc
-    };
-    let (allocs, caller) = (vec![ended], None);
-    h.submit(UpdateAllocsFromClient { allocs, caller }).await;
-    let index = |namespace: &str| {
-        let view = h.server.projections.view();
-        let row = view.get::<CsiVolumes>((namespace, "data")).unwrap();
-        row.unwrap().volume.modify_index
-    };
-    let before = (index("prod"), index("default"));
-    let done = h.ask("PUT", "/v1/system/gc", "").await;
-    assert_eq!(done.status, 200, "{}", done.text());
-    let moved = drover_testkit::asked("a sign", drover_testkit::LONG, async || {
-        match index("prod") > before.0 {
-            true => Ok(()),
-            false => Err("not yet"),
-        }
-    });
-    moved.await.unwrap();
-    // The one of the same name that is held for good was left alone.
-    assert_eq!(index("default"), before.1);
     h.stop().await;
 }
