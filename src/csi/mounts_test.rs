@@ -227,6 +227,29 @@ async fn a_volume_is_staged_once_for_all_and_taken_with_its_last_user() {
 }
 
 #[tokio::test]
+async fn ns_02_the_same_id_in_two_namespaces_is_two_volumes_on_a_node_as_well() {
+    let node = node();
+    let one = node.mount(&wanted("a1", usage(&[]))).await.unwrap();
+    let mut other = wanted("a2", usage(&[]));
+    "apps".clone_into(&mut other.namespace);
+    let two = node.mount(&other).await.unwrap();
+    let staging = node.root.host.join("staging");
+    let staged = |namespace: &str| staging.join(namespace).join("vol").join(usage(&[]).name());
+    assert!(staged("default").is_dir() && staged("apps").is_dir());
+    node.calls();
+    node.unmount("a1").await.unwrap();
+    // Whoever has the other one does not keep this one on the node.
+    assert_eq!(node.calls(), ["NodeUnpublish", "NodeUnstage"]);
+    assert!(!one.exists() && !staged("default").exists());
+    assert!(two.is_dir() && staged("apps").is_dir());
+    let left = Mark {
+        namespace: "apps".to_owned(),
+        ..mark("a2")
+    };
+    assert_eq!(node.marks().await.unwrap(), [left]);
+}
+
+#[tokio::test]
 async fn csi_16_the_same_volume_with_other_options_has_a_place_of_its_own() {
     let node = node();
     let mut paths = Vec::new();

@@ -4,6 +4,7 @@
 use drover_testkit::{LONG, eventually, so};
 use serde_json::{Value, json};
 
+use super::gate_test::namespaces;
 use super::harness::Harness;
 use super::volume_calls_test::{DEFAULT, one, said};
 use super::volume_world_test::{World, volume};
@@ -81,24 +82,43 @@ fn is_free(volume: &Value) -> bool {
     volume["WriteAllocs"] == json!({}) && volume["ReadAllocs"] == json!({})
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eval_14_a_volume_is_free_again_without_a_core_evaluation() {
-    let world = World::open().await;
-    world.register(DEFAULT, "data").await;
-    let place = (DEFAULT, "data");
+/// A volume is free again after the job that had it was stopped: its node and its controller were
+/// asked for it.
+async fn is_given_back(world: &World, place: (&str, &str)) {
+    let (namespace, id) = place;
+    world.register(namespace, id).await;
     let alloc = world.user(place, false).await;
     world.claim(place, &alloc, false).await.unwrap();
-    let stopped = world.h.ask("DELETE", "/v1/job/job-data-false", "").await;
+    let job = format!("/v1/job/job-{id}-false?namespace={namespace}");
+    let stopped = world.h.ask("DELETE", &job, "").await;
     assert_eq!(stopped.status, 200, "{}", stopped.text());
-    node_is(&world, "down").await;
-    node_is(&world, "ready").await;
+    node_is(world, "down").await;
+    node_is(world, "ready").await;
     world.alloc_is(&alloc, "complete").await;
-    world.until("/v1/volume/csi/data", is_free).await;
+    let volume = format!("/v1/volume/csi/{id}?namespace={namespace}");
+    world.until(&volume, is_free).await;
     let names = world.asked.names();
     assert!(
         names.ends_with(&["NodeDetachVolume", "ControllerDetachVolume"]),
         "{names:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ns_04_a_volume_is_taken_from_its_node_in_its_own_namespace() {
+    let world = World::open().await;
+    namespaces(&world.h).await;
+    is_given_back(&world, ("red", "data")).await;
+    let asked = world.asked.only("NodeDetachVolume");
+    let place = (&asked["VolumeNamespace"], &asked["VolumeID"]);
+    assert_eq!(place, (&json!("red"), &json!("data")), "{asked}");
+    world.h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eval_14_a_volume_is_free_again_without_a_core_evaluation() {
+    let world = World::open().await;
+    is_given_back(&world, (DEFAULT, "data")).await;
     // Nothing that ever happened names one.
     let all = world.h.get("/v1/audit?payload=true&per_page=1000").await;
     assert!(all.text().contains("\"JobDeregistered\""), "{}", all.text());

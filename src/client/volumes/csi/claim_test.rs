@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::claim::{CsiHook, asked};
 use super::registry::Kind;
-use super::testing::{World, found, left, seen, user};
+use super::testing::{World, call, detaching, found, left, seen, user};
 use super::*;
 use crate::error::{ApiError, Code};
+use crate::rpc::csi::NodeDetachVolume;
 
 #[tokio::test]
 async fn cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_them_back() {
@@ -70,6 +71,32 @@ async fn cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_them_ba
         (&*claim.allocation_id, &*claim.node_id, claim.mode),
         ("a1", "n1", 1)
     );
+}
+
+#[tokio::test]
+async fn ns_04_an_allocation_claims_mounts_and_gives_back_in_its_own_namespace() {
+    let (world, csi, fake) = World::ready().await;
+    let mut alloc = user(&Value::Null);
+    "apps".clone_into(&mut alloc.namespace);
+    let (hook, given) = world.hook(&csi, alloc);
+    hook.prerun(&given, &Value::Null).await.unwrap();
+    assert_eq!(*world.servers.claimed_in.lock(), ["apps"]);
+    let staged = &seen(&fake, "NodeStage")[0];
+    assert!(staged.contains("/staging/apps/vol[2]/"), "{staged}");
+    let held = left(&given)["data"].clone();
+
+    // What servers ask of a volume that is called the same elsewhere is not about this one.
+    let mut detach = detaching();
+    call::<NodeDetachVolume>(&csi, &detach).await.unwrap();
+    assert!(held.path.is_dir());
+    "apps".clone_into(&mut detach.volume_namespace);
+    call::<NodeDetachVolume>(&csi, &detach).await.unwrap();
+    assert!(!held.path.exists());
+
+    hook.postrun(&given, &Value::Null).await.unwrap();
+    let given_back = world.servers.given_back.lock().clone();
+    let namespaces: Vec<&str> = given_back.iter().map(|asked| &*asked.namespace).collect();
+    assert_eq!(namespaces, ["apps"]);
 }
 
 #[tokio::test]

@@ -33,6 +33,8 @@ use crate::rpc::service::{Call, Dispatch};
 pub(super) struct Servers {
     pub(super) refuses: Mutex<Option<ApiError>>,
     pub(super) claims: AtomicUsize,
+    /// The namespaces in which volumes were claimed.
+    pub(super) claimed_in: Mutex<Vec<String>>,
     pub(super) given_back: Mutex<Vec<CsiVolumeUnpublishRequest>>,
     /// The volume that they give, where it is not the usual one.
     pub(super) gives: Mutex<Option<CsiVolume>>,
@@ -67,6 +69,7 @@ impl Servers {
             self.expanded.lock().push(asked.expanded);
             return CsiVolumeClaimResponse::default();
         }
+        self.claimed_in.lock().push(asked.namespace);
         self.claims.fetch_add(1, Ordering::Relaxed);
         let given = self.gives.lock().clone();
         CsiVolumeClaimResponse {
