@@ -1,7 +1,7 @@
 //! Volumes of several namespaces over HTTP: each is in its own, whatever is called the same.
 
 use drover_events::csi::{mode, state};
-use drover_events::model::{Allocation, Namespace};
+use drover_events::model::Namespace;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_testkit::{LONG, asked, eventually, so};
@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 
 use super::gate_test::two_namespaces;
 use super::harness::Harness;
-use super::volumes_more_test::{claim, held, place_in, runs_plugin};
+use super::volumes_more_test::{becomes, claim, held, place_in, runs_plugin};
 use super::volumes_test::described;
-use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::namespace::UpsertNamespaces;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,12 +109,7 @@ async fn ns_06_claims_of_a_job_are_collected_in_its_own_namespace() {
     let view = h.server.projections.view();
     let alloc = view.get::<Allocs>(holder.as_str()).unwrap().unwrap().alloc;
     drop(view);
-    let ended = Allocation {
-        client_status: "complete".into(),
-        ..alloc
-    };
-    let (allocs, caller) = (vec![ended], None);
-    h.submit(UpdateAllocsFromClient { allocs, caller }).await;
+    becomes(&h, &alloc, "complete").await;
     // The watcher moves the index as well, and makes the volume younger: it has done what it can
     // where nobody reaches the node, so what comes now is not its own.
     let begun = eventually("the release to begin", LONG, || {

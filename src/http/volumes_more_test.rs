@@ -176,6 +176,15 @@ async fn ev_10_answers_about_volumes_are_made_on_the_view_they_were_begun_with()
         event: None,
     };
     h.submit(down).await;
+    // What is shown of allocations has changed as well, not only what is shown of the volume.
+    for alloc in [&plugin, &holder] {
+        let target = format!("/v1/allocation/{alloc}");
+        let mut seen = h.get(&target).await;
+        while seen.json()["ClientStatus"] != "lost" {
+            let next = format!("{target}?index={}&wait={LONG}", seen.index());
+            seen = h.get(&next).await;
+        }
+    }
     for (target, then) in targets.iter().zip(&then) {
         let and = if target.contains('?') { '&' } else { '?' };
         let now = h.get(target).await.text();
@@ -190,15 +199,32 @@ async fn ev_10_answers_about_volumes_are_made_on_the_view_they_were_begun_with()
     h.stop().await;
 }
 
+/// What the client of an allocation says of it.
+pub(super) async fn becomes(h: &Harness, alloc: &Allocation, status: &str) {
+    let told = Allocation {
+        client_status: status.into(),
+        ..alloc.clone()
+    };
+    let (allocs, caller) = (vec![told], None);
+    h.submit(UpdateAllocsFromClient { allocs, caller }).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ev_10_an_answer_about_a_volume_and_its_allocations_mixes_no_two_indexes() {
     let (h, [_, _, holder]) = held().await;
+    let view = h.server.projections.view();
+    let alloc = view.get::<Allocs>(holder.as_str()).unwrap().unwrap().alloc;
+    drop(view);
+    becomes(&h, &alloc, "running").await;
     let (h, over) = (Arc::new(h), Arc::new(AtomicBool::new(false)));
     let writing = {
-        let (h, over, holder) = (Arc::clone(&h), Arc::clone(&over), holder.clone());
+        let (h, over) = (Arc::clone(&h), Arc::clone(&over));
         tokio::spawn(async move {
+            // At every index that it is held, its holder runs.
             while !over.load(Ordering::Relaxed) {
                 h.submit(claim("data", &holder, state::READY_TO_FREE)).await;
+                becomes(&h, &alloc, "pending").await;
+                becomes(&h, &alloc, "running").await;
                 h.submit(claim("data", &holder, state::TAKEN)).await;
             }
         })
@@ -207,14 +233,17 @@ async fn ev_10_an_answer_about_a_volume_and_its_allocations_mixes_no_two_indexes
     while seen[0] < 20 || seen[1] < 20 {
         let shown = h.get("/v1/volume/csi/data").await.json();
         let held = shown["WriteAllocs"].as_object().map_or(0, |all| all.len());
-        let told = shown["Allocations"].as_array().map_or(0, Vec::len);
-        assert_eq!(told, held, "{shown}");
+        let stubs = shown["Allocations"].as_array().unwrap();
+        assert_eq!(stubs.len(), held, "{shown}");
+        let runs = |of: &Value| of["ClientStatus"] == "running";
+        assert!(stubs.iter().all(runs), "{shown}");
         let mode = shown["AccessMode"].as_str().unwrap();
         assert_eq!(mode.is_empty(), held == 0, "{shown}");
         let explained = h.get("/v1/volume/csi/data/explain").await.json();
-        let claims = explained["Claims"].as_array().map_or(0, Vec::len);
+        let claims = explained["Claims"].as_array().unwrap();
         let says = explained["Says"].as_str().unwrap();
-        assert_eq!(says == "nobody holds it", claims == 0, "{explained}");
+        assert_eq!(says == "nobody holds it", claims.is_empty(), "{explained}");
+        assert!(claims.iter().all(runs), "{explained}");
         seen[held] += 1;
     }
     over.store(true, Ordering::Relaxed);
@@ -445,12 +474,7 @@ async fn eval_16_csi_29_a_job_that_waits_for_a_volume_goes_on_when_it_is_free() 
     assert_eq!(h.get("/v1/job/next/allocations").await.json(), json!([]));
     // Its holder ends for good, and what it held is given back, step by step.
     assert_eq!(h.ask("DELETE", "/v1/job/db", "").await.status, 200);
-    let ended = Allocation {
-        client_status: "complete".into(),
-        ..alloc
-    };
-    let (allocs, caller) = (vec![ended], None);
-    h.submit(UpdateAllocsFromClient { allocs, caller }).await;
+    becomes(&h, &alloc, "complete").await;
     for to in [state::NODE_DETACHED, state::READY_TO_FREE] {
         h.submit(claim("data", &holder, to)).await;
     }
