@@ -153,59 +153,113 @@ fn wanted(world: &World) -> i64 {
         .sum()
 }
 
+/// What happens to the plugin: (verb, number of its node and allocation, argument).
+type PluginDeed = (u8, u32, u8);
+
+fn plugin_deeds() -> impl Strategy<Value = Vec<PluginDeed>> {
+    prop::collection::vec((0..6u8, 0..4u32, 0..3u8), 50)
+}
+
+/// The event of a deed; the job of the plugin was written at this index.
+fn plugin_event((verb, number, argument): PluginDeed, plug: u64) -> drover_events::Event {
+    let (on, by) = (10 + number, 60 + number);
+    let status = ["running", "complete", "lost"][usize::from(argument)];
+    match verb {
+        0 => registered(node(on)).into(),
+        1 => registered(plugin_node(on, by, argument > 0)).into(),
+        2 => placed(vec![alloc(by, "plug", on)], plug).into(),
+        3 => reported(&[60, 61, by], status).into(),
+        4 => drover_events::node::NodesDeregistered {
+            node_ids: vec![id(on)],
+            ..Default::default()
+        }
+        .into(),
+        _ => drover_events::eval::EvalsDeleted {
+            alloc_ids: vec![id(by)],
+            ..Default::default()
+        }
+        .into(),
+    }
+}
+
+/// The job of the plugin is gone.
+fn plugin_stops() -> drover_events::job::JobDeregistered {
+    drover_events::job::JobDeregistered {
+        namespace: "default".into(),
+        job_id: "plug".into(),
+        purge: true,
+        ..Default::default()
+    }
+}
+
+/// The row of the plugin is that of a recount.
+fn is_as_recounted(world: &World) -> Result<(), TestCaseError> {
+    let row = world.view().get::<CsiPlugins>("hostpath").unwrap();
+    if let Some(row) = &row {
+        let expected = (row.plugin.controllers_expected, row.plugin.nodes_expected);
+        prop_assert_eq!(expected, (wanted(world), wanted(world)));
+    }
+    let known = row.map(|row| {
+        let plugin = &row.plugin;
+        let healthy = (plugin.controllers_healthy, plugin.nodes_healthy);
+        [row.controllers, row.nodes, healthy.0, healthy.1]
+    });
+    let known = known.filter(|counts| counts[0] + counts[1] > 0);
+    prop_assert_eq!(known, recounted(world));
+    Ok(())
+}
+
 #[test]
 fn plg_02_ev_08_counts_are_those_of_a_recount_after_any_history() {
-    let deeds = prop::collection::vec((0..6u8, 0..4u32, 0..3u8), 50);
     let mut runner = TestRunner::new(Config::with_cases(16));
-    let run = runner.run(&deeds, |deeds| {
+    let run = runner.run(&plugin_deeds(), |deeds| {
         let mut world = world();
         world.given(submitted(plugin_job("plug", "monolith", "system")));
         let plug = world.index;
-        for (verb, number, argument) in deeds {
-            let (on, by) = (10 + number, 60 + number);
-            let status = ["running", "complete", "lost"][usize::from(argument)];
-            match verb {
-                0 => drop(world.when(registered(node(on)))),
-                1 => drop(world.when(registered(plugin_node(on, by, argument > 0)))),
-                2 => drop(world.when(placed(vec![alloc(by, "plug", on)], plug))),
-                3 => drop(world.when(reported(&[60, 61, by], status))),
-                4 => drop(world.when(drover_events::node::NodesDeregistered {
-                    node_ids: vec![id(on)],
-                    ..Default::default()
-                })),
-                _ => drop(world.when(drover_events::eval::EvalsDeleted {
-                    alloc_ids: vec![id(by)],
-                    ..Default::default()
-                })),
-            }
-            let row = world.view().get::<CsiPlugins>("hostpath").unwrap();
-            if let Some(row) = &row {
-                let expected = (row.plugin.controllers_expected, row.plugin.nodes_expected);
-                prop_assert_eq!(expected, (wanted(&world), wanted(&world)));
-            }
-            let known = row.map(|row| {
-                let plugin = &row.plugin;
-                let healthy = (plugin.controllers_healthy, plugin.nodes_healthy);
-                [row.controllers, row.nodes, healthy.0, healthy.1]
-            });
-            let known = known.filter(|counts| counts[0] + counts[1] > 0);
-            prop_assert_eq!(known, recounted(&world));
+        for deed in deeds {
+            world.when(plugin_event(deed, plug));
+            is_as_recounted(&world)?;
         }
         // The job stops, its allocations end: nothing is left of the plugin.
-        world.given(drover_events::job::JobDeregistered {
-            namespace: "default".into(),
-            job_id: "plug".into(),
-            purge: true,
-            ..Default::default()
-        });
+        world.given(plugin_stops());
         world.given(reported(&[60, 61, 62, 63], "complete"));
-        prop_assert!(
-            world
-                .view()
-                .get::<CsiPlugins>("hostpath")
-                .unwrap()
-                .is_none()
-        );
+        let left = world.view().get::<CsiPlugins>("hostpath").unwrap();
+        prop_assert!(left.is_none());
+        Ok(())
+    });
+    run.unwrap();
+}
+
+/// All of these in one batch: each sees what those before it wrote, which nobody else sees yet.
+fn in_one_batch(world: &mut World, events: impl IntoIterator<Item = drover_events::Event>) {
+    let next = world.index + 1;
+    let batch: Vec<_> = (next..)
+        .zip(events)
+        .map(|(index, event)| recorded(index, event, Vec::new()))
+        .collect();
+    world.apply_all(&batch);
+}
+
+#[test]
+fn plg_02_ev_08_counts_are_those_of_a_recount_after_many_changes_in_one_batch() {
+    let mut runner = TestRunner::new(Config::with_cases(16));
+    let run = runner.run(&plugin_deeds(), |deeds| {
+        let mut world = world();
+        world.given(submitted(plugin_job("plug", "monolith", "system")));
+        let plug = world.index;
+        // One node that none of them touches runs it in the end.
+        let deeds = deeds.into_iter().chain([(1, 4, 1), (2, 4, 0)]);
+        in_one_batch(&mut world, deeds.map(|deed| plugin_event(deed, plug)));
+        prop_assert!(recounted(&world).is_some());
+        is_as_recounted(&world)?;
+        // The end of its allocations arrives together with that of its job.
+        let mut ends: Vec<drover_events::Event> = vec![plugin_stops().into()];
+        for by in 60..65 {
+            ends.push(reported(&[by], "complete").into());
+        }
+        in_one_batch(&mut world, ends);
+        let left = world.view().get::<CsiPlugins>("hostpath").unwrap();
+        prop_assert!(left.is_none());
         Ok(())
     });
     run.unwrap();
