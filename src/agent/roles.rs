@@ -96,6 +96,10 @@ impl Roles {
             .transpose()?;
         if let Some(client) = &client {
             reloader.parts(|parts| parts.client = Some(Arc::clone(client)));
+            // It may have been reloaded since the API is open.
+            let (again, now) = (Arc::clone(client), reloader.config());
+            let again = tokio::task::spawn_blocking(move || again.reconfigure(&now.client));
+            again.await.map_err(|error| error.to_string())?;
             // Set once, here: nobody else starts a client.
             let _ = server.client.set(Arc::clone(client));
             let near = http::Near::of(&config, client);

@@ -11,10 +11,11 @@ use std::time::Duration;
 const CHECKPOINT_INTERVALS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 
+/// The least of bodies that are held at once, bytes: a quarter of it is one address's, and holds a
+/// job of the greatest size and what is made of it.
+const LEAST_IN_FLIGHT: u64 = 128_000_000;
+
 /// Of how long a time requests may come at once.
-/// The least of bodies that are held at once, bytes: a quarter is one address's, and holds the
-/// longest.
-const LEAST_IN_FLIGHT: u64 = 128 << 20;
 const BURSTS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Checks a complete configuration.
@@ -358,11 +359,11 @@ mod tests {
     #[test]
     fn bodies_have_room_for_the_longest() {
         let mut config = Config::dev();
-        config.limits.max_body_bytes_in_flight = 128 << 20;
+        config.limits.max_body_bytes_in_flight = 128_000_000;
         check(&config).expect("enough");
         config.limits.max_body_bytes_in_flight -= 1;
         let text = check(&config).expect_err("refused").to_string();
-        let part = "limits.max_body_bytes_in_flight cannot be 134217727. Must be at least";
+        let part = "limits.max_body_bytes_in_flight cannot be 127999999. Must be at least";
         assert!(text.contains(part), "{text}");
     }
 

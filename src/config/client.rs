@@ -226,7 +226,7 @@ impl ClientConfig {
         self.read_network(r);
         r.set("max_kill_timeout", &mut self.max_kill_timeout);
         r.set("no_host_uuid", &mut self.no_host_uuid);
-        r.set("disable_remote_exec", &mut self.disable_remote_exec);
+        r.switch("disable_remote_exec", &mut self.disable_remote_exec);
         r.set("cgroup_parent", &mut self.cgroup_parent);
         r.labelled("host_volume", |name, r| {
             self.host_volumes

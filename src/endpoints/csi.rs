@@ -37,6 +37,7 @@ pub(super) async fn claim(
     if asked.claim >= mode::GC {
         return Err(ApiError::permission_denied());
     }
+    named((&asked.volume_id, &asked.allocation_id))?;
     let claim = CsiVolumeClaimed {
         namespace: namespace(asked.namespace),
         volume_id: asked.volume_id,
@@ -71,13 +72,21 @@ pub(super) async fn claim(
     })
 }
 
+/// Refuses what names no volume or no allocation.
+fn named((volume, alloc): (&str, &str)) -> Result<(), ApiError> {
+    let all = [("volume ID", volume), ("allocation ID", alloc)];
+    match all.into_iter().find(|(_, named)| named.is_empty()) {
+        Some((what, _)) => Err(ApiError::bad_request(format!("missing {what}"))),
+        None => Ok(()),
+    }
+}
+
 /// `CSIVolume.Unpublish`.
 pub(super) async fn unpublish(
     clients: Arc<Clients>,
     call: Call,
     asked: CsiVolumeUnpublishRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let missing = |what: &str| ApiError::bad_request(format!("missing {what}"));
     // Who has not said whose claim it is, has not said who he is.
     let claim = asked.claim.unwrap_or_default();
     let namespace = namespace(asked.namespace);
@@ -87,12 +96,7 @@ pub(super) async fn unpublish(
         true => clients.detacher(&call, &namespace).await?,
         false => clients.asker(&call, &claim.node_id).await?,
     };
-    if asked.volume_id.is_empty() {
-        return Err(missing("volume ID"));
-    }
-    if claim.allocation_id.is_empty() {
-        return Err(missing("allocation ID"));
-    }
+    named((&asked.volume_id, &claim.allocation_id))?;
     let id = asked.volume_id;
     let of_node = !by_token && !clients.is_server(&call);
     if of_node {

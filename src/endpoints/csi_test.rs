@@ -142,7 +142,9 @@ async fn csi_01_a_node_that_names_no_volume_or_allocation_is_refused() {
         let mut takes = claim(&node, alloc);
         takes.volume_id = volume.to_owned();
         let refused = world.call::<CsiVolumeClaim>(who, takes).await;
-        refused.expect_err(text);
+        let refused = refused.expect_err(text);
+        assert_eq!(refused.code, Code::BadRequest, "{refused}");
+        assert!(refused.message.contains(text), "{refused}");
     }
     assert_eq!(index(), before, "nothing of it reached the log");
 }

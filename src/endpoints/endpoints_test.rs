@@ -387,6 +387,7 @@ async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
         batch: alloc_batch::Batcher::start(server.clone()),
         proven: auth::Proven::default(),
         pace: blocking::Pace::default(),
+        requests: Rates::none(),
     };
     let call = Call {
         addr: "10.1.2.3".into(),

@@ -309,9 +309,9 @@ pub(super) async fn release(
     // A claim of a namespace that is none of his business is one that is not there.
     let missing = || ApiError::refused("claim not found");
     let namespace = namespace.ok_or_else(missing)?;
-    asker.take(&clients, &namespace)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);
     let allowed = allowed.map_err(|_| missing())?;
+    asker.take(&clients, &namespace)?;
     let command = ReleaseHostVolumeClaim { id };
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })

@@ -105,10 +105,9 @@ const LISTS: &[&str] = &[
 /// Paths that are asked with a body and change nothing.
 const ASKED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
 
-/// Put beside a request: what it asks for and how its caller is called, once it was counted where
-/// it is served.
+/// Put beside a request: as what it was counted, once it was where it is served.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asker(Arc<OnceLock<(String, Option<String>)>>);
+pub(super) struct Asker(Arc<OnceLock<labels::Served>>);
 
 /// The route that a request came by, as lists of routes show it.
 pub(super) fn route(parts: &Parts) -> Cow<'static, str> {
@@ -147,10 +146,10 @@ pub(super) fn served(request: &super::request::Request, label: Option<String>) {
     };
     let route = named(&request.method, &request.route);
     metrics::counter!("nomad.nomad.rpc.request").increment(1);
-    labels::served(&route, label.as_deref());
+    let counted = labels::served(route, label.as_deref());
     if let Some(Asker(asker)) = &request.asker {
         // Asked once: whoever sets it again says the same.
-        let _ = asker.set((route, label.clone()));
+        let _ = asker.set(counted);
     }
     labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
     if kind != "write" {
@@ -174,8 +173,8 @@ pub(super) async fn failed(mut request: Request, next: Next) -> Response {
     };
     if !waits {
         let took = began.elapsed();
-        if let Some((route, label)) = asker.0.get() {
-            labels::took(route, label.as_deref(), took);
+        if let Some(served) = asker.0.get() {
+            served.took(took);
         }
         let labels = [("endpoint", endpoint), ("kind", kind)];
         metrics::histogram!("drover.http.request.seconds", &labels).record(took.as_secs_f64());

@@ -88,8 +88,16 @@ impl Budget {
 
     fn charge(&self, address: IpAddr, amount: usize) -> Result<(), ApiError> {
         let mut kept = self.kept.lock();
+        let share = kept.all / SHARE;
+        if amount > share {
+            let text = format!(
+                "this takes {amount} bytes, and an address has {share} at once: see \
+                 limits.max_body_bytes_in_flight"
+            );
+            return Err(ApiError::new(Code::PayloadTooLarge, text));
+        }
         let now = kept.held.get(&address).copied().unwrap_or(0);
-        if now + amount > kept.all / SHARE {
+        if now + amount > share {
             let text = "this address has too much under way at once; try again later";
             return Err(ApiError::new(Code::TooManyRequests, text));
         }
@@ -161,7 +169,7 @@ impl Hold {
     /// Takes more, and waits some seconds for it where it must.
     ///
     /// # Errors
-    /// 429: this address holds its share. 503: others hold everything.
+    /// 413: no address may hold so much. 429: this one holds its share. 503: others hold everything.
     pub async fn take(&mut self, amount: usize) -> Result<(), ApiError> {
         if self.try_take(amount).is_ok() {
             return Ok(());
@@ -247,7 +255,7 @@ mod tests {
         assert_eq!(budget.free(), 0);
         let mut late = budget.hold(address(5));
         let refused = late.try_take(26).unwrap_err();
-        assert_eq!(refused.code, Code::TooManyRequests, "a quarter of what is");
+        assert_eq!(refused.code, Code::PayloadTooLarge, "a quarter of what is");
         drop(holds.drain(..2));
         assert_eq!(budget.free(), 0, "180 are held, and there are 100");
         budget.resize(200);

@@ -6,8 +6,8 @@
 //! held at once (or calls), [`body::gather`] takes a body in under a limit, a deadline and a
 //! budget, [`reading`] keeps reads of the tables off the threads that serve.
 //!
-//! **The bound.** Whatever callers do, bodies hold at most [`BODIES`] (bodies of strangers
-//! [`STRANGERS`]), twice that while they grow; long ones are decoded two at a time, and what a
+//! **The bound.** Whatever callers do, bodies hold at most [`BODIES`], or as much as is configured
+//! (bodies of strangers [`STRANGERS`]), twice that while they grow; long ones are decoded two at a time, and what a
 //! query makes of its own counts with it; a connection of the API holds at most
 //! [`HTTP_BUFFER`] on each side (over HTTP/2 a quarter of it for each request that is open, and all
 //! open ones but the first count as connections), one of RPC its window and, until a node proved
@@ -44,7 +44,7 @@ pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 /// Of those who come through another agent each may take what an address may; all of them this many
 /// times as much: an agent could say that it was asked from anywhere.
 pub const CROWD: u32 = 32;
-/// Bytes of bodies of known callers that are held at once.
+/// Bytes of bodies of known callers that are held at once, if nothing else is configured.
 pub const BODIES: usize = 256 << 20;
 /// Bytes of bodies of callers that proved nothing (RPC) that are held at once.
 pub const STRANGERS: usize = 32 << 20;

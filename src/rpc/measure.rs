@@ -5,8 +5,18 @@ use std::time::Instant;
 
 use crate::telemetry::{labels, milliseconds};
 
-/// A method that waits for a change: its time says nothing.
-const WAITS: &str = "get_client_allocs";
+/// Methods that may wait for a change: their time says nothing.
+const WAITS: [&str; 9] = [
+    "Alloc.GetAllocs",
+    "CSIPlugin.Get",
+    "CSIPlugin.List",
+    "CSIVolume.Get",
+    "CSIVolume.List",
+    "HostVolume.Get",
+    "HostVolume.List",
+    "Node.GetClientAllocs",
+    "TaskGroupHostVolumeClaim.List",
+];
 
 /// Counts a call that is answered here, by its method's name, and measures how long it takes.
 /// The label says who calls; it is asked once the call was answered, for that proves it.
@@ -24,9 +34,9 @@ pub(super) async fn timed<T>(
     let began = Instant::now();
     let answer = call.await;
     let label = label();
-    labels::served(name, label.as_deref());
-    if method != WAITS {
-        labels::took(name, label.as_deref(), began.elapsed());
+    let served = labels::served(name.to_owned(), label.as_deref());
+    if !WAITS.contains(&name) {
+        served.took(began.elapsed());
     }
     labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
     // Nomad's name for the endpoint of nodes in timings.

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -322,6 +322,7 @@ impl Sessions {
         };
         // It takes its time with a node that does not answer.
         let patience = self.patience + ON_THE_WAY;
+        let began = Instant::now();
         let mut asking: FuturesUnordered<_> = (others.addrs)()
             .into_iter()
             .map(|addr| {
@@ -331,7 +332,8 @@ impl Sessions {
                         // A connection that stood from before says nothing of a server that has
                         // ended it since: a new one does.
                         Err(RpcError::Unreachable(_)) => {
-                            caller.open::<NodeDial>(asked, patience).await
+                            let left = patience.saturating_sub(began.elapsed());
+                            caller.open::<NodeDial>(asked, left).await
                         }
                         opened => opened,
                     };

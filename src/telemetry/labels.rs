@@ -1,73 +1,104 @@
 //! Counters by who asks, of a bounded number of callers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::Label;
 use parking_lot::Mutex;
 
-/// Callers that are told apart; whoever comes later is counted with all others.
-const MOST: usize = 1_000;
-/// Callers of a route that are told apart, of all routes together.
-const MOST_OF_ROUTES: usize = 10_000;
+/// Callers of a kind that are told apart; whoever comes later is counted with all others.
+const MOST: usize = 500;
+/// Callers of a kind and routes that are told apart.
+const MOST_OF_ROUTES: usize = 4_000;
 /// What those are called.
 const OTHERS: &str = "others";
 
-static KNOWN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-static KNOWN_OF_ROUTES: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known::of(MOST)));
+static KNOWN_OF_ROUTES: LazyLock<Mutex<Known>> =
+    LazyLock::new(|| Mutex::new(Known::of(MOST_OF_ROUTES)));
+
+/// Who is told apart: so many of each kind, for series are kept as long as the process. Allocations
+/// that end and nodes that come take no place of a token's.
+struct Known {
+    most: usize,
+    kinds: [HashSet<String>; 4],
+}
+
+impl Known {
+    fn of(most: usize) -> Self {
+        Self {
+            most,
+            kinds: Default::default(),
+        }
+    }
+
+    /// Whether this is told apart, which is of who has such a label.
+    fn has(&mut self, label: &str, what: String) -> bool {
+        let kind = match label.split_once(':').map_or("", |(kind, _)| kind) {
+            "token" => 0,
+            "client" => 1,
+            "alloc" => 2,
+            _ => 3,
+        };
+        let kind = &mut self.kinds[kind];
+        kind.contains(&what) || kind.len() < self.most && kind.insert(what)
+    }
+}
 
 /// Counts one, by its label where it has one.
 pub fn count(name: String, label: Option<String>) {
     match label {
         None => metrics::counter!(name).increment(1),
         Some(label) => {
-            let label = told_apart(&mut KNOWN.lock(), label);
+            let known = KNOWN.lock().has(&label, label.clone());
+            let label = if known { label } else { OTHERS.to_owned() };
             metrics::counter!(name, "identity" => label).increment(1);
         }
     }
 }
 
+/// Seconds that were spent, by route and label: a level that nobody changes for long is forgotten by
+/// who shows it, and must not begin at nothing again. As many as are told apart.
+static SPENT: LazyLock<Mutex<HashMap<String, f64>>> = LazyLock::new(Mutex::default);
+
+/// A request or a call that was counted.
+#[derive(Clone, Debug)]
+pub struct Served {
+    labels: Vec<Label>,
+    what: String,
+}
+
 /// Counts one that is served, by what was asked for (`GET /v1/jobs`, `Node.Register`) and by the
 /// label of who asked, where he has one.
-pub fn served(route: &str, label: Option<&str>) {
-    metrics::counter!("drover.requests.served_total", of_route(route, label)).increment(1);
-}
-
-/// Adds to the time that requests of a route took, and to how many it is of.
-pub fn took(route: &str, label: Option<&str>, time: Duration) {
-    let labels = of_route(route, label);
-    metrics::counter!("drover.requests.timed_total", labels.clone()).increment(1);
-    // It only grows; counters of parts of a second there are none.
-    metrics::gauge!("drover.requests.spent_seconds", labels).increment(time.as_secs_f64());
-}
-
-fn of_route(route: &str, label: Option<&str>) -> Vec<Label> {
-    let mut labels = vec![Label::new("route", route.to_owned())];
+pub fn served(route: String, label: Option<&str>) -> Served {
+    let mut labels = Vec::with_capacity(2);
+    let mut what = route.clone();
     if let Some(label) = label {
-        let known = &mut KNOWN_OF_ROUTES.lock();
-        labels.push(Label::new("identity", told_apart_at(known, route, label)));
+        let pair = format!("{route} {label}");
+        let known = KNOWN_OF_ROUTES.lock().has(label, pair.clone());
+        let (label, pair) = match known {
+            true => (label, pair),
+            false => (OTHERS, format!("{route} {OTHERS}")),
+        };
+        labels.push(Label::new("identity", label.to_owned()));
+        what = pair;
     }
-    labels
+    labels.push(Label::new("route", route));
+    metrics::counter!("drover.requests.served_total", labels.clone()).increment(1);
+    Served { labels, what }
 }
 
-fn told_apart_at(known: &mut HashSet<String>, route: &str, label: &str) -> String {
-    let pair = format!("{route} {label}");
-    match known.contains(&pair) || known.len() < MOST_OF_ROUTES && known.insert(pair) {
-        true => label.to_owned(),
-        false => OTHERS.to_owned(),
+impl Served {
+    /// Adds to the time that such took, and to how many it is of.
+    pub fn took(&self, time: Duration) {
+        metrics::counter!("drover.requests.timed_total", self.labels.clone()).increment(1);
+        let level = metrics::gauge!("drover.requests.spent_seconds", self.labels.clone());
+        let mut spent = SPENT.lock();
+        let spent = spent.entry(self.what.clone()).or_default();
+        *spent += time.as_secs_f64();
+        level.set(*spent);
     }
-}
-
-fn told_apart(known: &mut HashSet<String>, label: String) -> String {
-    if known.contains(&label) {
-        return label;
-    }
-    if known.len() >= MOST {
-        return OTHERS.to_owned();
-    }
-    known.insert(label.clone());
-    label
 }
 
 #[cfg(test)]
@@ -75,29 +106,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_beyond_the_bound_are_counted_together() {
-        let mut known = HashSet::new();
-        for n in 0..MOST {
-            assert_eq!(told_apart(&mut known, n.to_string()), n.to_string());
+    fn callers_beyond_the_bound_are_counted_together_and_each_kind_has_its_own() {
+        let mut known = Known::of(3);
+        let mut has = |label: &str| known.has(label, format!("GET /v1/jobs {label}"));
+        for kind in ["token", "client", "alloc", "server.global.nomad"] {
+            for n in 0..3 {
+                assert!(has(&format!("{kind}:{n}")));
+            }
+            assert!(!has(&format!("{kind}:one more")));
+            assert!(has(&format!("{kind}:1")), "who is known stays so");
         }
-        assert_eq!(told_apart(&mut known, "one more".to_owned()), OTHERS);
-        assert_eq!(told_apart(&mut known, "7".to_owned()), "7");
+        assert!(!has("unauthenticated"), "with those who show certificates");
     }
 
     #[test]
-    fn callers_of_routes_beyond_the_bound_are_counted_together_and_the_route_stays() {
-        let mut known = HashSet::new();
-        for n in 0..MOST_OF_ROUTES {
-            let label = (n / 2).to_string();
-            let route = ["GET /v1/jobs", "PUT /v1/jobs"][n % 2];
-            assert_eq!(told_apart_at(&mut known, route, &label), label);
+    fn what_was_spent_goes_on_where_it_was_when_it_was_not_shown_for_long() {
+        // One that has forgotten it, each time.
+        let shown = || {
+            let options = crate::telemetry::Options::default();
+            let (telemetry, recorder) = crate::telemetry::build(&options);
+            metrics::with_local_recorder(&recorder, || {
+                let served = served("GET /v1/of-this-test".to_owned(), None);
+                served.took(Duration::from_secs(2));
+            });
+            telemetry.prometheus()
+        };
+        let series = "drover_requests_spent_seconds{route=\"GET /v1/of-this-test\"}";
+        for seconds in [2, 4] {
+            let text = shown();
+            assert!(text.contains(&format!("{series} {seconds}\n")), "{text}");
         }
-        assert_eq!(
-            told_apart_at(&mut known, "GET /v1/jobs", "one more"),
-            OTHERS
-        );
-        assert_eq!(told_apart_at(&mut known, "PUT /v1/jobs", "7"), "7");
-        assert_eq!(told_apart_at(&mut known, "GET /v1/nodes", "7"), OTHERS);
-        assert_eq!(known.len(), MOST_OF_ROUTES);
     }
 }

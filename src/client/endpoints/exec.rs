@@ -92,6 +92,8 @@ fn not_running(task: &str) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::client::agent::tests::{World, until};
     use crate::config::ClientConfig;
@@ -178,7 +180,9 @@ mod tests {
             disable_remote_exec: true,
             ..client.settings().get().client.clone()
         };
-        client.reconfigure(&none);
+        let reloaded = Arc::clone(&client);
+        let reloaded = tokio::task::spawn_blocking(move || reloaded.reconfigure(&none));
+        reloaded.await.unwrap();
         let (_input, comes) = mpsc::channel(1);
         let refused = exec(&client, &runs, &asked("web", &["ls"]), comes).await;
         let refused = refused.expect_err("it is switched off");

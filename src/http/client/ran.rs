@@ -58,6 +58,7 @@ impl Word {
         let code = match self.status {
             200 => return Ok(()),
             400 => Code::BadRequest,
+            403 => Code::PermissionDenied,
             404 => Code::NotFound,
             501 => Code::NotImplemented,
             503 => Code::Unavailable,
@@ -220,6 +221,21 @@ async fn read<T: DeserializeOwned>(mut inflow: Inflow, to: mpsc::Sender<T>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clients_refusal_is_the_same_at_its_server() {
+        for code in [
+            Code::BadRequest,
+            Code::PermissionDenied,
+            Code::NotFound,
+            Code::NotImplemented,
+            Code::Unavailable,
+        ] {
+            let refused = Err::<(), _>(ApiError::new(code, "no"));
+            let told = Word::of(&refused).outcome().expect_err("a refusal");
+            assert_eq!((told.code, &*told.message), (code, "no"));
+        }
+    }
 
     /// Servers and clients of two releases speak with each other: these bytes stay as they are.
     #[test]
