@@ -1,6 +1,6 @@
 //! How events and what they changed are printed for people.
 
-use super::log_events;
+use super::log::events;
 use super::show::{boolean, list, number, text};
 use drover_events::Actor;
 use drover_events::gojson::Base64;
@@ -23,7 +23,7 @@ const NOISE: [&str; 5] = [
 /// An actor in a few words.
 pub(super) fn who(event: &Json) -> String {
     let actor: Option<Actor> = serde_json::from_value(event["Actor"].clone()).ok();
-    actor.map_or_else(|| "raft".to_owned(), |actor| log_events::who(&actor))
+    actor.map_or_else(|| "raft".to_owned(), |actor| events::who(&actor))
 }
 
 /// A changed row: what happened to it, and its fields below, indented. Of a row that went nothing

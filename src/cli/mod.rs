@@ -13,12 +13,9 @@ mod absent;
 mod absent_flags;
 mod acl;
 mod agent;
-mod agent_info;
-mod agent_log;
 mod alloc;
 mod argv;
 mod audit;
-mod audit_requests;
 mod changes;
 mod client;
 mod columns;
@@ -30,39 +27,20 @@ mod debug;
 mod deployment;
 mod eval;
 mod event;
-mod event_position;
-mod event_schema;
 mod job;
 mod log;
-mod log_beside;
-mod log_events;
-mod log_export;
-mod log_moment;
-mod log_place;
-mod log_tiles;
-mod log_verify;
-mod log_verify_live;
 mod manual;
 mod monitor;
-mod monitor_deployment;
 mod namespace;
 mod node;
-mod node_drain;
-mod node_eligibility;
-mod node_meta;
-mod node_pool;
-mod node_stats;
 mod nodesim;
 mod operator;
-mod operator_api;
-mod operator_autopilot;
 mod out;
 mod paged;
 mod placement;
 mod plugin;
 mod progress;
 mod projection;
-mod projection_live;
 mod query;
 mod reactors;
 mod scaling;
@@ -74,7 +52,6 @@ mod snapshot;
 mod socket;
 mod spec;
 mod state;
-mod state_at;
 mod status;
 mod stream;
 mod system;
@@ -122,7 +99,7 @@ enum Noun {
     /// Run an agent: a server, a client, or both
     Agent(Box<agent::Args>),
     /// Show the state and the figures of an agent
-    AgentInfo(agent_info::Args),
+    AgentInfo(agent::info::Args),
     /// Work with allocations
     #[command(subcommand)]
     Alloc(alloc::Verb),
@@ -154,7 +131,7 @@ enum Noun {
     /// Write manual pages
     Manual(manual::Args),
     /// Follow the log of an agent
-    Monitor(Box<agent_log::Args>),
+    Monitor(Box<agent::log::Args>),
     /// Work with namespaces
     #[command(subcommand)]
     Namespace(namespace::Verb),
@@ -331,7 +308,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         // Handled before a runtime exists.
         Noun::Agent(_) => Ok(1),
         Noun::Acl(verb) => acl::run(verb, out).await,
-        Noun::AgentInfo(args) => agent_info::run(args, out).await,
+        Noun::AgentInfo(args) => agent::info::run(args, out).await,
         Noun::Alloc(verb) => alloc::run(verb, out).await,
         Noun::Audit(args) => audit::run(*args, out).await,
         Noun::Complete(args) => complete::run(&args, out).await,
@@ -343,7 +320,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Job(verb) => job::run(verb, out).await,
         Noun::Log(verb) => log::run(verb, out).await,
         Noun::Manual(args) => manual::run(&args, table(), out),
-        Noun::Monitor(args) => agent_log::run(*args, out).await,
+        Noun::Monitor(args) => agent::log::run(*args, out).await,
         Noun::Namespace(verb) => namespace::run(verb, out).await,
         Noun::Node(verb) => node::run(verb, out).await,
         Noun::Nodesim(args) => nodesim::run(args, out).await,

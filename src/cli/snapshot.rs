@@ -3,7 +3,7 @@
 use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
-use super::log_export;
+use super::log::export;
 use super::out::Out;
 use super::progress::Bar;
 use super::show::{counted, number};
@@ -368,7 +368,7 @@ fn moment(text: &str) -> Result<Option<Moment>> {
     if text.is_empty() {
         return Ok(None);
     }
-    log_export::moment("at", text).map(Some)
+    export::moment("at", text).map(Some)
 }
 
 /// Restores where no server runs: what is begun there is finished at once.

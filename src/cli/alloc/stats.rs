@@ -1,7 +1,7 @@
 //! `alloc stats`
 
 use super::super::conn::Conn;
-use super::super::node_stats;
+use super::super::node::stats;
 use super::super::out::Out;
 use super::super::query::{Thing, find};
 use super::super::show::{Format, short, text};
@@ -51,5 +51,5 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 
 fn shown(name: &str, task: &Json, out: &Out) {
     out.head(&format!("Task {name:?}"));
-    node_stats::of_task(&task["ResourceUsage"], out);
+    stats::of_task(&task["ResourceUsage"], out);
 }

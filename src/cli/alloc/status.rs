@@ -2,7 +2,7 @@
 
 use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
-use super::super::node_stats;
+use super::super::node::stats;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{Thing, find};
@@ -82,7 +82,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     // What is used is known of now alone.
     let running = text(&alloc, "ClientStatus") == "running" && args.conn.at.is_empty();
     let stats = match running || args.stats {
-        true => node_stats::of_alloc(&client, &alloc).await,
+        true => stats::of_alloc(&client, &alloc).await,
         false => Ok(Json::Null),
     };
     let (stats, failed) = match stats {
@@ -93,7 +93,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         let used = &stats["Tasks"][name]["ResourceUsage"];
         resources(&alloc, (name, state), used, out);
         if args.stats {
-            node_stats::of_task(used, out);
+            stats::of_task(used, out);
         }
         events(state, out);
     }

@@ -1,0 +1,252 @@
+//! `audit requests`: what was asked of a server that changes nothing but matters.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::changes::who;
+use crate::cli::client::{Client, Kept};
+use crate::cli::conn::Conn;
+use crate::cli::log::export::moment;
+use crate::cli::out::Out;
+use crate::cli::show::{Format, number, text, time};
+use crate::cli::trail::{Page, Span, given};
+use crate::clock::Moment;
+use crate::log::ReadOnlyLog;
+use crate::requests::{Asked, Class, beginning, list};
+use anyhow::{Context, Result};
+use serde_json::Value as Json;
+
+/// Requests asked for at a time.
+const PAGE: usize = 500;
+
+/// Flags of `audit requests`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover audit requests                          the newest ones the asked server received
+  drover audit requests -class secret -since -1h
+  drover audit requests -path /v1/var/db -actor 10.0.0.7
+  drover audit requests -class denied -json
+  drover audit requests -data-dir /var/lib/drover   from the files, with or without a server
+
+Classes: secret (reads of variables, tokens, keys, raw events, backups), files (files and logs of
+allocations), exec, login, audit (reads of the audit trail), denied. Each server keeps what it was
+asked itself.
+A request with no end yet is still being answered, as the one is that lists them, or the server died
+over it. What cannot be written is refused or counted as the agent's audit { delivery_guarantee }
+says. How much is kept is said by server { retention { requests { bytes age events } } }; where
+something was dropped, the list says since when there is a record.")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    #[command(flatten)]
+    format: Format,
+    /// secret, files, exec, login, audit or denied
+    #[arg(long, default_value = "", hide_default_value = true)]
+    class: String,
+    /// Only from this actor: its kind, name, address, or the beginning of its id
+    #[arg(long, default_value = "", hide_default_value = true)]
+    actor: String,
+    /// Only requests whose path begins so
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "",
+        hide_default_value = true
+    )]
+    path: String,
+    #[command(flatten)]
+    span: Span,
+    /// Read the files of this data directory instead of asking an agent
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// Prints the requests that are asked for.
+pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let source = Source::open(&args)?;
+    let page = async |rows, token: &str| source.page(&args, rows, token).await;
+    let show = |entry: &Json| out.line(&line(entry));
+    let form = (&args.format, out);
+    args.span.print(PAGE, form, page, show).await?;
+    match source.damage() {
+        Some(damage) => {
+            out.error(&format!("The request log is damaged: {damage}"));
+            Ok(1)
+        }
+        None => Ok(0),
+    }
+}
+
+/// Where requests are read from.
+enum Source {
+    Agent(Box<Client>),
+    Files(Box<ReadOnlyLog>),
+}
+
+impl Source {
+    fn open(args: &Args) -> Result<Self> {
+        let Some(data_dir) = &args.data_dir else {
+            return Ok(Self::Agent(Box::new(args.conn.client()?)));
+        };
+        let dir = requests_dir(data_dir);
+        let log = ReadOnlyLog::open(&dir)
+            .with_context(|| format!("Error reading the request log in {}", dir.display()))?;
+        Ok(Self::Files(Box::new(log)))
+    }
+
+    fn damage(&self) -> Option<String> {
+        match self {
+            Self::Agent(_) => None,
+            Self::Files(log) => log.damage().map(ToString::to_string),
+        }
+    }
+
+    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<Page> {
+        match self {
+            Self::Agent(client) => asked_of(client, args, rows, token).await,
+            Self::Files(log) => {
+                let listing = list(&**log, &asked(args, rows, token)?);
+                let listing = listing.context("Error reading the request log")?;
+                let entries = listing.entries.iter().map(serde_json::to_value);
+                let next = listing.next.map(|next| next.to_string());
+                let first = beginning(&**log).context("Error reading the request log")?;
+                Ok(Page {
+                    entries: entries.collect::<Result<_, _>>()?,
+                    next: next.unwrap_or_default(),
+                    kept_since: first.map(|(_, since)| Kept {
+                        since,
+                        former: String::new(),
+                    }),
+                })
+            }
+        }
+    }
+}
+
+/// The request log below a data directory, or the directory itself.
+fn requests_dir(data_dir: &Path) -> PathBuf {
+    let inner =
+        ["server/requests", "client/requests", "requests"].map(|inner| data_dir.join(inner));
+    let found = inner.into_iter().find(|dir| dir.is_dir());
+    found.unwrap_or_else(|| data_dir.to_owned())
+}
+
+async fn asked_of(client: &Client, args: &Args, rows: usize, token: &str) -> Result<Page> {
+    let rows = rows.to_string();
+    let given = given([
+        ("class", args.class.as_str()),
+        ("actor", args.actor.as_str()),
+        ("path", args.path.as_str()),
+        ("since", args.span.since.as_str()),
+        ("until", args.span.until.as_str()),
+        ("reverse", args.span.reverse()),
+        ("per_page", rows.as_str()),
+        ("next_token", token),
+    ]);
+    let reply = client.get("/v1/audit/requests", &given).await;
+    Page::of(reply.context("Error reading the request log")?)
+}
+
+fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let class = given(&args.class).map(|name| {
+        Class::from_name(&name).with_context(|| {
+            let known = Class::ALL.map(Class::name).join(", ");
+            format!("-class {name:?} is none of {known}")
+        })
+    });
+    let mut asked = Asked {
+        class: class.transpose()?,
+        actor: given(&args.actor),
+        path: given(&args.path),
+        newest_first: !args.span.oldest,
+        limit: rows,
+        ..Asked::default()
+    };
+    match given(&args.span.since).map(|text| moment("since", &text)) {
+        Some(Ok(Moment::Index(index))) => asked.from = index,
+        Some(Ok(Moment::Time(time))) => asked.since = Some(time),
+        Some(Err(error)) => return Err(error),
+        None => {}
+    }
+    match given(&args.span.until).map(|text| moment("until", &text)) {
+        Some(Ok(Moment::Index(index))) => asked.to = Some(index),
+        Some(Ok(Moment::Time(time))) => asked.until = Some(time),
+        Some(Err(error)) => return Err(error),
+        None => {}
+    }
+    if let Ok(token) = token.parse::<u64>() {
+        match asked.newest_first {
+            true => asked.to = Some(token),
+            false => asked.from = token,
+        }
+    }
+    Ok(asked)
+}
+
+/// A request on one line: when, who, what, and how it ended.
+fn line(entry: &Json) -> String {
+    let end = match (entry["Complete"].as_bool(), number(entry, "Status")) {
+        (Some(true), 0) => "given up".to_owned(),
+        (Some(true), status) => {
+            let millis = number(entry, "Took").div_euclid(1_000_000);
+            format!("{status} in {millis}ms")
+        }
+        _ => "no end yet".to_owned(),
+    };
+    let ran = match entry["Ran"]["Command"].as_array() {
+        Some(words) => {
+            let words: Vec<_> = words.iter().filter_map(Json::as_str).collect();
+            let task = text(&entry["Ran"], "Task");
+            let session = match &entry["Session"] {
+                Json::Null => String::new(),
+                session => {
+                    let code = match session["ExitCode"].as_i64() {
+                        Some(code) => format!("exit {code}"),
+                        None => "killed".to_owned(),
+                    };
+                    let (bytes_in, bytes_out) =
+                        (number(session, "BytesIn"), number(session, "BytesOut"));
+                    format!(", {code}, {bytes_in} bytes in, {bytes_out} out")
+                }
+            };
+            format!("{session}: {words:?} beside {task}")
+        }
+        None => String::new(),
+    };
+    format!(
+        "{:>8}  {}  {:<6}  {} {}  by {}  {end}{ran}",
+        number(entry, "Index"),
+        time(number(entry, "Time")),
+        text(entry, "Class"),
+        text(entry, "Method"),
+        text(entry, "Path"),
+        who(entry),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_line_says_how_a_request_ended() {
+        let mut entry = json!({
+            "Index": 7, "Time": 0, "Class": "secret", "Method": "GET", "Path": "/v1/var/a",
+            "Actor": {"kind": "token", "name": "deploy"},
+            "Complete": true, "Status": 200, "Took": 3_400_000,
+        });
+        assert!(line(&entry).ends_with("GET /v1/var/a  by token deploy  200 in 3ms"));
+        entry["Ran"] = json!({"Task": "web", "Command": ["ls", "-l a"], "Tty": true});
+        entry["Session"] = json!({"BytesIn": 3, "BytesOut": 5, "ExitCode": 7});
+        let wanted = "200 in 3ms, exit 7, 3 bytes in, 5 out: [\"ls\", \"-l a\"] beside web";
+        assert!(line(&entry).ends_with(wanted), "{}", line(&entry));
+        entry["Session"]["ExitCode"] = Json::Null;
+        assert!(line(&entry).contains(", killed, 3 bytes in"));
+        entry["Ran"] = Json::Null;
+        entry["Status"] = json!(0);
+        assert!(line(&entry).ends_with("given up"));
+        entry["Complete"] = json!(false);
+        assert!(line(&entry).ends_with("no end yet"));
+    }
+}

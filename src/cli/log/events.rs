@@ -1,0 +1,242 @@
+//! `log events`: what happened, who did it and what it followed from, straight from the log.
+
+use super::moment;
+use super::place::{Found, LogPlace};
+use crate::archive::outcomes::{Outcomes, Wanted};
+use crate::cli::columns::Table;
+use crate::cli::log::{Scratch, kind_name};
+use crate::cli::out::Out;
+use crate::cli::progress::Bar;
+use crate::cli::show::time;
+use crate::error::chain;
+use crate::log::ReadOnlyLog;
+use crate::record::{Document, Redactor};
+use crate::replay::places;
+use anyhow::{Context, Result, bail};
+use drover_events::{Actor, EventKind, Recorded};
+use std::path::{Path, PathBuf};
+
+/// Rows are printed this many at a time, so that a long log shows something at once.
+const ROWS: usize = 500;
+
+/// Flags of `log events`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover log events -data-dir /var/lib/drover
+  drover log events -data-dir /var/lib/drover -from 1200 -kind JobRegistered
+  drover log events -data-dir /var/lib/drover -json | jq .Cause
+  drover log events -archive s3://bucket/drover -from 1200
+  drover log events -data-dir /var/lib/drover -json -clear -kind JobRegistered
+
+With -json, sensitive values (environments, meta, templates, ...) are shown as hashes under a key
+of the cluster, the same value always as the same hash, and secrets as \"redacted\".
+Cause is the index of the event that this one followed from; the first of a chain has none. With
+-json, Outcome says whether an event was applied or refused; -no-outcomes leaves it out, and saves
+the time to fold the log where the tables beside it do not know yet.")]
+pub(in crate::cli) struct EventsArgs {
+    #[command(flatten)]
+    place: LogPlace,
+    /// The first event: an index, an RFC 3339 time, or so long ago (-5m); the first that is kept
+    /// without it
+    #[arg(long, value_name = "MOMENT")]
+    from: Option<String>,
+    /// The last event, as well
+    #[arg(long, value_name = "MOMENT")]
+    to: Option<String>,
+    /// Only events of this kind
+    #[arg(long, value_name = "NAME")]
+    kind: Option<String>,
+    /// Print a JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Show sensitive values and what is stored of secrets as they are
+    #[arg(long, requires = "json")]
+    clear: bool,
+    /// Do not say what became of the events
+    #[arg(long, requires = "json")]
+    no_outcomes: bool,
+}
+
+/// Prints the events of a log, oldest first.
+pub(in crate::cli) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
+    let place = args.place.find(out).await?;
+    let dir = &place.log;
+    let log = ReadOnlyLog::open(dir)
+        .with_context(|| format!("Error reading the log in {}", dir.display()))?;
+    let (from, to) = range(args, &log)?;
+    if let Some(kind) = args.kind.as_ref().filter(|kind| !is_kind(kind)) {
+        bail!("-kind: there is no event kind {kind:?}; `drover event schema` lists them");
+    }
+    let redactor = match args.json && !args.clear {
+        true => Some(redactor(&args.place.keys_below(&place), out)?),
+        false => None,
+    };
+    let known = match args.json && !args.no_outcomes {
+        true => outcomes(&args.place, &place, &log, (from, to), out)?,
+        false => Outcomes::default(),
+    };
+    let (mut rows, mut reached) = (Vec::new(), from);
+    let mut damage = None;
+    for entry in log.scan(from) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                damage = Some(error);
+                break;
+            }
+        };
+        if to.is_some_and(|last| entry.index > last) {
+            break;
+        }
+        reached = entry.index + 1;
+        let name = kind_name(entry.kind);
+        if args.kind.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        let event = drover_migrations::decode(&entry.body)
+            .with_context(|| format!("Error decoding the event at index {}", entry.index))?;
+        if args.json {
+            let document = Document::of(&event).became(known.get(event.index));
+            out.line(&document.text(redactor.as_ref())?);
+            continue;
+        }
+        rows.push(event);
+        if rows.len() == ROWS {
+            out.line(&table(&rows));
+            rows.clear();
+        }
+    }
+    if !rows.is_empty() {
+        out.line(&table(&rows));
+    }
+    let damage = damage.or_else(|| log.damage_from(from).cloned());
+    match damage.filter(|_| to.is_none_or(|to| to >= reached)) {
+        Some(damage) => {
+            let what = format!("What lies at index {reached} and above is not shown");
+            Err(anyhow::Error::from(damage).context(what))
+        }
+        None => Ok(0),
+    }
+}
+
+/// The first index that is wanted, and the last where one is named.
+fn range(args: &EventsArgs, log: &ReadOnlyLog) -> Result<(u64, Option<u64>)> {
+    let first = log.bounds().0.max(log.epoch().first_index);
+    let from = args.from.as_deref();
+    let from = from.map(|text| moment::since(log, "from", text));
+    let from = from.transpose()?.unwrap_or(first);
+    refuse_dropped(log, from)?;
+    let Some(named) = args.to.as_deref() else {
+        return Ok((from, None));
+    };
+    match (moment::until(log, "to", named)?, &args.from) {
+        (Some(to), _) if to >= from => Ok((from, Some(to))),
+        (_, Some(begin)) => bail!("-to {named} is before -from {begin}"),
+        (_, None) => bail!("-to {named} is before the log begins, at index {from}"),
+    }
+}
+
+/// Whether events are shown under a name: one that this release does not know has a number.
+fn is_kind(name: &str) -> bool {
+    let number = name.strip_prefix("kind ").map(str::parse::<u16>);
+    EventKind::from_name(name).is_some() || number.is_some_and(|number| number.is_ok())
+}
+
+/// Whoever names an index below the horizon is told where the log begins.
+fn refuse_dropped(log: &ReadOnlyLog, from: u64) -> Result<()> {
+    let (first, epoch) = (log.bounds().0, log.epoch().first_index);
+    if from >= first || first == epoch {
+        return Ok(());
+    }
+    bail!(
+        "index {from} is not kept: the log begins at {first} here. What was dropped is in the \
+         archive, where there is one (-archive URL)"
+    )
+}
+
+/// What became of the events in a range of a log. Where that cannot be known (the log is damaged,
+/// or goes on from a state that is not here) it is said, and nothing is known.
+pub(in crate::cli) fn outcomes(
+    place: &LogPlace,
+    found: &Found,
+    log: &ReadOnlyLog,
+    (from, to): (u64, Option<u64>),
+    out: &Out,
+) -> Result<Outcomes> {
+    let tables = place.data_dir.as_deref().map(tables_dir);
+    let scratch = Scratch::new()?;
+    let wanted = Wanted {
+        log_dir: &found.log,
+        tables: tables.as_deref(),
+        from,
+        to,
+        scratch: &scratch.0.join("tables"),
+    };
+    let bar = Bar::new(out, "events folded");
+    let outcomes = Outcomes::find(wanted, log, &mut |at, all| bar.set(at, all));
+    bar.clear();
+    outcomes.or_else(|error| {
+        let why = chain(&error);
+        out.error(&format!(
+            "which events were refused is not known, and nothing says so of them: {why}"
+        ));
+        Ok(Outcomes::default())
+    })
+}
+
+/// Where a server's tables lie below a data directory.
+fn tables_dir(data_dir: &Path) -> PathBuf {
+    let inner = data_dir.join("projections");
+    match inner.is_dir() {
+        true => inner,
+        false => places(data_dir).1,
+    }
+}
+
+/// What hides confidential values, with the keys below a data directory.
+pub(in crate::cli) fn redactor(data_dir: &Path, out: &Out) -> Result<Redactor> {
+    let redactor = Redactor::of_data_dir(data_dir).context("Error reading the keystore")?;
+    if !redactor.can_hash() {
+        let shown = data_dir.display();
+        out.error(&format!(
+            "no keys in {shown}: sensitive values are shown as \"redacted\"; -clear shows them"
+        ));
+    }
+    Ok(redactor)
+}
+
+fn table(rows: &[Recorded]) -> String {
+    let mut table = Table::new(["Index", "Time", "Kind", "Actor", "Cause", "Request"]);
+    for event in rows {
+        let envelope = event.envelope.as_ref();
+        let when = if event.time == 0 {
+            String::new()
+        } else {
+            time(event.time)
+        };
+        table.row([
+            event.index.to_string(),
+            when,
+            event.kind.name().to_owned(),
+            envelope.map_or_else(|| "raft".to_owned(), |envelope| who(&envelope.actor)),
+            envelope
+                .and_then(|envelope| envelope.cause)
+                .map_or_else(|| "-".to_owned(), |cause| cause.to_string()),
+            envelope
+                .map(|envelope| envelope.request_id.clone())
+                .unwrap_or_default(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// An actor in one cell: its kind, and the name or the short id that says most.
+pub(in crate::cli) fn who(actor: &Actor) -> String {
+    let kind = actor.kind.name();
+    let short: String = actor.id.chars().take(8).collect();
+    let detail = [&actor.name, &short, &actor.addr];
+    match detail.into_iter().find(|text| !text.is_empty()) {
+        Some(detail) => format!("{kind} {detail}"),
+        None => kind.to_owned(),
+    }
+}

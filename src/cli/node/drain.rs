@@ -1,0 +1,410 @@
+//! `node drain`: moving everything off a node, and watching how it goes.
+
+use crate::cli::client::{Client, Stream};
+use crate::cli::conn::Conn;
+use crate::cli::node::named;
+use crate::cli::out::Out;
+use crate::cli::show::{boolean, list, now, number, pretty, text, time};
+use crate::jobspec::duration;
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
+
+const HOUR: i64 = 3_600_000_000_000;
+
+/// Flags of `node drain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  drover node drain -enable -yes 8ba85cef            move everything off, and watch it
+  drover node drain -enable -deadline 10m -self      what is left after ten minutes is stopped
+  drover node drain -enable -force -detach 8ba85cef  stop everything there at once
+  drover node drain -disable 8ba85cef                call the drain off; the node is eligible again
+  drover node drain -monitor 8ba85cef                watch a drain that is going on
+
+To stop watching does not call off the drain.")]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    conn: Conn,
+    /// The node's id or a prefix of it
+    node: Option<String>,
+    /// Begin a drain, or change the one there is
+    #[arg(long, conflicts_with = "disable")]
+    enable: bool,
+    /// Call off a drain
+    #[arg(long)]
+    disable: bool,
+    /// When what is left is stopped (1h unless another is given)
+    #[arg(long, value_name = "DURATION")]
+    deadline: Option<String>,
+    /// Stop everything at once
+    #[arg(long)]
+    force: bool,
+    /// Wait for as long as it takes
+    #[arg(long)]
+    no_deadline: bool,
+    /// Leave allocations of system jobs where they are
+    #[arg(long)]
+    ignore_system: bool,
+    /// With -disable: the node takes no new allocations still
+    #[arg(long)]
+    keep_ineligible: bool,
+    /// The node of the agent that is asked
+    #[arg(long = "self", conflicts_with = "node")]
+    own: bool,
+    /// Do not watch
+    #[arg(long)]
+    detach: bool,
+    /// Watch a drain that is going on
+    #[arg(long)]
+    monitor: bool,
+    /// Answer yes to every question
+    #[arg(long)]
+    yes: bool,
+    /// Print the API's answer as JSON and do not watch
+    #[arg(long)]
+    json: bool,
+    /// A message that says why, kept with the drain
+    #[arg(short = 'm', value_name = "MESSAGE")]
+    message: Option<String>,
+    /// Kept with the drain; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    meta: Vec<String>,
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        if self.monitor && !self.enable && !self.disable {
+            return Ok(());
+        }
+        if self.enable == self.disable {
+            bail!("Either the '-enable' or '-disable' flag must be set, unless using '-monitor'");
+        }
+        let times = [self.deadline.is_some(), self.force, self.no_deadline];
+        if times.iter().filter(|given| **given).count() > 1 {
+            bail!("The -deadline, -force, and -no-deadline flags are mutually exclusive");
+        }
+        if self.disable && (times.contains(&true) || self.ignore_system) {
+            bail!(
+                "-disable can't be combined with flags configuring drain strategy\n\
+                 (-deadline, -force, -no-deadline, -ignore-system)"
+            );
+        }
+        if self.enable && self.keep_ineligible {
+            bail!(
+                "-enable can't be combined with flags configuring drain strategy\n\
+                 (-keep-ineligible)"
+            );
+        }
+        Ok(())
+    }
+
+    /// How long, nanoseconds; -1: no time at all, 0: any time.
+    fn time(&self) -> Result<i64> {
+        if self.force {
+            return Ok(-1);
+        }
+        if self.no_deadline {
+            return Ok(0);
+        }
+        let Some(text) = &self.deadline else {
+            return Ok(HOUR);
+        };
+        let time =
+            duration::parse(text).with_context(|| format!("Failed to parse deadline {text:?}"))?;
+        if time <= 0 {
+            bail!("A positive drain duration must be given");
+        }
+        Ok(time)
+    }
+
+    fn meta(&self) -> Map<String, Json> {
+        let mut meta = Map::new();
+        if let Some(message) = &self.message {
+            let key = if self.enable {
+                "message"
+            } else {
+                "cancel_message"
+            };
+            meta.insert(key.to_owned(), message.clone().into());
+        }
+        for pair in self.meta.iter().filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            meta.insert(key.to_owned(), value.into());
+        }
+        meta
+    }
+
+    fn body(&self, id: &str) -> Result<Json> {
+        let spec = if self.enable {
+            json!({ "Deadline": self.time()?, "IgnoreSystemJobs": self.ignore_system })
+        } else {
+            Json::Null
+        };
+        Ok(json!({
+            "NodeID": id,
+            "DrainSpec": spec,
+            "MarkEligible": self.disable && !self.keep_ineligible,
+            "Meta": self.meta(),
+        }))
+    }
+}
+
+/// Sets a drain, calls it off, or watches one.
+pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    args.check()?;
+    let client = args.conn.client()?;
+    let node = named(&client, args.node.as_deref(), args.own).await?;
+    let id = text(&node, "ID");
+    if !args.enable && !args.disable {
+        return watch_only(&client, &id, out).await;
+    }
+    let body = args.body(&id)?;
+    let exact = args.own || args.node.as_deref() == Some(id.as_str());
+    if !args.yes && !exact {
+        let verb = if args.enable { "enable" } else { "disable" };
+        let question =
+            format!("Are you sure you want to {verb} drain mode for node {id:?}? [y/N] ");
+        match out.ask(&question).as_str() {
+            "y" => {}
+            "" | "n" | "N" | "no" => {
+                out.line("Canceling drain toggle");
+                return Ok(0);
+            }
+            _ => {
+                out.line("For confirmation, an exact 'y' is required.");
+                return Ok(0);
+            }
+        }
+    }
+    let path = format!("/v1/node/{id}/drain");
+    let answer = client.put(&path, &[], &body).await;
+    let answer = answer.context("Error updating drain specification")?;
+    if args.json {
+        out.line(&pretty(&answer));
+        return Ok(0);
+    }
+    if args.disable {
+        out.line(&format!("Node {id:?} drain strategy unset"));
+        return Ok(0);
+    }
+    if args.detach {
+        out.line(&format!("Node {id:?} drain strategy set"));
+        return Ok(0);
+    }
+    say(
+        out,
+        "Ctrl-C to stop monitoring: will not cancel the node drain",
+    );
+    say(out, &format!("Node {id:?} drain strategy set"));
+    let ignored = args.ignore_system;
+    Watch::new(&client, out, &id, ignored)
+        .follow(number(&answer, "NodeModifyIndex"))
+        .await
+}
+
+async fn watch_only(client: &Client, id: &str, out: &Out) -> Result<u8> {
+    let node = client.get_json(&format!("/v1/node/{id}"), &[]).await;
+    let node = node.context("Error querying node info")?;
+    if node["DrainStrategy"].is_null() {
+        out.line(&format!("No drain strategy set for node {id}"));
+        return Ok(0);
+    }
+    say(
+        out,
+        &format!("Monitoring node {id:?}: Ctrl-C to detach monitoring"),
+    );
+    let ignored = boolean(&node["DrainStrategy"], "IgnoreSystemJobs");
+    Watch::new(client, out, id, ignored)
+        .follow(number(&node, "ModifyIndex"))
+        .await
+}
+
+fn say(out: &Out, text: &str) {
+    out.line(&format!("{}: {text}", time(now())));
+}
+
+/// What was seen of an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    status: String,
+    stops: bool,
+    moves: bool,
+}
+
+impl Seen {
+    fn of(alloc: &Json) -> Self {
+        Self {
+            status: text(alloc, "ClientStatus"),
+            stops: text(alloc, "DesiredStatus") != "run",
+            moves: boolean(&alloc["DesiredTransition"], "Migrate"),
+        }
+    }
+
+    fn ended(&self) -> bool {
+        matches!(self.status.as_str(), "complete" | "failed" | "lost")
+    }
+}
+
+/// Follows one drain on the event stream.
+struct Watch<'a> {
+    client: &'a Client,
+    out: &'a Out,
+    id: String,
+    ignore_system: bool,
+    seen: BTreeMap<String, Seen>,
+    strategy: Json,
+}
+
+/// How a drain ended.
+enum End {
+    Complete,
+    Cancelled,
+}
+
+impl<'a> Watch<'a> {
+    fn new(client: &'a Client, out: &'a Out, id: &str, ignore_system: bool) -> Self {
+        Self {
+            client,
+            out,
+            id: id.to_owned(),
+            ignore_system,
+            seen: BTreeMap::new(),
+            strategy: Json::Null,
+        }
+    }
+
+    fn say(&self, text: &str) {
+        say(self.out, text);
+    }
+
+    async fn stream(&self, topic: &str, filter: &str, from: i64) -> Result<Stream> {
+        let index = from.max(1).to_string();
+        let mut query = vec![
+            ("index", index.as_str()),
+            ("namespace", "*"),
+            ("topic", topic),
+        ];
+        if !filter.is_empty() {
+            query.push(("filter", filter));
+        }
+        let stream = self.client.stream("/v1/event/stream", &query).await;
+        stream.context("Error following the event stream")
+    }
+
+    /// Tells what happens from an index on, until the drain has ended.
+    async fn follow(mut self, from: i64) -> Result<u8> {
+        let of_node = format!("Allocation.NodeID == \"{}\"", self.id);
+        let mut allocs = self.stream("Allocation", &of_node, from).await?;
+        let mut nodes = self.stream(&format!("Node:{}", self.id), "", from).await?;
+        self.before(from).await?;
+        let end = loop {
+            let frame = tokio::select! {
+                frame = allocs.json_line() => frame?,
+                frame = nodes.json_line() => frame?,
+            };
+            let Some(frame) = frame else {
+                bail!("The event stream ended; the drain goes on");
+            };
+            if let Some(end) = self.tell(&frame) {
+                break end;
+            }
+        };
+        match end {
+            End::Cancelled => self.say(&format!("Drain canceled for node {}", self.id)),
+            End::Complete => {
+                self.rest().await?;
+                self.say(&format!("Drain complete for node {}", self.id));
+                self.say(&format!(
+                    "All allocations on node {:?} have stopped",
+                    self.id
+                ));
+            }
+        }
+        Ok(0)
+    }
+
+    /// What is there and has not changed since the drain began.
+    async fn before(&mut self, from: i64) -> Result<()> {
+        for alloc in self.allocs().await? {
+            if number(&alloc, "ModifyIndex") < from {
+                self.seen.insert(text(&alloc, "ID"), Seen::of(&alloc));
+            }
+        }
+        Ok(())
+    }
+
+    async fn allocs(&self) -> Result<Vec<Json>> {
+        let path = format!("/v1/node/{}/allocations", self.id);
+        let allocs = self.client.get_json(&path, &[("namespace", "*")]).await;
+        let allocs = allocs.context("Error querying allocations")?;
+        Ok(allocs.as_array().cloned().unwrap_or_default())
+    }
+
+    /// What ended in the same moment as the drain, and is on its way on the other stream.
+    async fn rest(&mut self) -> Result<()> {
+        for alloc in self.allocs().await? {
+            self.tell_alloc(&alloc);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, frame: &Json) -> Option<End> {
+        let mut end = None;
+        for event in list(frame, "Events") {
+            match text(event, "Topic").as_str() {
+                "Allocation" => self.tell_alloc(&event["Payload"]["Allocation"]),
+                "Node" => end = end.or_else(|| self.tell_node(&event["Payload"]["Node"])),
+                _ => {}
+            }
+        }
+        end
+    }
+
+    fn tell_alloc(&mut self, alloc: &Json) {
+        let id = text(alloc, "ID");
+        if self.ignore_system && text(&alloc["Job"], "Type") == "system" {
+            return;
+        }
+        let new = Seen::of(alloc);
+        let Some(old) = self.seen.insert(id.clone(), new.clone()) else {
+            if !new.ended() && new.moves {
+                self.say(&format!("Alloc {id:?} marked for migration"));
+            }
+            return;
+        };
+        if new.moves && !old.moves {
+            self.say(&format!("Alloc {id:?} marked for migration"));
+        }
+        if new.stops && !old.stops {
+            self.say(&format!("Alloc {id:?} draining"));
+        }
+        if new.status != old.status {
+            self.say(&format!(
+                "Alloc {id:?} status {} -> {}",
+                old.status, new.status
+            ));
+        }
+    }
+
+    fn tell_node(&mut self, node: &Json) -> Option<End> {
+        let strategy = &node["DrainStrategy"];
+        if node.is_null() {
+            return None;
+        }
+        if strategy.is_null() {
+            return Some(match text(&node["LastDrain"], "Status").as_str() {
+                "complete" => End::Complete,
+                _ => End::Cancelled,
+            });
+        }
+        if !self.strategy.is_null() && self.strategy != *strategy {
+            self.say(&format!("Node {:?} drain strategy updated", self.id));
+        }
+        self.strategy = strategy.clone();
+        self.ignore_system = boolean(strategy, "IgnoreSystemJobs");
+        if text(node, "Status") == "down" {
+            self.say(&format!("Node {:?} is down", self.id));
+        }
+        None
+    }
+}
