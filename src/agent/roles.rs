@@ -95,17 +95,7 @@ impl Roles {
             .then(|| client::run(&config, data.path(), Some(service), tls))
             .transpose()?;
         if let Some(client) = &client {
-            reloader.parts(|parts| parts.client = Some(Arc::clone(client)));
-            // It may have been reloaded since the API is open.
-            let (again, now) = (Arc::clone(client), reloader.config());
-            let again = tokio::task::spawn_blocking(move || again.reconfigure(&now.client));
-            again.await.map_err(|error| error.to_string())?;
-            // Set once, here: nobody else starts a client.
-            let _ = server.client.set(Arc::clone(client));
-            let near = http::Near::of(&config, client);
-            let answers = Box::new(move |stream| near.answer(stream));
-            let handlers = client.handlers();
-            server.sessions.own(&client.node_id(), handlers, answers);
+            beside(client, (&config, &server, reloader)).await?;
         }
         Ok(Self {
             server: Some(server),
@@ -218,6 +208,25 @@ impl Roles {
             server.shutdown().await;
         }
     }
+}
+
+/// Puts a client beside the server of the same agent.
+async fn beside(
+    client: &Arc<Client>,
+    (config, server, reloader): (&Config, &Server, &Reloader),
+) -> Result<(), Failure> {
+    reloader.parts(|parts| parts.client = Some(Arc::clone(client)));
+    // The configuration may have been loaded anew since the API is open.
+    let (again, now) = (Arc::clone(client), reloader.config());
+    let again = tokio::task::spawn_blocking(move || again.reconfigure(&now.client));
+    again.await.map_err(|error| error.to_string())?;
+    // Set once, here: nobody else starts a client.
+    let _ = server.client.set(Arc::clone(client));
+    let near = http::Near::of(config, client);
+    let answers = Box::new(move |stream| near.answer(stream));
+    let handlers = client.handlers();
+    server.sessions.own(&client.node_id(), handlers, answers);
+    Ok(())
 }
 
 /// Opens the HTTP API on every address of the configuration.

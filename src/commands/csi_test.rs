@@ -224,7 +224,7 @@ fn csi_03_what_is_the_clusters_to_say_comes_from_no_caller_into_the_log() {
         let Event::CsiVolumesRegistered(event) = world.event(&command) else {
             panic!("it is registered");
         };
-        assert_eq!(event.volumes, [told.clone()]);
+        assert_eq!(event.volumes, std::slice::from_ref(&told));
         world.done(&command);
         let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
         assert_eq!(row.volume.name, told.name);

@@ -16,6 +16,7 @@ mod client;
 mod describe;
 mod differences;
 mod hidden;
+mod limits;
 mod load;
 mod publisher;
 mod read;
@@ -26,8 +27,8 @@ mod unsupported;
 
 pub use audit::AuditConfig;
 pub use block::{
-    AclConfig, Addresses, AutopilotConfig, LimitsConfig, LogSettings, PluginConfig, Ports,
-    RpcConfig, TelemetryConfig, TlsConfig, UiConfig,
+    AclConfig, Addresses, AutopilotConfig, LogSettings, PluginConfig, Ports, RpcConfig,
+    TelemetryConfig, TlsConfig, UiConfig,
 };
 pub use check::check;
 pub use client::{
@@ -35,6 +36,7 @@ pub use client::{
 };
 pub use drover_hcl1::{Place, SyntaxError};
 pub use hidden::Hidden;
+pub use limits::LimitsConfig;
 pub use load::{ConfigError, load};
 pub use publisher::{EventPublisherConfig, KafkaConfig, SECURITY_PROTOCOL, VERIFY_HOSTNAME};
 pub use read::Problem;

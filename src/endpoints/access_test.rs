@@ -57,7 +57,7 @@ async fn asked(
 /// do everything, by another node with its own name and with this one's, by a forged secret; and by
 /// the node itself, which is let in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auth_12_no_method_of_a_node_answers_who_is_not_it() {
+async fn auth_12_csi_20_no_method_of_a_node_answers_who_is_not_it() {
     const OWN: [&str; 2] = [AllocGetAllocs::NAME, ServiceDelete::NAME];
     const FORGED: &str = "44444444-2222-4333-8444-555555555555";
     let world = World::start(true).await;

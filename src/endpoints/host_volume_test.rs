@@ -244,8 +244,8 @@ async fn who_has_no_right_is_refused_whatever_he_asks() {
     }
 }
 
-/// A namespace's share of requests is taken of by calls too, and only whoever may do something there
-/// is told of it.
+/// Calls too take of a namespace's share of requests, and only whoever may do something there is
+/// told of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_09_a_call_about_host_volumes_takes_of_its_namespaces_share() {
     let world = world().await;

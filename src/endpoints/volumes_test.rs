@@ -173,7 +173,7 @@ async fn answers(world: &World, token: &str) -> Vec<(&'static str, Option<Code>)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mod_23_csi_17_csi_18_each_method_asks_for_its_own_right() {
+async fn mod_23_csi_17_csi_18_csi_20_each_method_asks_for_its_own_right() {
     let world = World::start(true).await;
     for (secret, rules, _) in TOKENS {
         if !rules.is_empty() {

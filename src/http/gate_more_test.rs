@@ -290,6 +290,21 @@ async fn spent(server: &Harness) -> Vec<(String, f64)> {
     lines.collect()
 }
 
+/// Each route has its own number of each caller.
+fn are_counted_by_route(metrics: &str, who: &str, count: u64) {
+    let of = |line: &&str| {
+        let route = line.contains("route=\"GET /v1/scaling/policies\"");
+        route && line.contains(&format!("identity=\"{who}\""))
+    };
+    for name in ["served_total", "timed_total"] {
+        let name = format!("drover_requests_{name}");
+        let lines = metrics.lines().filter(|line| line.starts_with(&name));
+        let lines: Vec<&str> = lines.filter(of).collect();
+        assert_eq!(lines.len(), 1, "{who}: {lines:?}");
+        assert!(lines[0].ends_with(&format!(" {count}")), "{lines:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secrets() {
     let named = |token: Option<&str>, addr: &str| match token {
@@ -330,19 +345,8 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
     }
     let all = server.get("/v1/metrics?format=prometheus").await.text();
     assert!(!all.contains("canary-secret"), "AUTH-11");
-    // Each route has its own number of each caller.
     for (who, count) in [("token:auth-07-accessor", 2), ("client:auth-07-node", 1)] {
-        let of = |line: &&str| {
-            let route = line.contains("route=\"GET /v1/scaling/policies\"");
-            route && line.contains(&format!("identity=\"{who}\""))
-        };
-        for name in ["served_total", "timed_total"] {
-            let name = format!("drover_requests_{name}");
-            let lines = all.lines().filter(|line| line.starts_with(&name));
-            let lines: Vec<&str> = lines.filter(of).collect();
-            assert_eq!(lines.len(), 1, "{who}: {lines:?}");
-            assert!(lines[0].ends_with(&format!(" {count}")), "{lines:?}");
-        }
+        are_counted_by_route(&all, who, count);
     }
     // AUTH-10: the labels go, the numbers stay.
     let settings = super::Settings {

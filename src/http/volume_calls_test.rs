@@ -321,7 +321,7 @@ async fn csi_08_csi_09_csi_10_plg_06_every_call_brings_what_the_volume_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plg_07_a_call_goes_over_the_stream_of_its_node_and_names_both() {
+async fn plg_07_plg_09_a_call_goes_over_the_stream_of_its_node_and_names_both() {
     let world = World::open().await;
     let (second, asked) = world.second().await;
     let mut detached = Vec::new();

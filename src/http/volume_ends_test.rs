@@ -116,7 +116,7 @@ async fn ns_04_a_volume_is_taken_from_its_node_in_its_own_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eval_14_a_volume_is_free_again_without_a_core_evaluation() {
+async fn eval_14_vw_15_a_volume_is_free_again_without_a_core_evaluation() {
     let world = World::open().await;
     is_given_back(&world, (DEFAULT, "data")).await;
     // Nothing that ever happened names one.

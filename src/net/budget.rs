@@ -169,7 +169,8 @@ impl Hold {
     /// Takes more, and waits some seconds for it where it must.
     ///
     /// # Errors
-    /// 413: no address may hold so much. 429: this one holds its share. 503: others hold everything.
+    /// 413: no address may hold so much. 429: this one holds its share. 503: others hold
+    /// everything.
     pub async fn take(&mut self, amount: usize) -> Result<(), ApiError> {
         if self.try_take(amount).is_ok() {
             return Ok(());

@@ -7,8 +7,8 @@
 //! budget, [`reading`] keeps reads of the tables off the threads that serve.
 //!
 //! **The bound.** Whatever callers do, bodies hold at most [`BODIES`], or as much as is configured
-//! (bodies of strangers [`STRANGERS`]), twice that while they grow; long ones are decoded two at a time, and what a
-//! query makes of its own counts with it; a connection of the API holds at most
+//! (bodies of strangers [`STRANGERS`]), twice that while they grow; long ones are decoded two at a
+//! time, and what a query makes of its own counts with it; a connection of the API holds at most
 //! [`HTTP_BUFFER`] on each side (over HTTP/2 a quarter of it for each request that is open, and all
 //! open ones but the first count as connections), one of RPC its window and, until a node proved
 //! itself on it, a hundred streams; there are at most [`most_connections`] of each kind.

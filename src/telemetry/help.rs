@@ -27,9 +27,9 @@ drover_reactor_running 1 where a reactor runs on this server.
 drover_requests_left_out_total What strangers were denied that the request log does not have.
 drover_requests_limited_total Requests and calls that were refused because there were too many.
 drover_requests_lost_total Requests that could not be written into the request log.
-drover_requests_served_total Requests and calls, refused ones too, by route or method and by who asked.
+drover_requests_served_total Requests and calls, refused ones too, by route and by who asked.
 drover_requests_spent_seconds Seconds until the timed answers began, by the same.
-drover_requests_timed_total Requests and calls whose time was taken: of those that may wait it is not.
+drover_requests_timed_total Requests and calls that were timed: those that may wait are not.
 drover_rpc_nodes_reachable Nodes of other machines that this server can ask for something.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
 drover_state_digests_differ Tables that differ from what the servers agreed on.

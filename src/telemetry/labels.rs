@@ -58,8 +58,8 @@ pub fn count(name: String, label: Option<String>) {
     }
 }
 
-/// Seconds that were spent, by route and label: a level that nobody changes for long is forgotten by
-/// who shows it, and must not begin at nothing again. As many as are told apart.
+/// Seconds that were spent, by route and label: a level that nobody changes for long is forgotten
+/// by who shows it, and must not begin at nothing again. As many as are told apart.
 static SPENT: LazyLock<Mutex<HashMap<String, f64>>> = LazyLock::new(Mutex::default);
 
 /// A request or a call that was counted.

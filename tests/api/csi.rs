@@ -431,7 +431,7 @@ fn cl_13_an_agent_killed_between_stage_and_publish_goes_on_where_it_was() {
 }
 
 #[test]
-fn plg_11_a_plugin_that_dies_comes_back_and_one_that_is_stopped_is_gone() {
+fn plg_04_plg_11_a_plugin_that_dies_comes_back_and_one_that_is_stopped_is_gone() {
     let Some(world) = World::start("CSI and a plugin that dies") else {
         return;
     };

@@ -175,7 +175,19 @@ mod tests {
             ExecOut::Exited { code: 3 },
         ];
         assert_eq!(all, wanted);
-        // Its operator lets nobody any more, and says so while it runs.
+        client.shutdown().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nobody_runs_a_command_once_the_nodes_operator_says_so() {
+        let world = World::start().await;
+        let client = world.client();
+        let config = serde_json::json!({"run_for": "1h", "exec_command": {"exit_code": 3}});
+        world.register("runs", "service", 1, config).await;
+        let of = |job: &str| world.allocs(job).first().cloned().unwrap_or_default();
+        until("it runs", || of("runs").client_status == "running").await;
+        let (runs, request) = (of("runs").id, asked("web", &["ls"]));
+        check(&client, &runs, &request).expect("he may");
         let none = ClientConfig {
             disable_remote_exec: true,
             ..client.settings().get().client.clone()
@@ -184,7 +196,7 @@ mod tests {
         let reloaded = tokio::task::spawn_blocking(move || reloaded.reconfigure(&none));
         reloaded.await.unwrap();
         let (_input, comes) = mpsc::channel(1);
-        let refused = exec(&client, &runs, &asked("web", &["ls"]), comes).await;
+        let refused = exec(&client, &runs, &request, comes).await;
         let refused = refused.expect_err("it is switched off");
         assert_eq!(refused.code, Code::PermissionDenied, "{refused}");
         client.shutdown().await;

@@ -119,7 +119,7 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
 }
 
 /// A task of `raw_exec` that sleeps.
-async fn asleep(tmp: &Path) -> Arc<dyn RunningTask> {
+async fn idle_task(tmp: &Path) -> Arc<dyn RunningTask> {
     let raw = RawExec::new(true, launcher(), tmp.into());
     let shell = serde_json::json!({"command": "/bin/sh", "args": ["-c", "exec sleep 1000"]});
     let task = TaskConfig {
@@ -142,7 +142,7 @@ async fn asleep(tmp: &Path) -> Arc<dyn RunningTask> {
 #[tokio::test]
 async fn drv_04_what_an_executor_can_never_measure_its_driver_measures_not_at_all() {
     let tmp = tempfile::tempdir().unwrap();
-    let running = asleep(tmp.path()).await;
+    let running = idle_task(tmp.path()).await;
     // No time passes between two samples.
     let mut never = running.stats(Duration::ZERO);
     let all = async { [never.next().await, never.next().await] };
@@ -160,7 +160,7 @@ async fn drv_04_what_an_executor_can_never_measure_its_driver_measures_not_at_al
 #[tokio::test]
 async fn drv_04_an_executor_killed_amid_a_stream_fails_it_and_is_no_end_of_the_task() {
     let tmp = tempfile::tempdir().unwrap();
-    let running = asleep(tmp.path()).await;
+    let running = idle_task(tmp.path()).await;
     let state = running.handle().state;
     let pid = |name: &str| i32::try_from(state[name].as_i64().unwrap()).unwrap();
     let mut samples = running.stats(OFTEN);

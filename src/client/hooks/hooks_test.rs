@@ -503,7 +503,7 @@ fn check(killed_at: &str, calls: &[String]) {
 }
 
 #[test]
-fn cl_28_an_agent_killed_between_any_two_hooks_goes_on_where_it_was() {
+fn cl_19_cl_28_an_agent_killed_between_any_two_hooks_goes_on_where_it_was() {
     for killed_at in LIFE {
         let tmp = tempfile::tempdir().unwrap();
         let dir = tmp.path();

@@ -12,7 +12,7 @@ use crate::error::Code;
 use crate::rpc::csi::*;
 
 #[tokio::test]
-async fn csi_34_csi_45_a_volume_is_taken_back_once_by_its_plugin_and_from_nobody_who_lives() {
+async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nobody_who_lives() {
     let world = World::new();
     let csi = world.csi();
     let detach = detaching();

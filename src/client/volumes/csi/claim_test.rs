@@ -14,7 +14,7 @@ use crate::error::{ApiError, Code};
 use crate::rpc::csi::NodeDetachVolume;
 
 #[tokio::test]
-async fn cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_them_back() {
+async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_them_back() {
     let world = World::new();
     let csi = world.csi();
     let alloc = user(&Value::Null);

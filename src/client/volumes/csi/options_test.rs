@@ -199,7 +199,7 @@ async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_
 }
 
 #[tokio::test]
-async fn csi_22_an_allocation_waits_for_its_claim_and_needs_no_second_read() {
+async fn cl_27_csi_22_an_allocation_waits_for_its_claim_and_needs_no_second_read() {
     let (world, csi, fake) = with(volume("far-vol", &Value::Null)).await;
     let (hook, given) = world.hook(&csi, asking(&[("data", &Value::Null)]));
     *world.servers.refuses.lock() =

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use bytes::Bytes;
 use drover::commands::{Command, Decision, Stamp};
+use drover::csi_calls::Lead;
 use drover::error::ApiError;
 use drover::keyring::Keyring;
 use drover::proposer::decided::{Decided, Propose, Settling};
@@ -75,7 +76,7 @@ impl Leader {
     }
 }
 
-impl Record for Leader {
+impl Lead for Leader {
     fn term(&self) -> Option<u64> {
         Some(1)
     }
@@ -83,7 +84,9 @@ impl Record for Leader {
     fn confirm(&self) -> Boxed<'_, Result<(), ApiError>> {
         Box::pin(async { Ok(()) })
     }
+}
 
+impl Record for Leader {
     fn record(
         &self,
         command: Arc<dyn Command>,
