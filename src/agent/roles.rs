@@ -21,7 +21,7 @@ use crate::endpoints;
 use crate::gate::Gate;
 use crate::http::{self, Api, Shape};
 use crate::net::tls::Port;
-use crate::net::{Door, Listener, Patience, Rates, Visitors, most_connections};
+use crate::net::{Door, Listener, Patience, Proxies, Rates, Visitors, most_connections};
 use crate::record::redact::PublicFields;
 use crate::requests::RequestLog;
 use crate::rpc::server::RpcServer;
@@ -145,6 +145,7 @@ impl Roles {
             settings,
         };
         let router = http::edge(Arc::new(edge));
+        let router = http::through(router, Proxies::read(&config.http_trusted_proxies)?);
         tasks.extend(open(config, &router, &door(config, reloader), &stop).await?);
         Ok(Self {
             server: None,
@@ -264,6 +265,7 @@ async fn front(
         settings: api.settings.clone(),
     };
     let router = http::follow(router, Arc::new(leading));
+    let router = http::through(router, Proxies::read(&config.http_trusted_proxies)?);
     tasks.extend(open(config, &router, &door, stop).await?);
     Ok(tasks)
 }

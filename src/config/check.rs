@@ -2,6 +2,7 @@
 
 use super::retention::archive_problem;
 use super::{ClientConfig, Config, ConfigError, TlsConfig};
+use crate::net::Proxies;
 use crate::net::tls::{cipher_suites, min_version};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -262,6 +263,7 @@ fn tls(tls: &TlsConfig, wrong: &mut Vec<String>) {
 }
 
 fn limits(config: &Config, wrong: &mut Vec<String>) {
+    wrong.extend(Proxies::read(&config.http_trusted_proxies).err());
     let burst = config.limits.request_burst;
     if !BURSTS.contains(&burst) {
         wrong.push(format!(

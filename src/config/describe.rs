@@ -52,6 +52,7 @@ impl Config {
             "EnableSyslog": self.log.enable_syslog,
             "Files": self.files,
             "HTTPAPIResponseHeaders": self.http_api_response_headers,
+            "HTTPTrustedProxies": self.http_trusted_proxies,
             "LeaveOnInt": self.leave_on_interrupt,
             "LeaveOnTerm": self.leave_on_terminate,
             "NodeName": self.node_name(),

@@ -19,7 +19,7 @@ impl Config {
         let blocks = compared!(Config, "", self, other;
             dev region datacenter name data_dir plugin_dir
             log bind_addr enable_debug leave_on_interrupt leave_on_terminate http_compression
-            http_api_response_headers ports addresses advertise
+            http_api_response_headers http_trusted_proxies ports addresses advertise
             server client acl limits telemetry event_publisher
             autopilot rpc tls ui plugins audit
             // Which files there are says nothing: what is in them does.

@@ -84,6 +84,9 @@ pub struct Config {
     pub http_compression: String,
     /// Headers added to every HTTP answer.
     pub http_api_response_headers: BTreeMap<String, String>,
+    /// Proxies (addresses and prefixes) whose `X-Forwarded-For` says where a request comes from.
+    /// Not Nomad's.
+    pub http_trusted_proxies: Vec<String>,
     /// The three ports.
     pub ports: Ports,
     /// Addresses to listen on, each defaulting to `bind_addr`.
@@ -134,6 +137,7 @@ impl Default for Config {
             leave_on_terminate: false,
             http_compression: String::new(),
             http_api_response_headers: BTreeMap::new(),
+            http_trusted_proxies: Vec::new(),
             ports: Ports::default(),
             addresses: Addresses::default(),
             advertise: Addresses::default(),
@@ -212,6 +216,7 @@ impl Config {
             "http_api_response_headers",
             &mut self.http_api_response_headers,
         );
+        r.set("http_trusted_proxies", &mut self.http_trusted_proxies);
         r.block("ports", |r| self.ports.read(r));
         r.block("addresses", |r| self.addresses.read(r));
         r.block("advertise", |r| self.advertise.read(r));

@@ -40,7 +40,8 @@ async fn asked(
         token: token.into(),
         ..Call::default()
     };
-    match served.streams(name) {
+    let found = call.found.clone();
+    let answer = match served.streams(name) {
         None => {
             let body = crate::rpc::testing::encoded(about);
             served.dispatch(name, call, body).await.map(drop)
@@ -50,14 +51,16 @@ async fn asked(
             near.outflow.message(about).unwrap();
             served.open(name, call, far).await
         }
-    }
+    };
+    assert!(found.get().is_some(), "{name}: nobody asked who calls");
+    answer
 }
 
 /// Every method but those that are open to all, asked about a node by nobody, by a token that may
 /// do everything, by another node with its own name and with this one's, by a forged secret; and by
 /// the node itself, which is let in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auth_12_csi_20_no_method_of_a_node_answers_who_is_not_it() {
+async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_for() {
     const OWN: [&str; 2] = [AllocGetAllocs::NAME, ServiceDelete::NAME];
     const FORGED: &str = "44444444-2222-4333-8444-555555555555";
     let world = World::start(true).await;
@@ -75,6 +78,8 @@ async fn auth_12_csi_20_no_method_of_a_node_answers_who_is_not_it() {
     for (name, access) in served.methods() {
         if matches!(access, Public | NewNode) {
             open.push(name);
+            // Whatever is answered: who asks is found out.
+            let _ = asked(&served, name, ("", ROOT), &about).await;
             continue;
         }
         for who in [
@@ -95,9 +100,6 @@ async fn auth_12_csi_20_no_method_of_a_node_answers_who_is_not_it() {
                 NodeOrToken => token == ROOT || who == (other, OTHER),
                 Agent => who == (other, OTHER),
                 Token(_) | Management => token == ROOT,
-                // Who gives no name of a node is what the request is about, if it is his secret.
-                NodeOr(_) => token == NODE && node != id,
-                NodeOrGone => who == (FORGED, NODE),
                 // Of several things each node is told, or may remove, what is its own.
                 _ => who == (other, OTHER) && OWN.contains(&name),
             };

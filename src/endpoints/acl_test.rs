@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drover_events::acl::SealedSecret;
 use drover_events::model::{AclPolicy, AclRole, AclRolePolicyLink, AclToken, AclTokenRoleLink};
-use drover_projections::tables::acl_tokens::secret_hash as token_hash;
+use drover_projections::tables::acl_tokens::{self, secret_hash as token_hash};
 use drover_testkit::LONG;
 use tokio_util::sync::CancellationToken;
 
@@ -271,6 +271,37 @@ async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
     // A secret that is nobody's says nothing of whose it is not.
     let forged = who(&node, "44444444-2222-4333-8444-555555555555").await;
     assert_eq!(forged.unwrap_err().code, Code::PermissionDenied);
+    world.server.shutdown().await;
+}
+
+/// Also where nobody asked before who that is, and the method asks for something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_down_as_who_he_is() {
+    let world = World::start(true).await;
+    let view = world.server.projections.view();
+    let token = acl_tokens::by_secret(&view, &token_hash(CI))
+        .unwrap()
+        .unwrap();
+    let accessor = token.accessor_id.clone();
+    drop((token, view));
+    let request = NodeSpecificRequest {
+        node_id: world.node.clone(),
+        ..NodeSpecificRequest::default()
+    };
+    let denied = world.call::<NodeGetNode>(("", CI), request).await;
+    assert_eq!(denied.unwrap_err().code, Code::PermissionDenied);
+    let text = world.server.prometheus();
+    let series = format!("nomad_nomad_rpc_node_read{{identity=\"token:{accessor}\"}} 1");
+    assert!(text.contains(&series), "{text}");
+    let log = world.server.requests.records().expect("one is kept");
+    let asked = Asked {
+        class: Some(Class::Denied),
+        limit: 10,
+        ..Asked::default()
+    };
+    let told = requests::list(&*log, &asked).unwrap().entries;
+    let mut actors = told.iter().map(|entry| &entry.received.actor);
+    assert!(actors.any(|actor| actor.id == accessor), "{told:?}");
     world.server.shutdown().await;
 }
 

@@ -14,7 +14,6 @@ use super::Clients;
 use crate::acl::Acl;
 use crate::commands::Command;
 use crate::error::ApiError;
-use crate::gate::is_signed;
 use crate::identity::Identity;
 use crate::net::{Asking, Rates, admitting, deciding};
 use crate::proposer::Origin;
@@ -175,14 +174,17 @@ pub(super) fn newcomer(call: &Call, node_id: &str) -> Allowed {
 }
 
 impl Clients {
-    /// Checks that the node calls that the call is about. What was found of a secret holds as long
-    /// as the node's row is the same. Whether there is such a node is nobody's business who is not
-    /// it.
+    /// Checks that the node calls that the call is about, and says so: nobody is it here who is
+    /// somebody else where it is asked who calls. What was found of a secret holds as long as the
+    /// node's row is the same. Whether there is such a node is nobody's business who is not it.
     pub(super) async fn caller(
         self: &Arc<Self>,
         call: &Call,
         node_id: &str,
     ) -> Result<Allowed, ApiError> {
+        if call.node != node_id {
+            return Err(ApiError::permission_denied());
+        }
         match self.proof(call, node_id).await? {
             Proof::Proved => Ok(of_node(call, node_id)),
             Proof::Wrong | Proof::NoNode => Err(ApiError::permission_denied()),
@@ -195,6 +197,9 @@ impl Clients {
         call: &Call,
         node_id: &str,
     ) -> Result<Allowed, ApiError> {
+        if call.node != node_id {
+            return Err(ApiError::permission_denied());
+        }
         match self.proof(call, node_id).await? {
             Proof::NoNode => Err(ApiError::not_found("node not found")),
             Proof::Wrong => Err(ApiError::permission_denied()),
@@ -261,11 +266,6 @@ impl Clients {
         if !rates.are_set() || UNCOUNTED.contains(&name) {
             return Ok(());
         }
-        if is_signed(&call.token) {
-            // Nothing is remembered of what was signed but for this call. Where that cannot be
-            // read he is nobody here; the method says why.
-            let _ = self.authenticate(call).await;
-        }
         let for_others = FOR_OTHERS.contains(&name);
         let who = self.identity(call).known_as();
         let who = who.map(|who| match for_others {
@@ -293,14 +293,8 @@ impl Clients {
             return error;
         }
         let (log, from) = (&self.server.requests, address(call));
-        let mut who = self.identity(call);
-        let mut room = who.known_as().is_some() || log.has_room_for_stranger(from);
-        if !room {
-            // What he gave was not looked at where the method asks for something else. Where it
-            // cannot be read he is nobody.
-            who = self.authenticate(call).await.unwrap_or(who);
-            room = who.known_as().is_some();
-        }
+        let who = self.identity(call);
+        let room = who.known_as().is_some() || log.has_room_for_stranger(from);
         let written = match room {
             true => {
                 let record = denial(name, who.actor);

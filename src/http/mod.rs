@@ -54,6 +54,7 @@ mod pretty;
 mod projections;
 #[cfg(test)]
 mod provision_test;
+mod proxies;
 mod query;
 mod ready;
 mod rendered;
@@ -161,6 +162,7 @@ fn new_id() -> String {
 pub use client::far::Near;
 pub use edge::{Edge, edge};
 pub use follow::{Leading, follow};
+pub use proxies::through;
 pub(crate) use query::encode;
 pub use rendered::Rendered;
 pub use request::Remote;

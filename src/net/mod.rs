@@ -20,6 +20,7 @@ pub mod body;
 mod budget;
 mod files;
 mod peer;
+mod proxies;
 mod rate;
 mod reading;
 mod stream;
@@ -32,6 +33,7 @@ pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
 pub use peer::Peer;
+pub use proxies::Proxies;
 pub use rate::{Asking, By, PerSecond, Rates};
 #[cfg(test)]
 pub use reading::every_read;

@@ -123,6 +123,9 @@ type Opener<S> =
 /// Says who calls, for the numbers; none where callers are not told apart.
 type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
 
+/// Finds out who calls, before anything else of a call is done.
+type Finder<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// Says whether the caller may make one more call, before anything of it runs.
 type Limiter<S> = Box<
     dyn Fn(Arc<S>, &'static str, Call) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync,
@@ -185,6 +188,7 @@ pub struct Service<S> {
     openers: HashMap<&'static str, (Pace, Opener<S>)>,
     doorman: Option<Doorman<S>>,
     labeller: Option<Labeller<S>>,
+    finder: Option<Finder<S>>,
     limiter: Option<Limiter<S>>,
     guard: Option<Guard<S>>,
     clerk: Option<Clerk<S>>,
@@ -200,6 +204,7 @@ impl<S: Send + Sync + 'static> Service<S> {
             openers: HashMap::new(),
             doorman: None,
             labeller: None,
+            finder: None,
             limiter: None,
             guard: None,
             clerk: None,
@@ -225,6 +230,18 @@ impl<S: Send + Sync + 'static> Service<S> {
         labeller: impl Fn(&S, &Call) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.labeller = Some(Arc::new(labeller));
+        self
+    }
+
+    /// Finds out who calls, for every method before anything else of it; it refuses nothing
+    /// (AUTH-01).
+    #[must_use]
+    pub fn found_by<F, Fut>(mut self, finder: F) -> Self
+    where
+        F: Fn(Arc<S>, Call) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.finder = Some(Box::new(move |state, call| finder(state, call).boxed()));
         self
     }
 
@@ -279,6 +296,8 @@ impl<S: Send + Sync + 'static> Service<S> {
     where
         F: FnOnce(Arc<S>, Call) -> BoxFuture<'static, Result<T, ApiError>> + Send + 'static,
     {
+        let finder = self.finder.as_ref();
+        let found = finder.map(|finder| finder(self.state.clone(), call.clone()));
         let limiter = self.limiter.as_ref();
         let within = limiter.map(|limiter| limiter(self.state.clone(), name, call.clone()));
         let asked = self.guard.as_ref().zip(self.accesses.get(name));
@@ -287,6 +306,9 @@ impl<S: Send + Sync + 'static> Service<S> {
         let clerk = clerk.map(|clerk| (clerk, self.state.clone(), call.clone()));
         let state = self.state.clone();
         let admitted = async move {
+            if let Some(found) = found {
+                found.await;
+            }
             if let Some(within) = within {
                 within.await?;
             }

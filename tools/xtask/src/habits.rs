@@ -91,6 +91,13 @@ const LEFT_TO_OTHERS: &[LeftToOthers] = &[
         but: &["src/http/front.rs"],
         why: "a command is submitted by a Write, which shows that its caller may: gate.rs",
     },
+    LeftToOthers {
+        within: "src/endpoints/",
+        words: &["proposer.submit(", "Server::submit(", "Origin::default("],
+        // The batch writes what callers were asked for before.
+        but: &["src/endpoints/auth.rs", "src/endpoints/alloc_batch.rs"],
+        why: "a command is submitted in the name of who is Allowed, whom auth.rs asks",
+    },
 ];
 
 /// Ways to write a duration or a size that should have a name.
@@ -340,13 +347,17 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_submitted_by_who_was_asked_whether_he_may() {
+    fn auth_12_a_command_is_submitted_by_who_was_asked_whether_he_may() {
         let told = "let done = read.api.proposer.submit(command, origin).await;";
         let own = "let done = write.submit(command).await;";
         let found = |path: &str, line: &str| measure(path, line).problems.len();
         assert_eq!(found("src/http/jobs/write.rs", told), 1);
         assert_eq!(found("src/http/jobs/write.rs", own), 0);
         assert_eq!(found("src/http/front.rs", told), 0);
+        let unasked = "let done = server.submit(command, Origin::default()).await;";
+        assert_eq!(found("src/endpoints/node.rs", unasked), 1);
+        assert_eq!(found("src/endpoints/node.rs", told), 1);
+        assert_eq!(found("src/endpoints/auth.rs", unasked), 0);
     }
 
     #[test]

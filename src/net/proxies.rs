@@ -1,0 +1,116 @@
+//! Proxies that say whom they ask for: those that an operator trusts to, and nobody else.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::HeaderMap;
+use ipnet::IpNet;
+
+/// The header that proxies add the address to that asked them, the last one last.
+const FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// Proxies that are trusted to say whom they ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies(Vec<IpNet>);
+
+impl Proxies {
+    /// Reads addresses (`10.0.0.5`) and prefixes (`10.0.0.0/24`).
+    ///
+    /// # Errors
+    /// The one that is neither.
+    pub fn read(texts: &[String]) -> Result<Self, String> {
+        let read = |text: &String| {
+            let one = text.parse::<IpAddr>().map(IpNet::from);
+            one.or_else(|_| text.parse::<IpNet>())
+                .map_err(|_| format!("http_trusted_proxies: {text:?} is no address or prefix"))
+        };
+        texts.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn trusts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|net| net.contains(&address))
+    }
+
+    /// Whom a proxy asks for: the last that it, or one before it that is trusted as well, was asked
+    /// by. None where a trusted one says nothing that can be read, or nobody trusted asks.
+    #[must_use]
+    pub fn client(&self, from: IpAddr, headers: &HeaderMap) -> Option<IpAddr> {
+        if !self.trusts(from) {
+            return None;
+        }
+        let all = headers.get_all(FORWARDED_FOR).into_iter();
+        let all: Vec<&str> = all.map(|value| value.to_str().unwrap_or("?")).collect();
+        let mut last = None;
+        for said in all.iter().rev().flat_map(|value| value.rsplit(',')) {
+            let said = said.trim();
+            let socket = said.parse::<SocketAddr>().map(|socket| socket.ip());
+            // What cannot be read may be anybody's: who handed it on is as far as is known.
+            let Ok(address) = said.parse::<IpAddr>().or(socket) else {
+                break;
+            };
+            last = Some(address.to_canonical());
+            if !self.trusts(address) {
+                break;
+            }
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxies(texts: &[&str]) -> Proxies {
+        let texts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+        Proxies::read(&texts).unwrap()
+    }
+
+    #[test]
+    fn who_is_trusted_says_whom_he_asks_for_and_nobody_else() {
+        let trusted = proxies(&["10.0.0.5", "10.1.0.0/16", "fd00::/8"]);
+        for (from, said, client) in [
+            ("10.0.0.6", "192.0.2.1", None),
+            ("10.0.0.5", "192.0.2.1", Some("192.0.2.1")),
+            ("10.0.0.5", "192.0.2.1:4000", Some("192.0.2.1")),
+            ("::ffff:10.0.0.5", "192.0.2.1", Some("192.0.2.1")),
+            ("fd00::1", "2001:db8::7", Some("2001:db8::7")),
+            // What callers say themselves stands before what the proxy adds.
+            ("10.0.0.5", "10.0.0.1, 192.0.2.1", Some("192.0.2.1")),
+            (
+                "10.0.0.5",
+                "192.0.2.9, 192.0.2.1, 10.1.2.3",
+                Some("192.0.2.1"),
+            ),
+            ("10.0.0.5", "me, 10.1.2.3", Some("10.1.2.3")),
+            ("10.0.0.5", "unknown", None),
+            ("10.0.0.5", "", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(FORWARDED_FOR, said.parse().unwrap());
+            let found = trusted.client(from.parse().unwrap(), &headers);
+            assert_eq!(
+                found,
+                client.map(|text| text.parse().unwrap()),
+                "{from}: {said}"
+            );
+        }
+        // Of several headers the last is the nearest.
+        let mut headers = HeaderMap::new();
+        headers.append(FORWARDED_FOR, "192.0.2.9".parse().unwrap());
+        headers.append(FORWARDED_FOR, "192.0.2.1".parse().unwrap());
+        let found = trusted.client("10.0.0.5".parse().unwrap(), &headers);
+        assert_eq!(found, Some("192.0.2.1".parse().unwrap()));
+        let refused = Proxies::read(&["10.0.0.0/40".to_owned()]).unwrap_err();
+        assert_eq!(
+            refused,
+            "http_trusted_proxies: \"10.0.0.0/40\" is no address or prefix"
+        );
+    }
+}
