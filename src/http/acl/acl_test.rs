@@ -53,6 +53,24 @@ async fn bootstrapped(routes: &Router) -> String {
     root["SecretID"].as_str().unwrap().to_owned()
 }
 
+/// Writes something as a manager; what is answered.
+async fn written(routes: &Router, root: &str, target: &str, body: &Value) -> Value {
+    let (status, told) = ask(routes, root, "PUT", target, body).await;
+    assert_eq!(status, 200, "{target}: {told}");
+    told
+}
+
+/// Makes three policies and a role `crew`, which has the policy `mine`; the role's id.
+async fn crew(routes: &Router, root: &str) -> String {
+    for name in ["mine", "own", "other"] {
+        let policy = json!({"Name": name, "Rules": "agent { policy = \"read\" }"});
+        written(routes, root, &format!("/v1/acl/policy/{name}"), &policy).await;
+    }
+    let role = json!({"Name": "crew", "Policies": [{"Name": "mine"}]});
+    let role = written(routes, root, "/v1/acl/role", &role).await;
+    role["ID"].as_str().unwrap().to_owned()
+}
+
 /// What is wrong, in Nomad's words.
 const WORDS: &[(&str, &str, &str)] = &[
     ("GET", "/v1/acl/policy/", "Missing Policy Name"),
@@ -196,6 +214,41 @@ async fn logins_and_tokens_that_are_shown_are_in_the_request_log() {
         assert_eq!(paths, wanted, "{class}");
         assert!(told.iter().all(|one| one["Status"] == 200), "{told:?}");
         assert!(!json!(told).to_string().contains(&root), "not its secret");
+    }
+    server.stop().await;
+}
+
+/// A policy is held by a link of the token's own, by one of its role, or by both: it is told once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acl_07_a_token_reads_the_policies_that_are_linked_directly_each_of_them_once() {
+    let server = Harness::with_acls().await;
+    let routes = guarded(&server);
+    let root = bootstrapped(&routes).await;
+    crew(&routes, &root).await;
+    let roles = json!([{"Name": "crew"}]);
+    for (token, held) in [
+        (json!({"Type": "client", "Policies": ["own"]}), vec!["own"]),
+        (
+            json!({"Type": "client", "Policies": ["mine"], "Roles": roles}),
+            vec!["mine"],
+        ),
+        (
+            json!({"Type": "client", "Policies": ["own"], "Roles": roles}),
+            vec!["mine", "own"],
+        ),
+    ] {
+        let token = written(&routes, &root, "/v1/acl/token", &token).await;
+        let secret = token["SecretID"].as_str().unwrap();
+        let (names, _) = listed(&routes, secret, "/v1/acl/policies").await;
+        assert_eq!(names, held, "{token}");
+        for name in ["mine", "own", "other"] {
+            let target = format!("/v1/acl/policy/{name}");
+            let (status, told) = ask(&routes, secret, "GET", &target, &Value::Null).await;
+            match held.contains(&name) {
+                true => assert_eq!((status, &told["Name"]), (200, &json!(name)), "{token}"),
+                false => assert_eq!((status, told), (403, json!("Permission denied")), "{name}"),
+            }
+        }
     }
     server.stop().await;
 }
