@@ -252,3 +252,35 @@ async fn acl_07_a_token_reads_the_policies_that_are_linked_directly_each_of_them
     }
     server.stop().await;
 }
+
+/// A list shows what tokens are linked to as each token by itself does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acl_05_a_list_of_tokens_shows_their_roles_as_they_are_now() {
+    let server = Harness::with_acls().await;
+    let routes = guarded(&server);
+    let root = bootstrapped(&routes).await;
+    let id = crew(&routes, &root).await;
+    let token = json!({"Name": "t", "Type": "client", "Roles": [{"Name": "crew"}]});
+    let token = written(&routes, &root, "/v1/acl/token", &token).await;
+    let accessor = token["AccessorID"].as_str().unwrap();
+    let by_prefix = format!("/v1/acl/tokens?prefix={accessor}");
+    let are_listed = async |roles: Value| {
+        for list in ["/v1/acl/tokens", by_prefix.as_str()] {
+            let (status, told) = ask(&routes, &root, "GET", list, &Value::Null).await;
+            assert_eq!(status, 200, "{list}: {told}");
+            let mut rows = told.as_array().into_iter().flatten();
+            let own = rows.find(|row| row["AccessorID"] == accessor);
+            assert_eq!(own.map(|row| &row["Roles"]), Some(&roles), "{list}");
+        }
+    };
+    are_listed(json!([{"ID": id, "Name": "crew"}])).await;
+    let of_role = format!("/v1/acl/role/{id}");
+    let renamed = json!({"ID": id, "Name": "sailors", "Policies": [{"Name": "mine"}]});
+    written(&routes, &root, &of_role, &renamed).await;
+    are_listed(json!([{"ID": id, "Name": "sailors"}])).await;
+    // The row of the token names it still.
+    let (status, told) = ask(&routes, &root, "DELETE", &of_role, &Value::Null).await;
+    assert_eq!(status, 200, "{told}");
+    are_listed(json!([])).await;
+    server.stop().await;
+}
