@@ -136,7 +136,22 @@ fn hostname() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn acl_10_a_token_a_policy_and_a_role_are_each_kept_as_long_as_is_configured() {
+        let acl = AclConfig {
+            token_ttl: Duration::from_secs(1),
+            policy_ttl: Duration::from_secs(2),
+            role_ttl: Duration::from_secs(3),
+            ..AclConfig::default()
+        };
+        let kept = ttls(&acl);
+        let kept = [kept.token, kept.policy, kept.role];
+        assert_eq!(kept.map(|ttl| ttl.as_secs()), [1, 2, 3]);
+    }
 
     #[test]
     fn metrics_are_kept_and_named_as_the_configuration_says() {
@@ -148,8 +163,8 @@ mod tests {
         assert_eq!(usual.host, Some(hostname()));
         assert_ne!(usual.host.as_deref(), Some("one-node"));
         config.telemetry.use_node_name = true;
-        config.telemetry.in_memory_retention_period = std::time::Duration::from_secs(77);
-        config.telemetry.in_memory_collection_interval = std::time::Duration::from_secs(7);
+        config.telemetry.in_memory_retention_period = Duration::from_secs(77);
+        config.telemetry.in_memory_collection_interval = Duration::from_secs(7);
         let options = measured(&config);
         assert_eq!(options.host.as_deref(), Some("one-node"));
         assert_eq!(options.retention.as_secs(), 77);

@@ -103,16 +103,21 @@ const KEPT: Duration = Duration::from_secs(3_600);
 
 /// A client's gate; what it learns is kept for an hour, or not at all.
 fn gate(servers: &Arc<Servers>, ttl: Duration) -> Gate {
-    let service = Service::new(Arc::clone(servers))
-        .method::<AclResolveToken, _, _>(Access::Public, resolve)
-        .method::<AclGetRoles, _, _>(Access::Public, roles)
-        .method::<AclGetPolicies, _, _>(Access::Public, policies)
-        .method::<AclGetClaimPolicies, _, _>(Access::Public, workload);
     let ttls = Ttls {
         token: ttl,
         policy: ttl,
         role: ttl,
     };
+    keeping(servers, ttls)
+}
+
+/// The same; each kind is kept for a time of its own.
+fn keeping(servers: &Arc<Servers>, ttls: Ttls) -> Gate {
+    let service = Service::new(Arc::clone(servers))
+        .method::<AclResolveToken, _, _>(Access::Public, resolve)
+        .method::<AclGetRoles, _, _>(Access::Public, roles)
+        .method::<AclGetPolicies, _, _>(Access::Public, policies)
+        .method::<AclGetClaimPolicies, _, _>(Access::Public, workload);
     Gate(Kind::Far(Box::new(Far {
         asking: Duration::from_millis(100),
         again: Duration::ZERO,
@@ -213,6 +218,73 @@ async fn acl_10_mod_22_what_changes_counts_in_time_and_what_was_known_while_serv
     // Nothing that is known to be gone comes back.
     servers.away.store(true, Ordering::Relaxed);
     assert!(gate.authenticate(Some("role"), "").await.is_err());
+}
+
+/// How often servers were asked for tokens, roles and policies.
+fn questions(servers: &Servers) -> [usize; 3] {
+    ["token", "roles", "policies"].map(|kind| servers.asked(kind))
+}
+
+#[tokio::test]
+async fn acl_10_a_role_that_changes_counts_at_once_where_all_but_roles_are_kept() {
+    let servers = servers();
+    let gate = keeping(
+        &servers,
+        Ttls {
+            token: KEPT,
+            policy: KEPT,
+            role: Duration::ZERO,
+        },
+    );
+    let turns_to = |policy: &str| {
+        let link = AclRolePolicyLink {
+            name: policy.to_owned(),
+        };
+        let mut roles = servers.roles.lock();
+        roles.get_mut("r1").expect("a role").policies = vec![link].into();
+    };
+    assert!(reads_logs(&asks(&gate, "role").await));
+    assert_eq!(questions(&servers), [1, 1, 1]);
+    servers.policy(
+        "list",
+        "namespace \"web\" { capabilities = [\"list-jobs\"] }",
+        1,
+    );
+    turns_to("list");
+    let who = asks(&gate, "role").await;
+    assert!(!reads_logs(&who));
+    assert_eq!(who.actor.policies, ["list"]);
+    assert_eq!(
+        questions(&servers),
+        [1, 2, 2],
+        "of a policy that is new to it"
+    );
+    turns_to("read");
+    assert!(reads_logs(&asks(&gate, "role").await));
+    assert_eq!(questions(&servers), [1, 3, 2], "that policy is kept");
+    assert!(gate.keeps("role"));
+}
+
+#[tokio::test]
+async fn acl_10_a_policy_that_changes_counts_at_once_where_all_but_policies_are_kept() {
+    let servers = servers();
+    let gate = keeping(
+        &servers,
+        Ttls {
+            token: KEPT,
+            policy: Duration::ZERO,
+            role: KEPT,
+        },
+    );
+    assert!(reads_logs(&asks(&gate, "role").await));
+    servers.policy("read", "namespace \"web\" { policy = \"deny\" }", 2);
+    assert!(!reads_logs(&asks(&gate, "role").await));
+    assert_eq!(questions(&servers), [1, 1, 2]);
+    // The role is kept, whatever becomes of it.
+    servers.roles.lock().clear();
+    assert_eq!(asks(&gate, "role").await.actor.roles, ["readers"]);
+    assert_eq!(questions(&servers), [1, 1, 3]);
+    assert!(gate.keeps("role"));
 }
 
 #[tokio::test]
