@@ -154,6 +154,33 @@ mod tests {
     }
 
     #[test]
+    fn auth_09_each_limit_is_of_what_it_is_named_for() {
+        let limits = LimitsConfig {
+            http_max_requests_per_identity: 1,
+            http_max_requests_per_address: 2,
+            http_max_requests_per_namespace: 3,
+            rpc_max_requests_per_identity: 4,
+            rpc_max_requests_per_address: 5,
+            request_burst: Duration::from_secs(6),
+            ..LimitsConfig::default()
+        };
+        let burst = Duration::from_secs(6);
+        let requests = PerSecond {
+            identity: 1,
+            address: 2,
+            namespace: 3,
+            burst,
+        };
+        let calls = PerSecond {
+            identity: 4,
+            address: 5,
+            namespace: 0,
+            burst,
+        };
+        assert_eq!(rates(&limits), (requests, calls));
+    }
+
+    #[test]
     fn metrics_are_kept_and_named_as_the_configuration_says() {
         let mut config = Config {
             name: "one-node".to_owned(),
