@@ -51,10 +51,15 @@ pub(super) struct World {
 impl World {
     /// A server that knows two nodes, two policies, a role and two tokens.
     pub(super) async fn start(enabled: bool) -> World {
+        World::configured(|config| config.acl.enabled = enabled).await
+    }
+
+    /// The same, with a configuration of its own.
+    pub(super) async fn configured(configure: impl FnOnce(&mut Config)) -> World {
         let data = tempfile::tempdir().unwrap();
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
         let mut config = Config::dev();
-        config.acl.enabled = enabled;
+        configure(&mut config);
         let server = Server::start(Arc::new(config), data.path(), telemetry);
         let server = server.await.unwrap();
         server.wait_ready().await;
@@ -160,11 +165,11 @@ impl World {
     }
 }
 
-async fn submit(server: &Server, command: impl Command) {
+pub(super) async fn submit(server: &Server, command: impl Command) {
     server.submit(command, Origin::default()).await.unwrap();
 }
 
-fn token(secret: &str, kind: &str) -> CreateAclToken {
+pub(super) fn token(secret: &str, kind: &str) -> CreateAclToken {
     let roles = vec![AclTokenRoleLink {
         name: "crew".into(),
         ..AclTokenRoleLink::default()

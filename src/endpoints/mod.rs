@@ -17,6 +17,8 @@ mod csi_test;
 mod host_volume;
 #[cfg(test)]
 mod host_volume_test;
+#[cfg(test)]
+mod labels_test;
 mod node;
 mod node_allocs;
 mod service;
