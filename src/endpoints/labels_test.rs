@@ -2,8 +2,9 @@
 //!
 //! Numbers are of the whole process: other tests add to them.
 
-use super::acl_test::{World, submit, token};
+use super::acl_test::{NODE, World, submit, token};
 use super::*;
+use crate::rpc::methods::NodeSpecificRequest;
 
 /// The labels of each series of a counter, and its number.
 fn counted<'a>(metrics: &'a str, name: &str) -> Vec<(&'a str, u64)> {
@@ -42,5 +43,37 @@ async fn auth_10_a_setting_takes_the_names_of_callers_away_and_calls_are_counted
     let metrics = world.server.prometheus();
     assert!(nameless(&metrics) >= before + 2, "{metrics}");
     assert!(!metrics.contains(ACCESSOR), "{metrics}");
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auth_07_calls_are_counted_and_timed_by_their_method_and_by_who_calls() {
+    let world = World::start(true).await;
+    let labels = [
+        "route=\"Node.GetNode\"".to_owned(),
+        format!("identity=\"client:{}\"", world.node),
+    ];
+    let of_node = |metrics: &str| {
+        ["served", "timed"].map(|what| {
+            let told = counted(metrics, &format!("drover_requests_{what}_total"));
+            let of_node = told
+                .iter()
+                .filter(|(series, _)| labels.iter().all(|label| series.contains(label)));
+            of_node.map(|(_, count)| count).sum::<u64>()
+        })
+    };
+    let before = of_node(&world.server.prometheus());
+    for _ in 0..2 {
+        let request = NodeSpecificRequest {
+            node_id: world.node.clone(),
+            ..NodeSpecificRequest::default()
+        };
+        let shown = world.call::<NodeGetNode>((&world.node, NODE), request);
+        assert!(shown.await.unwrap().node.is_some());
+    }
+    let metrics = world.server.prometheus();
+    for (now, before) in of_node(&metrics).into_iter().zip(before) {
+        assert!(now >= before + 2, "{metrics}");
+    }
     world.server.shutdown().await;
 }
