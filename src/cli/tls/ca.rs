@@ -32,10 +32,10 @@ pub(in crate::cli) struct Create {
     /// How long it holds
     #[arg(long, default_value = "1825", value_name = "N")]
     days: u32,
-    /// Let it sign names of the domain, of additional ones and localhost only
+    /// Let it sign names of the domain, of additional ones, of nomad and localhost only
     #[arg(long)]
     name_constraint: bool,
-    /// The domain of the agents' names; agents verify those of nomad
+    /// Another domain of names, beside nomad, whose names agents verify
     #[arg(long, default_value = "nomad")]
     domain: String,
     /// Its name
@@ -149,12 +149,14 @@ fn params(args: &Create) -> Result<CertificateParams> {
         KeyUsagePurpose::DigitalSignature,
     ];
     if args.name_constraint {
-        let own = ["localhost", args.domain.as_str()].map(str::to_owned);
-        let domains = own
-            .into_iter()
-            .chain(args.additional_domain.iter().cloned());
+        let mut domains = vec!["localhost".to_owned(), args.domain.clone()];
+        domains.extend(args.additional_domain.iter().cloned());
+        // What agents go by is below it, whatever the domain.
+        if !domains.iter().any(|domain| domain == "nomad") {
+            domains.push("nomad".to_owned());
+        }
         params.name_constraints = Some(NameConstraints {
-            permitted_subtrees: domains.map(GeneralSubtree::DnsName).collect(),
+            permitted_subtrees: domains.into_iter().map(GeneralSubtree::DnsName).collect(),
             excluded_subtrees: Vec::new(),
         });
     }

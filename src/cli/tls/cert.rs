@@ -50,7 +50,7 @@ pub(in crate::cli) struct Create {
     /// How long it holds
     #[arg(long, default_value = "365", value_name = "N")]
     days: u32,
-    /// The domain of the agents' names; agents verify those of nomad
+    /// Another domain that it has a name in, beside that of nomad, which agents verify
     #[arg(long, default_value = "nomad")]
     domain: String,
     /// The region of the agents
@@ -102,12 +102,19 @@ fn make(args: &Create, out: &Out) -> Result<u8> {
             .unwrap_or_else(|| format!("{domain}-agent-ca{usual}.pem"))
     };
     let (ca_file, ca_key) = (or_usual(&args.ca, ""), or_usual(&args.key, "-key"));
-    let issuer = issuer(&ca_file, &ca_key)?;
-    let params = params(args, kind)?;
+    let (issuer, authority) = issuer(&ca_file, &ca_key)?;
+    let role = role(args, kind);
+    let params = params(args, kind, &authority)?;
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;
     if args.server {
         out.line(WARNING);
+    }
+    if kind != "cli" && !authority.may_sign(&role) {
+        out.line(&format!(
+            "==> WARNING: {ca_file} may not sign {role}, which agents verify:\n    \
+             make another with drover tls ca create"
+        ));
     }
     out.line(&format!("==> Using CA file {ca_file} and CA key {ca_key}"));
     create(&key_file, &key.serialize_pem(), KEY)?;
@@ -122,7 +129,13 @@ fn make(args: &Create, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn issuer(ca_file: &str, ca_key: &str) -> Result<Issuer<'static, KeyPair>> {
+/// What an agent of this kind goes by in its region, whatever the domain.
+fn role(args: &Create, kind: &str) -> String {
+    format!("{kind}.{}.nomad", args.cluster_region)
+}
+
+/// An authority that signs, and what its certificate says.
+fn issuer(ca_file: &str, ca_key: &str) -> Result<(Issuer<'static, KeyPair>, Certificate)> {
     let text = |file: &str| {
         let hint = "make an authority with drover tls ca create, or name its files with -ca and \
             -key";
@@ -143,18 +156,23 @@ fn issuer(ca_file: &str, ca_key: &str) -> Result<Issuer<'static, KeyPair>> {
     {
         bail!("{ca_key} is not the key of {ca_file}");
     }
-    Issuer::from_ca_cert_der(own, key).map_err(|error| anyhow!("{ca_file}: {error}"))
+    let issuer =
+        Issuer::from_ca_cert_der(own, key).map_err(|error| anyhow!("{ca_file}: {error}"))?;
+    Ok((issuer, authority))
 }
 
-fn params(args: &Create, kind: &str) -> Result<CertificateParams> {
+fn params(args: &Create, kind: &str, authority: &Certificate) -> Result<CertificateParams> {
     let name = format!("{kind}.{}.{}", args.cluster_region, args.domain);
-    // What the agents of a region go by, whatever the domain.
-    let role = format!("{kind}.{}.nomad", args.cluster_region);
-    let mut names = vec![name.clone(), "localhost".to_owned()];
-    // Below nomad the domain says it already, and the authority may be bound to that.
-    if !args.domain.ends_with("nomad") {
-        names.push(role);
+    let role = role(args, kind);
+    let mut names = Vec::new();
+    // A name that the authority may not sign would make all of the certificate no good.
+    if authority.may_sign(&role) {
+        names.push(role.clone());
     }
+    if !name.eq_ignore_ascii_case(&role) || names.is_empty() {
+        names.push(name.clone());
+    }
+    names.push("localhost".to_owned());
     if kind != "cli" {
         names.push("127.0.0.1".to_owned());
     }
@@ -177,4 +195,103 @@ fn params(args: &Create, kind: &str) -> Result<CertificateParams> {
         ExtendedKeyUsagePurpose::ClientAuth,
     ];
     Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::tls::{Loader, Role, Settings};
+    use rcgen::{BasicConstraints, GeneralSubtree, IsCa, NameConstraints};
+    use std::path::Path;
+
+    fn wanted(domain: &str) -> Create {
+        Create {
+            server: false,
+            client: false,
+            cli: false,
+            additional_dnsname: Vec::new(),
+            additional_ipaddress: Vec::new(),
+            ca: None,
+            key: None,
+            days: 9,
+            domain: domain.to_owned(),
+            cluster_region: "eu".to_owned(),
+        }
+    }
+
+    /// An authority in this directory, bound to these domains if to any; names its files.
+    fn authority(dir: &Path, bound_to: &[&str]) -> [String; 2] {
+        let mut params = CertificateParams::default();
+        dated(&mut params, 9).expect("days");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        if !bound_to.is_empty() {
+            let domains = bound_to.iter().map(|domain| (*domain).to_owned());
+            params.name_constraints = Some(NameConstraints {
+                permitted_subtrees: domains.map(GeneralSubtree::DnsName).collect(),
+                excluded_subtrees: Vec::new(),
+            });
+        }
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let files = ["ca.pem", "ca-key.pem"].map(|name| dir.join(name));
+        std::fs::write(&files[0], certificate.pem()).expect("written");
+        std::fs::write(&files[1], key.serialize_pem()).expect("written");
+        files.map(|file| file.to_str().expect("a name").to_owned())
+    }
+
+    /// The names of what is signed for an agent of the region `eu`, and whether such an agent takes
+    /// it where names are verified.
+    fn taken(bound_to: &[&str], domain: &str, role: Role) -> (Vec<String>, bool) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [ca_file, ca_key] = authority(dir.path(), bound_to);
+        let (issuer, authority) = issuer(&ca_file, &ca_key).expect("an authority");
+        let params = params(&wanted(domain), role.name(), &authority).expect("names");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &issuer).expect("signed");
+        let [cert_file, key_file] = ["cert.pem", "key.pem"].map(|name| dir.path().join(name));
+        std::fs::write(&cert_file, certificate.pem()).expect("written");
+        std::fs::write(&key_file, key.serialize_pem()).expect("written");
+        let told = read(cert_file.to_str().expect("a name")).expect("a certificate");
+        let loaded = Loader::open(&Settings {
+            rpc: true,
+            ca_file: Some(ca_file.into()),
+            cert_file: Some(cert_file),
+            key_file: Some(key_file),
+            verify_names: true,
+            region: "eu".to_owned(),
+            roles: vec![role],
+            ..Settings::default()
+        });
+        (told.names, loaded.is_ok())
+    }
+
+    #[test]
+    fn a_certificate_has_the_name_that_agents_know_whatever_the_domain() {
+        for role in [Role::Server, Role::Client] {
+            let own = role.in_region("eu");
+            for domain in ["dc.nomad", "corpnomad", "example.org"] {
+                let other = format!("{}.eu.{domain}", role.name());
+                let (names, is_taken) = taken(&[], domain, role);
+                assert_eq!(names, [own.as_str(), other.as_str(), "localhost"]);
+                assert!(is_taken, "{names:?}");
+            }
+            for domain in ["nomad", "NOMAD"] {
+                let (names, is_taken) = taken(&[], domain, role);
+                assert_eq!(names, [own.as_str(), "localhost"]);
+                assert!(is_taken, "{names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_authority_may_not_sign_is_left_out() {
+        let bound_to = ["localhost", "dc.nomad", "nomad"];
+        let (names, is_taken) = taken(&bound_to, "dc.nomad", Role::Server);
+        assert_eq!(names[..2], ["server.eu.nomad", "server.eu.dc.nomad"]);
+        assert!(is_taken);
+        let (names, is_taken) = taken(&bound_to[..2], "dc.nomad", Role::Server);
+        assert_eq!(names, ["server.eu.dc.nomad", "localhost"]);
+        assert!(!is_taken, "nothing names its region");
+    }
 }

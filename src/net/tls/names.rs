@@ -104,6 +104,19 @@ impl Certificate {
         }
         Some(certificate)
     }
+
+    /// Whether an authority with this certificate may sign one for this name of a machine.
+    #[must_use]
+    pub fn may_sign(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        let mut domains = self.confined_to.iter().map(|d| d.to_ascii_lowercase());
+        self.confined_to.is_empty()
+            || domains.any(|domain| {
+                let domain = domain.trim_start_matches('.');
+                let rest = name.strip_suffix(domain);
+                rest.is_some_and(|rest| domain.is_empty() || rest.is_empty() || rest.ends_with('.'))
+            })
+    }
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
@@ -212,6 +225,23 @@ mod tests {
             assert_eq!(peer(&[name]).role, None, "{name}");
             assert!(!peer(&[name]).is(Role::Server, "global"), "{name}");
         }
+    }
+
+    #[test]
+    fn an_authority_signs_names_of_its_domains_label_by_label() {
+        let of = |domains: &[&str]| Certificate {
+            confined_to: domains.iter().map(|name| (*name).to_owned()).collect(),
+            ..Certificate::default()
+        };
+        let name = "server.EU.nomad";
+        let any: &[&str] = &[];
+        for domains in [any, &["x", "Nomad"], &[".nomad"], &["eu.nomad"], &[""]] {
+            assert!(of(domains).may_sign(name), "{domains:?}");
+        }
+        for domains in [&["mad"][..], &["dc.nomad", "localhost"], &["u.nomad"]] {
+            assert!(!of(domains).may_sign(name), "{domains:?}");
+        }
+        assert!(!of(&["nomad"]).may_sign("server.eu.corpnomad"));
     }
 
     #[test]
