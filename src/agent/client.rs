@@ -165,7 +165,13 @@ mod tests {
         let text = "http_api_response_headers {}\n\
                     client {\n  servers = []\n  options {}\n  meta {}\n  server_join {}\n\
                     reserved { reserved_ports = \"\" }\n}\n\
-                    plugin \"raw_exec\" {}\n";
+                    plugin \"raw_exec\" {}\n\
+                    tls {}\nacl {}\nlimits {}\n\
+                    tls {\n  http = false\n  ca_file = \"\"\n  cert_file = \"\"\n\
+                    key_file = \"\"\n  tls_min_version = \"\"\n}\n\
+                    acl {\n  enabled = false\n  token_ttl = \"30s\"\n}\n\
+                    limits {\n  request_burst = \"5s\"\n}\n\
+                    addresses {\n  http = \"\"\n  rpc = \"\"\n}\n";
         std::fs::write(&file, text).expect("written");
         let node_of = |files: &[std::path::PathBuf]| {
             let mut config = Config::dev();
@@ -176,10 +182,14 @@ mod tests {
             assert!(servers(&copy).is_empty());
             let settings = settings(&copy, dir.path()).expect("settings");
             let facts = crate::client::fingerprint::probe(&settings);
-            (settings.client.options, settings.client.meta, facts)
+            let (tls, acl, limits) = (copy.tls.clone(), copy.acl.clone(), copy.limits.clone());
+            let listen = (copy.http_listen().ok(), copy.rpc_listen().ok());
+            let said = (tls, acl, limits, listen);
+            (settings.client.options, settings.client.meta, facts, said)
         };
         let (absent, empty) = (node_of(&[]), node_of(&[file]));
         assert_eq!((&absent.0, &absent.1), (&empty.0, &empty.1));
+        assert_eq!(absent.3, empty.3);
         let names = |facts: &crate::client::fingerprint::Facts| {
             facts.attributes.keys().cloned().collect::<Vec<_>>()
         };

@@ -29,3 +29,38 @@ pub(super) fn settings(config: &Config) -> Settings {
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::tls::Loader;
+    use crate::net::tls::testing::{SERVER, Trust};
+
+    /// Lays a `tls` block over a configuration.
+    fn read(config: &mut Config, block: &str) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("tls.hcl");
+        std::fs::write(&file, format!("tls {{\n{block}\n}}\n")).expect("written");
+        crate::config::load(config, &[file]).expect("loads");
+        crate::config::check(config).expect("checks");
+    }
+
+    #[test]
+    fn env_03_an_authority_without_a_path_is_as_good_as_none() {
+        let trust = Trust::new();
+        let pair = trust.issue("server", SERVER);
+        let block = format!(
+            "http = true\nca_file = \"\"\ncert_file = {:?}\nkey_file = {:?}",
+            pair.cert, pair.key
+        );
+        let mut config = Config::dev();
+        read(&mut config, &block);
+        let none = settings(&config);
+        assert_eq!(none.ca_file, None);
+        Loader::open(&none).expect("it needs none");
+        config.tls.ca_file = Some(trust.authority.file());
+        read(&mut config, &block);
+        let earlier = settings(&config).ca_file;
+        assert_eq!(earlier, Some(trust.authority.file()), "as without the line");
+    }
+}

@@ -218,6 +218,15 @@ pub(crate) trait FromNode {
     /// # Errors
     /// The text says which kind of value was expected.
     fn read(&mut self, node: &Node) -> Result<(), String>;
+
+    /// Whether `node` is as good as absent, where a value of this type may be (ENV-03).
+    fn is_nothing(_node: &Node) -> bool {
+        false
+    }
+}
+
+fn is_empty_text(node: &Node) -> bool {
+    matches!(&node.value, Value::String(text) if text.is_empty())
 }
 
 pub(super) fn scalar(node: &Node) -> Result<String, String> {
@@ -233,12 +242,20 @@ impl FromNode for String {
         *self = scalar(node)?;
         Ok(())
     }
+
+    fn is_nothing(node: &Node) -> bool {
+        is_empty_text(node)
+    }
 }
 
 impl FromNode for PathBuf {
     fn read(&mut self, node: &Node) -> Result<(), String> {
         *self = PathBuf::from(scalar(node)?);
         Ok(())
+    }
+
+    fn is_nothing(node: &Node) -> bool {
+        is_empty_text(node)
     }
 }
 
@@ -329,6 +346,9 @@ impl FromNode for serde_json::Value {
 
 impl<T: FromNode + Default> FromNode for Option<T> {
     fn read(&mut self, node: &Node) -> Result<(), String> {
+        if T::is_nothing(node) {
+            return Ok(());
+        }
         self.get_or_insert_default().read(node)
     }
 }
