@@ -63,4 +63,21 @@ mod tests {
         let earlier = settings(&config).ca_file;
         assert_eq!(earlier, Some(trust.authority.file()), "as without the line");
     }
+
+    #[test]
+    fn what_is_set_of_versions_and_suites_reaches_whoever_speaks_tls() {
+        let mut config = Config::dev();
+        let of = |config: &Config| {
+            let all = settings(config);
+            (all.cipher_suites, all.min_version, all.prefer_own_suites)
+        };
+        assert_eq!(of(&config), (String::new(), String::new(), false));
+        read(
+            &mut config,
+            "tls_cipher_suites = \"TLS_AES_128_GCM_SHA256\"\ntls_min_version = \"tls13\"\n\
+             tls_prefer_server_cipher_suites = true",
+        );
+        let wanted = ("TLS_AES_128_GCM_SHA256".to_owned(), "tls13".to_owned());
+        assert_eq!(of(&config), (wanted.0, wanted.1, true));
+    }
 }

@@ -234,6 +234,45 @@ async fn versions_and_suites_are_those_that_are_set() {
     }
 }
 
+/// Agents offer the newest version each time; who offers the older one alone is none of them.
+#[tokio::test]
+async fn who_speaks_the_older_version_alone_is_taken_where_that_is_the_lowest() {
+    let trust = Trust::new();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    let root = CertificateDer::from_pem_file(trust.authority.file()).unwrap();
+    roots.add(root).unwrap();
+    let pair = trust.issue("client", CLIENT);
+    let chain = vec![CertificateDer::from_pem_file(&pair.cert).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(&pair.key).unwrap();
+    let calling = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .unwrap();
+    let calling = Arc::new(calling);
+    let (_, name) = trust.client().dial().expect("TLS");
+    let pair = trust.issue("server", SERVER);
+    for (lowest, taken) in [("tls12", true), ("", true), ("tls13", false)] {
+        let server = Loader::open(&Settings {
+            min_version: lowest.to_owned(),
+            ..trust.settings(Role::Server, &pair)
+        });
+        let config = server.unwrap().wanted(Port::Rpc).tls.expect("TLS");
+        match meet_by(config, (Arc::clone(&calling), name.clone())).await {
+            Ok((seen, _)) => {
+                assert!(taken, "{lowest}: it was taken");
+                assert_eq!(seen.version, Some(ProtocolVersion::TLSv1_2));
+            }
+            Err((seen, told)) => {
+                let why = "no version or cipher suite in common";
+                assert!(!taken && seen.contains(why), "{lowest}: {seen}, {told}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_agents_order_of_suites_counts_where_it_is_set_else_the_callers() {
     const ONE: &str = "TLS_AES_256_GCM_SHA384";
