@@ -425,25 +425,38 @@ async fn eval_09_only_a_manager_deletes_whatever_the_broker_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn var_03_who_may_not_read_a_variable_loses_to_it_without_seeing_it() {
     let server = two_namespaces().await;
-    let target = "/v1/var/secret-red?namespace=red&cas=1";
+    let there = "/v1/var/secret-red?namespace=red";
+    let lost = format!("{there}&cas=1");
     let body = json!({"Items": {"a": "b"}});
-    let reader = server.by("red", "PUT", target, &body).await;
-    assert_eq!(reader.status, 409, "{}", reader.text());
-    assert_eq!(reader.json()["Items"]["key"], "value-red");
-    let writer = server.by("writing", "PUT", target, &body).await;
-    assert_eq!(writer.status, 409, "{}", writer.text());
-    let shown = writer.json();
-    assert_eq!(shown["Items"], Value::Null, "{shown}");
-    assert_eq!(shown["Path"], "secret-red");
-    assert_eq!(shown["ModifyIndex"], reader.json()["ModifyIndex"]);
-    assert!(!writer.text().contains("value-red"));
-    assert_eq!(
-        server
-            .seen("writing", "/v1/var/secret-red?namespace=red")
-            .await
-            .status,
-        403
-    );
+    for (method, blind) in [("PUT", "writing"), ("DELETE", "destroying")] {
+        let reader = server.by("red", method, &lost, &body).await;
+        assert_eq!(reader.status, 409, "{method}: {}", reader.text());
+        assert_eq!(reader.json()["Items"]["key"], "value-red");
+        let loser = server.by(blind, method, &lost, &body).await;
+        assert_eq!(loser.status, 409, "{method}: {}", loser.text());
+        let shown = loser.json();
+        assert_eq!(shown["Items"], Value::Null, "{shown}");
+        assert_eq!(shown["Path"], "secret-red");
+        assert_eq!(shown["ModifyIndex"], reader.json()["ModifyIndex"]);
+        assert!(!loser.text().contains("value-red"));
+        assert_eq!(server.seen(blind, there).await.status, 403);
+        // What is not there is the same to all.
+        for token in ["red", blind] {
+            let target = "/v1/var/none?namespace=red&cas=9";
+            let reply = server.by(token, method, target, &body).await;
+            assert_eq!(reply.status, 409, "{method}: {}", reply.text());
+            let shown = reply.json();
+            assert_eq!(
+                (&shown["Path"], &shown["Items"]),
+                (&json!("none"), &Value::Null)
+            );
+            assert_eq!(
+                (&shown["CreateIndex"], &shown["ModifyIndex"]),
+                (&json!(0), &json!(0))
+            );
+        }
+    }
+    assert_eq!(server.seen("red", there).await.status, 200);
     server.stop().await;
 }
 

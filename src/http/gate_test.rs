@@ -19,10 +19,14 @@ use crate::rpc::service::Access;
 use crate::rpc::testing::listed;
 
 /// What the tokens of these tests may do.
-const TOKENS: [(&str, &str); 6] = [
+const TOKENS: [(&str, &str); 7] = [
     (
         "writing",
         r#"namespace "red" { variables { path "*" { capabilities = ["write"] } } }"#,
+    ),
+    (
+        "destroying",
+        r#"namespace "red" { variables { path "*" { capabilities = ["destroy"] } } }"#,
     ),
     (
         "red",
