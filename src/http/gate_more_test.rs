@@ -231,13 +231,18 @@ const ASKED: &[(&str, &str, &[Ns])] = &[
         &[Ns::SubmitJob, Ns::GcAllocation],
     ),
     ("GET", "/v1/client/allocation/ID/stats", &[Ns::ReadJob]),
+    ("GET", "/v1/client/allocation/ID/checks", &[Ns::ReadJob]),
+    ("GET", "/v1/allocation/ID/checks", &[Ns::ReadJob]),
     (
         "GET",
         "/v1/client/allocation/ID/exec?task=t&command=%5B%22ls%22%5D",
         &[Ns::AllocExec],
     ),
     ("GET", "/v1/client/fs/ls/ID", &[Ns::ReadFs]),
+    ("GET", "/v1/client/fs/stat/ID", &[Ns::ReadFs]),
     ("GET", "/v1/client/fs/cat/ID", &[Ns::ReadFs]),
+    ("GET", "/v1/client/fs/readat/ID", &[Ns::ReadFs]),
+    ("GET", "/v1/client/fs/stream/ID", &[Ns::ReadFs]),
     ("GET", "/v1/client/fs/logs/ID", &[Ns::ReadLogs, Ns::ReadFs]),
     (
         "DELETE",
@@ -247,7 +252,7 @@ const ASKED: &[(&str, &str, &[Ns])] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_route_lets_in_its_own_capabilities_and_no_neighbour() {
+async fn mod_23_each_route_lets_in_its_own_capabilities_and_no_neighbour() {
     let server = two_namespaces().await;
     let none = "00000000-0000-0000-0000-000000000000";
     for (method, target, any_of) in ASKED {
