@@ -7,12 +7,14 @@ use drover_projections::tables::evals::Evals;
 use drover_projections::{Scan, View};
 use serde_json::{Value, json};
 
+use super::gate_test::who;
 use super::harness::{Harness, job};
 use super::reads_test::placed;
 use crate::client::clock::Jitter;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::namespace::UpsertNamespaces;
 use crate::commands::node::UpdateNodeStatus;
+use crate::gate::Gate;
 
 /// What each target answers, and the index that it is of.
 pub(super) async fn answers(h: &Harness, targets: &[String]) -> (u64, Vec<String>) {
@@ -136,9 +138,25 @@ fn all_evals(view: &View) -> Vec<Evaluation> {
 
 type Matches = fn(&Evaluation) -> bool;
 
+/// A list and its count are as long for who asks, or refused both.
+async fn agree(h: &Harness, token: &str, query: &str, wanted: Option<usize>) {
+    let list = h.seen(token, &format!("/v1/evaluations?{query}")).await;
+    let count = h
+        .seen(token, &format!("/v1/evaluations/count?{query}"))
+        .await;
+    let Some(wanted) = wanted else {
+        let refused = (list.status, count.status);
+        assert_eq!(refused, (403, 403), "{token} {query}");
+        return;
+    };
+    let list = list.json().as_array().map(Vec::len);
+    assert_eq!(list, Some(wanted), "{token} {query}");
+    assert_eq!(count.json()["Count"], wanted, "{token} {query}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn eval_10_a_count_is_the_length_of_the_list_for_random_data_and_queries() {
-    let h = Harness::start().await;
+    let h = Harness::asking(Gate::fixed(who)).await;
     let namespaces = vec![Namespace {
         name: "prod".into(),
         ..Namespace::default()
@@ -177,12 +195,13 @@ async fn eval_10_a_count_is_the_length_of_the_list_for_random_data_and_queries()
                         && (of == "*" || eval.namespace == of)
                         && eval.id.starts_with(prefix)
                 });
-                let wanted = wanted.count();
-                let list = h.get(&format!("/v1/evaluations?{query}")).await.json();
-                assert_eq!(list.as_array().map(Vec::len), Some(wanted), "{query}");
-                let count = h.get(&format!("/v1/evaluations/count?{query}")).await;
-                assert_eq!(count.json()["Count"], wanted, "{query}");
-                lengths.insert(wanted);
+                let wanted: Vec<_> = wanted.collect();
+                agree(&h, "root", &query, Some(wanted.len())).await;
+                // Who may read one namespace counts what is there, also where he asks for all.
+                let own = wanted.iter().filter(|eval| eval.namespace == "prod");
+                let own = ["prod", "*"].contains(&of).then(|| own.count());
+                agree(&h, "all:prod", &query, own).await;
+                lengths.insert(wanted.len());
             }
         }
     }

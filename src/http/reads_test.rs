@@ -202,7 +202,7 @@ async fn eval_12_a_count_costs_a_fraction_of_the_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eval_11_the_list_stays_a_list_and_the_count_knows_no_older_parameters() {
+async fn eval_11_eval_10_the_list_stays_a_list_and_the_count_knows_no_older_parameters() {
     let h = Harness::start().await;
     let (evals, decision) = ((0..10).map(eval).collect(), None);
     h.submit(UpsertEvals { evals, decision }).await;
