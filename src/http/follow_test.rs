@@ -232,9 +232,10 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
     let secret = narrow["SecretID"].as_str().unwrap();
     let accessor = narrow["AccessorID"].as_str().unwrap();
 
-    // The namespace is written there, by who asked here, and by nobody else.
+    // The namespace is written there, by a manager who asked here, and by nobody else.
+    let strong = strong(&routes, &world.root).await;
     let namespace = || json!({"Name": "blue"});
-    for token in ["", secret, SECRET] {
+    for token in ["", secret, strong.as_str(), SECRET] {
         let refused = ask(token, Method::PUT, "/v1/namespace/blue", namespace()).await;
         assert_eq!(refused, (403, "Permission denied".to_owned()), "{token}");
     }
@@ -280,6 +281,24 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
     its_own(&routes, &world.root).await;
     follower.stop().await;
     world.stop().await;
+}
+
+/// The secret of a token that may write everywhere and operate, and does not manage.
+async fn strong(routes: &Router, root: &str) -> String {
+    let rules = r#"namespace "*" { policy = "write" } operator { policy = "write" }"#;
+    let policy = json!({"Name": "strong", "Rules": rules});
+    let what = (Method::PUT, "/v1/acl/policy/strong", policy);
+    let made = ask(routes, root, what).await;
+    assert_eq!(made.0, 200, "{}", made.1);
+    let token = json!({"Name": "strong", "Type": "client", "Policies": ["strong"]});
+    let made = ask(routes, root, (Method::PUT, "/v1/acl/token", token)).await;
+    assert_eq!(made.0, 200, "{}", made.1);
+    let token: Value = serde_json::from_str(&made.1).unwrap();
+    let secret = token["SecretID"].as_str().unwrap().to_owned();
+    let jobs = (Method::GET, "/v1/jobs?namespace=*", Value::Null);
+    let seen = ask(routes, &secret, jobs).await;
+    assert_eq!(seen, (200, "[]".to_owned()), "its rights count");
+    secret
 }
 
 /// What is about the follower it answers itself, and what may be old: its tokens are others.
