@@ -156,6 +156,50 @@ fn job_11_cl_29_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     }
 }
 
+#[test]
+fn cl_29_a_crash_that_ends_its_group_is_told_of_every_task() {
+    let running = dev();
+    let task = |name: &str, script: &str| {
+        json!({"Name": name, "Driver": "raw_exec", "Config": {
+            "command": "/bin/sh", "args": ["-c", script],
+        }})
+    };
+    // It crashes once the other one runs.
+    let crash = "until [ -e \"$NOMAD_ALLOC_DIR/up\" ]; do sleep 0.1; done; exit 3";
+    let waits = "touch \"$NOMAD_ALLOC_DIR/up\"; exec sleep 1000";
+    let job = json!({"Job": {
+        "ID": "siblings", "Name": "siblings", "Type": "service", "Datacenters": ["*"],
+        "TaskGroups": [{"Name": "g", "Count": 1,
+            "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+            "ReschedulePolicy": {"Attempts": 0, "Unlimited": false},
+            "Tasks": [task("crash", crash), task("other", waits)]}],
+    }});
+    let mut http = running.http();
+    register(&mut http, &job);
+    let alloc = wait_for("the end", LONG, || {
+        let allocs = http.json("/v1/job/siblings/allocations")?;
+        let states = &allocs[0]["TaskStates"];
+        let dead = |task: &str| states[task]["State"] == "dead";
+        ensure!(dead("crash") && dead("other"), "{states}");
+        allocs[0]["ID"].as_str().map(str::to_owned).context("an id")
+    });
+    let alloc = alloc.expect("both end");
+
+    let crashed = told(&mut http, &alloc, "crash", 2);
+    assert_eq!(kinds(&crashed), ["Terminated", "Not Restarting"]);
+    let why = "Policy allows no restarts";
+    assert_eq!(crashed[1]["RestartReason"], why, "{crashed:?}");
+    assert_eq!(crashed[1]["DisplayMessage"], why, "{crashed:?}");
+    let other = told(&mut http, &alloc, "other", 4);
+    let wanted = ["Sibling Task Failed", "Killing", "Terminated", "Killed"];
+    assert_eq!(kinds(&other), wanted);
+    assert_eq!(other[0]["FailedSibling"], "crash", "{other:?}");
+    let why = "Sibling Task Failed";
+    assert_eq!(other[1]["KillReason"], why, "{other:?}");
+    assert_eq!(other[1]["DisplayMessage"], why, "{other:?}");
+    assert_eq!(other[1]["Details"]["kill_reason"], why, "{other:?}");
+}
+
 /// An allocation without checks has none to tell, by either path.
 fn unchecked(http: &mut Http, alloc: &str) {
     for path in ["/v1/client/allocation", "/v1/allocation"] {

@@ -203,6 +203,27 @@ fn cl_11_the_leader_ends_the_others_and_goes_first_when_all_end() {
 }
 
 #[test]
+fn cl_29_a_kill_names_what_ended_the_group() {
+    for (leader, code, why) in [
+        (false, 1, "Sibling Task Failed"),
+        (true, 0, "Leader Task Dead"),
+    ] {
+        let boss = TaskSpec {
+            leader,
+            ..task(Kind::Main)
+        };
+        let case = Case::new(&[("boss", boss), ("hand", task(Kind::Main))]);
+        let mut case = case.begin();
+        case.exit("boss", code);
+        let told = &case.alloc.tasks["hand"].state.events;
+        let killing = told.iter().find(|e| e.r#type == "Killing").unwrap();
+        assert_eq!(killing.kill_reason, why);
+        assert_eq!(killing.display_message, why);
+        assert_eq!(killing.details["kill_reason"], why);
+    }
+}
+
+#[test]
 fn cl_07_a_restart_of_all_tasks_keeps_their_order() {
     let mut case = full();
     case.exit("a-prep", 0);

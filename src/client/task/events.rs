@@ -159,13 +159,29 @@ pub fn restart_signal(now: i64, reason: &str) -> TaskEvent {
     }
 }
 
-/// It is told to end; `timeout` in nanoseconds.
-pub fn killing(now: i64, timeout: i64) -> TaskEvent {
+/// What a task is told before it is killed for the sake of its group.
+const GROUP_ENDS: [&str; 3] = [kind::SIBLING_FAILED, kind::LEADER_DEAD, kind::MAIN_DEAD];
+
+/// Why a task is killed, from what it was told before; empty where somebody asked for its end.
+pub fn kill_reason(told: &[TaskEvent]) -> &'static str {
+    let of = |event: &TaskEvent| GROUP_ENDS.into_iter().find(|kind| *kind == event.r#type);
+    told.iter().rev().find_map(of).unwrap_or_default()
+}
+
+/// It is told to end, for a reason if there is one; `timeout` in nanoseconds.
+pub fn killing(now: i64, timeout: i64, reason: &str) -> TaskEvent {
     let wait = format_duration(timeout);
-    let text = format!("Sent interrupt. Waiting {wait} before force killing");
-    let event = detail(event(kind::KILLING, now, text), "kill_timeout", wait);
+    let text = match reason {
+        "" => format!("Sent interrupt. Waiting {wait} before force killing"),
+        reason => reason.to_owned(),
+    };
+    let mut event = detail(event(kind::KILLING, now, text), "kill_timeout", wait);
+    if !reason.is_empty() {
+        event = detail(event, "kill_reason", reason);
+    }
     TaskEvent {
         kill_timeout: timeout,
+        kill_reason: reason.to_owned(),
         ..event
     }
 }

@@ -545,21 +545,19 @@ impl TaskMachine {
             Phase::Ended => {}
             Phase::Dead => self.phase = Phase::Ended,
             Phase::Waiting | Phase::Backoff(_) => {
-                self.emit(events::killing(now, spec.kill_timeout));
+                self.tell_kill(spec, now);
                 self.end(now);
             }
             Phase::Preparing => {
-                self.emit(events::killing(now, spec.kill_timeout));
+                self.tell_kill(spec, now);
                 out.push(TaskAction::Interrupt);
                 self.end(now);
             }
-            Phase::Starting if first => {
-                self.emit(events::killing(now, spec.kill_timeout));
-            }
+            Phase::Starting if first => self.tell_kill(spec, now),
             Phase::Starting => {}
             Phase::Running(handle) => {
                 let handle = handle.clone();
-                self.emit(events::killing(now, spec.kill_timeout));
+                self.tell_kill(spec, now);
                 let delay = spec.shutdown_delay;
                 if delay > 0 && !no_delay {
                     self.emit(events::waiting_shutdown_delay(now, delay));

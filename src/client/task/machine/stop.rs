@@ -3,9 +3,17 @@
 use drover_events::gojson::Time;
 use drover_events::model::status::task as status;
 
-use super::{Phase, STOP_RETRY, STOP_RETRY_MAX, STOP_TRIES, TaskAction, TaskMachine, Why, events};
+use super::{
+    Phase, STOP_RETRY, STOP_RETRY_MAX, STOP_TRIES, TaskAction, TaskMachine, TaskSpec, Why, events,
+};
 
 impl TaskMachine {
+    /// Tells of the kill, and of what in its group was the reason.
+    pub(super) fn tell_kill(&mut self, spec: &TaskSpec, now: i64) {
+        let reason = events::kill_reason(&self.state.events);
+        self.emit(events::killing(now, spec.kill_timeout, reason));
+    }
+
     pub(super) fn stop(&mut self, why: Why, out: &mut Vec<TaskAction>) {
         if let Phase::Running(h) | Phase::Delaying(h, _) | Phase::Stopping(h, _) = &self.phase {
             self.phase = Phase::Stopping(h.clone(), why);
