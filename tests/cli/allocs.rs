@@ -3,7 +3,7 @@
 use crate::support::{Session, service, task};
 
 #[test]
-fn an_allocation_is_shown_restarted_signalled_and_stopped() {
+fn job_11_an_allocation_is_shown_restarted_signalled_and_stopped() {
     let mut session = Session::new("allocs");
     session.file("web.hcl", &service("web", "1", ""));
     session.done("job run web.hcl");
@@ -79,9 +79,12 @@ fn job_11_all_tasks_means_those_too_that_ended() {
         });
     };
     again(0, 0);
-    session.done(&format!("alloc restart {id}"));
+    let told = session.done(&format!("alloc restart -verbose {id}"));
+    let of = |whom: &str| format!("Asked for restart of {whom} of allocation {id:?}\n");
+    assert_eq!(told, of("all tasks that run"));
     again(1, 0);
-    session.done(&format!("alloc restart -all-tasks {id}"));
+    let told = session.done(&format!("alloc restart -verbose -all-tasks {id}"));
+    assert_eq!(told, of("all tasks"));
     again(2, 1);
     session.done("job restart -yes again-web");
     again(3, 1);

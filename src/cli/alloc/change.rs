@@ -9,6 +9,9 @@ use super::pick::{Named, checked_task};
 use anyhow::{Result, bail};
 use serde_json::{Value as Json, json};
 
+/// Whom a request is about that names no task.
+const ALL_THAT_RUN: &str = "all tasks that run";
+
 /// Which tasks are changed.
 #[derive(Debug, clap::Args)]
 struct Tasks {
@@ -31,10 +34,10 @@ impl Tasks {
         self.task.as_deref().or(self.task_flag.as_deref())
     }
 
-    /// Asks the allocation's node for something.
+    /// Asks the allocation's node for something, of `all` where no task is named.
     async fn ask(
         &self,
-        (verb, failed): (&str, &'static str),
+        (verb, all, failed): (&str, &str, &'static str),
         body: impl Fn(&str) -> Json,
         out: &Out,
     ) -> Result<u8> {
@@ -53,7 +56,7 @@ impl Tasks {
         done.map_err(|err| err.context(failed))?;
         if self.verbose {
             let of = match task.as_str() {
-                "" => "all tasks that run".to_owned(),
+                "" => all.to_owned(),
                 task => format!("task {task:?}"),
             };
             out.line(&format!("Asked for {verb} of {of} of allocation {id:?}"));
@@ -108,14 +111,18 @@ pub(super) async fn restart(args: RestartArgs, out: &Out) -> Result<u8> {
         bail!("The -all-tasks option is not allowed when restarting a specific task.");
     }
     let body = |task: &str| json!({ "TaskName": task, "AllTasks": args.all_tasks });
-    let verb = ("restart", "Failed to restart allocation");
+    let all = match args.all_tasks {
+        true => "all tasks",
+        false => ALL_THAT_RUN,
+    };
+    let verb = ("restart", all, "Failed to restart allocation");
     args.of.ask(verb, body, out).await
 }
 
 /// Sends a signal.
 pub(super) async fn signal(args: SignalArgs, out: &Out) -> Result<u8> {
     let body = |task: &str| json!({ "Task": task, "Signal": args.signal });
-    let verb = ("signal", "Error signalling allocation");
+    let verb = ("signal", ALL_THAT_RUN, "Error signalling allocation");
     args.of.ask(verb, body, out).await
 }
 
