@@ -10,6 +10,7 @@ mod cluster;
 mod completion;
 mod deployments;
 mod diagnostics;
+mod effects;
 mod evals;
 mod events;
 mod exec;

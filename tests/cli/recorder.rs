@@ -36,16 +36,22 @@ impl Recorder {
         Recorder { address, asked }
     }
 
-    /// The requests so far, first line and body.
-    pub(crate) fn asked(&self) -> Vec<(String, String)> {
+    /// What each connection said so far, as it was said.
+    pub(crate) fn said(&self) -> Vec<String> {
         let asked = self.asked.lock().expect("not poisoned");
         let texts = asked.iter().map(|said| {
             let said = said.lock().expect("not poisoned");
             String::from_utf8_lossy(&said).into_owned()
         });
-        texts
+        texts.collect()
+    }
+
+    /// The requests so far, first line and body.
+    pub(crate) fn asked(&self) -> Vec<(String, String)> {
+        self.said()
+            .iter()
             .map(|text| {
-                let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+                let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
                 let line = head.lines().next().unwrap_or_default();
                 let line = line.trim_end_matches(" HTTP/1.1");
                 (line.to_owned(), body.to_owned())
