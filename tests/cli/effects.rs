@@ -1,4 +1,5 @@
-//! What flags change of what is shown: output of tasks, files, logs of agents, captures.
+//! What flags change of what is shown: output of tasks, files, logs of agents, captures; and a
+//! variable that changes what is said.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +15,7 @@ use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
 use crate::recorder::Recorder;
-use crate::support::{DROVER, Session, task};
+use crate::support::{DROVER, Session, shared_address, task};
 
 /// A command that goes on, and the lines that it prints.
 struct Following {
@@ -379,4 +380,20 @@ fn a_journal_is_read_of_a_service_since_when_flags_say_and_followed() {
         let refused = ran.code == 1 && ran.stderr.contains(why);
         assert!(refused, "{flags}: {}", ran.all());
     }
+}
+
+#[test]
+fn user_and_password_of_the_environment_go_along_for_a_proxy() {
+    let recorder = Recorder::before(shared_address().parse().expect("an address"));
+    let session = Session::new("proxied").through(&recorder.address);
+    session.done("job status");
+    let said = recorder.said().concat();
+    assert!(said.contains("GET /v1/jobs") && !said.contains("authorization:"));
+    let mut command = session.command(&["job", "status"]);
+    command.env("NOMAD_HTTP_AUTH", "user:pass");
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{output:?}");
+    let said = recorder.said().concat();
+    let header = "authorization: Basic dXNlcjpwYXNz\r\n";
+    assert!(said.contains(header), "{said}");
 }

@@ -271,6 +271,25 @@ fn commands_take_a_name_and_less_care_from_the_environment() {
 }
 
 #[test]
+fn commands_take_a_directory_of_authorities_from_the_environment() {
+    let commands = Commands::start();
+    let only = commands.trust.dir.path().join("only");
+    std::fs::create_dir(&only).expect("made");
+    let [(_, ca), cert, key] = commands.trust.env();
+    let told = || {
+        let shown = [&cert, &key].map(|(name, path)| (*name, path.as_path()));
+        let all = [&[("NOMAD_CAPATH", only.as_path())][..], &shown].concat();
+        let output = commands.trust.drover(&commands.https(), &all, "job status");
+        (output.status.code().unwrap_or(-1), said(&output))
+    };
+    let (code, text) = told();
+    assert!(code == 1 && text.contains("unknown authority"), "{text}");
+    std::fs::copy(ca, only.join("ca.pem")).expect("copied");
+    let (code, text) = told();
+    assert_eq!((code, text.trim()), (0, "No running jobs"));
+}
+
+#[test]
 fn commands_say_what_is_missing() {
     let commands = Commands::start();
     let (https, http) = (
