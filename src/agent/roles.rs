@@ -192,12 +192,16 @@ impl Roles {
 
     /// Stops everything, top down.
     pub(super) async fn stop(self) {
-        self.stop.cancel();
         if let Some(server) = &self.server {
             // Open for as long as the process lives: a thread that still read them, and was the
             // last to let go, would close them while the process ends: RocksDB aborts then.
             std::mem::forget(Arc::clone(&server.projections));
         }
+        self.end().await;
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
         if let Some(client) = self.client {
             client.shutdown().await;
         }
@@ -454,7 +458,8 @@ mod tests {
                 break;
             }
         }
-        roles.stop().await;
+        // The process lives on: nothing of it may stay open.
+        roles.end().await;
         let Some(RpcError::Api(refused)) = refused else {
             panic!("it is never too much: {refused:?}");
         };
