@@ -84,8 +84,9 @@ pub struct Config {
     pub http_compression: String,
     /// Headers added to every HTTP answer.
     pub http_api_response_headers: BTreeMap<String, String>,
-    /// Proxies (addresses and prefixes) whose `X-Forwarded-For` says where a request comes from.
-    /// Not Nomad's.
+    /// Proxies (addresses and prefixes) whose `X-Forwarded-For` says where a request comes from;
+    /// what such a one shows as its certificate is nobody's. Connections are counted as the
+    /// proxy's own: `limits.http_max_conns_per_client` is to leave room for them. Not Nomad's.
     pub http_trusted_proxies: Vec<String>,
     /// The three ports.
     pub ports: Ports,

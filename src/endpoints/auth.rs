@@ -240,8 +240,14 @@ impl Clients {
         if call.node.is_empty() {
             return false;
         }
+        // Nodes that have proved who they are do not stand in the line of strangers.
+        let is_known = self.proven.lock().contains_key(&call.node);
         let (clients, token, id) = (self.clone(), call.token.clone(), call.node.clone());
-        let proved = admitting(move || clients.prove(&token, &id)).await;
+        let proves = move || clients.prove(&token, &id);
+        let proved = match is_known {
+            true => deciding(proves).await,
+            false => admitting(proves).await,
+        };
         proved.is_ok_and(|proved| matches!(proved, Ok(Proof::Proved)))
     }
 

@@ -28,6 +28,8 @@ async fn asked(State(proxies): State<Arc<Proxies>>, mut request: Request, next: 
         extensions.insert(Remote(client));
         if let Some(peer) = extensions.get_mut::<Peer>() {
             peer.address = Some(client);
+            // What the proxy shows is not what those show that it asks for.
+            peer.certificate = None;
         }
     }
     next.run(request).await

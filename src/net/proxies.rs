@@ -20,7 +20,8 @@ impl Proxies {
     pub fn read(texts: &[String]) -> Result<Self, String> {
         let read = |text: &String| {
             let one = text.parse::<IpAddr>().map(IpNet::from);
-            one.or_else(|_| text.parse::<IpNet>())
+            one.map(|net| IpNet::from(net.addr().to_canonical()))
+                .or_else(|_| text.parse::<IpNet>())
                 .map_err(|_| format!("http_trusted_proxies: {text:?} is no address or prefix"))
         };
         texts.iter().map(read).collect::<Result<_, _>>().map(Self)
@@ -45,10 +46,12 @@ impl Proxies {
             return None;
         }
         let all = headers.get_all(FORWARDED_FOR).into_iter();
-        let all: Vec<&str> = all.map(|value| value.to_str().unwrap_or("?")).collect();
+        // Callers may write anything before what the proxy adds: each part is read by itself.
+        let all: Vec<&[u8]> = all.map(|value| value.as_bytes()).collect();
         let mut last = None;
-        for said in all.iter().rev().flat_map(|value| value.rsplit(',')) {
-            let said = said.trim();
+        let parts = all.iter().rev();
+        for said in parts.flat_map(|value| value.rsplit(|&byte| byte == b',')) {
+            let said = std::str::from_utf8(said).unwrap_or("?").trim();
             let socket = said.parse::<SocketAddr>().map(|socket| socket.ip());
             // What cannot be read may be anybody's: who handed it on is as far as is known.
             let Ok(address) = said.parse::<IpAddr>().or(socket) else {
@@ -101,6 +104,12 @@ mod tests {
                 "{from}: {said}"
             );
         }
+        // Whatever callers write before it.
+        let mut headers = HeaderMap::new();
+        let said = hyper::header::HeaderValue::from_bytes(b"\xff, 192.0.2.1").unwrap();
+        headers.insert(FORWARDED_FOR, said);
+        let found = trusted.client("10.0.0.5".parse().unwrap(), &headers);
+        assert_eq!(found, Some("192.0.2.1".parse().unwrap()));
         // Of several headers the last is the nearest.
         let mut headers = HeaderMap::new();
         headers.append(FORWARDED_FOR, "192.0.2.9".parse().unwrap());

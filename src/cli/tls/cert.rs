@@ -103,18 +103,12 @@ fn make(args: &Create, out: &Out) -> Result<u8> {
     };
     let (ca_file, ca_key) = (or_usual(&args.ca, ""), or_usual(&args.key, "-key"));
     let (issuer, authority) = issuer(&ca_file, &ca_key)?;
-    let role = role(args, kind);
-    let params = params(args, kind, &authority)?;
+    let params = params(args, kind, &authority)
+        .with_context(|| format!("{ca_file} signs no certificate for a {kind}"))?;
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?;
     if args.server {
         out.line(WARNING);
-    }
-    if kind != "cli" && !authority.may_sign(&role) {
-        out.line(&format!(
-            "==> WARNING: {ca_file} may not sign {role}, which agents verify:\n    \
-             make another with drover tls ca create"
-        ));
     }
     out.line(&format!("==> Using CA file {ca_file} and CA key {ca_key}"));
     create(&key_file, &key.serialize_pem(), KEY)?;
@@ -164,12 +158,15 @@ fn issuer(ca_file: &str, ca_key: &str) -> Result<(Issuer<'static, KeyPair>, Cert
 fn params(args: &Create, kind: &str, authority: &Certificate) -> Result<CertificateParams> {
     let name = format!("{kind}.{}.{}", args.cluster_region, args.domain);
     let role = role(args, kind);
-    let mut names = Vec::new();
-    // A name that the authority may not sign would make all of the certificate no good.
-    if authority.may_sign(&role) {
-        names.push(role.clone());
+    // Without it, who may be no server could be taken for one; with it, nobody would take the rest.
+    if !authority.may_sign(&role) {
+        bail!(
+            "it may not sign {role}, by which agents know each other: make another authority with \
+             drover tls ca create"
+        );
     }
-    if !name.eq_ignore_ascii_case(&role) || names.is_empty() {
+    let mut names = vec![role.clone()];
+    if !name.eq_ignore_ascii_case(&role) {
         names.push(name.clone());
     }
     names.push("localhost".to_owned());
@@ -285,13 +282,19 @@ mod tests {
     }
 
     #[test]
-    fn what_an_authority_may_not_sign_is_left_out() {
+    fn no_certificate_is_without_the_name_that_agents_know() {
         let bound_to = ["localhost", "dc.nomad", "nomad"];
         let (names, is_taken) = taken(&bound_to, "dc.nomad", Role::Server);
         assert_eq!(names[..2], ["server.eu.nomad", "server.eu.dc.nomad"]);
         assert!(is_taken);
-        let (names, is_taken) = taken(&bound_to[..2], "dc.nomad", Role::Server);
-        assert_eq!(names, ["server.eu.dc.nomad", "localhost"]);
-        assert!(!is_taken, "nothing names its region");
+        let dir = tempfile::tempdir().expect("a directory");
+        let [ca_file, ca_key] = authority(dir.path(), &bound_to[..2]);
+        let (_, authority) = issuer(&ca_file, &ca_key).expect("an authority");
+        for kind in ["server", "client", "cli"] {
+            let refused = params(&wanted("dc.nomad"), kind, &authority);
+            let refused = refused.err().expect("it is refused").to_string();
+            let part = format!("may not sign {kind}.eu.nomad");
+            assert!(refused.contains(&part), "{refused}");
+        }
     }
 }
