@@ -346,7 +346,10 @@ fn used(work: &mut Work) {
     let slow = r#"[{"call": "NodeUnpublishVolume", "times": 1, "do": {"slow": {"ms": 3000}}}]"#;
     std::fs::write(work.dir.path().join("faults"), slow).expect("written");
     work.session.done("job stop -detach user");
-    work.wait_explained(|told| told["Claims"][0]["State"] == "unpublishing");
+    work.wait_explained(|told| {
+        let claim = &told["Claims"][0];
+        claim["State"] == "unpublishing" && claim["ClientStatus"] == "complete"
+    });
     work.session.run("volume explain data");
     work.session
         .run(&format!("volume detach data {}", &node[..8]));

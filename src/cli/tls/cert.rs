@@ -292,7 +292,7 @@ mod tests {
         let (_, authority) = issuer(&ca_file, &ca_key).expect("an authority");
         for kind in ["server", "client", "cli"] {
             let refused = params(&wanted("dc.nomad"), kind, &authority);
-            let refused = refused.err().expect("it is refused").to_string();
+            let refused = refused.expect_err("it is refused").to_string();
             let part = format!("may not sign {kind}.eu.nomad");
             assert!(refused.contains(&part), "{refused}");
         }
