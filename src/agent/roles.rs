@@ -192,16 +192,12 @@ impl Roles {
 
     /// Stops everything, top down.
     pub(super) async fn stop(self) {
+        self.stop.cancel();
         if let Some(server) = &self.server {
             // Open for as long as the process lives: a thread that still read them, and was the
             // last to let go, would close them while the process ends: RocksDB aborts then.
             std::mem::forget(Arc::clone(&server.projections));
         }
-        self.end().await;
-    }
-
-    async fn end(self) {
-        self.stop.cancel();
         if let Some(client) = self.client {
             client.shutdown().await;
         }
@@ -379,16 +375,10 @@ async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: Cancel
 #[cfg(test)]
 mod tests {
     use drover_projections::tables::nodes;
-    use drover_testkit::LONG;
     use futures_util::FutureExt;
 
     use super::*;
     use crate::client::agent::tests::{World, until};
-    use crate::error::Code;
-    use crate::rpc::RpcError;
-    use crate::rpc::caller::{Caller, Servers};
-    use crate::rpc::client::Pool;
-    use crate::rpc::methods::{Empty, StatusPing};
 
     #[tokio::test]
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {
@@ -428,41 +418,5 @@ mod tests {
         };
         until("the node is ready", ready).await;
         roles.stop().await;
-    }
-
-    /// What a file says of calls holds on the port that they come to.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn auth_09_an_agent_takes_so_many_calls_a_second_as_its_file_says() {
-        // The one recorder of a process is that of all its tests.
-        telemetry::install(Duration::from_secs(10));
-        let dir = tempfile::tempdir().expect("a folder");
-        let file = dir.path().join("limits.hcl");
-        let text = "limits {\n  rpc_max_requests_per_identity = 1\n  request_burst = \"1s\"\n}\n";
-        std::fs::write(&file, text).expect("written");
-        let mut config = Config::dev();
-        crate::config::load(&mut config, &[file]).expect("loads");
-        config.client.enabled = false;
-        // The system chooses.
-        (config.ports.http, config.ports.rpc) = (0, 0);
-        let again = config.clone();
-        let again = Box::new(move || Ok(again.clone()));
-        let reloader = Reloader::open(&config, again, None).expect("opens");
-        let roles = Roles::start(config, &reloader).await.expect("starts");
-        roles.server.as_ref().expect("one").wait_ready().await;
-        let at = roles.rpc.as_ref().expect("a port").addr().to_string();
-        let caller = Caller::network(Pool::new(1), Servers::new(vec![at]), "");
-        let mut refused = None;
-        for _ in 0..2_000 {
-            refused = caller.once::<StatusPing>(&Empty {}, LONG).await.err();
-            if refused.is_some() {
-                break;
-            }
-        }
-        // The process lives on: nothing of it may stay open.
-        roles.end().await;
-        let Some(RpcError::Api(refused)) = refused else {
-            panic!("it is never too much: {refused:?}");
-        };
-        assert_eq!(refused.code, Code::TooManyRequests, "{refused}");
     }
 }

@@ -1,7 +1,7 @@
 //! What callers may take: connections, requests, bytes.
 
 use super::read::Reader;
-use super::server::SourceSize;
+use super::server::read_size;
 use crate::net::BODIES;
 #[cfg(doc)]
 use crate::net::PER_CLIENT;
@@ -94,8 +94,10 @@ impl LimitsConfig {
             r.set(name, number);
         }
         r.set("request_burst", &mut self.request_burst);
-        let mut bytes = SourceSize(self.max_body_bytes_in_flight);
-        r.set("max_body_bytes_in_flight", &mut bytes);
-        self.max_body_bytes_in_flight = bytes.0;
+        read_size(
+            r,
+            "max_body_bytes_in_flight",
+            &mut self.max_body_bytes_in_flight,
+        );
     }
 }

@@ -207,9 +207,7 @@ impl ServerConfig {
         r.set("job_default_priority", &mut self.job_default_priority);
         r.set("job_max_priority", &mut self.job_max_priority);
         r.set("job_max_count", &mut self.job_max_count);
-        let mut size = SourceSize(self.job_max_source_size);
-        r.set("job_max_source_size", &mut size);
-        self.job_max_source_size = size.0;
+        read_size(r, "job_max_source_size", &mut self.job_max_source_size);
         r.set("job_tracked_versions", &mut self.job_tracked_versions);
         let mut quota = String::new();
         r.set("variables_quota", &mut quota);
@@ -270,9 +268,16 @@ impl ServerConfig {
     }
 }
 
+/// Reads a number of bytes that may be written with its unit.
+pub(super) fn read_size(r: &mut Reader<'_>, name: &str, bytes: &mut u64) {
+    let mut size = SourceSize(*bytes);
+    r.set(name, &mut size);
+    *bytes = size.0;
+}
+
 /// A size as `job_max_source_size` takes it.
 #[derive(Clone, PartialEq)]
-pub(super) struct SourceSize(pub(super) u64);
+struct SourceSize(u64);
 
 impl FromNode for SourceSize {
     fn read(&mut self, node: &Node) -> Result<(), String> {

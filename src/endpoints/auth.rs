@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use drover_events::Actor;
+use drover_events::{Actor, ActorKind};
 use drover_projections::tables::nodes::Nodes;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -171,6 +171,13 @@ fn of_node(call: &Call, node_id: &str) -> Allowed {
 /// A node that registers: whether the secret that it brings is its own, the command itself decides.
 pub(super) fn newcomer(call: &Call, node_id: &str) -> Allowed {
     of_node(call, node_id)
+}
+
+/// Whether the node calls that is said to, as was found out when the call came. Where it was not,
+/// that may be because nothing could be read then.
+fn is_found(call: &Call) -> bool {
+    let found = call.found.get();
+    found.is_some_and(|who| who.actor.kind == ActorKind::Node && who.actor.id == call.node)
 }
 
 impl Clients {
@@ -369,7 +376,9 @@ impl Clients {
             Access::NodeOrToken | Access::NodeOr(_) | Access::Token(_) => true,
             Access::Public | Access::NewNode => true,
             // One that is gone has nothing to prove itself by: it is told so.
+            Access::NodeOrGone if is_found(call) => true,
             Access::NodeOrGone => !matches!(self.proof(call, &call.node).await?, Proof::Wrong),
+            Access::Node if is_found(call) => true,
             Access::Node => matches!(self.proof(call, &call.node).await?, Proof::Proved),
             Access::Agent => self.admits(call).await,
             Access::Management => {

@@ -34,7 +34,7 @@ impl Known {
     }
 
     /// Whether this is told apart, which is of who has such a label.
-    fn has(&mut self, label: &str, what: String) -> bool {
+    fn has(&mut self, label: &str, what: &str) -> bool {
         let kind = match label.split_once(':').map_or("", |(kind, _)| kind) {
             "token" => 0,
             "client" => 1,
@@ -42,7 +42,7 @@ impl Known {
             _ => 3,
         };
         let kind = &mut self.kinds[kind];
-        kind.contains(&what) || kind.len() < self.most && kind.insert(what)
+        kind.contains(what) || kind.len() < self.most && kind.insert(what.to_owned())
     }
 }
 
@@ -51,7 +51,7 @@ pub fn count(name: String, label: Option<String>) {
     match label {
         None => metrics::counter!(name).increment(1),
         Some(label) => {
-            let known = KNOWN.lock().has(&label, label.clone());
+            let known = KNOWN.lock().has(&label, &label);
             let label = if known { label } else { OTHERS.to_owned() };
             metrics::counter!(name, "identity" => label).increment(1);
         }
@@ -60,42 +60,35 @@ pub fn count(name: String, label: Option<String>) {
 
 /// Seconds that were spent, by route and label: a level that nobody changes for long is forgotten
 /// by who shows it, and must not begin at nothing again. As many as are told apart.
-static SPENT: LazyLock<Mutex<HashMap<String, f64>>> = LazyLock::new(Mutex::default);
+static SPENT: LazyLock<Mutex<HashMap<Vec<Label>, f64>>> = LazyLock::new(Mutex::default);
 
 /// A request or a call that was counted.
 #[derive(Clone, Debug)]
-pub struct Served {
-    labels: Vec<Label>,
-    what: String,
-}
+pub struct Served(Vec<Label>);
 
 /// Counts one that is served, by what was asked for (`GET /v1/jobs`, `Node.Register`) and by the
 /// label of who asked, where he has one.
 pub fn served(route: String, label: Option<&str>) -> Served {
     let mut labels = Vec::with_capacity(2);
-    let mut what = route.clone();
     if let Some(label) = label {
-        let pair = format!("{route} {label}");
-        let known = KNOWN_OF_ROUTES.lock().has(label, pair.clone());
-        let (label, pair) = match known {
-            true => (label, pair),
-            false => (OTHERS, format!("{route} {OTHERS}")),
-        };
+        let known = KNOWN_OF_ROUTES
+            .lock()
+            .has(label, &format!("{route} {label}"));
+        let label = if known { label } else { OTHERS };
         labels.push(Label::new("identity", label.to_owned()));
-        what = pair;
     }
     labels.push(Label::new("route", route));
     metrics::counter!("drover.requests.served_total", labels.clone()).increment(1);
-    Served { labels, what }
+    Served(labels)
 }
 
 impl Served {
     /// Adds to the time that such took, and to how many it is of.
     pub fn took(&self, time: Duration) {
-        metrics::counter!("drover.requests.timed_total", self.labels.clone()).increment(1);
-        let level = metrics::gauge!("drover.requests.spent_seconds", self.labels.clone());
+        metrics::counter!("drover.requests.timed_total", self.0.clone()).increment(1);
+        let level = metrics::gauge!("drover.requests.spent_seconds", self.0.clone());
         let mut spent = SPENT.lock();
-        let spent = spent.entry(self.what.clone()).or_default();
+        let spent = spent.entry(self.0.clone()).or_default();
         *spent += time.as_secs_f64();
         level.set(*spent);
     }
@@ -108,7 +101,7 @@ mod tests {
     #[test]
     fn callers_beyond_the_bound_are_counted_together_and_each_kind_has_its_own() {
         let mut known = Known::of(3);
-        let mut has = |label: &str| known.has(label, format!("GET /v1/jobs {label}"));
+        let mut has = |label: &str| known.has(label, &format!("GET /v1/jobs {label}"));
         for kind in ["token", "client", "alloc", "server.global.nomad"] {
             for n in 0..3 {
                 assert!(has(&format!("{kind}:{n}")));

@@ -6,6 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use drover::error::Code;
+use drover::rpc::RpcError;
+use drover::rpc::caller::{Caller, Servers};
+use drover::rpc::client::Pool;
+use drover::rpc::methods::{Empty, StatusPing};
 use drover_testkit::{LONG, wait_for};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
@@ -209,4 +214,27 @@ async fn try_ask(stream: &mut TcpStream) -> String {
 async fn ask(stream: &mut TcpStream) {
     let answer = try_ask(stream).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// What a file says of calls holds on the port that they come to.
+#[test]
+fn auth_09_an_agent_takes_so_many_calls_a_second_as_its_file_says() {
+    let running = support::server_with(
+        "limits {\n  rpc_max_requests_per_identity = 1\n  request_burst = \"1s\"\n}\n",
+    );
+    let at = running.agent.rpc_addr().to_string();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let refused = runtime.block_on(async {
+        let caller = Caller::network(Pool::new(1), Servers::new(vec![at]), "");
+        for _ in 0..2_000 {
+            if let Err(refused) = caller.once::<StatusPing>(&Empty {}, LONG).await {
+                return Some(refused);
+            }
+        }
+        None
+    });
+    let Some(RpcError::Api(refused)) = refused else {
+        panic!("it is never too much: {refused:?}");
+    };
+    assert_eq!(refused.code, Code::TooManyRequests, "{refused}");
 }

@@ -7,7 +7,7 @@ use crate::client::agent::Client;
 use crate::client::alloc::factory::ControlError;
 use crate::client::drivers::exec::{ExecCommand, Wires};
 pub use crate::client::drivers::exec::{ExecIn, ExecOut};
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 
 /// Pieces of output that may wait for a slow reader.
 const WINDOW: usize = 8;
@@ -62,7 +62,7 @@ pub async fn exec(
 /// As those of [`exec`].
 pub fn check(client: &Client, alloc: &str, request: &ExecRequest) -> Result<(), ApiError> {
     if client.settings().get().client.disable_remote_exec {
-        return Err(ApiError::new(Code::PermissionDenied, "Permission denied"));
+        return Err(ApiError::permission_denied());
     }
     let task = &request.task;
     if task.is_empty() {
@@ -97,6 +97,7 @@ mod tests {
     use super::*;
     use crate::client::agent::tests::{World, until};
     use crate::config::ClientConfig;
+    use crate::error::Code;
 
     fn asked(task: &str, command: &[&str]) -> ExecRequest {
         ExecRequest {
