@@ -52,16 +52,20 @@
 //! | [`commands`] | intentions and their rules | HTTP, RPC |
 //! | [`reactors`] | what follows from what happened | who asked for it |
 //! | [`scheduler`] | where allocations go; pure | async, clocks, I/O |
+//! | [`scheduling_view`] | what the scheduler reads: tables and cluster of one index | who plans |
 //! | [`http`] | routes, parameters, status codes | how rows are stored |
 //! | [`jobspec`] | HCL and JSON to jobs | servers |
 //! | [`client`] | tasks on this machine, their journal | projections |
 //! | [`acl`] | policies to what they allow; pure | tables, who asks, clocks |
 //! | [`keyring`] | keys in files, ciphertext, tokens | what is in the log |
-//! | [`proof`] | checkpoints, proofs, verification of the log | what an event means |
-//! | [`archive`] | exports, backups, and how they come back | HTTP, what an event means |
-//! | [`audit`] | who changed what, when, why; cause chains; states compared | HTTP |
-//! | [`explain`] | a decision made again, and compared with what was committed | HTTP |
-//! | [`record`] | what an event looks like outside: one document for every export | who reads it |
+//! | [`history::proof`] | checkpoints, proofs, verification of the log | what an event means |
+//! | [`history::audit`] | who changed what, when, why; cause chains; states compared | HTTP |
+//! | [`history::explain`] | a decision made again, and compared with what was committed | HTTP |
+//! | [`history::record`] | an event as the outside sees it, in one document | who reads it |
+//! | [`history::replay`] | a log folded into fresh tables, from outside | Raft |
+//! | [`history::rebuild`] | the tables made again beside those in use | who asks for it |
+//! | [`history::export`], [`history::backup`] | what leaves as files, and comes back | HTTP |
+//! | [`history::store`] | where dropped segments are kept, and read | what an event means |
 //! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who asks |
 //! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
 //! | [`csi_calls`] | calls of servers to CSI plugins: where, when, how many at once | volumes |
@@ -72,8 +76,6 @@
 //! | [`endpoints`] | what each call means: a view is read, a command submitted | how calls travel |
 //! | [`net`] | connections, bytes and time that callers may take | routes, methods |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
-//! | [`replay`] | a log folded into fresh tables, from outside | Raft |
-//! | [`rebuild`] | the tables made again beside the ones in use, and switched | who asks for it |
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
 //! | [`identity`], [`error`], [`clock`], [`version`] | who, why not, when, which | the rest |
@@ -129,8 +131,6 @@ pub use drover_log as log;
 pub use drover_scheduler as scheduler;
 
 pub mod agent;
-pub mod archive;
-pub mod audit;
 pub mod cli;
 pub mod client;
 pub mod clock;
@@ -138,23 +138,20 @@ pub mod config;
 pub mod csi_calls;
 pub mod diagnostics;
 pub mod endpoints;
-pub mod explain;
 pub mod gate;
+pub mod history;
 pub mod host_volumes;
 pub mod http;
 pub mod identity;
 pub mod keyed;
 pub mod net;
 pub mod nodesim;
-pub mod proof;
 pub mod proposer;
 pub mod raft;
 pub mod reactors;
-pub mod rebuild;
-pub mod record;
-pub mod replay;
 pub mod requests;
 pub mod rpc;
+pub mod scheduling_view;
 pub mod server;
 pub mod telemetry;
 pub mod version;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use drover_events::{EventKind, Topic};
 
 use super::read::Reader;
-use crate::record::numbers::NAMES;
-use crate::record::redact::PublicFields;
+use crate::history::record::numbers::NAMES;
+use crate::history::record::redact::PublicFields;
 
 /// What the publisher of events was told.
 #[derive(Clone, Debug, Default, PartialEq)]

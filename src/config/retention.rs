@@ -4,7 +4,7 @@
 use super::hcl1::{Node, Value};
 use super::read::{FromNode, Reader};
 use super::server::parse_size;
-use crate::archive::store;
+use crate::history::store;
 use crate::log::Keep;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use super::hcl1::Node;
 use super::hidden::Hidden;
 use super::read::{FromNode, Reader, scalar};
 use super::retention::{RetentionConfig, read_archive};
-use crate::archive::store;
+use crate::history::store;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -16,12 +16,12 @@ use super::past;
 use super::pieces::{PIECE, Pieces};
 use super::query::Query;
 use super::stream::Permit;
-use crate::audit::{
+use crate::error::{ApiError, Code, chain};
+use crate::history::audit::{
     AuditError, Between, Detail, Eyes, Object, ObjectType, Place, Question, Sees, Trail, Wanted,
 };
-use crate::error::{ApiError, Code, chain};
+use crate::history::record::Redactor;
 use crate::log::LogError;
-use crate::record::Redactor;
 
 /// Rows on a page where none are asked for.
 const ROWS: usize = 100;
@@ -138,7 +138,7 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
         let permit = permit(read);
         let sees = |change: &Change| permit.sees_change(change);
         let trail = trail(read, &redactor, (&permit, &sees));
-        let tree = crate::audit::trace(&trail, id, &read.options.namespace)?;
+        let tree = crate::history::audit::trace(&trail, id, &read.options.namespace)?;
         Ok(kept_since(Answer::json(&tree)?, trail.beginning()?))
     })
     .map(|answer: Answer| past::with_former(answer.at(read.view.index()), &read.api.log))

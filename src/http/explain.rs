@@ -8,7 +8,7 @@ use super::evaluations;
 use super::front::Read;
 use super::list::storage;
 use crate::error::{ApiError, Code};
-use crate::explain::{ExplainError, explain};
+use crate::history::explain::{ExplainError, explain};
 
 /// `GET /v1/evaluation/:id/explain[?snapshot=N]`: its last decision, or the one that was made from
 /// index N, made again on the state of then: every node with its score or why it was refused, and

@@ -1,7 +1,7 @@
 //! The log itself: checkpoints, proofs, tiles, segments. None of it is Nomad's.
 //!
 //! Whatever these answer can be checked by the caller with hashes and one public key; see
-//! [`crate::proof`].
+//! [`crate::history::proof`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,8 +11,8 @@ use super::answer::{Answer, TEXT};
 use super::aside::aside;
 use super::front::Read;
 use crate::error::{ApiError, Code};
+use crate::history::proof::ProofError;
 use crate::log::{Hash, LogError, SegmentInfo};
-use crate::proof::ProofError;
 
 /// The type of tiles and entries.
 const BYTES: &str = "application/octet-stream";
@@ -187,7 +187,7 @@ pub(super) fn segments(read: &Read<'_>) -> Result<Answer, ApiError> {
 mod tests {
     use super::super::harness::Harness;
     use super::*;
-    use crate::proof::{Checkpoint, NoteKey, open, proves_consistency, proves_inclusion};
+    use crate::history::proof::{Checkpoint, NoteKey, open, proves_consistency, proves_inclusion};
 
     #[test]
     fn names_of_tiles_are_read() {

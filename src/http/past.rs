@@ -14,9 +14,9 @@ use super::answer::Answer;
 use super::query::Query;
 use super::request::Request;
 use super::state::Api;
-use crate::archive::adopt;
 use crate::clock::Moment;
 use crate::error::{ApiError, Code};
+use crate::history::backup::adopt;
 use crate::log::{LogEngine, LogError, last_by, time_of};
 
 /// The header that names the index an answer shows.

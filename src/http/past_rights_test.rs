@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::gate_test::two_namespaces;
 use super::harness::{Harness, job};
-use crate::audit::Place;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::namespace::UpsertNamespaces;
-use crate::record::redact::HASHED;
+use crate::history::audit::Place;
+use crate::history::record::redact::HASHED;
 
 /// The id of the first evaluation of a namespace, as a manager is told.
 async fn eval_of(server: &Harness, namespace: &str) -> String {

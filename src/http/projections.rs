@@ -9,7 +9,7 @@ use super::aside::aside;
 use super::front::Read;
 use super::gate::Write;
 use crate::error::{ApiError, Code, chain};
-use crate::rebuild::{RebuildError, Settings};
+use crate::history::rebuild::{RebuildError, Settings};
 use crate::server::Server;
 
 /// MiB that a rebuild may hold in memory at most.

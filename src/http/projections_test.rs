@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::harness::Harness;
 use crate::commands::cluster::RecordDigests;
-use crate::rebuild::{DigestCheck, Settings};
+use crate::history::rebuild::{DigestCheck, Settings};
 use crate::server::Agreed;
 
 const LONG: Duration = Duration::from_secs(120);
@@ -175,7 +175,7 @@ async fn without_space_for_it_a_rebuild_is_refused_and_nothing_is_left() {
     let error = status["Error"].as_str().unwrap();
     assert!(error.contains("the disk is full"), "{error}");
     assert_eq!(h.server.projections.path(), before);
-    assert!(!crate::rebuild::beside(&before).exists());
+    assert!(!crate::history::rebuild::beside(&before).exists());
     variables(&h, 20..22).await;
     h.stop().await;
 }

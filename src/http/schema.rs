@@ -5,8 +5,8 @@ use drover_events::EventKind;
 use super::answer::Answer;
 use super::front::Read;
 use crate::error::ApiError;
-use crate::record::numbers::{NAMES, Numbers};
-use crate::record::schema;
+use crate::history::record::numbers::{NAMES, Numbers};
+use crate::history::record::schema;
 
 /// `GET /v1/schema/events`: all kinds, their versions, and where the schema of each is.
 pub(super) fn index(_: &Read<'_>) -> Result<Answer, ApiError> {

@@ -17,10 +17,10 @@ use super::answer::Answer;
 use super::body::Body;
 use super::gate::Write;
 use super::past;
-use crate::archive::ArchiveError;
-use crate::archive::restore::Restore;
 use crate::error::{ApiError, Code};
-use crate::proof::NoteKey;
+use crate::history::ArchiveError;
+use crate::history::backup::restore::Restore;
+use crate::history::proof::NoteKey;
 use crate::server::backup::Backup;
 
 /// The type of a backup.

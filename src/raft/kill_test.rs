@@ -19,8 +19,8 @@ use drover_testkit::{LONG, eventually, so};
 
 use super::network::Alone;
 use super::*;
+use crate::history::replay;
 use crate::log::{LogEngine, Options, ReadOnlyLog};
-use crate::replay;
 
 const DIR: &str = "DROVER_KILL_TEST_DIR";
 const WRITERS: u64 = 16;

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use crate::config::ServerConfig;
+use crate::history::proof::{Ledger, state_digest};
 use crate::keyring::Keyring;
-use crate::proof::{Ledger, state_digest};
 
 /// When checkpoints are made.
 #[derive(Clone, Copy, Debug)]

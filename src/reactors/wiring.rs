@@ -30,8 +30,8 @@ use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
 use crate::clock::Clock;
 use crate::error::chain;
+use crate::history::proof::Ledger;
 use crate::keyring::Keyring;
-use crate::proof::Ledger;
 use crate::proposer::decided::Propose;
 use crate::volumes::Volumes;
 

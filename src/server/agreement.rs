@@ -13,8 +13,8 @@ use drover_projections::Projections;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::history::rebuild;
 use crate::raft::Observer;
-use crate::rebuild;
 
 /// What is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -9,13 +9,13 @@ use drover_projections::Scan;
 use drover_projections::tables::root_keys::RootKeys;
 
 use super::Server;
-use crate::archive::ArchiveError;
-use crate::archive::restore::{Former, Restore, Restored, prepare};
-use crate::archive::save::{Saved, Source, save};
+use crate::history::ArchiveError;
+use crate::history::backup::restore::{Former, Restore, Restored, prepare};
+use crate::history::backup::save::{Saved, Source, save};
+use crate::history::replay;
 use crate::keyring::Keyring;
 use crate::log::ReadOnlyLog;
 use crate::net::aside;
-use crate::replay;
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 1 << 20;

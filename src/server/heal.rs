@@ -10,16 +10,16 @@ use drover_migrations::schema::{self, SchemaError};
 use drover_projections::{Options, Projections, Writer, damage_mark};
 
 use super::StartError;
-use crate::archive::adopt::adopt;
 use crate::error::chain;
+use crate::history::backup::adopt::adopt;
+use crate::history::rebuild::{self, Progress, Rebuild, RebuildError};
+use crate::history::replay::{self, ReplayError};
 use crate::log::ReadOnlyLog;
 use crate::raft::snapshot::SnapshotDir;
-use crate::rebuild::{self, Progress, Rebuild, RebuildError};
-use crate::replay::{self, ReplayError};
 
 /// Opens the projections of the server in `dir`, once a restore that has happened is finished. If a
 /// former run found them damaged, or opening them does, or they are not there though the log begins
-/// above zero, they are built again from the log ([`crate::rebuild`]). Damaged snapshots are set
+/// above zero, they are built again from the log ([`rebuild`]). Damaged snapshots are set
 /// aside where the log goes on from another one.
 ///
 /// # Errors

@@ -38,12 +38,13 @@ use crate::commands::Command;
 use crate::config::{Config, ConfigError};
 use crate::error::ApiError;
 use crate::gate::Gate;
+use crate::history::proof::{Checkpoint, CheckpointFile, Ledger};
+use crate::history::rebuild::Work;
 use crate::host_volumes::HostVolumes;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{self, Epoch, LogEngine, LogError};
 use crate::net::tls::Expiry;
-use crate::proof::{Checkpoint, CheckpointFile, Ledger};
 use crate::proposer::decided::RaftPropose;
 use crate::proposer::{Committed, FirstEvents, Origin, Proposer};
 use crate::raft::network::Alone;
@@ -56,7 +57,6 @@ use crate::reactors::kafka::{self, Held, KafkaSource};
 use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Reactors, Sources};
-use crate::rebuild::Work;
 use crate::requests::RequestLog;
 use crate::rpc::forward::Web;
 use crate::rpc::sessions::Sessions;
@@ -194,16 +194,16 @@ pub enum StartError {
     Schema(#[from] drover_migrations::schema::SchemaError),
     /// The projections are damaged and cannot be built again.
     #[error("the projections are damaged and cannot be built again from the log")]
-    Rebuild(#[source] crate::rebuild::RebuildError),
+    Rebuild(#[source] crate::history::rebuild::RebuildError),
     /// A backup that was restored cannot be put in place.
     #[error("the backup that was restored cannot be put in place; starting again goes on with it")]
-    Restore(#[from] crate::archive::ArchiveError),
+    Restore(#[from] crate::history::ArchiveError),
     /// The keystore cannot be opened.
     #[error("the keystore cannot be opened")]
     Keyring(#[from] KeyringError),
     /// The files of the log's proofs cannot be used.
     #[error(transparent)]
-    Proof(#[from] crate::proof::ProofError),
+    Proof(#[from] crate::history::proof::ProofError),
     /// Raft does not start.
     #[error(transparent)]
     Raft(#[from] RaftFailure),

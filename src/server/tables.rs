@@ -8,7 +8,7 @@ use drover_migrations::schema::LATEST;
 use serde_json::Value;
 
 use super::{Server, projection_options};
-use crate::rebuild::{self, LiveCheck, Online, RebuildError, Settings, Status};
+use crate::history::rebuild::{self, LiveCheck, Online, RebuildError, Settings, Status};
 
 impl Server {
     /// Where the database is at home, whatever directory it is in.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover::archive::store::{Place, Store};
+use drover::history::store::{Place, Store};
 use drover_testkit::{Agent, LONG, Setup, Wire, free_port, skip, wait_for};
 
 use crate::support::{Known, check, check_replay, words};

@@ -7,7 +7,7 @@ use drover_events::model::{
 use drover_events::node_pool::NodePoolsUpserted;
 
 use super::world::World;
-use drover::reactors::scheduling::snapshot::Snapshot;
+use drover::scheduling_view::Snapshot;
 use drover_scheduler::dry_run;
 use drover_testkit::fixtures::{SECOND, job, node, update};
 

@@ -3,7 +3,7 @@
 use drover_events::model::{DriverInfo, NodeResources};
 
 use super::world::World;
-use drover::reactors::scheduling::snapshot::Snapshot;
+use drover::scheduling_view::Snapshot;
 use drover_scheduler::dry_run;
 use drover_testkit::fixtures::{job, node, update};
 

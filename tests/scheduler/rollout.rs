@@ -6,7 +6,7 @@ use drover_events::model::{Job, NetworkResource, Port};
 
 use super::scenario::names;
 use super::world::World;
-use drover::reactors::scheduling::snapshot::Snapshot;
+use drover::scheduling_view::Snapshot;
 use drover_scheduler::{StateView, dry_run};
 use drover_testkit::fixtures::{job, update};
 

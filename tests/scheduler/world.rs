@@ -30,7 +30,7 @@ use drover::error::ApiError;
 use drover::reactors::scheduling::broker::BrokerSettings;
 use drover::reactors::scheduling::core::Core;
 use drover::reactors::scheduling::plan_check::{PlanRequest, prepare};
-use drover::reactors::scheduling::snapshot::Snapshot;
+use drover::scheduling_view::Snapshot;
 use drover_scheduler::rng::{Rng, seed_of};
 use drover_scheduler::{Inputs, Outcome, SCHEDULER_VERSION, StateView, explain, schedule};
 use drover_testkit::fixtures::{SECOND, node};

@@ -2,7 +2,7 @@
 
 use super::super::out::Out;
 use super::super::show::pretty;
-use crate::archive::tar::TarWriter;
+use crate::history::backup::tar::TarWriter;
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -2,7 +2,7 @@
 
 use crate::cli::columns::Table;
 use crate::cli::out::Out;
-use crate::record::schema;
+use crate::history::record::schema;
 use anyhow::{Context, Result, anyhow};
 use drover_events::EventKind;
 use serde_json::Value as Json;

@@ -2,16 +2,16 @@
 
 use super::moment;
 use super::place::{Found, LogPlace};
-use crate::archive::outcomes::{Outcomes, Wanted};
 use crate::cli::columns::Table;
 use crate::cli::log::{Scratch, kind_name};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::show::time;
 use crate::error::chain;
+use crate::history::export::outcomes::{Outcomes, Wanted};
+use crate::history::record::{Document, Redactor};
+use crate::history::replay::places;
 use crate::log::ReadOnlyLog;
-use crate::record::{Document, Redactor};
-use crate::replay::places;
 use anyhow::{Context, Result, bail};
 use drover_events::{Actor, EventKind, Recorded};
 use std::path::{Path, PathBuf};

@@ -2,17 +2,17 @@
 
 use super::events::{outcomes, redactor};
 use super::place::LogPlace;
-use crate::archive::ArchiveError;
-use crate::archive::export::{AGENT, Export, Exported, Format};
-use crate::archive::import::import;
-use crate::archive::parquet;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::show::counted;
 use crate::clock::{Moment, unix_nanos};
+use crate::history::ArchiveError;
+use crate::history::export::import::import;
+use crate::history::export::lines::{AGENT, Export, Exported, Format};
+use crate::history::export::parquet;
+use crate::history::record::numbers::Numbers;
+use crate::history::record::redact::PublicFields;
 use crate::log::ReadOnlyLog;
-use crate::record::numbers::Numbers;
-use crate::record::redact::PublicFields;
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -15,8 +15,8 @@ use super::conn::Conn;
 use super::out::Out;
 use super::progress::Bar;
 use super::show::{Format, list, number, text, time};
+use crate::history::replay::{self, Replayed, StateAt};
 use crate::log::tools::{Inspection, inspect};
-use crate::replay::{self, Replayed, StateAt};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use drover_events::EventKind;
@@ -318,7 +318,7 @@ fn own_database(data_dir: &Path, log: &Path) -> Result<Digests> {
         let shown = data_dir.display();
         bail!("no agent answers and {shown} holds no database: nothing to compare with");
     };
-    crate::rebuild::settle(log, dir)?;
+    crate::history::rebuild::settle(log, dir)?;
     let state = replay::catch_up(log, dir).with_context(|| {
         format!(
             "Error opening {}; if an agent runs on it, name its -address",

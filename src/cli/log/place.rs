@@ -1,11 +1,11 @@
 //! Where a log is to be read: a data directory, an archive, or an archive with the data directory
 //! whose log goes on from it.
 
-use crate::archive::joined::Join;
-use crate::archive::store::{Place, Store};
 use crate::cli::log::{Scratch, log_dir};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
+use crate::history::store::joined::Join;
+use crate::history::store::{Place, Store};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 

@@ -3,16 +3,18 @@
 use super::beside;
 use super::place::{Found, LogPlace};
 use super::verify_live::{self, Asked};
-use crate::archive::{base, inspect};
 use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
 use crate::cli::log::Scratch;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::interruptible;
+use crate::history::backup::{base, inspect};
+use crate::history::proof::{
+    Checkpoint, CheckpointFile, Finding, NoteKey, Verified, Verify, verify,
+};
+use crate::history::rebuild::{DigestCheck, DigestsChecked};
 use crate::log::ReadOnlyLog;
-use crate::proof::{Checkpoint, CheckpointFile, Finding, NoteKey, Verified, Verify, verify};
-use crate::rebuild::{DigestCheck, DigestsChecked};
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

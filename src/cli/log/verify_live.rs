@@ -7,9 +7,9 @@ use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
+use crate::history::proof::{Checkpoint, NoteKey, open, proves_consistency, text};
 use crate::log::atomic_file;
 use crate::log::{CompactRange, Hash};
-use crate::proof::{Checkpoint, NoteKey, open, proves_consistency, text};
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -149,7 +149,7 @@ async fn signed(
     }
     let Some(signer) = keys.iter().find(|key| open(&note, key).is_ok()) else {
         let forged = keys.iter().find_map(|key| match open(&note, key) {
-            Err(error @ crate::proof::NoteError::Forged(_)) => Some(error.to_string()),
+            Err(error @ crate::history::proof::NoteError::Forged(_)) => Some(error.to_string()),
             _ => None,
         });
         done.findings
@@ -363,7 +363,7 @@ fn digest_of(held: &Json) -> Option<[u8; 32]> {
             digest: drover_projections::Digest::from_hex(text)?,
         });
     }
-    Some(crate::proof::state_digest(&digests))
+    Some(crate::history::proof::state_digest(&digests))
 }
 
 fn tell(done: &Outcome, seconds: f64, out: &Out) {
@@ -479,7 +479,7 @@ mod tests {
                 time: 0,
                 state: [0; 32],
             };
-            crate::proof::sign(&checkpoint.to_text(), name, &signing(seed))
+            crate::history::proof::sign(&checkpoint.to_text(), name, &signing(seed))
         };
         let known = [key("drover/1", 1)];
         let restored = unknown(&note("drover/2", 2), &[key("drover/2", 2)], &known);

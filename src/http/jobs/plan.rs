@@ -14,8 +14,8 @@ use crate::http::gate::Late;
 use crate::http::list::storage;
 use crate::jobspec::{Said, cron};
 use crate::net::in_turn;
-use crate::reactors::scheduling::snapshot::Snapshot;
 use crate::scheduler::{diff, dry_run};
+use crate::scheduling_view::Snapshot;
 
 drover_events::wire! {
     /// How a job is planned; the job itself is read by its own table.

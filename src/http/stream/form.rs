@@ -8,11 +8,11 @@ use serde_json::json;
 use super::payload::Shown;
 use super::selection::Headline;
 use crate::error::ApiError;
+use crate::history::record::MEDIA_TYPE;
+use crate::history::record::numbers::{NAMES, Numbers};
 use crate::http::answer::JSON;
 use crate::http::query::parse_bool;
 use crate::http::request::Request;
-use crate::record::MEDIA_TYPE;
-use crate::record::numbers::{NAMES, Numbers};
 
 /// The type of server-sent events.
 const SSE: &str = "text/event-stream";

@@ -4,7 +4,7 @@ use drover_events::mask::{Hidden, NoSecrets};
 use drover_events::{Event, EventKind, Recorded, Topic};
 use serde::{Serialize, Serializer};
 
-use crate::record::Payload;
+use crate::history::record::Payload;
 
 /// The payload of such an event.
 pub(super) struct Own(Recorded);
@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn no_event_of_our_own_shows_a_secret() {
-        for event in crate::record::canary::events() {
+        for event in crate::history::record::canary::events() {
             let kind = event.kind;
             let Some((.., payload)) = of(event) else {
                 continue;
             };
             let text = serde_json::to_string(&payload).unwrap();
-            let shown = text.contains(crate::record::canary::SECRET);
+            let shown = text.contains(crate::history::record::canary::SECRET);
             assert!(!shown, "{kind}: {text}");
         }
     }

@@ -12,8 +12,8 @@ use super::sample::Data;
 use super::selection::Headline;
 use super::walk::{Item, Source, Walk};
 use crate::error::ApiError;
-use crate::record::numbers::Numbers;
-use crate::record::{CloudEvent, Document, Outcome, Redactor};
+use crate::history::record::numbers::Numbers;
+use crate::history::record::{CloudEvent, Document, Outcome, Redactor};
 
 /// Bytes of lines and CloudEvents after which a page ends.
 const FULL: usize = 64 << 10;

@@ -10,11 +10,11 @@ use super::page::{Clouds, Page};
 use super::ring::Ring;
 use super::walk::Source;
 use crate::error::ApiError;
+use crate::history::record::Redactor;
+use crate::history::record::redact::PublicFields;
 use crate::http::aside::aside;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
-use crate::record::Redactor;
-use crate::record::redact::PublicFields;
 
 /// Indexes rendered in one view at most.
 const STRIDE: u64 = 256;

@@ -14,10 +14,10 @@ use super::ring::{Found, Listener};
 use super::tell::{PIECE, Past, Wish};
 use super::walk::{Source, told};
 use crate::error::{ApiError, Code};
+use crate::history::record::numbers::Numbers;
 use crate::http::aside::aside;
 use crate::http::past;
 use crate::log::LogEngine;
-use crate::record::numbers::Numbers;
 
 /// Time between heartbeats where there is nothing to tell.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(30);

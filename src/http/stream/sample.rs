@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::payload::{self, Shown};
 use crate::error::ApiError;
-use crate::record::{Document, Outcome, Payload, deep};
+use crate::history::record::{Document, Outcome, Payload, deep};
 
 /// What subscribers to these topics and kinds (none: every one) may be shown, empty: payloads, or
 /// the documents of CloudEvents.

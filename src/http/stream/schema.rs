@@ -10,7 +10,7 @@ use drover_events::{Event, EventKind, Topic};
 use schemars::generate::SchemaGenerator;
 use serde_json::{Value, json};
 
-use crate::record::schema::generator;
+use crate::history::record::schema::generator;
 
 /// Where it is served.
 const ROUTE: &str = "/v1/schema/stream";

@@ -9,11 +9,11 @@ use super::super::driver::Failure;
 use super::KafkaSource;
 use super::record::{Encoder, Format, Header, Message, Style};
 use super::routes::{Filter, Layout};
+use crate::history::record::Redactor;
+use crate::history::record::numbers::Numbers;
+use crate::history::record::redact::PublicFields;
 use crate::keyring::Keyring;
 use crate::log::{Entry, LogEngine};
-use crate::record::Redactor;
-use crate::record::numbers::Numbers;
-use crate::record::redact::PublicFields;
 
 /// Messages of consecutive events.
 #[derive(Debug)]

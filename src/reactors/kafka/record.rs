@@ -26,9 +26,11 @@ use drover_projections::{Change, Rejection};
 
 use super::super::driver::Failure;
 use super::routes::{Layout, Route, Routed, cut};
-use crate::record::numbers::Numbers;
-use crate::record::split::split;
-use crate::record::{Attributes, CloudEvent, Document, Outcome, Part, Payload, Redactor, reason};
+use crate::history::record::numbers::Numbers;
+use crate::history::record::split::split;
+use crate::history::record::{
+    Attributes, CloudEvent, Document, Outcome, Part, Payload, Redactor, reason,
+};
 
 /// What is special about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -91,7 +91,7 @@ fn told(
     limit: usize,
     (event, changes): (&Recorded, &[Change]),
 ) -> Vec<Seen> {
-    let (layout, redactor) = (Layout::of(config), crate::record::canary::hider());
+    let (layout, redactor) = (Layout::of(config), crate::history::record::canary::hider());
     let mut encoder = Encoder::new(&layout, &redactor, style, limit);
     let time = Some(1_700_000_000_123_456_789);
     encoder.add(event, changes, None, time).unwrap();
@@ -169,7 +169,7 @@ fn an_event_of_many_objects_is_a_message_for_each_under_its_own_key() {
     let told = told(&KafkaConfig::default(), &whole, 1 << 20, (&event, &changes));
     let keys: Vec<&str> = told.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys, ["eu/a", "eu/a", "eu/b", "eu/b"]);
-    let schema = crate::record::schema::document(event.kind);
+    let schema = crate::history::record::schema::document(event.kind);
     let schema = drover_testkit::jsonschema::options()
         .build(&schema)
         .expect("a schema");
@@ -381,7 +381,7 @@ fn filters_look_at_kind_namespace_and_topic() {
 
 #[test]
 fn no_message_shows_what_is_confidential() {
-    let redactor = crate::record::canary::hider();
+    let redactor = crate::history::record::canary::hider();
     let layout = Layout::of(&KafkaConfig::default());
     let refused = Rejection::Rule {
         message: "no".to_owned(),
@@ -390,13 +390,13 @@ fn no_message_shows_what_is_confidential() {
         for limit in [1 << 20, 10] {
             let style = style(format);
             let mut encoder = Encoder::new(&layout, &redactor, &style, limit);
-            for event in crate::record::canary::events() {
+            for event in crate::history::record::canary::events() {
                 encoder.add(&event, &[], None, None).unwrap();
                 encoder.add(&event, &[], Some(&refused), None).unwrap();
             }
             let text = String::from_utf8_lossy(&encoder.bytes);
-            assert_eq!(crate::record::canary::shown(&text), None);
-            assert_eq!(crate::record::canary::shown(&encoder.text), None);
+            assert_eq!(crate::history::record::canary::shown(&text), None);
+            assert_eq!(crate::history::record::canary::shown(&encoder.text), None);
             assert!(encoder.messages.len() > 100);
             let told = seen(&encoder);
             let marks = told.iter().filter_map(|one| one.headers.get("outcome"));

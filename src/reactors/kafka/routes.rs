@@ -9,8 +9,8 @@ use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
 use crate::config::KafkaConfig;
-use crate::record::About;
-use crate::record::split::Piece;
+use crate::history::record::About;
+use crate::history::record::split::Piece;
 
 /// Where a message goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
 
-use super::volume_cache::VolumeChange;
 use crate::scheduler::feasible::{WaitsFor, waits_for};
+use crate::scheduling_view::volume_cache::VolumeChange;
 
 type JobKey = (String, String);
 

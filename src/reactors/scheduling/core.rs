@@ -11,9 +11,9 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
-use super::cache::{Cache, Freed, text_key};
 use crate::commands::system_jobs::{self, EvaluateOverlooked};
 use crate::scheduler::cluster::Usage;
+use crate::scheduling_view::cache::{Cache, Freed, text_key};
 
 /// What a plan in flight makes of a node.
 #[derive(Clone, Debug)]

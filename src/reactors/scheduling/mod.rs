@@ -11,13 +11,10 @@
 
 pub mod blocked;
 pub mod broker;
-pub mod cache;
 pub mod core;
 pub mod plan_check;
 pub mod plan_queue;
 mod reaper;
-pub mod snapshot;
-pub mod volume_cache;
 pub mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +36,7 @@ use crate::clock::Clock;
 use crate::commands::system_jobs::EvaluateOverlooked;
 use crate::error::chain;
 use crate::proposer::decided::Propose;
+use crate::scheduling_view::Snapshot;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +252,7 @@ impl Scheduling {
     ///
     /// # Errors
     /// The projections cannot be read.
-    pub fn snapshot(&self) -> Result<snapshot::Snapshot, StorageError> {
+    pub fn snapshot(&self) -> Result<Snapshot, StorageError> {
         worker::snapshot(&self.shared)
     }
 }

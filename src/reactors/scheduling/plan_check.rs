@@ -11,11 +11,11 @@ use drover_events::model::{Allocation, Evaluation};
 use drover_events::plan::{DecisionInputs, PlacedAlloc, PlanApplied, PreemptedAlloc};
 use drover_events::{EventId, Guard};
 
-use super::cache::Effect;
 use super::core::{Core, InFlight};
 use crate::proposer::decided::Decided;
 use crate::scheduler::cluster::{Cluster, NodeInfo, Usage, takes_room};
 use crate::scheduler::{Inputs, Outcome, Placement, Plan, Stop, fit};
+use crate::scheduling_view::cache::Effect;
 
 /// How many allocations one event has at most.
 const ALLOCS_PER_EVENT: usize = 256;

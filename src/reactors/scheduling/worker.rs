@@ -19,13 +19,13 @@ use drover_projections::{Scan, StorageError, View};
 use super::Shared;
 use super::plan_check::PlanRequest;
 use super::plan_queue::PlanAnswer;
-use super::snapshot::Snapshot;
 use crate::error::ApiError;
 use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::rng::seed_of;
 use crate::scheduler::{
     Inputs, Outcome, ReadError, SCHEDULER_VERSION, attempts, give_up, schedule,
 };
+use crate::scheduling_view::Snapshot;
 use crate::telemetry::milliseconds;
 
 /// How long a worker sleeps before it looks whether it should stop.

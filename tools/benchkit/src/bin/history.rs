@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use drover::history::proof::{Blocks, Verify, verify};
+use drover::history::replay;
 use drover::log::{Entry, LogEngine, Options};
-use drover::proof::{Blocks, Verify, verify};
-use drover::replay;
 use drover_benchkit::sample::{self, NOW, VARIABLES, variable, variable_path};
 use drover_benchkit::usage::rss_mb;
 use drover_benchkit::{Line, arguments};

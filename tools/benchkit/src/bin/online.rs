@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use drover::history::rebuild::{Online, Settings};
 use drover::log::{LogEngine, Options as LogOptions};
 use drover::raft::network::Alone;
 use drover::raft::{Member, Payload, Projector, RaftNode, Settings as RaftSettings, Start};
-use drover::rebuild::{Online, Settings};
 use drover_benchkit::{Line, arguments, runtime, sample};
 use drover_events::{Event, RaftPayload};
 use drover_projections::tables::variables::Variables;
@@ -119,7 +119,7 @@ impl Bench {
     async fn rebuild(
         self: &Arc<Self>,
         home: &Path,
-    ) -> Result<(f64, drover::rebuild::Rebuilt, (u64, Duration))> {
+    ) -> Result<(f64, drover::history::rebuild::Rebuilt, (u64, Duration))> {
         let over = Arc::new(AtomicBool::new(false));
         let reader = {
             let (own, over) = (Arc::clone(self), Arc::clone(&over));

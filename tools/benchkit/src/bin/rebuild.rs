@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use drover::history::rebuild::Rebuild;
+use drover::history::replay::{self, FOLD_BYTES};
 use drover::log::{Entry, LogEngine, Options as LogOptions, ReadOnlyLog};
-use drover::rebuild::Rebuild;
-use drover::replay::{self, FOLD_BYTES};
 use drover_benchkit::sample::{self, NOW, eval, namespace, variable};
 use drover_benchkit::usage::{cpu_seconds, rss_mb};
 use drover_benchkit::{Line, arguments};

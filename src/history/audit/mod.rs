@@ -1,0 +1,84 @@
+//! The audit trail: who changed what, when, why, and from what to what.
+//!
+//! A [`Question`] says which events are wanted, a [`Trail`] (a view and the log) answers with
+//! [`Entry`]s: the event's [`Document`](crate::history::record::Document), whether it was applied or
+//! refused, and the rows it changed, field by field. Objects that are long gone are found as those
+//! that live, since `history` keeps their versions. [`trace()`] goes from an event to all that
+//! followed from it; [`Between`] compares two states.
+//!
+//! - It must not know HTTP, the terminal, or who may ask: of who may not see everything it is told
+//!   which changes he may ([`Eyes`]), and the rest did not happen for him.
+//! - It reads; nothing here changes state or waits.
+//! - A refused event is told as refused and has no changes.
+//! - Secret values never leave, and sensitive ones as their keyed hashes, as in exports; a change
+//!   of a secret is told without its bytes.
+//! - Work is bounded: a page looks at [`LOOKS`] events at most and says where it stopped.
+
+mod asked;
+mod between;
+mod chain;
+mod cover;
+mod diff;
+mod entry;
+mod object;
+mod question;
+mod reports;
+mod told;
+mod trace;
+mod trail;
+
+pub use between::{Between, Difference, Place};
+pub use diff::{Field, Fields};
+pub use entry::{Detail, Entry, RowChange};
+pub use object::{Object, ObjectType};
+pub use question::{Page, Question, Wanted};
+pub use told::{TaskTold, Touched};
+pub use trace::{Node, Tree, trace};
+pub use trail::{Eyes, LOOKS, Sees, Trail};
+
+use crate::log::LogError;
+use drover_projections::{StorageError, View};
+
+impl AuditError {
+    /// Nothing of that name is known; where a part of the past was dropped, it may have been there.
+    fn unknown(view: &View, text: String) -> Self {
+        match view.position().floor {
+            0 => Self::Unknown(text),
+            floor => Self::Gone(format!(
+                "{text}, as far as is known: what happened up to index {floor} is no longer kept"
+            )),
+        }
+    }
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The question itself is wrong; the text says how.
+    #[error("{0}")]
+    Question(String),
+    /// Nothing of that name was ever there.
+    #[error("{0}")]
+    Unknown(String),
+    /// What is asked for lies before the first event that is kept.
+    #[error("{0}")]
+    Gone(String),
+    /// Values cannot be looked for: no root key is at hand to hash them with.
+    #[error("this server has no root key to hash values with")]
+    NoKey,
+    /// The projections cannot be read.
+    #[error("state store error")]
+    Storage(#[from] StorageError),
+    /// The log cannot be read.
+    #[error("log error")]
+    Log(#[from] LogError),
+    /// An event cannot be decoded.
+    #[error("the event at index {index} cannot be read")]
+    Decode {
+        /// Its index.
+        index: u64,
+        /// Why.
+        #[source]
+        source: drover_migrations::DecodeError,
+    },
+}

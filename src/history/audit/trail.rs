@@ -1,0 +1,427 @@
+//! The walk over the past that answers a question.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use drover_events::Recorded;
+use drover_projections::changes::Change;
+use drover_projections::key::{Id, Key as _};
+use drover_projections::{Table, View};
+
+use super::AuditError;
+use super::entry::{Detail, Entry as Told};
+use super::object::Known;
+use super::question::{Page, Question, Wanted};
+use crate::history::record::redact::Finder;
+use crate::history::record::{Payload, Redactor};
+use crate::log::{Entry as Logged, LogEngine};
+
+/// Events that are looked at for one page at most.
+pub const LOOKS: usize = 20_000;
+/// Changes that are read for one page about, for who may not see all of them: what he may not see
+/// ends no page. More than one event has.
+pub(super) const CHANGES: usize = 200_000;
+/// Events read from the log at a time.
+const STRIDE: u64 = 64;
+/// Bytes read from the log at a time, about.
+const CHUNK: usize = 1 << 20;
+
+/// Things that begin with the same letters of which one is looked for that may be seen.
+const MANY: usize = 64;
+
+/// What answers: one view, and the log it came from.
+#[derive(Clone, Copy)]
+pub struct Trail<'a> {
+    view: &'a View,
+    log: &'a LogEngine,
+    redactor: &'a Redactor,
+    eyes: Eyes<'a>,
+}
+
+/// What whoever asks may see of the past.
+#[derive(Clone, Copy)]
+pub enum Eyes<'a> {
+    /// Everything.
+    All,
+    /// The changes that this says of: others are none for him, and events without one that he may
+    /// see did not happen.
+    Some(Sees<'a>),
+}
+
+/// Says of a change whether whoever asks may see it.
+pub type Sees<'a> = &'a dyn Fn(&Change) -> bool;
+
+/// Rows of events, and whether they may be seen: who asks of row after row has each event read once
+/// and not once for each of its rows.
+#[derive(Default)]
+pub(super) struct Shown {
+    events: HashMap<u64, Rows>,
+    held: usize,
+    read: usize,
+}
+
+/// A row of a table by its key; whether it may be seen.
+type Rows = HashMap<(u16, Vec<u8>), bool>;
+
+impl Shown {
+    /// How many changes were read.
+    pub(super) fn read(&self) -> usize {
+        self.read
+    }
+
+    fn rows(&mut self, trail: &Trail<'_>, sees: Sees<'_>, at: u64) -> Result<&Rows, AuditError> {
+        if self.held > CHANGES && !self.events.contains_key(&at) {
+            (self.events, self.held) = (HashMap::new(), 0);
+        }
+        match self.events.entry(at) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let changes = trail.all_changes(at)?;
+                self.held += changes.len() + 1;
+                self.read += changes.len();
+                let mut rows = Rows::new();
+                for change in changes {
+                    let seen = sees(&change);
+                    rows.entry((change.table, change.key)).or_insert(seen);
+                }
+                Ok(place.insert(rows))
+            }
+        }
+    }
+}
+
+impl<'a> Trail<'a> {
+    /// A trail that ends where the view does, as `eyes` see it; `redactor` hides what is
+    /// confidential.
+    pub fn new(view: &'a View, log: &'a LogEngine, redactor: &'a Redactor, eyes: Eyes<'a>) -> Self {
+        Self {
+            view,
+            log,
+            redactor,
+            eyes,
+        }
+    }
+
+    /// Whether everything may be seen.
+    pub(super) fn shows_all(&self) -> bool {
+        matches!(self.eyes, Eyes::All)
+    }
+
+    /// Whether something may be seen of what an event changed.
+    pub(super) fn shows(&self, index: u64) -> Result<bool, AuditError> {
+        Ok(self.shows_all() || !self.changes(index)?.is_empty())
+    }
+
+    /// Whether a row may be seen, by the first of its changes that is known. What `shown` holds of
+    /// its event is not read again.
+    pub(super) fn shows_row(
+        &self,
+        shown: &mut Shown,
+        table: u16,
+        key: &[u8],
+    ) -> Result<bool, AuditError> {
+        let Eyes::Some(sees) = self.eyes else {
+            return Ok(true);
+        };
+        let row = (table, key.to_vec());
+        for index in self.view.moments_of(table, key, 0)? {
+            if let Some(seen) = shown.rows(self, sees, index)?.get(&row) {
+                return Ok(*seen);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What hides confidential values.
+    pub(super) fn redactor(&self) -> &'a Redactor {
+        self.redactor
+    }
+
+    /// The view.
+    pub(super) fn view(&self) -> &'a View {
+        self.view
+    }
+
+    /// The first event that can be told here: what is older is gone from the log, or was taken in
+    /// with a snapshot.
+    pub fn first(&self) -> u64 {
+        let floor = self.view.position().floor;
+        let told = if floor == 0 { 0 } else { floor + 1 };
+        told.max(self.log.bounds().0)
+    }
+
+    /// The first event that is told and the Unix nanoseconds of it, where what came before was
+    /// dropped.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn beginning(&self) -> Result<Option<(u64, i64)>, AuditError> {
+        if self.view.position().floor == 0 {
+            return Ok(None);
+        }
+        let first = self.first();
+        // Raft's own entries have no time.
+        let events = self.log.read_range(first, first + STRIDE, CHUNK)?;
+        let mut times = events.iter().map(|event| event.time);
+        let time = times.find(|time| *time != 0);
+        Ok(time.map(|time| (first, time)))
+    }
+
+    /// The last event that is told.
+    pub fn last(&self) -> u64 {
+        self.view.index()
+    }
+
+    /// The event at an index; none beyond the end.
+    pub(super) fn event(&self, index: u64) -> Result<Option<Recorded>, AuditError> {
+        if index > self.last() || index < self.first() {
+            return Ok(None);
+        }
+        if !self.shows(index)? {
+            return Ok(None);
+        }
+        let entry = self.log.read(index)?;
+        entry.as_ref().map(decode).transpose()
+    }
+
+    /// The identifiers that begin so, some at most, of what may be seen.
+    pub(super) fn ids<T: Table<Key = Id>>(
+        &self,
+        text: &str,
+        most: usize,
+    ) -> Result<Vec<String>, AuditError> {
+        if self.shows_all() {
+            return Ok(self.view.ids_ever::<T>(text, most)?);
+        }
+        let (mut found, mut shown) = (Vec::new(), Shown::default());
+        for id in self.view.ids_ever::<T>(text, MANY)? {
+            let key = Id::new(id.as_str()).to_bytes().to_vec();
+            if found.len() < most && self.shows_row(&mut shown, T::ID, &key)? {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the event at an index changed, as far as it may be seen.
+    pub(super) fn changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
+        let mut changes = self.all_changes(index)?;
+        if let Eyes::Some(sees) = self.eyes {
+            changes.retain(sees);
+        }
+        Ok(changes)
+    }
+
+    fn all_changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
+        let first = self.view.changes(index).next().transpose()?;
+        let mine = first.filter(|changes| changes.first().is_some_and(|c| c.index == index));
+        Ok(mine.unwrap_or_default())
+    }
+
+    /// Answers a question, entry by entry; `take` says whether it goes on.
+    ///
+    /// # Errors
+    /// What it asks for was never there, is gone, or cannot be read; or those of `take`.
+    pub fn answer<E: From<AuditError>>(
+        &self,
+        question: &Question,
+        mut take: impl FnMut(&Told) -> Result<bool, E>,
+    ) -> Result<Page, E> {
+        let known = match &question.object {
+            Some(object) => Some(object.find(self).map_err(E::from)?),
+            None => None,
+        };
+        let finder = match &question.value {
+            Some(value) => {
+                let finder = self.redactor.finder(value);
+                Some(finder.ok_or_else(|| E::from(AuditError::NoKey))?)
+            }
+            None => None,
+        };
+        let mut walk = Walk::new(*self, question, known.as_ref());
+        let mut page = Page::default();
+        let (mut looks, mut read) = (0, 0);
+        while let Some(logged) = walk.next().map_err(E::from)? {
+            if page.entries >= question.limit || looks >= LOOKS || read >= CHANGES {
+                page.next = Some(logged.index);
+                break;
+            }
+            looks += 1;
+            let entry = self.told(
+                &logged,
+                question,
+                (known.as_ref(), finder.as_ref()),
+                &mut read,
+            );
+            let Some(entry) = entry.map_err(E::from)? else {
+                continue;
+            };
+            page.entries += 1;
+            if !take(&entry)? {
+                page.next = walk.next().map_err(E::from)?.map(|logged| logged.index);
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// The entry of an event, if it is wanted; the changes that somebody was asked about are added
+    /// to `read`.
+    fn told(
+        &self,
+        logged: &Logged,
+        question: &Question,
+        (known, finder): (Option<&Known>, Option<&Finder<'_>>),
+        read: &mut usize,
+    ) -> Result<Option<Told>, AuditError> {
+        if !question.takes_kind(logged.kind) {
+            return Ok(None);
+        }
+        let changes = self.all_changes(logged.index)?;
+        let all = changes.len();
+        let changes = match self.eyes {
+            Eyes::All => changes,
+            Eyes::Some(sees) => {
+                *read += all;
+                changes.into_iter().filter(sees).collect()
+            }
+        };
+        // An event is told for what of it may be seen; its payload, and what stands in it, where
+        // that is everything.
+        let (hidden, whole) = (changes.is_empty(), changes.len() == all);
+        if !self.shows_all() && (hidden || (finder.is_some() && !whole)) {
+            return Ok(None);
+        }
+        let event = decode(logged)?;
+        if !question.takes(&event) || finder.is_some_and(|finder| !holds(&event, finder)) {
+            return Ok(None);
+        }
+        let rejection = self.view.rejection(logged.index)?;
+        let applied = rejection.is_none();
+        match question.wanted {
+            Wanted::Applied if !applied => return Ok(None),
+            Wanted::Refused if applied => return Ok(None),
+            _ => {}
+        }
+        let inside = |name: &String| changes.iter().any(|change| change.namespace == *name);
+        if !question.namespace.as_ref().is_none_or(inside) {
+            return Ok(None);
+        }
+        let detail = Detail {
+            payload: question.detail.payload && (whole || self.shows_all()),
+            ..question.detail
+        };
+        let entry = Told::new(
+            (self.view, self.redactor),
+            event,
+            rejection.as_ref(),
+            &changes,
+            (detail, known),
+        )?;
+        Ok(Some(entry))
+    }
+}
+
+/// Whether a sensitive field of an event holds what is looked for.
+fn holds(event: &Recorded, finder: &Finder<'_>) -> bool {
+    let envelope = event.envelope.as_ref();
+    envelope.is_some_and(|envelope| finder.is_in(&Payload(&envelope.event)))
+}
+
+/// Decodes what the log holds.
+pub(super) fn decode(logged: &Logged) -> Result<Recorded, AuditError> {
+    drover_migrations::decode(&logged.body).map_err(|source| AuditError::Decode {
+        index: logged.index,
+        source,
+    })
+}
+
+/// Events in the order of a question, read from the log a stride at a time.
+struct Walk<'a> {
+    trail: Trail<'a>,
+    /// The indexes that may matter; all where no thing is asked about.
+    known: Option<&'a Known>,
+    newest_first: bool,
+    /// What is left, both ends included; none when nothing is.
+    left: Option<(u64, u64)>,
+    ready: std::collections::VecDeque<Logged>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(trail: Trail<'a>, question: &Question, known: Option<&'a Known>) -> Self {
+        let from = question.from.max(trail.first());
+        let to = question.to.min(trail.last());
+        Self {
+            trail,
+            known,
+            newest_first: question.newest_first,
+            left: (from <= to).then_some((from, to)),
+            ready: Default::default(),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Logged>, AuditError> {
+        while self.ready.is_empty() {
+            let Some((from, to)) = self.left else {
+                return Ok(None);
+            };
+            match self.known {
+                Some(known) => self.next_known(known, from, to)?,
+                None => self.next_stride(from, to)?,
+            }
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    fn next_known(&mut self, known: &Known, from: u64, to: u64) -> Result<(), AuditError> {
+        let mut range = known.moments.range(from..=to);
+        let at = match self.newest_first {
+            true => range.next_back(),
+            false => range.next(),
+        };
+        let Some(&at) = at else {
+            self.left = None;
+            return Ok(());
+        };
+        self.left = match self.newest_first {
+            true => at
+                .checked_sub(1)
+                .filter(|to| from <= *to)
+                .map(|to| (from, to)),
+            false => (at < to).then_some((at + 1, to)),
+        };
+        self.ready.extend(self.trail.log.read(at)?);
+        Ok(())
+    }
+
+    fn next_stride(&mut self, from: u64, to: u64) -> Result<(), AuditError> {
+        if self.newest_first {
+            return self.stride_back(from, to);
+        }
+        let end = to.saturating_add(1);
+        let entries = self.trail.log.read_range(from, end, CHUNK)?;
+        let next = from + entries.len() as u64;
+        self.left = (next <= to && !entries.is_empty()).then_some((next, to));
+        self.ready.extend(entries);
+        Ok(())
+    }
+
+    fn stride_back(&mut self, from: u64, to: u64) -> Result<(), AuditError> {
+        let first = from.max((to + 1).saturating_sub(STRIDE));
+        let mut at = first;
+        while at <= to {
+            let entries = self.trail.log.read_range(at, to + 1, CHUNK)?;
+            if entries.is_empty() {
+                break;
+            }
+            at += entries.len() as u64;
+            self.ready.extend(entries);
+        }
+        self.ready.make_contiguous().reverse();
+        self.left = first
+            .checked_sub(1)
+            .filter(|to| from <= *to)
+            .map(|to| (from, to));
+        Ok(())
+    }
+}

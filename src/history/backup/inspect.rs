@@ -1,0 +1,264 @@
+//! Inspect: what is in a backup, and whether it is what was written.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use drover_projections::hex;
+use sha2::{Digest as _, Sha256};
+
+use super::ArchiveError;
+use super::base;
+use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
+use super::save::head_of;
+use super::tar::{Part, TarReader};
+use crate::history::proof::{self, Checkpoint, NoteKey};
+use crate::raft::snapshot::SnapshotDir;
+
+/// What a backup holds.
+#[derive(Clone, Debug, Default)]
+pub struct Inspection {
+    /// What it says of itself, if that can be read.
+    pub manifest: Option<Manifest>,
+    /// Its parts.
+    pub parts: Vec<Part>,
+    /// The key that signed it, as a verifier key.
+    pub signer: Option<String>,
+    /// Whether that key was named by whoever asks.
+    pub pinned: bool,
+    /// What is wrong with it.
+    pub problems: Vec<String>,
+}
+
+/// A part that is kept in memory, written elsewhere, or only hashed.
+type Sink = Box<dyn Write>;
+
+/// A part whose bytes are wanted.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Ok(mut kept) = self.0.lock() {
+            kept.extend_from_slice(bytes);
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().map(|kept| kept.clone()).unwrap_or_default()
+    }
+}
+
+/// Writes to two places.
+struct Both(Kept, Sink);
+
+impl Write for Both {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(bytes)?;
+        self.1.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.1.flush()
+    }
+}
+
+/// Reads a backup and checks every byte of it; `pinned` are the keys whose signature counts, those
+/// in the backup if there are none. `progress` hears the bytes read.
+///
+/// # Errors
+/// A file that cannot be read at all; what is wrong with it is part of the answer.
+pub fn inspect(
+    from: &mut dyn Read,
+    pinned: &[NoteKey],
+    progress: &mut dyn FnMut(u64),
+) -> Result<Inspection, ArchiveError> {
+    read(from, pinned, &mut |_| Ok(Box::new(io::sink())), progress)
+}
+
+/// Unpacks a backup into an empty directory, checking every byte of it.
+///
+/// # Errors
+/// What cannot be read or written. A backup with anything wrong is refused by the first thing.
+pub fn unpack(
+    from: &mut dyn Read,
+    pinned: &[NoteKey],
+    dir: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Manifest, ArchiveError> {
+    let found = read(from, pinned, &mut |name| create(&dir.join(name)), progress)?;
+    if let Some(problem) = found.problems.first() {
+        return Err(ArchiveError::Refused(format!(
+            "the backup is not what was written: {problem}"
+        )));
+    }
+    found
+        .manifest
+        .ok_or_else(|| ArchiveError::Refused("the backup has no manifest".to_owned()))
+}
+
+/// Unpacks a backup as [`unpack`] does, into the form of a server's directory, and checks its state
+/// against what it says of it. Answers that, as a checkpoint would say it.
+///
+/// # Errors
+/// As [`unpack`]; a state that is not what the backup says.
+pub fn lay_out(
+    from: &mut dyn Read,
+    pinned: &[NoteKey],
+    dir: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Checkpoint, ArchiveError> {
+    let manifest = unpack(from, pinned, dir, progress)?;
+    let state = SnapshotDir::new(dir.to_owned());
+    let said = base::read_back(&state, &dir.join("check.tmp"))?;
+    let same = said.index == manifest.index
+        && said.size == manifest.tree_size
+        && hex(&said.root) == manifest.tree_root
+        && hex(&said.state) == manifest.state;
+    if !same {
+        let what = "the backup's state is not the one its manifest names";
+        return Err(ArchiveError::Refused(what.to_owned()));
+    }
+    let base = SnapshotDir::new(dir.join("base"));
+    if base.path().is_dir() {
+        let name = head_of(&base)?.name();
+        let to = dir.join("snapshots").join(name);
+        fs::create_dir_all(dir.join("snapshots"))
+            .and_then(|()| fs::rename(base.path(), &to))
+            .map_err(ArchiveError::file("rename", base.path()))?;
+    }
+    Ok(said)
+}
+
+fn create(path: &PathBuf) -> io::Result<Sink> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    Ok(Box::new(File::create(path)?))
+}
+
+fn read(
+    from: &mut dyn Read,
+    pinned: &[NoteKey],
+    to: &mut dyn FnMut(&str) -> io::Result<Sink>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Inspection, ArchiveError> {
+    let mut found = Inspection {
+        pinned: !pinned.is_empty(),
+        ..Inspection::default()
+    };
+    let small = [MANIFEST, SUMS, SIGNATURE, "checkpoints.keys"];
+    let kept: BTreeMap<&str, Kept> = small.map(|name| (name, Kept::default())).into();
+    let mut tar = TarReader::new(from);
+    loop {
+        let next = tar.next(&mut |name, _| {
+            let sink = to(name)?;
+            Ok(match kept.get(name) {
+                Some(kept) => Box::new(Both(kept.clone(), sink)),
+                None => sink,
+            })
+        });
+        match next {
+            Ok(Some(part)) => found.parts.push(part),
+            Ok(None) => break,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                found.problems.push(error.to_string());
+                return Ok(found);
+            }
+            Err(error) => return Err(ArchiveError::Write(error)),
+        }
+        progress(tar.position());
+    }
+    let text = |name: &str| kept.get(name).map(Kept::bytes).unwrap_or_default();
+    check_sums(&mut found, &text(SUMS));
+    match serde_json::from_slice::<Manifest>(&text(MANIFEST)) {
+        Ok(manifest) if manifest.format != FORMAT => found.problems.push(format!(
+            "its layout is {}, this program knows {FORMAT}",
+            manifest.format
+        )),
+        Ok(manifest) => found.manifest = Some(manifest),
+        Err(error) => found
+            .problems
+            .push(format!("{MANIFEST} cannot be read: {error}")),
+    }
+    let note = String::from_utf8_lossy(&text(SIGNATURE)).into_owned();
+    let keys = String::from_utf8_lossy(&text("checkpoints.keys")).into_owned();
+    check_signature(&mut found, &note, &keys, &text(SUMS), pinned);
+    Ok(found)
+}
+
+/// Every part has its sum, and every sum its part.
+fn check_sums(found: &mut Inspection, sums: &[u8]) {
+    let text = String::from_utf8_lossy(sums);
+    let mut wanted: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((hash, name)) = line.split_once("  ") {
+            wanted.insert(name, hash);
+        }
+    }
+    let mut problems = Vec::new();
+    for part in &found.parts {
+        if part.name == SUMS || part.name == SIGNATURE {
+            continue;
+        }
+        match wanted.remove(part.name.as_str()) {
+            None => problems.push(format!("{} has no sum in {SUMS}", part.name)),
+            Some(hash) if hash != hex(&part.sha256) => {
+                problems.push(format!("{} is damaged: its SHA-256 is another", part.name));
+            }
+            Some(_) => {}
+        }
+    }
+    problems.extend(wanted.keys().map(|name| format!("{name} is missing")));
+    if sums.is_empty() {
+        problems = vec![format!("{SUMS} is missing: it was cut short")];
+    }
+    found.problems.extend(problems);
+}
+
+/// The signature over the sums, where there is one; where keys are pinned there must be.
+fn check_signature(
+    found: &mut Inspection,
+    note: &str,
+    beside: &str,
+    sums: &[u8],
+    pinned: &[NoteKey],
+) {
+    if note.is_empty() {
+        if found.pinned {
+            found.problems.push("it is not signed".to_owned());
+        }
+        return;
+    }
+    let own: Vec<NoteKey> = beside
+        .lines()
+        .filter_map(|key| NoteKey::parse(key).ok())
+        .collect();
+    let keys = if pinned.is_empty() { &own } else { pinned };
+    let sums: [u8; 32] = Sha256::digest(sums).into();
+    for key in keys {
+        if let Ok(text) = proof::open(note, key) {
+            if text == manifest::statement(key.name(), &sums) {
+                found.signer = Some(key.text());
+            } else {
+                let problem = "what was signed are other sums than these";
+                found.problems.push(problem.to_owned());
+            }
+            return;
+        }
+    }
+    found.problems.push(match keys.is_empty() {
+        true => "no key is known that its signature could be checked with".to_owned(),
+        false => "no known key signed it".to_owned(),
+    });
+}

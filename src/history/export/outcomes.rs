@@ -1,0 +1,124 @@
+//! What became of the events of a log that is read from outside: applied, or refused and why.
+//!
+//! The log does not say; apply does. What the tables beside the log have kept is read where it
+//! reaches as far as is asked for; else the log is folded once into tables that are thrown away.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use drover_projections::{Options, Outcome as Became, Projections, kept_outcomes};
+
+use crate::history::record::{Outcome, reason};
+use crate::history::replay::{self, ReplayError};
+use crate::log::ReadOnlyLog;
+
+/// What is known of the outcomes of a log's events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Outcomes are known from this index on.
+    from: u64,
+    /// Of indexes below this.
+    until: u64,
+    refused: BTreeMap<u64, String>,
+}
+
+/// Which outcomes are wanted, and what there is to find them with.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Where the log lies; bases are looked for beside it.
+    pub log_dir: &'a Path,
+    /// The tables of a server on that log, if there are any.
+    pub tables: Option<&'a Path>,
+    /// The first index.
+    pub from: u64,
+    /// The last index; the end of the log without one.
+    pub to: Option<u64>,
+    /// A directory that does not exist; it is there while the log is folded.
+    pub scratch: &'a Path,
+}
+
+impl Outcomes {
+    /// That of an event; none where it is not known.
+    pub fn get(&self, index: u64) -> Option<Outcome<'_>> {
+        let known = (self.from..self.until).contains(&index);
+        known.then(|| Outcome::of(self.refused.get(&index).map(String::as_str)))
+    }
+
+    /// Finds them. `progress` hears the index reached and the last one, while the log is folded.
+    ///
+    /// # Errors
+    /// The log is damaged, or the state that it goes on from is not there.
+    pub fn find(
+        wanted: Wanted<'_>,
+        log: &ReadOnlyLog,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, ReplayError> {
+        let next = log.bounds().1;
+        let end = wanted.to.map_or(next, |to| next.min(to.saturating_add(1)));
+        let Some(last) = end.checked_sub(1).filter(|last| *last >= wanted.from) else {
+            return Ok(Self::default());
+        };
+        if let Some(found) = wanted
+            .tables
+            .and_then(|tables| kept(tables, wanted.from, last))
+        {
+            return Ok(found);
+        }
+        let found = folded(wanted, log, last, progress);
+        // It is in the way of nobody.
+        let _ = fs::remove_dir_all(wanted.scratch);
+        found
+    }
+}
+
+/// What tables have on the disk, if it is all that is wanted.
+fn kept(tables: &Path, from: u64, last: u64) -> Option<Outcomes> {
+    // A server may be at work there: what cannot be read now is found in the log.
+    let kept = kept_outcomes(tables).ok().flatten()?;
+    let covers = kept.floor < from.max(1) && kept.upto >= last;
+    covers.then(|| Outcomes {
+        from: if kept.floor == 0 { 0 } else { kept.floor + 1 },
+        until: kept.upto + 1,
+        refused: kept
+            .refused
+            .into_iter()
+            .map(|(index, rejection)| (index, reason(&rejection)))
+            .collect(),
+    })
+}
+
+fn folded(
+    wanted: Wanted<'_>,
+    log: &ReadOnlyLog,
+    last: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Outcomes, ReplayError> {
+    let base = replay::foundation(wanted.log_dir, log)?;
+    let (_projections, mut writer) = Projections::open(wanted.scratch, Options::default())?;
+    let from = match &base {
+        Some(base) => replay::lay(base, &mut writer)? + 1,
+        None => log.bounds().0,
+    };
+    let mut found = Outcomes {
+        from,
+        until: last + 1,
+        refused: BTreeMap::new(),
+    };
+    if from > last {
+        return Ok(Outcomes::default());
+    }
+    let refused = &mut found.refused;
+    replay::feed(log, from, last, &mut |batch| {
+        writer.apply_each(batch, |applied| {
+            for one in applied {
+                if let Became::Rejected(rejection) = &one.outcome {
+                    refused.insert(one.index, reason(rejection));
+                }
+            }
+        })?;
+        progress(replay::reached(batch), last);
+        Ok(())
+    })?;
+    Ok(found)
+}

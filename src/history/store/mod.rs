@@ -1,0 +1,27 @@
+//! Where segments of a log are kept that a server drops, and how they are read from there.
+//!
+//! A [`Store`] is a directory or a bucket; [`keep`] copies what is to be dropped from a log to one;
+//! [`joined`] reads it from there, with the log that goes on.
+//!
+//! What it must not know: HTTP, what an event means, when something is dropped.
+//!
+//! Invariants: objects are written whole or not at all, and read back before anybody relies on
+//! them.
+
+pub mod joined;
+pub mod keep;
+pub mod place;
+#[cfg(feature = "s3")]
+mod s3;
+#[cfg(not(feature = "s3"))]
+#[path = "s3_absent.rs"]
+mod s3;
+
+#[cfg(test)]
+mod base_test;
+
+pub use self::place::{Place, Store};
+use super::backup::base;
+use super::error::ArchiveError;
+#[cfg(test)]
+use super::testing;
