@@ -2,7 +2,8 @@
 
 use drover_events::gojson::Time;
 use drover_events::model::{
-    AllocState, DisconnectStrategy, Multiregion, MultiregionRegion, MultiregionStrategy, TaskState,
+    AllocState, Constraint, DisconnectStrategy, Multiregion, MultiregionRegion,
+    MultiregionStrategy, TaskState,
 };
 
 use super::world::World;
@@ -203,6 +204,83 @@ fn sch_18_a_job_of_many_regions_is_not_taken_for_paused() {
         world.run("node-update");
         assert_eq!(world.live().len(), count, "{kind}: on the new one");
     }
+}
+
+/// Nobody is there to take the change, and a plan that makes it there is refused.
+#[test]
+fn what_goes_out_of_contact_as_its_job_changes_keeps_the_version_it_has() {
+    for (status, replaced) in [
+        ("disconnected", false),
+        ("disconnected", true),
+        ("down", false),
+        ("down", true),
+    ] {
+        let case = format!("{status}, replaced: {replaced}");
+        let mut spec = job("service", 2);
+        spec.task_groups[0].disconnect = Some(DisconnectStrategy {
+            lost_after: 60 * SECOND,
+            replace: Some(false),
+            ..DisconnectStrategy::default()
+        });
+        let mut world = World::new(2, spec);
+        world.run("job-register");
+        world.all_are("running");
+        let id = world.live()[0].clone();
+        let at = world.alloc(&id).node_id;
+        world.node_status(&at, status);
+        world.change(|job| {
+            let task = &mut job.task_groups[0].tasks[0];
+            if replaced {
+                task.user = "other".into();
+            } else {
+                task.kill_timeout = 9 * SECOND;
+            }
+        });
+        let outcome = world.run("job-register");
+        assert_eq!(world.live().len(), 2, "{case}");
+        let alloc = world.alloc(&id);
+        assert_eq!(alloc.client_status, "unknown", "{case}");
+        assert_eq!(alloc.job_version(), 0, "{case}");
+        assert_eq!(alloc.followup_eval_id, outcome.follow_ups[0].id, "{case}");
+        // The new version takes its place once its node is back.
+        world.node_status(&at, "ready");
+        world.client(&id, |alloc| alloc.client_status = "running".into());
+        world.run("reconnect");
+        let live = world.live();
+        let versions = live.iter().map(|id| world.alloc(id).job_version());
+        assert_eq!(versions.collect::<Vec<_>>(), [1, 1], "{case}");
+    }
+}
+
+/// One node is out of contact, one is lost, and one of the two allocations that are left is wanted.
+#[test]
+fn the_highest_names_go_first_whatever_becomes_of_their_nodes() {
+    let mut spec = job("service", 3);
+    spec.constraints = vec![Constraint {
+        operand: "distinct_hosts".into(),
+        ..Constraint::default()
+    }]
+    .into();
+    spec.task_groups[0].disconnect = Some(DisconnectStrategy {
+        lost_after: 60 * SECOND,
+        replace: Some(false),
+        ..DisconnectStrategy::default()
+    });
+    let mut world = World::new(3, spec);
+    world.run("job-register");
+    let live = world.live();
+    // The third has not begun to run: it may not be away.
+    for id in &live[..2] {
+        world.client(id, |alloc| alloc.client_status = "running".into());
+    }
+    for (id, status) in [(&live[0], "disconnected"), (&live[2], "down")] {
+        let at = world.alloc(id).node_id;
+        world.node_status(&at, status);
+    }
+    world.change(|job| job.task_groups[0].count = 1);
+    world.run("job-register");
+    assert_eq!(world.live(), &live[..1]);
+    assert_eq!(world.alloc(&live[0]).client_status, "unknown");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use drover_events::gojson::Map;
 use drover_events::model::{Job, NetworkResource, Service, Task, TaskGroup};
 
 use super::classify::{is_terminal, own_group};
-use super::{Alloc, Reconciler};
+use super::{Alloc, NodeState, Reconciler};
 
 impl Reconciler<'_> {
     /// Sorts allocations that run into those that stay, those that change in place (written to
@@ -43,7 +43,7 @@ impl Reconciler<'_> {
         if own.job_modify_index == job.job_modify_index && own.create_index == job.create_index {
             return Update::Nothing;
         }
-        if alloc.client_status == "unknown" {
+        if alloc.client_status == "unknown" || self.is_away(alloc) {
             return Update::Nothing;
         }
         let Some(old) = own_group(alloc) else {
@@ -59,6 +59,13 @@ impl Reconciler<'_> {
             Some(updated) => Update::InPlace(Box::new(updated)),
             None => Update::Replace,
         }
+    }
+
+    /// Whether an allocation that is not over goes out of contact just now, with its node: nobody
+    /// is there to take a change of it.
+    fn is_away(&self, alloc: &Alloc) -> bool {
+        let node = self.nodes.get(&alloc.node_id);
+        matches!(node, Some(NodeState::Disconnected | NodeState::Down)) && !is_terminal(alloc)
     }
 }
 
