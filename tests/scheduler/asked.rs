@@ -1,5 +1,7 @@
 //! What a job's author and its operator ask for, to the letter: spreads by percent, stops.
 
+use std::collections::BTreeSet;
+
 use drover_events::model::{Spread, SpreadTarget};
 use drover_projections::tables::job_summaries::JobSummaries;
 
@@ -7,17 +9,20 @@ use super::world::World;
 use drover_testkit::fixtures::{job, node};
 
 /// How many of a job's allocations come to lie on each of two racks of so many nodes, where so many
-/// percent are wanted on the first.
-fn spread_by_percent(count: i64, percent: u8, nodes: usize) -> (usize, usize) {
+/// percent are wanted on the first, `r0`, and the rest on the other: `r1`, `*` for any, or nothing
+/// where no target names it.
+fn spread_by_percent(count: i64, percent: u8, nodes: usize, other: &str) -> (usize, usize) {
     let mut spec = job("batch", count);
     let target = |value: &str, percent| SpreadTarget {
         value: value.into(),
         percent,
     };
+    let mut targets = vec![target("r0", percent), target(other, 100 - percent)];
+    targets.retain(|target| !target.value.is_empty());
     spec.spreads = vec![Spread {
         attribute: "${meta.rack}".into(),
         weight: 100,
-        spread_target: vec![target("r0", percent), target("r1", 100 - percent)].into(),
+        spread_target: targets.into(),
     }]
     .into();
     let mut world = World::new(0, spec);
@@ -38,15 +43,26 @@ fn spread_by_percent(count: i64, percent: u8, nodes: usize) -> (usize, usize) {
 
 #[test]
 fn spread_targets_are_met_by_percent() {
-    for nodes in [3, 4, 5, 8] {
+    for (nodes, other) in [
+        (3, "r1"),
+        (4, "r1"),
+        (5, "r1"),
+        (8, "r1"),
+        (4, "*"),
+        (4, ""),
+    ] {
         for (count, percent, wanted) in [
             (20, 70, (14, 6)),
             (10, 50, (5, 5)),
             (40, 75, (30, 10)),
             (20, 90, (18, 2)),
+            // Three tenths of three and seven tenths of three are less than three, as computers
+            // reckon.
+            (3, 30, (1, 2)),
         ] {
-            let found = spread_by_percent(count, percent, nodes);
-            assert_eq!(found, wanted, "{percent} % of {count} on 2 × {nodes} nodes");
+            let found = spread_by_percent(count, percent, nodes, other);
+            let what = format!("{percent} % of {count} on 2 × {nodes} nodes");
+            assert_eq!(found, wanted, "{what}, the rest on {other:?}");
         }
     }
 }
@@ -54,7 +70,7 @@ fn spread_targets_are_met_by_percent() {
 #[test]
 fn spread_targets_are_met_on_a_node_for_each() {
     for (count, percent, wanted) in [(10, 70, (7, 3)), (10, 50, (5, 5)), (10, 90, (9, 1))] {
-        let found = spread_by_percent(count, percent, 1);
+        let found = spread_by_percent(count, percent, 1, "r1");
         assert_eq!(found, wanted, "{percent} % of {count}");
     }
 }
@@ -146,6 +162,36 @@ fn what_was_stopped_to_be_rescheduled_comes_again_once_there_is_a_place() {
         assert_eq!(again.previous_allocation, first, "{kind}");
         assert_eq!(again.name, before.name, "{kind}");
         assert!(world.run("node-update").plan.is_empty(), "{kind}: once");
+    }
+}
+
+/// Where one finds no place the others are not looked for, and wait as it does.
+#[test]
+fn each_of_several_that_were_stopped_to_be_rescheduled_comes_again_itself() {
+    for kind in ["service", "batch"] {
+        let mut world = World::new(1, job(kind, 2));
+        world.run("job-register");
+        world.all_are("running");
+        let stopped: BTreeSet<String> = world.live().into_iter().collect();
+        let node = node(0).id;
+        world.ineligible(&node);
+        for id in &stopped {
+            world.client(id, |alloc| {
+                alloc.desired_transition.reschedule = Some(true);
+                alloc.desired_transition.force_reschedule = Some(true);
+            });
+        }
+        let outcome = world.run("alloc-stop");
+        assert_eq!(outcome.failed["g"].coalesced_failures, 1, "{kind}");
+        for id in &stopped {
+            world.client(id, |alloc| alloc.client_status = "complete".into());
+        }
+        world.eligible(&node);
+        world.run("queued-allocs");
+        let live = world.live();
+        let followed = live.iter().map(|id| world.alloc(id).previous_allocation);
+        assert_eq!(followed.collect::<BTreeSet<_>>(), stopped, "{kind}");
+        assert_eq!(live.len(), 2, "{kind}");
     }
 }
 

@@ -31,14 +31,16 @@ impl Spreads {
             .map(|spread| {
                 let total = group.count as f64;
                 let mut desired = BTreeMap::new();
-                let mut sum = 0.0;
+                let (mut sum, mut percent) = (0.0, 0);
                 for target in &spread.spread_target {
                     let count = f64::from(target.percent) / 100.0 * total;
                     sum += count;
+                    percent += u32::from(target.percent);
                     desired.insert(target.value.clone(), count);
                 }
                 let mut rest = desired.remove("*");
-                if sum > 0.0 && sum < total {
+                // The sum of parts that make up all there is may be a little less than that.
+                if (1..100).contains(&percent) {
                     rest = Some(total - sum);
                 }
                 OneSpread {
