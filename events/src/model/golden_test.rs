@@ -180,3 +180,49 @@ fn older_clients_read_sums_that_follow_from_what_an_allocation_was_given() {
     };
     assert_eq!(stored.with_summed_resources(), recorded);
 }
+
+/// Jobs of long ago have networks with their tasks.
+#[test]
+fn networks_of_tasks_are_part_of_the_sum_and_without_any_there_is_no_list_of_them() {
+    let networks = |ips: &[&str]| -> List<NetworkResource> {
+        let network = |ip: &&str| NetworkResource {
+            ip: (*ip).to_owned(),
+            ..NetworkResource::default()
+        };
+        ips.iter().map(network).collect()
+    };
+    let nil = List::<NetworkResource>::nil;
+    for (shared, first, second, sum) in [
+        (nil(), nil(), nil(), nil()),
+        (networks(&["s"]), nil(), nil(), networks(&["s"])),
+        (nil(), nil(), networks(&["b"]), networks(&["b"])),
+        (
+            networks(&["s"]),
+            networks(&["a"]),
+            networks(&["b", "c"]),
+            networks(&["s", "a", "b", "c"]),
+        ),
+    ] {
+        let of_task = |networks: &List<NetworkResource>| AllocatedTaskResources {
+            networks: networks.clone(),
+            ..AllocatedTaskResources::default()
+        };
+        let given = AllocatedResources {
+            tasks: [("first", of_task(&first)), ("second", of_task(&second))].into(),
+            shared: AllocatedSharedResources {
+                networks: shared.clone(),
+                ..AllocatedSharedResources::default()
+            },
+            ..AllocatedResources::default()
+        };
+        let alloc = Allocation {
+            allocated_resources: Some(given),
+            ..Allocation::default()
+        };
+        let summed = alloc.with_summed_resources();
+        assert_eq!(summed.resources.unwrap().networks, sum);
+        assert_eq!(summed.shared_resources.unwrap().networks, shared);
+        assert_eq!(summed.task_resources["first"].networks, first);
+        assert_eq!(summed.task_resources["second"].networks, second);
+    }
+}
