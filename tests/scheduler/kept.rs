@@ -28,6 +28,18 @@ fn small_and_large(world: &mut World, pool: &str) {
     }
 }
 
+/// A network with one port, which is given by chance.
+fn network_of(label: &str) -> NetworkResource {
+    let port = Port {
+        label: label.into(),
+        ..Port::default()
+    };
+    NetworkResource {
+        dynamic_ports: vec![port].into(),
+        ..NetworkResource::default()
+    }
+}
+
 #[test]
 fn what_changes_in_place_keeps_its_ports_cores_and_devices() {
     let mut spec = job("service", 2);
@@ -40,15 +52,9 @@ fn what_changes_in_place_keeps_its_ports_cores_and_devices() {
         ..RequestedDevice::default()
     };
     resources.devices = vec![gpu].into();
-    let port = Port {
-        label: "http".into(),
-        ..Port::default()
-    };
-    group.networks = vec![NetworkResource {
-        dynamic_ports: vec![port].into(),
-        ..NetworkResource::default()
-    }]
-    .into();
+    // A network of its own is what tasks of jobs of long ago have.
+    resources.networks = vec![network_of("own")].into();
+    group.networks = vec![network_of("http")].into();
     let mut world = World::new(0, spec);
     let mut one = node(1);
     let instance = |number: usize| NodeDevice {
@@ -85,6 +91,8 @@ fn what_changes_in_place_keeps_its_ports_cores_and_devices() {
     world.fail(&first);
     world.run("alloc-failure");
     let before = world.alloc(&second);
+    let given = before.allocated_resources.clone().unwrap();
+    assert!(given.tasks["t"].networks[0].dynamic_ports[0].value > 0);
     world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 9 * SECOND);
     assert_eq!(world.run("job-register").desired["g"].in_place_update, 1);
     let after = world.alloc(&second);

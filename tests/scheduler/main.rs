@@ -8,6 +8,8 @@ mod calls;
 #[cfg(test)]
 mod csi;
 #[cfg(test)]
+mod former;
+#[cfg(test)]
 mod kept;
 #[cfg(test)]
 mod places;

@@ -127,3 +127,22 @@ fn what_is_changed_in_place_is_of_the_new_version_s_deployment() {
         assert_eq!(world.alloc(&id).deployment_id, second.id);
     }
 }
+
+#[test]
+fn what_is_changed_in_place_stays_in_its_deployment_where_the_new_version_has_none() {
+    let mut spec = job("service", 1);
+    spec.task_groups[0].update = Some(update(1, 0));
+    let mut world = World::new(2, spec);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    let first = world.deployment();
+    world.change(|job| job.task_groups[0].update = None);
+    assert_eq!(world.run("job-register").desired["g"].in_place_update, 1);
+    assert_eq!(world.deployment().id, first.id, "there is no other");
+    let live = world.live();
+    let alloc = world.alloc(&live[0]);
+    assert_eq!(alloc.job_version(), 1);
+    assert_eq!(alloc.deployment_id, first.id);
+    assert_eq!(alloc.health(), Some(true));
+}

@@ -1,8 +1,10 @@
 //! Stories of new versions: step by step, with canaries, healthy or not.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use drover_events::model::{Job, NetworkResource, Port};
+use drover_events::job::JobRegistered;
+use drover_events::model::{Deployment, DeploymentState, Job, NetworkResource, Port};
 
 use super::scenario::names;
 use super::world::World;
@@ -100,7 +102,7 @@ fn canaries_come_first_and_the_rest_after_promotion() {
 
 /// A service of so many that are healthy, on so many nodes, and a healthy canary of its next
 /// version.
-fn with_a_canary(nodes: usize, count: i64) -> World {
+pub(crate) fn with_a_canary(nodes: usize, count: i64) -> World {
     let mut job = job("service", count);
     job.task_groups[0].update = Some(update(1, 1));
     let mut world = World::new(nodes, job);
@@ -115,7 +117,7 @@ fn with_a_canary(nodes: usize, count: i64) -> World {
 }
 
 /// What is live, by version of the job, and whether it is a canary.
-fn versions(world: &World) -> Vec<(u64, bool)> {
+pub(crate) fn versions(world: &World) -> Vec<(u64, bool)> {
     let live = world.live();
     let allocs = live.iter().map(|id| world.alloc(id));
     let mut versions: Vec<(u64, bool)> = allocs
@@ -145,6 +147,85 @@ fn a_newer_version_stops_the_canaries_of_one_that_was_not_promoted_and_no_others
 }
 
 #[test]
+fn a_canary_that_is_lost_once_it_was_promoted_is_replaced_as_any_other() {
+    let mut world = with_a_canary(5, 3);
+    let is_canary = |id: &String| world.alloc(id).is_canary();
+    let canary = world.live().into_iter().find(is_canary).unwrap();
+    world.promote();
+    let at = world.alloc(&canary).node_id;
+    world.node_status(&at, "down");
+    let outcome = world.run("node-update");
+    assert_eq!(outcome.desired["g"].canary, 0);
+    assert_eq!(versions(&world), [(0, false), (0, false), (1, false)]);
+}
+
+#[test]
+fn canaries_of_a_deployment_that_was_there_before_them_are_kept_with_it() {
+    let mut spec = job("service", 3);
+    spec.task_groups[0].update = Some(update(1, 1));
+    let mut world = World::new(5, spec);
+    world.run("job-register");
+    world.heal();
+    world.run("deployment-watcher");
+    let mut next = world.job();
+    next.task_groups[0].tasks[0].user = "other".into();
+    let state = DeploymentState {
+        desired_total: 3,
+        ..DeploymentState::default()
+    };
+    let made = Deployment {
+        id: "00000000-0000-0000-0000-00000000000d".into(),
+        namespace: next.namespace.clone(),
+        job_id: next.id.clone(),
+        status: "running".into(),
+        task_groups: [("g", state)].into(),
+        ..Deployment::default()
+    };
+    world.apply(JobRegistered {
+        job: Arc::new(next),
+        deployment: Some(made.clone()),
+        ..JobRegistered::default()
+    });
+    world.run("job-register");
+    let deployment = world.deployment();
+    assert_eq!(deployment.id, made.id);
+    let state = &deployment.task_groups["g"];
+    let canaries = (state.desired_canaries, state.placed_canaries.len());
+    assert_eq!(canaries, (1, 1));
+    assert_eq!(
+        versions(&world),
+        [(0, false), (0, false), (0, false), (1, true)]
+    );
+}
+
+#[test]
+fn a_deployment_goes_on_as_long_as_anything_is_left_to_do() {
+    for lost in [false, true] {
+        let mut spec = job("service", 2);
+        spec.task_groups[0].update = Some(update(1, 0));
+        let mut world = World::new(3, spec);
+        world.run("job-register");
+        world.heal();
+        let id = world.live()[0].clone();
+        let at = world.alloc(&id).node_id;
+        if lost {
+            world.node_status(&at, "down");
+        } else {
+            world.ineligible(&at);
+            world.client(&id, |alloc| alloc.desired_transition.migrate = Some(true));
+        }
+        let outcome = world.run("node-update");
+        let ends = &outcome.plan.deployment_updates;
+        assert!(ends.is_empty(), "lost {lost}: {ends:?}");
+        assert_eq!(world.live().len(), 2, "lost {lost}");
+        world.heal();
+        let outcome = world.run("deployment-watcher");
+        let end = &outcome.plan.deployment_updates[0];
+        assert_eq!(end.status, "successful", "lost {lost}");
+    }
+}
+
+#[test]
 fn what_is_planned_knows_the_deployment_there_is_and_the_version_there_would_be() {
     let world = with_a_version_half_rolled_out("paused");
     let known = world.job();
@@ -157,6 +238,8 @@ fn what_is_planned_knows_the_deployment_there_is_and_the_version_there_would_be(
     assert!(plan_of_known.is_empty(), "it is paused: {plan_of_known:?}");
     let mut next = known.clone();
     next.task_groups[0].tasks[0].user = "third".into();
+    // What is submitted knows nothing of the job there is.
+    next.create_index = 0;
     let mut new = known.clone();
     (new.id, new.version) = ("new".into(), 0);
     for (job, version, created) in [(next, 2, Some(known.create_index)), (new, 0, None)] {
@@ -189,7 +272,7 @@ fn a_version_has_one_deployment_whatever_happens_to_it_later() {
 }
 
 /// An operator drains a node: what is on it is told to move, so many at a time, and ends.
-fn drain(world: &mut World, node: &str, at_once: usize) {
+pub(crate) fn drain(world: &mut World, node: &str, at_once: usize) {
     world.ineligible(node);
     loop {
         let live = world.live();
@@ -240,6 +323,8 @@ fn a_drain_of_the_only_node_while_canaries_are_out_is_made_good_after_it() {
         let waiting = world.run("node-update");
         assert_eq!(waiting.finished.queued_allocations["g"], 4, "it is said");
         assert!(waiting.blocked.is_some(), "and waited for");
+        let others = waiting.failed["g"].coalesced_failures;
+        assert_eq!(others, 3, "of both versions");
         world.eligible(&node);
         world.run("queued-allocs");
         assert_eq!(
@@ -344,7 +429,7 @@ fn what_a_first_version_never_placed_is_not_placed_once_it_failed() {
 }
 
 /// One allocation of the former version is stopped; what replaces it is placed.
-fn stop_one_of_the_former(world: &mut World) {
+pub(crate) fn stop_one_of_the_former(world: &mut World) {
     let live = world.live();
     let mut former = live.iter().filter(|id| !world.alloc(id).is_canary());
     let id = former.next().unwrap().clone();

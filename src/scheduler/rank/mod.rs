@@ -13,6 +13,8 @@ mod property;
 mod score;
 mod spread;
 mod stack;
+#[cfg(test)]
+mod stack_test;
 mod tally;
 
 pub use ask::GroupAsk;
