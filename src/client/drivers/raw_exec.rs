@@ -315,6 +315,8 @@ fn result(exit: ExitRecord) -> ExitResult {
 struct Process {
     executor: Executor,
     run: u64,
+    /// How long after the grace the executor may take before it is ended.
+    stuck: Duration,
     /// Where its streams of samples go on.
     meter: Arc<Mutex<Meter>>,
 }
@@ -437,6 +439,7 @@ impl Process {
         Self {
             executor,
             run,
+            stuck: STUCK,
             meter: Arc::new(Mutex::new(meter)),
         }
     }
@@ -464,7 +467,7 @@ impl RunningTask for Process {
         let number = known.unwrap_or(nix::sys::signal::Signal::SIGKILL as i32);
         let told = self.executor.stop(number, grace);
         let patience = match &told {
-            Ok(()) => grace + STUCK,
+            Ok(()) => grace + self.stuck,
             Err(e) => {
                 tracing::warn!("a task is killed, for its stop cannot be delivered: {e}");
                 Duration::ZERO
@@ -521,53 +524,5 @@ impl RunningTask for Process {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn block(config: Value) -> BTreeMap<String, Value> {
-        serde_json::from_value(config).unwrap()
-    }
-
-    #[test]
-    fn drv_06_a_configuration_names_all_its_problems() {
-        let config = block(
-            serde_json::json!({"comand": "x", "args": 3, "oom_score_adj": -5,
-            "work_dir": "a", "cgroup_v1_override": {}, "cgroup_v2_override": "x"}),
-        );
-        let text = Config::read(&config).unwrap_err();
-        for part in [
-            "missing command",
-            "args: expected",
-            "comand: unknown key",
-            "oom_score_adj must not be negative or above 1000",
-            "work_dir must be an absolute path",
-            "cgroup_v1_override is not supported by this client",
-            "cgroup_v2_override is not supported by this client",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-    }
-
-    #[test]
-    fn drv_06_every_option_of_raw_exec_reaches_its_executor() {
-        let runs = Runs {
-            launcher: Launcher::current(),
-            dir: "/nowhere".into(),
-            cgroups: Parents::default(),
-        };
-        let env = ["A", "AWS_KEY", "AWS_ID", "B"];
-        let task = TaskConfig {
-            config: block(serde_json::json!({"command": "run", "args": ["-v", 3],
-                "oom_score_adj": 500, "work_dir": "/srv", "denied_envvars": ["AWS_*", "B"]})),
-            env: env.map(|name| (name.to_owned(), "1".to_owned())).into(),
-            ..TaskConfig::default()
-        };
-        let told = spec(&task, &runs).unwrap();
-        assert_eq!((&*told.command, told.oom_score_adj), ("run", 500));
-        assert_eq!(told.args, ["-v", "3"]);
-        assert_eq!(told.cwd, Path::new("/srv"));
-        assert_eq!(told.env, [("A".to_owned(), "1".to_owned())]);
-        // It shares all with the host that the host has.
-        assert_eq!((told.namespaces, told.capabilities), Default::default());
-    }
-}
+#[path = "raw_exec_test.rs"]
+mod tests;

@@ -116,6 +116,10 @@ async fn drv_08_a_command_that_is_not_there_is_told_at_once() {
     };
     let error = launcher().launch(&run.dir, &spec).await.unwrap_err();
     assert!(matches!(&error, LaunchError::NotStarted(e) if e.contains("/nowhere/at/all")));
+    // The executor that tried is no child of ours any more, not even a dead one.
+    let held = std::fs::read_to_string(run.dir.lock()).unwrap();
+    let pid: i32 = held.trim().parse().unwrap();
+    until("it is buried", || proc::stat(pid).is_none()).await;
 }
 
 #[tokio::test]
