@@ -278,6 +278,27 @@ mod tests {
     }
 
     #[test]
+    fn mod_23_a_log_that_begins_later_is_read_from_its_beginning() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut output = open(tmp.path(), Origin::Start, 0);
+        assert_eq!(all(&mut output), "", "no file yet");
+        fs::write(tmp.path().join("web.stdout.0"), "late\n").unwrap();
+        assert_eq!(all(&mut output), "late\n");
+    }
+
+    #[test]
+    fn mod_23_a_log_is_held_from_the_moment_it_is_asked_for() {
+        let tmp = tempfile::tempdir().unwrap();
+        let file = |index: u64| tmp.path().join(format!("web.stdout.{index}"));
+        fs::write(file(0), "one\n").unwrap();
+        let mut output = open(tmp.path(), Origin::Start, 0);
+        // It is rotated away before anything of it was read.
+        fs::remove_file(file(0)).unwrap();
+        fs::write(file(1), "two\n").unwrap();
+        assert_eq!(all(&mut output), "one\ntwo\n");
+    }
+
+    #[test]
     fn mod_23_who_follows_from_the_end_gets_what_is_written_later_and_nothing_else() {
         let tmp = tempfile::tempdir().unwrap();
         assert_eq!(

@@ -150,6 +150,9 @@ fn mod_19_every_variable_has_its_value() {
     let mut child = World::new();
     child.job.parent_id = "cron".into();
     assert_eq!(child.env().vars()["NOMAD_JOB_PARENT_ID"], "cron");
+    let mut grouped = World::new();
+    grouped.node.cgroup_parent = "site.slice".into();
+    assert_eq!(grouped.env().vars()["NOMAD_PARENT_CGROUP"], "site.slice");
 }
 
 #[test]

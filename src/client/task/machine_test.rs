@@ -252,6 +252,19 @@ fn drv_08_an_agent_that_died_while_starting_finds_the_task_or_starts_it_once_mor
 }
 
 #[test]
+fn cl_13_what_was_being_prepared_when_the_agent_ended_is_prepared_again() {
+    let mut case = Case::new(spec(1));
+    let prepare = [TaskAction::Prepare {
+        done: BTreeSet::new(),
+    }];
+    assert_eq!(case.step(TaskInput::Allow(true)), prepare);
+    assert_eq!(case.task.restore(), []);
+    // By the coordinator's word, as at first.
+    assert_eq!(case.step(TaskInput::Allow(true)), prepare);
+    case.start();
+}
+
+#[test]
 fn cl_13_a_task_that_cannot_be_found_waits_for_the_servers() {
     let mut case = Case::new(spec(1)).run();
     let handle = case.task.restore();
