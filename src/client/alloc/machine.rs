@@ -588,5 +588,8 @@ fn progress(task: &TaskMachine) -> Progress {
 }
 
 #[cfg(test)]
+#[path = "progress_test.rs"]
+mod progress_test;
+#[cfg(test)]
 #[path = "machine_test.rs"]
 mod tests;
