@@ -21,6 +21,8 @@ mod hooked;
 mod jobs;
 pub mod machine;
 mod offers;
+#[cfg(test)]
+mod offers_test;
 pub mod runner;
 #[cfg(test)]
 pub(crate) mod runner_test;

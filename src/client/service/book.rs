@@ -84,6 +84,12 @@ impl Book {
         pages.wanted.get(alloc).map_or(0, Vec::len)
     }
 
+    /// Whether an allocation said what it offers, be it nothing.
+    #[cfg(test)]
+    pub(in crate::client) fn has_said(&self, alloc: &str) -> bool {
+        self.pages.lock().whole.contains_key(alloc)
+    }
+
     /// An allocation is gone; it offers nothing any more.
     pub fn forget(&self, alloc: &str) {
         let mut pages = self.pages.lock();
