@@ -94,16 +94,63 @@ fn predecessor(given: &AllocGiven) -> Option<(AllocDir, Vec<String>)> {
 mod tests {
     use std::sync::Arc;
 
-    use drover_events::model::{Allocation, Node};
+    use drover_events::model::{Allocation, EphemeralDisk, Node};
     use futures_util::future::BoxFuture;
+    use parking_lot::Mutex;
 
     use super::*;
+    use crate::client::alloc::factory::{AllocRunnerFactory, Report};
     use crate::client::alloc::machine::Input;
+    use crate::client::alloc::runner_test::{alloc, factory, run};
     use crate::client::config::Settings;
     use crate::client::hooks::alloc::chain;
     use crate::client::hooks::alloc::list::AllocHooks;
     use crate::client::hooks::notes::Keep;
     use crate::telemetry;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_predecessor_left_is_taken_over_where_the_group_asks_for_it() {
+        let disk = |sticky, migrate| {
+            Some(EphemeralDisk {
+                sticky,
+                migrate,
+                ..EphemeralDisk::default()
+            })
+        };
+        for (asked, replaces, taken) in [
+            (None, true, false),
+            (disk(false, false), true, false),
+            (disk(true, false), true, true),
+            (disk(false, true), true, true),
+            // One that it waits for and does not replace keeps what it has.
+            (disk(true, true), false, false),
+        ] {
+            let tmp = tempfile::tempdir().unwrap();
+            let factory = factory(tmp.path());
+            let config = serde_json::json!({"run_for": "1ms"});
+            let first = alloc("batch", "mock_driver", config);
+            let runner = run(&factory, &first, &Arc::new(Mutex::new(None)));
+            runner.done().wait_for(|done| *done).await.unwrap();
+            let kept = |dir: &AllocDir| dir.shared().join("data/kept");
+            let old = runner.control().unwrap().dir().clone();
+            std::fs::write(kept(&old), "rows").unwrap();
+
+            let mut next = first.clone();
+            next.id = "11111111-2222-3333-4444-666666666666".into();
+            if replaces {
+                next.previous_allocation.clone_from(&first.id);
+            }
+            let job = Arc::make_mut(next.job.as_mut().unwrap());
+            job.task_groups[0].ephemeral_disk.clone_from(&asked);
+            let report: Report = Arc::new(|_| {});
+            let successor = factory.start(Arc::new(next), None, vec![runner], report);
+            let successor = successor.unwrap();
+            successor.done().wait_for(|done| *done).await.unwrap();
+            let new = successor.control().unwrap().dir();
+            let found = (kept(&old).exists(), kept(new).exists());
+            assert_eq!(found, (!taken, taken), "{asked:?}, replaces: {replaces}");
+        }
+    }
 
     /// Who takes none of these hooks' answers: they have none.
     struct Nowhere;
