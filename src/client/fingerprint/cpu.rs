@@ -1,6 +1,7 @@
 //! Processors.
 
 use std::fs;
+use std::path::Path;
 
 use drover_events::model::{Core, Topology};
 
@@ -39,10 +40,16 @@ fn parse(text: &str) -> CpuInfo {
 }
 
 fn read() -> CpuInfo {
-    let mut info = parse(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
-    let base = "/sys/devices/system/cpu/cpu0/cpufreq/";
+    read_in(Path::new("/"))
+}
+
+/// What the files of a machine say whose root this is.
+fn read_in(root: &Path) -> CpuInfo {
+    let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let mut info = parse(&text("proc/cpuinfo").unwrap_or_default());
+    let base = "sys/devices/system/cpu/cpu0/cpufreq/";
     for name in ["base_frequency", "cpuinfo_max_freq"] {
-        let khz = fs::read_to_string(format!("{base}{name}")).ok();
+        let khz = text(&format!("{base}{name}"));
         if let Some(khz) = khz.and_then(|t| t.trim().parse::<u64>().ok()) {
             info.mhz = khz / 1000;
             break;
@@ -109,5 +116,35 @@ mod tests {
             }
         );
         assert_eq!(parse(""), CpuInfo::default());
+    }
+
+    #[test]
+    fn the_speed_that_a_processor_is_made_for_counts_before_its_speed_now() {
+        let tmp = tempfile::tempdir().unwrap();
+        assert_eq!(read_in(tmp.path()).mhz, FALLBACK_MHZ, "nothing is said");
+        let base = "sys/devices/system/cpu/cpu0/cpufreq";
+        for (path, text, mhz) in [
+            ("proc/cpuinfo".to_owned(), "cpu MHz\t\t: 799.8\n", 800),
+            (format!("{base}/cpuinfo_max_freq"), "3600000\n", 3_600),
+            (format!("{base}/base_frequency"), "2100000\n", 2_100),
+        ] {
+            let path = tmp.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+            assert_eq!(read_in(tmp.path()).mhz, mhz);
+        }
+    }
+
+    #[test]
+    fn mod_09_a_node_has_the_cores_and_the_speed_of_its_machine() {
+        let mut facts = Facts::default();
+        probe(&mut facts, &Settings::default());
+        let number = |name: &str| facts.attributes[name].parse::<u64>().unwrap();
+        let cores = number("cpu.numcores");
+        assert_eq!(cores, read().cores.len().max(1) as u64);
+        assert_eq!(u64::from(facts.resources.cpu.total_cpu_cores), cores);
+        let speed = number("cpu.frequency");
+        assert!(speed > 0);
+        assert_eq!(number("cpu.totalcompute"), cores * speed);
     }
 }

@@ -69,18 +69,22 @@ fn found(settings: &Settings) -> (String, Vec<IpAddr>) {
     (device, all)
 }
 
+/// Mbit/s: what is configured, or else what the interface says, unless it does not know.
+fn speed(told: u64, said: Option<&str>) -> i64 {
+    let told = i64::try_from(told).unwrap_or(0);
+    let said = said.and_then(|text| text.trim().parse::<i64>().ok());
+    let said = said.filter(|speed| *speed > 0);
+    if told > 0 {
+        told
+    } else {
+        said.unwrap_or(DEFAULT_SPEED)
+    }
+}
+
 pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
     let (device, addresses) = found(settings);
     let file = |name: &str| fs::read_to_string(format!("/sys/class/net/{device}/{name}")).ok();
-    let told = i64::try_from(settings.client.network_speed).unwrap_or(0);
-    let speed = file("speed")
-        .and_then(|t| t.trim().parse::<i64>().ok())
-        .filter(|s| *s > 0);
-    let speed = if told > 0 {
-        told
-    } else {
-        speed.unwrap_or(DEFAULT_SPEED)
-    };
+    let speed = speed(settings.client.network_speed, file("speed").as_deref());
     let mac = file("address")
         .map(|t| t.trim().to_owned())
         .filter(|m| m != "00:00:00:00:00:00");
@@ -114,6 +118,22 @@ pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_is_as_fast_as_it_is_said_to_be() {
+        for (told, said, expected) in [
+            (0, None, DEFAULT_SPEED),
+            (0, Some(""), DEFAULT_SPEED),
+            (0, Some("-1\n"), DEFAULT_SPEED),
+            (0, Some("0\n"), DEFAULT_SPEED),
+            (0, Some("1\n"), 1),
+            (0, Some("25000\n"), 25_000),
+            (1, Some("25000\n"), 1),
+            (u64::MAX, Some("25000\n"), 25_000),
+        ] {
+            assert_eq!(speed(told, said), expected, "{told}, {said:?}");
+        }
+    }
 
     #[test]
     fn mod_09_tables_of_the_kernel_are_read() {
