@@ -231,7 +231,36 @@ fn trouble(core: &Core, error: &RpcError) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use drover_events::model::Allocation;
+
     use super::*;
+    use crate::client::alloc::runner_test::until;
+    use crate::client::testing::Pretended;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn hb_10_only_a_heartbeat_that_finds_another_node_has_everything_told_again() {
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::new());
+        let client = servers.client(tmp.path());
+        let tell = |id: &str| {
+            client.core.updates.put(Allocation {
+                id: id.into(),
+                client_status: "running".into(),
+                ..Allocation::default()
+            });
+        };
+        tell("a");
+        until("it is told", || servers.told("a") == 1).await;
+        let beats = servers.beats();
+        until("heartbeats", || servers.beats() > beats + 3).await;
+        // With this goes all that waits.
+        tell("b");
+        until("the next is told", || servers.told("b") > 0).await;
+        assert_eq!(servers.told("a"), 1, "the node is as it was");
+        servers.node_index.fetch_add(1, Ordering::Relaxed);
+        until("all is told again", || servers.told("a") == 2).await;
+    }
 
     #[test]
     fn hb_10_only_a_node_that_may_have_been_given_up_tells_everything() {

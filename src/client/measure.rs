@@ -24,3 +24,19 @@ pub(super) async fn keep(core: Arc<Core>) {
 pub(super) fn measure(core: &Core) {
     core.meter.measure(&core.settings.get().alloc_dir);
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::client::alloc::runner_test::until;
+    use crate::client::testing::Pretended;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mod_17_the_machine_is_measured_again_and_again_whoever_asks() {
+        let tmp = tempfile::tempdir().unwrap();
+        let client = Pretended::silent().client(tmp.path());
+        let at = || client.core.meter.told().timestamp;
+        let first = at();
+        assert!(first > 0, "it is measured when the client begins");
+        until("it is measured again", || at() > first).await;
+    }
+}

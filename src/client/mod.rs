@@ -47,5 +47,7 @@ pub mod start;
 pub mod stats;
 pub mod sync;
 pub mod task;
+#[cfg(test)]
+mod testing;
 mod uses;
 pub mod volumes;

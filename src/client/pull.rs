@@ -190,10 +190,18 @@ fn follow(core: &Core, fetched: Vec<Allocation>, ignored: &mut BTreeMap<String, 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
     use proptest::prelude::*;
+    use tokio::sync::watch;
 
     use super::*;
     use crate::client::agent::tests::{World, until};
+    use crate::client::alloc::factory::AllocRunner;
+    use crate::client::alloc::runner_test;
+    use crate::client::testing::{EPOCH, INDEX, Pretended};
 
     fn maps() -> impl Strategy<Value = BTreeMap<String, u64>> {
         proptest::collection::btree_map("[a-f]", 0_u64..4, 0..6)
@@ -237,6 +245,70 @@ mod tests {
             let diff = diff(&of(wanted), &of(here), false);
             assert_eq!(diff.fetch == ["a"], fetched, "{wanted} and {here} here");
             assert!(diff.removed.is_empty());
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_did_not_come_is_asked_for_again_and_nothing_is_waited_for_before_it_came() {
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+        let client = servers.client(tmp.path());
+        let given = Allocation {
+            alloc_modify_index: 7,
+            ..runner_test::alloc("batch", "mock_driver", serde_json::json!({}))
+        };
+        servers.wanted.lock().insert(given.id.clone(), 7);
+        let mut known = Known::default();
+        let complete = round(&client.core, &mut known).await;
+        assert!(!complete.expect("an answer"));
+        assert_eq!((known.index, known.epoch.as_str()), (0, ""));
+        assert_eq!(client.alloc_ids(), [""; 0]);
+        servers.there.lock().push(given.clone());
+        let complete = round(&client.core, &mut known).await;
+        assert!(complete.expect("an answer"));
+        assert_eq!((known.index, known.epoch.as_str()), (INDEX, EPOCH));
+        assert_eq!(client.alloc_ids(), [given.id]);
+    }
+
+    /// An allocation, and how often it was told that the servers answered.
+    struct Told(Arc<Allocation>, AtomicUsize);
+
+    impl AllocRunner for Told {
+        fn update(&self, _: Arc<Allocation>) {}
+
+        fn alloc(&self) -> Arc<Allocation> {
+            Arc::clone(&self.0)
+        }
+
+        fn done(&self) -> watch::Receiver<bool> {
+            watch::Sender::new(false).subscribe()
+        }
+
+        fn destroy(&self) -> BoxFuture<'static, ()> {
+            std::future::ready(()).boxed()
+        }
+
+        fn server_contacted(&self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn allocations_that_are_here_are_told_of_the_servers_first_answer_and_of_no_other() {
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+        let client = servers.client(tmp.path());
+        let given = Allocation {
+            id: "a".into(),
+            alloc_modify_index: 7,
+            ..Allocation::default()
+        };
+        servers.wanted.lock().insert("a".to_owned(), 7);
+        let runner = Arc::new(Told(Arc::new(given), AtomicUsize::new(0)));
+        let mine = runner.clone();
+        client.core.allocs.lock().insert("a".to_owned(), mine);
+        for _ in 0..2 {
+            let answered = round(&client.core, &mut Known::default()).await;
+            assert!(answered.expect("an answer"));
+            assert_eq!(runner.1.load(Ordering::Relaxed), 1);
         }
     }
 

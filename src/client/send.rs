@@ -6,7 +6,7 @@ use std::time::Duration;
 use drover_events::model::Allocation;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::agent::Core;
+use super::agent::{Contact, Core};
 use super::sync::TICK_MS;
 use crate::rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
 use crate::rpc::updates::{MAX_UPDATE, shrink, size};
@@ -25,9 +25,7 @@ const MAX_CALL: usize = 8 << 20;
 pub(super) async fn keep(core: Arc<Core>) {
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.
-    let _ = contact
-        .wait_for(|c| c.allocs_known && c.last_heartbeat > 0)
-        .await;
+    let _ = contact.wait_for(may_speak).await;
     let mut last = Instant::now();
     loop {
         if core.updates.buffer.lock().waiting() == 0 {
@@ -76,6 +74,11 @@ pub(super) async fn keep(core: Arc<Core>) {
     }
 }
 
+/// It is known what the node should run, and the servers know that the node is there.
+fn may_speak(contact: &Contact) -> bool {
+    contact.allocs_known && contact.last_heartbeat > 0
+}
+
 /// What of a batch is told in one call, far below what a call may carry, and what waits for the
 /// next one.
 fn one_call(mut batch: Vec<Allocation>) -> (Vec<Allocation>, Vec<Allocation>) {
@@ -91,6 +94,41 @@ fn one_call(mut batch: Vec<Allocation>) -> (Vec<Allocation>, Vec<Allocation>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::alloc::runner_test::until;
+    use crate::client::testing::Pretended;
+
+    #[test]
+    fn who_knows_what_it_should_run_and_had_a_heartbeat_answered_may_speak() {
+        for (allocs_known, last_heartbeat, may) in [
+            (false, 0, false),
+            (true, 0, false),
+            (false, 1, false),
+            (true, 1, true),
+        ] {
+            let contact = Contact {
+                allocs_known,
+                last_heartbeat,
+                ..Contact::default()
+            };
+            assert_eq!(may_speak(&contact), may, "{contact:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_too_large_is_cut_before_it_is_told() {
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::new());
+        let client = servers.client(tmp.path());
+        client.core.updates.put(Allocation {
+            id: "a".into(),
+            client_status: "failed".into(),
+            client_description: "d".repeat(2 * MAX_UPDATE),
+            ..Allocation::default()
+        });
+        until("it is told", || servers.told("a") > 0).await;
+        let told = servers.updates.lock()[0].clone();
+        assert_eq!(told.client_status, "failed");
+        assert!(size(&told) <= MAX_UPDATE, "{} bytes", size(&told));
+    }
 
     #[test]
     fn a_call_carries_what_it_may_and_the_rest_comes_later() {

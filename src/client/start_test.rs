@@ -1,5 +1,7 @@
 //! What a client knows of allocations and of their volumes.
 
+use std::os::unix::fs::PermissionsExt;
+
 use drover_events::gojson::from_value;
 use drover_events::model::Allocation;
 use drover_testkit::LONG;
@@ -12,6 +14,7 @@ use super::*;
 use crate::client::agent::tests::{World, until};
 use crate::client::alloc::runner::{alloc_key, state_key};
 use crate::client::journal::Journal;
+use crate::client::testing::Pretended;
 use crate::client::uses::Uses;
 use crate::client::volumes::host::Users;
 use crate::rpc::methods::{NodeGetNode, NodeSpecificRequest};
@@ -135,4 +138,19 @@ async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
         "it is withdrawn"
     );
     core.allocs.lock().insert(id, runner);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_directory_of_allocations_is_there_before_the_first_of_them() {
+    let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+    let settings = Settings {
+        alloc_dir: tmp.path().join("new/alloc"),
+        state_dir: tmp.path().join("client"),
+        dev: true,
+        ..Settings::default()
+    };
+    let alloc_dir = settings.alloc_dir.clone();
+    let _client = open(settings, |_| servers.caller()).unwrap();
+    let mode = std::fs::metadata(alloc_dir).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o711, "tasks may pass");
 }

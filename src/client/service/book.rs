@@ -244,6 +244,7 @@ async fn tell(core: &Core) -> Result<(), RpcError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::testing::Pretended;
 
     fn service(id: &str, port: i64) -> ServiceRegistration {
         ServiceRegistration {
@@ -308,5 +309,29 @@ mod tests {
         book.withdraw("a");
         let gone = [("default".to_owned(), "x".to_owned())];
         assert_eq!(book.difference().gone, gone);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_difference_is_told_whatever_it_is_made_of_and_told_once() {
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+        let client = servers.client(tmp.path());
+        let of_a = |port| {
+            vec![ServiceRegistration {
+                alloc_id: "a".into(),
+                ..service("x", port)
+            }]
+        };
+        for (alloc, offers, wanted) in [
+            ("a", of_a(1), "x:1, all of a"),
+            ("a", of_a(2), "x:2"),
+            ("b", Vec::new(), "all of b"),
+            ("a", Vec::new(), "not x"),
+            ("a", Vec::new(), ""),
+        ] {
+            client.core.services.set(alloc, offers);
+            tell(&client.core).await.expect("the servers answer");
+            let told = std::mem::take(&mut *servers.services.lock());
+            assert_eq!(told.join("; "), wanted);
+        }
     }
 }
