@@ -39,14 +39,13 @@ drover_events::wire! {
 
 /// The body, its deployment checked against the path.
 async fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
-    let mut body: DeploymentBody = write.json().await?;
+    let body: DeploymentBody = write.json().await?;
     if body.deployment_id.is_empty() {
         return Err(ApiError::bad_request("DeploymentID must be specified"));
     }
     if body.deployment_id != write.request.segment(3)? {
         return Err(ApiError::bad_request("Deployment ID does not match"));
     }
-    body.groups = std::mem::take(&mut body.groups).or_empty();
     Ok(body)
 }
 
