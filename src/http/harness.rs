@@ -7,17 +7,19 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::middleware::Next;
 use bytes::Bytes;
-use drover_events::Actor;
+use drover_events::{Actor, Event};
 use drover_projections::serving::marked;
+use drover_projections::view::View;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tower::ServiceExt;
 
 use super::gzip::Gzip;
 use super::{Api, Live, Settings, Shape, router};
-use crate::commands::Command;
 use crate::commands::node::RegisterNode;
+use crate::commands::{Command, Decision, Stamp};
 use crate::config::Config;
+use crate::error::ApiError;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::proposer::Origin;
@@ -58,6 +60,15 @@ impl Reply {
 
     pub(super) fn index(&self) -> u64 {
         self.header("x-nomad-index").parse().unwrap()
+    }
+}
+
+/// An event that somebody decided on elsewhere.
+pub(super) struct Given(pub(super) Event);
+
+impl Command for Given {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+        Ok(Decision::free(self.0.clone()))
     }
 }
 

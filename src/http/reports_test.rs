@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_events::Event;
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::eval::EvalsUpserted;
 use drover_events::model::Evaluation;
@@ -11,23 +10,11 @@ use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::view::View;
 use drover_testkit::{LONG, asked, so};
 use serde_json::Value;
 
-use super::harness::Harness;
+use super::harness::{Given, Harness};
 use super::request::Request;
-use crate::commands::{Command, Decision, Stamp};
-use crate::error::ApiError;
-
-/// An event that somebody decided on elsewhere.
-struct Given(Event);
-
-impl Command for Given {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
-        Ok(Decision::free(self.0.clone()))
-    }
-}
 
 /// The allocation of a job, once it is placed.
 async fn placed(h: &Harness, job: &str) -> AllocRow {
