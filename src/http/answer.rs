@@ -217,6 +217,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_read_has_the_index_that_its_log_begins_at_or_a_later_one() {
+        for (answer, index) in [
+            (Answer::nothing().at(3), 7),
+            (Answer::nothing().at(9), 9),
+            (Answer::nothing().written(3), 3),
+            (Answer::nothing(), 0),
+        ] {
+            assert_eq!(answer.not_below(7).index(), index);
+        }
+    }
+
+    #[test]
     fn texts_of_errors_decide_where_nomad_lets_them() {
         for (message, status, text) in [
             (

@@ -207,6 +207,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn what_is_left_of_pieces_is_known_while_they_are_taken() {
+        let mut body = Body::pieces(["a whole", "part"].map(Bytes::from).into());
+        assert_eq!(body.len(), Some(11));
+        for (piece, left) in [("a whole", 4), ("part", 0)] {
+            let frame = body.frame().await.expect("a piece");
+            let taken = frame.expect("it did not break off").into_data();
+            assert_eq!(taken.expect("it is data"), piece);
+            assert_eq!(body.len(), Some(left), "{piece}");
+            assert_eq!(body.size_hint().exact(), Some(left), "{piece}");
+            assert_eq!(body.is_end_stream(), left == 0, "{piece}");
+        }
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test]
     async fn a_part_is_not_taken_for_the_whole() {
         for (end, wanted) in [(true, Some("half")), (false, None)] {
             let (sender, receiver) = mpsc::channel(2);

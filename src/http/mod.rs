@@ -108,6 +108,8 @@ mod follow_test;
 #[cfg(test)]
 mod forward_test;
 #[cfg(test)]
+mod front_test;
+#[cfg(test)]
 mod gaps_test;
 #[cfg(test)]
 mod gate_more_test;

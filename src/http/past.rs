@@ -306,8 +306,64 @@ pub(super) fn time_at(log: &LogEngine, index: u64) -> Result<i64, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::super::harness::Harness;
     use super::*;
+    use crate::log::{Entry, Options};
+
+    #[test]
+    fn a_stretch_does_not_begin_before_the_first_event_that_is_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let opened = LogEngine::open(dir.path(), Options::default());
+        let (log, _) = opened.expect("a log");
+        // One each second, the first of them in the tenth.
+        let entries = (0..10_u8).map(|number| Entry {
+            index: u64::from(number),
+            kind: 1,
+            time: (10 + i64::from(number)) * 1_000_000_000,
+            body: Bytes::from_static(b"something"),
+        });
+        let written = log.append(
+            entries.collect(),
+            Box::new(|done| done.expect("it is written")),
+        );
+        written.expect("it is taken");
+        log.commit(9, Bytes::new());
+        log.sync().expect("it is durable");
+        let begins = |said: &str| {
+            let query = Query::parse(Some(&format!("since={said}"))).expect("a query");
+            since(&log, &query, "since", 9).map_err(|error| error.code)
+        };
+        let [before, among, later] =
+            [5, 12, 16].map(|second: u8| format!("1970-01-01T00:00:{second:02}Z"));
+        for (said, index) in [
+            ("", None),
+            (&*before, Some(0)),
+            (&among, Some(2)),
+            (&later, Some(6)),
+            ("3", Some(3)),
+        ] {
+            assert_eq!(begins(said), Ok(index), "{said:?}");
+        }
+        let dropped = log.purge(
+            4,
+            Bytes::new(),
+            Box::new(|done| done.expect("they are dropped")),
+        );
+        dropped.expect("it is taken");
+        log.sync().expect("it is durable");
+        for (said, begin) in [
+            ("", Ok(None)),
+            (&*before, Err(Code::Gone)),
+            (&among, Err(Code::Gone)),
+            (&later, Ok(Some(6))),
+            ("3", Err(Code::Gone)),
+            ("5", Ok(Some(5))),
+        ] {
+            assert_eq!(begins(said), begin, "{said:?}");
+        }
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_read_shows_the_past_and_names_its_index() {

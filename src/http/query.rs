@@ -453,6 +453,34 @@ mod tests {
     }
 
     #[test]
+    fn an_option_counts_as_acted_on_once_it_is_asked_for() {
+        let all = "index=7&wait=1s&prefix=a&per_page=3&next_token=t&filter=ID&reverse=true";
+        let names = Query::parse(Some(all)).unwrap().ignored();
+        let asks: [(&str, &str, fn(&Options) -> String); 7] = [
+            ("index", "7", |options| options.index().to_string()),
+            ("wait", "1000000000", |options| options.wait().to_string()),
+            ("prefix", "a", |options| options.prefix().to_owned()),
+            ("per_page", "3", |options| options.per_page().to_string()),
+            ("next_token", "t", |options| options.next_token().to_owned()),
+            ("filter", "ID", |options| options.filter().to_owned()),
+            ("reverse", "true", |options| options.reverse().to_string()),
+        ];
+        assert_eq!(names.len(), asks.len());
+        for (name, value, ask) in asks {
+            let query = Query::parse(Some(all)).unwrap();
+            let options = Options::read(&query).unwrap();
+            assert_eq!(query.ignored(), names, "{name}: reading them is not asking");
+            assert_eq!(ask(&options), value, "{name}");
+            let others: Vec<String> = names
+                .iter()
+                .filter(|other| *other != name)
+                .cloned()
+                .collect();
+            assert_eq!(query.ignored(), others, "{name}");
+        }
+    }
+
+    #[test]
     fn bad_options_are_refused_with_nomads_texts() {
         for (raw, text) in [
             ("wait=soon", "Invalid wait time"),

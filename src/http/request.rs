@@ -284,6 +284,44 @@ mod tests {
     }
 
     #[test]
+    fn a_request_has_the_id_that_its_caller_gave_it_where_that_is_sensible() {
+        let longest = "x".repeat(ID_LIMIT);
+        let longer = format!("{longest}x");
+        for (given, kept) in [
+            ("a", true),
+            (&*longest, true),
+            ("", false),
+            (&*longer, false),
+        ] {
+            let get = hyper::Request::get("/v1/jobs").header("x-request-id", given);
+            let request = Request::head(get.body(()).unwrap().into_parts().0).unwrap();
+            let id = request.id();
+            assert_eq!(id == given, kept, "{given:?}: {id:?}");
+            assert!(kept || id.len() == 36, "a new one: {id:?}");
+            assert_eq!(request.id(), id, "it stays");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_made_of_a_long_body_takes_room_for_as_long_as_it_is_kept() {
+        let budget = Budget::new(64 << 20);
+        let all = budget.free();
+        for (length, times) in [(SHORT, 0), (SHORT + 1, DECODED)] {
+            let post = hyper::Request::post("/v1/jobs/statuses").body(()).unwrap();
+            let mut request = Request::head(post.into_parts().0).unwrap();
+            let body = http_body_util::Full::new(Bytes::from(vec![b' '; length]));
+            request.read_body(body, length, &budget).await.unwrap();
+            let room = request.room_to_decode().await.unwrap();
+            assert_eq!(room.is_some(), times > 0, "{length} bytes");
+            assert_eq!(all - budget.free(), length * (1 + times), "{length} bytes");
+            drop(room);
+            assert_eq!(all - budget.free(), length, "it is given back");
+            drop(request);
+            assert_eq!(budget.free(), all, "and so is that of the body");
+        }
+    }
+
+    #[test]
     fn a_body_is_read_once_and_what_is_none_of_it_is_named() {
         let put = hyper::Request::put("/v1/jobs").body(()).unwrap();
         let mut request = Request::head(put.into_parts().0).unwrap();
