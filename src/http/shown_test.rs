@@ -1,9 +1,11 @@
 //! What answers show of what there is, by what was asked.
 
+use drover_events::model::{Allocation, TaskState};
 use serde_json::{Value, json};
 
 use super::harness::{Harness, job};
 use super::reads_test::placed;
+use crate::commands::alloc::UpdateAllocsFromClient;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_audit_tells_the_stretch_and_the_namespace_that_were_asked_for() {
@@ -83,5 +85,40 @@ async fn statuses_and_lists_show_what_they_were_asked_for() {
     let usual = states("").await;
     assert_eq!(states("?task_states=true").await, usual);
     assert!(states("?task_states=false").await);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn allocations_are_listed_with_the_states_of_their_tasks_unless_nobody_wants_them() {
+    let (h, node) = placed().await;
+    let list = h.get("/v1/allocations").await.json();
+    let state = TaskState {
+        state: "running".into(),
+        ..TaskState::default()
+    };
+    let told = Allocation {
+        id: list[0]["ID"].as_str().expect("an id").to_owned(),
+        node_id: node,
+        client_status: "running".into(),
+        task_states: [("t", state)].into(),
+        ..Allocation::default()
+    };
+    let (allocs, caller) = (vec![told], None);
+    h.submit(UpdateAllocsFromClient { allocs, caller }).await;
+    for (query, shown) in [
+        ("", true),
+        ("?task_states=true", true),
+        ("?task_states=false", false),
+        ("?resources=true", true),
+        ("?resources=true&task_states=false", false),
+    ] {
+        // The second time it may come from memory.
+        for _ in 0..2 {
+            let list = h.get(&format!("/v1/allocations{query}")).await.json();
+            let states = &list[0]["TaskStates"];
+            assert_eq!(states["t"]["State"] == "running", shown, "{query}: {list}");
+            assert_eq!(states.is_null(), !shown, "{query}: {list}");
+        }
+    }
     h.stop().await;
 }

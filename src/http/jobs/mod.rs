@@ -18,6 +18,11 @@ mod versions;
 mod volumes;
 mod write;
 
+#[cfg(test)]
+mod calls_test;
+#[cfg(test)]
+mod statuses_test;
+
 pub(super) use list::{list, list_of, near_list, stub};
 pub(super) use parse::{PARSE, parse, validate};
 #[cfg(test)]

@@ -482,3 +482,56 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
     let (warnings, job) = judged.await?;
     register_job(&write, job, &again, warnings, true).await
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::{Task, TaskGroup, Vault};
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_is_too_long_is_left_out_and_warned_of_on_a_line_of_its_own() {
+        let given = JobSubmission {
+            source: "0123456789".to_owned(),
+            variables: "+".to_owned(),
+            ..JobSubmission::default()
+        };
+        let text = "job source size of 11 bytes exceeds job_max_source_size of 10 bytes and will \
+                    be discarded";
+        for (before, longest, after) in [
+            ("", 11, String::new()),
+            ("", 10, text.to_owned()),
+            ("another", 11, "another".to_owned()),
+            ("another", 10, format!("another\n{text}")),
+        ] {
+            let mut warnings = before.to_owned();
+            let kept = source(Some(&given), longest, &mut warnings);
+            assert_eq!((kept.is_some(), warnings), (longest == 11, after));
+        }
+    }
+
+    #[test]
+    fn each_cluster_of_vault_that_a_job_names_is_told_of_once() {
+        let task = |cluster: &str| Task {
+            vault: Some(Vault {
+                cluster: cluster.to_owned(),
+                ..Vault::default()
+            }),
+            ..Task::default()
+        };
+        let named = ["", "other", "default", "other"].map(task);
+        let tasks: Vec<Task> = named.into_iter().chain([Task::default()]).collect();
+        let group = TaskGroup {
+            tasks: tasks.into(),
+            ..TaskGroup::default()
+        };
+        let job = Job {
+            task_groups: vec![group].into(),
+            ..Job::default()
+        };
+        let told: Vec<String> = without_vault(&job).collect();
+        let wanted = ["default", "other"]
+            .map(|cluster| format!("Vault {cluster:?} not enabled but used in the job"));
+        assert_eq!(told, wanted);
+    }
+}

@@ -1,5 +1,7 @@
 //! Nodes and node pools.
 
+#[cfg(test)]
+mod list_test;
 mod shapes;
 pub(in crate::http) mod write;
 
