@@ -274,6 +274,9 @@ fn head(out: &mut Vec<u8>, (index, event_type): (u64, &str), event: &Headline<'_
 
 #[cfg(test)]
 mod tests {
+    use drover_events::{EventKind, Topic};
+    use serde_json::Value;
+
     use super::*;
 
     const CLOUD: Form = Form {
@@ -320,6 +323,55 @@ mod tests {
             }
             frame.end(form, &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_where_the_caller_understands_it() {
+        let error = ApiError::bad_request("no");
+        let body = r#"{"Code":400,"Message":"no"}"#;
+        let event = format!("event: error\ndata: {body}\n\n");
+        let line = format!("{{\"Error\":{body}}}\n");
+        for (sse, cloud, checkpoints, wanted) in [
+            (true, false, false, &*event),
+            (true, true, true, &*event),
+            (false, true, false, &*line),
+            (false, false, true, &*line),
+            (false, false, false, ""),
+        ] {
+            let form = Form {
+                sse,
+                cloud,
+                checkpoints,
+                ..CLOUD
+            };
+            let told = String::from_utf8(form.error(&error)).unwrap();
+            assert_eq!(told, wanted, "{form:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_names_its_key_and_what_else_it_is_found_by() {
+        for (keys, key, more) in [
+            (&["a"][..], "a", Value::Null),
+            (&["a", "b\"", "c"][..], "a", json!(["b\"", "c"])),
+            (&[][..], "", Value::Null),
+        ] {
+            let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+            let headline = Headline {
+                kind: EventKind::JobRegistered,
+                topic: Topic::Job,
+                namespace: "red",
+                keys: &keys,
+            };
+            let mut out = Vec::new();
+            event(&mut out, (7, "JobRegistered"), &headline, &json!(1)).unwrap();
+            let told: Value = serde_json::from_slice(&out).unwrap();
+            let wanted = json!({
+                "Topic": "Job", "Type": "JobRegistered", "Key": key, "Namespace": "red",
+                "FilterKeys": more, "Index": 7, "Payload": 1,
+            });
+            assert_eq!(told, wanted);
         }
     }
 

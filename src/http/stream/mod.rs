@@ -33,6 +33,10 @@ mod tell;
 mod walk;
 
 #[cfg(test)]
+mod page_test;
+#[cfg(test)]
+mod reader_test;
+#[cfg(test)]
 mod stream_test;
 
 use crate::identity::Identity;

@@ -25,7 +25,7 @@ use crate::reactors::testing::Direct;
 /// Bytes of a snapshot's file at most.
 const FILE: u64 = 1 << 20;
 
-fn node(number: usize) -> NodeRegistered {
+pub(super) fn node(number: usize) -> NodeRegistered {
     let node = Node {
         id: format!("00000000-0000-4000-8000-{number:012}"),
         name: format!("n{number}"),
@@ -41,7 +41,7 @@ fn node(number: usize) -> NodeRegistered {
 }
 
 /// A server with this many nodes, and its state as files.
-fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Arc<Direct> {
+pub(super) fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Arc<Direct> {
     let server = Direct::new();
     for number in numbers {
         server.apply(node(number));
@@ -52,13 +52,13 @@ fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Arc<Direct> {
 }
 
 /// An empty log: what these tests tell lies in the projections.
-fn empty_log(dir: &Path) -> Arc<LogEngine> {
+pub(super) fn empty_log(dir: &Path) -> Arc<LogEngine> {
     let (log, _) = LogEngine::open(&dir.join("log"), crate::log::Options::default()).unwrap();
     Arc::new(log)
 }
 
 /// A publisher that runs, and what stops it.
-fn publishing(
+pub(super) fn publishing(
     server: &Arc<Direct>,
     log: &Arc<LogEngine>,
 ) -> (
@@ -88,7 +88,7 @@ async fn subscribe(
     receiver
 }
 
-async fn reader(
+pub(super) async fn reader(
     (server, log): (&Arc<Direct>, &Arc<LogEngine>),
     publisher: &Publisher,
     query: &str,

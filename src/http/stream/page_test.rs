@@ -1,0 +1,109 @@
+//! What a page holds of what happened, and what it does not.
+
+use std::sync::Arc;
+
+use drover_events::namespace::NamespacesDeleted;
+use drover_events::node::NodeRegistered;
+use serde_json::json;
+
+use super::page::{Clouds, Needs, Page};
+use super::stream_test::{empty_log, node};
+use super::walk::Source;
+use crate::http::harness::{Given, Harness};
+use crate::proposer::Origin;
+use crate::reactors::testing::Direct;
+
+/// A node whose line is a little longer than this.
+fn heavy(bytes: usize) -> NodeRegistered {
+    let mut event = node(bytes);
+    event.node.attributes.insert("weight", "x".repeat(bytes));
+    event
+}
+
+#[test]
+fn what_is_big_is_measured_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = empty_log(dir.path());
+    let server = Direct::new();
+    // The second is not too big; it would be with what stands before it.
+    for bytes in [50_000, 1_000_000] {
+        server.apply(heavy(bytes));
+    }
+    let view = server.projections.view();
+    let source = Source {
+        view: &view,
+        log: &log,
+    };
+    let page = Page::render(source, (1, 2), Needs::default(), &Clouds::default()).unwrap();
+    assert_eq!(
+        (page.upto, page.batches.len(), page.absent),
+        (2, 2, false),
+        "both are in it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_refused_is_not_told() {
+    let h = Harness::start().await;
+    let first = h.server.projections.view().index() + 1;
+    let gone = |name: &str| {
+        let names = vec![name.to_owned()];
+        Given(NamespacesDeleted { names }.into())
+    };
+    let command = Arc::new(gone("nowhere"));
+    let refused = h.server.proposer.submit(command, Origin::default()).await;
+    assert!(refused.is_err(), "there is no such namespace");
+    let made = h.put("/v1/namespace", &json!({ "Name": "there" })).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    let done = h.submit(gone("there")).await;
+    let view = h.server.projections.view();
+    let is_refused = |at: &u64| view.rejection(*at).unwrap().is_some();
+    let refused: Vec<u64> = (first..=done).filter(is_refused).collect();
+    assert!(!refused.is_empty(), "it is in the log");
+    let source = Source {
+        view: &view,
+        log: &h.api.log,
+    };
+    let needs = Needs {
+        log: true,
+        ..Needs::default()
+    };
+    let page = Page::render(source, (first, done), needs, &Clouds::default()).unwrap();
+    let told: Vec<u64> = page.batches.iter().map(|batch| batch.index).collect();
+    assert!(told.contains(&done), "{done}: {told:?}");
+    let told_of = |at: &u64| told.contains(at);
+    assert!(!refused.iter().any(told_of), "{refused:?}: {told:?}");
+    h.stop().await;
+}
+
+/// Whoever reads the page would be told of it again by the one that follows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
+    let h = Harness::start().await;
+    let small = h.submit(Given(heavy(100).into())).await;
+    // Its line is none too big, its two CloudEvents are together.
+    let big = h.submit(Given(heavy(600_000).into())).await;
+    let (view, log) = (h.server.projections.view(), &h.api.log);
+    let needs = Needs {
+        log: true,
+        clouds: true,
+        bare: true,
+        ..Needs::default()
+    };
+    let clouds = h.api.stream.clouds(log.epoch().id);
+    let rendered = |range: (u64, u64)| {
+        let source = Source { view: &view, log };
+        Page::render(source, range, needs, &clouds).unwrap()
+    };
+    assert!(rendered((big, big)).absent, "it is kept nowhere");
+    let (page, before) = (rendered((small, big)), rendered((small, big - 1)));
+    assert_eq!((page.upto, page.absent), (big - 1, false));
+    assert!(!page.lines(small).is_empty());
+    assert!(page.lines(small) == before.lines(small));
+    let lengths = |page: &Page| -> Vec<usize> {
+        let batches = page.batches.iter();
+        batches.map(|batch| batch.line.len()).collect()
+    };
+    assert_eq!(lengths(&page), lengths(&before));
+    h.stop().await;
+}

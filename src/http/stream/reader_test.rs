@@ -1,0 +1,38 @@
+//! How a subscriber is left.
+
+use super::stream_test::{empty_log, publishing, reader, with_nodes};
+use crate::reactors::testing::Direct;
+
+#[tokio::test]
+async fn who_is_sent_away_is_told_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let there = dir.path().join("there");
+    with_nodes(0..5, &there);
+    let server = Direct::new();
+    server.install(&there);
+    let log = empty_log(dir.path());
+    let (publisher, stop, running) = publishing(&server, &log);
+    // What came before the snapshot is not told here; for what comes next he waits until his right
+    // to it ends.
+    for (position, ends, code) in [(1, false, 410), (6, true, 403)] {
+        let own = (&server, &log);
+        let (mut reader, mut stream) = reader(own, &publisher, "namespace=*", position).await;
+        reader.wish.form.sse = true;
+        let right = async move {
+            if !ends {
+                std::future::pending::<()>().await;
+            }
+        };
+        reader.run(right).await;
+        let mut told = Vec::new();
+        while let Some(piece) = stream.recv().await {
+            told.extend_from_slice(&piece);
+        }
+        let told = String::from_utf8(told).unwrap();
+        let error = format!("event: error\ndata: {{\"Code\":{code},\"Message\":\"");
+        let (_, message) = told.split_once(&error).unwrap_or_else(|| panic!("{told}"));
+        assert!(message.ends_with("\"}\n\n"), "{told}");
+    }
+    stop.cancel();
+    running.await.unwrap();
+}
