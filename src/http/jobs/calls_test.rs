@@ -70,9 +70,9 @@ async fn a_plan_says_when_a_periodic_job_is_launched_next() {
         let plan = h.put(&format!("/v1/job/{id}/plan"), &body).await;
         assert_eq!(plan.status, 200, "{id}: {}", plan.text());
         let plan = plan.json();
-        let next = plan["NextPeriodicLaunch"].as_str().expect("a time");
-        assert!(next.ends_with("-01-01T00:00:00Z"), "{id}: {next}");
-        assert_eq!(!next.starts_with("0001"), periodic, "{id}: {next}");
+        let next = plan["NextPeriodicLaunch"].as_str();
+        let new_year = next.map(|next| next.ends_with("-01-01T00:00:00Z"));
+        assert_eq!(new_year, periodic.then_some(true), "{id}: {next:?}");
     }
     h.stop().await;
 }
