@@ -1,5 +1,6 @@
 //! Deployments: created with the first change of a version, complete when all of it is healthy.
 
+use drover_events::model::status::deployment;
 use drover_events::model::{Deployment, DeploymentState, DeploymentStatusUpdate, Job, TaskGroup};
 
 use super::{Alloc, Reconciler, is_active};
@@ -67,7 +68,7 @@ impl Reconciler<'_> {
                 job_modify_index: job.modify_index,
                 job_spec_modify_index: job.job_modify_index,
                 job_create_index: job.create_index,
-                status: "running".to_owned(),
+                status: deployment::RUNNING.to_owned(),
                 status_description: RUNNING.to_owned(),
                 eval_priority: self.eval.priority,
                 create_time: self.now,
@@ -114,7 +115,7 @@ impl Reconciler<'_> {
         {
             self.result.deployment_updates.push(DeploymentStatusUpdate {
                 deployment_id: deployment.id.clone(),
-                status: "successful".to_owned(),
+                status: deployment::SUCCESSFUL.to_owned(),
                 status_description: COMPLETED.to_owned(),
                 updated_at: self.now,
             });

@@ -28,6 +28,7 @@ pub use update::tasks_updated;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_events::model::status::{DeploymentStatus, deployment};
 use drover_events::model::{Allocation, Deployment, DeploymentStatusUpdate, Evaluation, Job};
 
 use super::rng::Rng;
@@ -115,8 +116,19 @@ impl<'a> Reconciler<'a> {
             }
         };
         if let Some(deployment) = &self.deployment {
-            self.paused = matches!(deployment.status.as_str(), "paused" | "pending");
-            self.failed = deployment.status == "failed";
+            (self.paused, self.failed) = match deployment.status() {
+                Some(DeploymentStatus::Paused | DeploymentStatus::Pending) => (true, false),
+                Some(DeploymentStatus::Failed) => (false, true),
+                Some(
+                    DeploymentStatus::Running
+                    | DeploymentStatus::Successful
+                    | DeploymentStatus::Cancelled
+                    | DeploymentStatus::Initializing
+                    | DeploymentStatus::Blocked
+                    | DeploymentStatus::Unblocking,
+                )
+                | None => (false, false),
+            };
         }
         let mut by_group: BTreeMap<String, Vec<Alloc>> = BTreeMap::new();
         for alloc in std::mem::take(&mut self.allocs) {
@@ -157,13 +169,13 @@ impl<'a> Reconciler<'a> {
             if is_active(deployment) {
                 self.result.deployment_updates.push(DeploymentStatusUpdate {
                     deployment_id: deployment.id.clone(),
-                    status: "cancelled".to_owned(),
+                    status: deployment::CANCELLED.to_owned(),
                     status_description: reason.to_owned(),
                     updated_at: self.now,
                 });
             }
             self.old_deployment = self.deployment.take();
-        } else if deployment.status == "successful" {
+        } else if deployment.status == deployment::SUCCESSFUL {
             self.old_deployment = self.deployment.take();
         }
     }
@@ -199,8 +211,5 @@ fn is_of_version(deployment: &Deployment, job: &Job) -> bool {
 
 /// Whether a deployment still goes on.
 pub fn is_active(deployment: &Deployment) -> bool {
-    matches!(
-        deployment.status.as_str(),
-        "running" | "paused" | "blocked" | "unblocking" | "initializing" | "pending"
-    )
+    deployment.active()
 }
