@@ -1,13 +1,11 @@
 //! The words in rows, as words of their sets, and what follows from a word by itself.
 
 use crate::model::status::{
-    ClientStatus, DeploymentStatus, DesiredStatus, DiffType, DrainStatus, Eligibility, EvalStatus,
-    Hook, HostVolumeState, JobStatus, JobType, NodeStatus, RootKeyState, TaskStatus, Trigger,
-    VolumeType,
+    ClientStatus, DeploymentStatus, DesiredStatus, DiffType, EvalStatus, Hook, JobType, NodeStatus,
+    Trigger, VolumeType,
 };
 use crate::model::{
-    AllocListStub, Allocation, Deployment, DrainMetadata, Evaluation, FieldDiff, HostVolume, Job,
-    Node, ObjectDiff, RootKeyMeta, TaskDiff, TaskGroupDiff, TaskLifecycleConfig, TaskState,
+    Allocation, Deployment, Evaluation, Job, Node, TaskDiff, TaskGroupDiff, TaskLifecycleConfig,
     VolumeRequest,
 };
 
@@ -15,7 +13,7 @@ use crate::model::{
 macro_rules! typed {
     ($($row:ident { $($name:ident: $set:ident = $field:ident),* $(,)? })*) => {$(
         impl $row {$(
-            #[doc = concat!("The word in `", stringify!($field), "`, unless a later release's.")]
+            #[doc = concat!("The word in `", stringify!($field), "`; none for a later release's.")]
             #[must_use]
             pub fn $name(&self) -> Option<$set> {
                 $set::of(&self.$field)
@@ -26,22 +24,15 @@ macro_rules! typed {
 
 typed! {
     Allocation { client: ClientStatus = client_status, desired: DesiredStatus = desired_status }
-    AllocListStub { client: ClientStatus = client_status, desired: DesiredStatus = desired_status }
     Deployment { status: DeploymentStatus = status }
-    DrainMetadata { status: DrainStatus = status }
     Evaluation {
         kind: JobType = r#type, status: EvalStatus = status, trigger: Trigger = triggered_by,
     }
-    FieldDiff { kind: DiffType = r#type }
-    HostVolume { state: HostVolumeState = state }
-    Job { kind: JobType = r#type, status: JobStatus = status }
-    Node { status: NodeStatus = status, eligibility: Eligibility = scheduling_eligibility }
-    ObjectDiff { kind: DiffType = r#type }
-    RootKeyMeta { state: RootKeyState = state }
+    Job { kind: JobType = r#type }
+    Node { status: NodeStatus = status }
     TaskDiff { kind: DiffType = r#type }
     TaskGroupDiff { kind: DiffType = r#type }
     TaskLifecycleConfig { hook: Hook = hook }
-    TaskState { status: TaskStatus = state }
     VolumeRequest { kind: VolumeType = r#type }
 }
 

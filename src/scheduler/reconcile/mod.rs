@@ -28,7 +28,7 @@ pub use update::tasks_updated;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drover_events::model::status::{DeploymentStatus, deployment};
+use drover_events::model::status::{DeploymentStatus, deployment, deployment_reason};
 use drover_events::model::{Allocation, Deployment, DeploymentStatusUpdate, Evaluation, Job};
 
 use super::rng::Rng;
@@ -80,9 +80,6 @@ struct Reconciler<'a> {
     failed: bool,
     result: Reconciled,
 }
-
-const CANCELLED_STOPPED: &str = "Cancelled because job is stopped";
-const CANCELLED_NEWER: &str = "Cancelled due to newer version of job";
 
 impl<'a> Reconciler<'a> {
     fn new(input: Input<'a>, in_place: &'a mut dyn InPlace, rng: &'a mut Rng) -> Self {
@@ -155,13 +152,13 @@ impl<'a> Reconciler<'a> {
             return;
         };
         let reason = if stopped {
-            Some(CANCELLED_STOPPED)
+            Some(deployment_reason::STOPPED_JOB)
         } else if self
             .job
             .as_ref()
             .is_some_and(|job| !is_of_version(deployment, job))
         {
-            Some(CANCELLED_NEWER)
+            Some(deployment_reason::NEWER_JOB)
         } else {
             None
         };
