@@ -131,8 +131,10 @@ impl Command for UpdateNodeStatus {
         if becomes == node.status && self.event.is_none() {
             return Ok(Decision::Nothing(Reply::None));
         }
-        let back = matches!(node.status.as_str(), status::DOWN | status::DISCONNECTED)
-            && matches!(becomes, status::READY | status::INIT);
+        let back = matches!(
+            node.status(),
+            Some(NodeStatus::Down | NodeStatus::Disconnected)
+        ) && matches!(becomes, status::READY | status::INIT);
         let event = self.event.clone().or_else(|| {
             let text = "Node reregistered by heartbeat";
             back.then(|| node_event(node_subsystem::CLUSTER, text, stamp.now))
