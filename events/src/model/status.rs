@@ -6,6 +6,15 @@
 
 use std::fmt;
 
+/// The namespace of whoever names none.
+pub const DEFAULT_NAMESPACE: &str = "default";
+/// The node pool of nodes and jobs that name none.
+pub const DEFAULT_NODE_POOL: &str = "default";
+/// The built-in node pool with every node in it.
+pub const ALL_NODE_POOL: &str = "all";
+/// The priority of jobs that name none.
+pub const DEFAULT_PRIORITY: i64 = 50;
+
 /// `CONSTANT Variant = "text"`: the constants are in a module, the variants in the enum beside it.
 macro_rules! words {
     ($($(#[$meta:meta])* $name:ident $set:ident {
@@ -202,15 +211,6 @@ words! {
         EDITED Edited = "Edited",
     }
 }
-
-/// The namespace of whoever names none.
-pub const DEFAULT_NAMESPACE: &str = "default";
-/// The node pool of nodes and jobs that name none.
-pub const DEFAULT_NODE_POOL: &str = "default";
-/// The built-in node pool with every node in it.
-pub const ALL_NODE_POOL: &str = "all";
-/// The priority of jobs that name none.
-pub const DEFAULT_PRIORITY: i64 = 50;
 
 #[cfg(test)]
 mod tests {
