@@ -2,7 +2,7 @@
 
 use crate::gojson::Map;
 use crate::model::CsiVolume;
-use crate::model::status::access_mode;
+use crate::model::status::AccessMode;
 use crate::wire;
 
 /// The feature level from which on volumes and plugins are applied.
@@ -24,15 +24,19 @@ pub const GROWN_LEVEL: u32 = 12;
 /// nothing; one that nobody knows takes none.
 #[must_use]
 pub fn has_room(used_as: &str, writes: bool, readers: usize, writers: usize) -> bool {
-    match (used_as, writes) {
-        ("", _) => true,
-        (access_mode::SINGLE_NODE_READER, false) | (access_mode::SINGLE_NODE_WRITER, _) => {
+    let Some(mode) = AccessMode::of(used_as) else {
+        return used_as.is_empty();
+    };
+    match (mode, writes) {
+        (AccessMode::SingleNodeReader, false) | (AccessMode::SingleNodeWriter, _) => {
             readers + writers == 0
         }
-        (access_mode::MULTI_NODE_READER, false) => writers == 0,
-        (access_mode::MULTI_NODE_SINGLE_WRITER, writes) => !writes || writers == 0,
-        (access_mode::MULTI_NODE_MULTI_WRITER, _) => true,
-        _ => false,
+        (AccessMode::MultiNodeReader, false) => writers == 0,
+        (AccessMode::MultiNodeSingleWriter, writes) => !writes || writers == 0,
+        (AccessMode::MultiNodeMultiWriter, _) => true,
+        (AccessMode::SingleNodeReader | AccessMode::MultiNodeReader, true) => false,
+        // Modes of host volumes.
+        (AccessMode::SingleNodeSingleWriter | AccessMode::SingleNodeMultiWriter, _) => false,
     }
 }
 

@@ -7,6 +7,7 @@ use super::out::Out;
 use super::show::{Format, boolean, list as rows, number, short, text};
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use drover_events::model::status::volume_type;
 use serde_json::Value as Json;
 
 /// What can be done with plugins.
@@ -41,7 +42,7 @@ pub(super) struct Args {
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Status(args) = verb;
-    if args.kind != "csi" {
+    if args.kind != volume_type::CSI {
         bail!(
             "Error: unknown plugin type {:?}: csi is the only one",
             args.kind
@@ -55,7 +56,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 
 async fn list(args: &Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let query = [("type", "csi")];
+    let query = [("type", volume_type::CSI)];
     let failed = "Error querying CSI plugins";
     let asked = args
         .format

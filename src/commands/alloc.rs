@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::alloc::*;
-use drover_events::model::status::{client, node as status, trigger};
+use drover_events::model::status::{NodeStatus, client, trigger};
 use drover_events::model::{
     Allocation, DesiredTransition, Evaluation, Node, ReschedulePolicy, RescheduleTracker,
 };
@@ -142,7 +142,10 @@ impl UpdateAllocsFromClient {
         }
         let node = nodes::get(view, &first.node_id)?
             .ok_or_else(|| ApiError::refused(format!("node {} not found", first.node_id)))?;
-        if matches!(node.status.as_str(), status::DOWN | status::DISCONNECTED) {
+        if matches!(
+            node.status(),
+            Some(NodeStatus::Down | NodeStatus::Disconnected)
+        ) {
             return Err(ApiError::refused(format!(
                 "node {} is not allowed to update allocs while in status {}",
                 node.id, node.status

@@ -2,7 +2,7 @@
 
 use drover_events::codec::encoded_len;
 use drover_events::eval::*;
-use drover_events::model::status::client;
+use drover_events::model::status::ClientStatus;
 use drover_events::model::{Evaluation, Job};
 use drover_events::plan::DecisionInputs;
 use drover_projections::apply::DELETE_SCAN_LIMIT;
@@ -250,10 +250,12 @@ fn is_safe_to_delete(view: &View, eval: &Evaluation) -> Result<bool, ApiError> {
     };
     for row in view.rows_by::<AllocsByEval>(Scan::group::<Id>(eval.id.as_str())) {
         let row = row?;
-        match row.client_status.as_str() {
-            client::RUNNING | client::UNKNOWN => return Ok(false),
-            client::FAILED => {}
-            _ => continue,
+        match row.client() {
+            Some(ClientStatus::Running | ClientStatus::Unknown) => return Ok(false),
+            Some(ClientStatus::Failed) => {}
+            Some(ClientStatus::Pending | ClientStatus::Complete | ClientStatus::Lost) | None => {
+                continue;
+            }
         }
         let policy = job
             .task_group(&row.task_group)

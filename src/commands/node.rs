@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use drover_events::gojson::Time;
-use drover_events::model::status::{client, desired, eligibility, node as status, node_subsystem};
+use drover_events::model::status::{
+    NodeStatus, client, desired, eligibility, node as status, node_subsystem,
+};
 use drover_events::model::{DrainSpec, DrainStrategy, Node, NodeEvent};
 use drover_events::node::*;
 use drover_events::{EventId, Guard};
@@ -129,8 +131,10 @@ impl Command for UpdateNodeStatus {
         if becomes == node.status && self.event.is_none() {
             return Ok(Decision::Nothing(Reply::None));
         }
-        let back = matches!(node.status.as_str(), status::DOWN | status::DISCONNECTED)
-            && matches!(becomes, status::READY | status::INIT);
+        let back = matches!(
+            node.status(),
+            Some(NodeStatus::Down | NodeStatus::Disconnected)
+        ) && matches!(becomes, status::READY | status::INIT);
         let event = self.event.clone().or_else(|| {
             let text = "Node reregistered by heartbeat";
             back.then(|| node_event(node_subsystem::CLUSTER, text, stamp.now))
@@ -162,15 +166,15 @@ fn next_status<'a>(view: &View, node: &Node, asked: &'a str) -> Result<&'a str, 
     if asked != status::READY {
         return Ok(asked);
     }
-    Ok(match node.status.as_str() {
-        status::DISCONNECTED => status::INIT,
-        status::INIT
+    Ok(match node.status() {
+        Some(NodeStatus::Disconnected) => status::INIT,
+        Some(NodeStatus::Init)
             if node.last_alloc_update_index <= node.last_missed_heartbeat_index
                 && has_live_alloc(view, &node.id)? =>
         {
             status::INIT
         }
-        _ => asked,
+        Some(NodeStatus::Init | NodeStatus::Ready | NodeStatus::Down) | None => asked,
     })
 }
 
@@ -187,10 +191,10 @@ fn has_live_alloc(view: &View, node: &str) -> Result<bool, ApiError> {
 /// Transitions after which jobs are looked at again.
 fn needs_evals(from: &str, to: &str) -> bool {
     from != to
-        && match to {
-            status::DOWN | status::DISCONNECTED => true,
-            status::READY => true,
-            _ => from == status::DISCONNECTED,
+        && match NodeStatus::of(to) {
+            Some(NodeStatus::Down | NodeStatus::Disconnected) => true,
+            Some(NodeStatus::Ready) => true,
+            Some(NodeStatus::Init) | None => from == status::DISCONNECTED,
         }
 }
 
@@ -206,10 +210,10 @@ impl Command for MissHeartbeat {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         let node = known(view, &self.node_id)?;
         let waits = may_wait(view, &node.id, stamp.now)?;
-        let settled = match node.status.as_str() {
-            status::DOWN => true,
-            status::DISCONNECTED => waits,
-            _ => false,
+        let settled = match node.status() {
+            Some(NodeStatus::Down) => true,
+            Some(NodeStatus::Disconnected) => waits,
+            Some(NodeStatus::Init | NodeStatus::Ready) | None => false,
         };
         if settled {
             return Ok(Decision::Nothing(Reply::None));

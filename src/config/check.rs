@@ -4,6 +4,7 @@ use super::retention::archive_problem;
 use super::{ClientConfig, Config, ConfigError, TlsConfig};
 use crate::net::Proxies;
 use crate::net::tls::{cipher_suites, min_version};
+use drover_events::model::status::job_type;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -144,7 +145,7 @@ fn server(config: &Config, wrong: &mut Vec<String>) {
         );
     }
     for name in &server.enabled_schedulers {
-        if !["service", "batch", "system", "sysbatch", "_core"].contains(&name.as_str()) {
+        if !job_type::ALL.contains(&name.as_str()) {
             wrong.push(format!(
                 "invalid configuration: scheduler {name:?} not registered"
             ));

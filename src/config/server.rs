@@ -5,6 +5,7 @@ use super::hidden::Hidden;
 use super::read::{FromNode, Reader, scalar};
 use super::retention::{RetentionConfig, read_archive};
 use crate::history::store;
+use drover_events::model::status::algorithm;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -362,7 +363,7 @@ pub struct DefaultSchedulerConfig {
 impl Default for DefaultSchedulerConfig {
     fn default() -> Self {
         DefaultSchedulerConfig {
-            scheduler_algorithm: "binpack".into(),
+            scheduler_algorithm: algorithm::BINPACK.into(),
             memory_oversubscription_enabled: false,
             reject_job_registration: false,
             pause_eval_broker: false,

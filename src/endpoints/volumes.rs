@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use drover_events::gojson;
+use drover_events::model::status::volume_type;
 use drover_projections::Table as _;
 use drover_projections::tables::csi_plugins::CsiPlugins;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -150,7 +151,7 @@ pub(super) async fn list(
     asked: VolumeListRequest,
 ) -> Result<VolumeListResponse, ApiError> {
     let question = Question::new(Method::GET, &["volumes"])
-        .text("type", "csi")
+        .text("type", volume_type::CSI)
         .text("region", &asked.region)
         .text("namespace", &asked.namespace)
         .text("prefix", &asked.prefix)
@@ -363,7 +364,7 @@ pub(super) async fn list_plugins(
     asked: PluginListRequest,
 ) -> Result<PluginListResponse, ApiError> {
     let question = Question::new(Method::GET, &["plugins"])
-        .text("type", "csi")
+        .text("type", volume_type::CSI)
         .text("region", &asked.region)
         .text("prefix", &asked.prefix)
         .text("filter", &asked.filter)

@@ -2,6 +2,7 @@
 //! not is filled.
 
 use super::canonical_service as service;
+use drover_events::model::status::{JobType, job_type};
 use serde_json::{Map, Value as Json, json};
 
 pub(super) type Object = Map<String, Json>;
@@ -61,7 +62,7 @@ fn merged(mut under: Object, over: Object) -> Object {
 pub(super) struct Above {
     pub(super) id: String,
     pub(super) name: String,
-    pub(super) kind: String,
+    kind: Option<JobType>,
     pub(super) namespace: String,
     update: Option<Object>,
     reschedule: Option<Object>,
@@ -86,7 +87,7 @@ pub(super) fn job(o: &mut Object) {
     }
     default_text(o, "Namespace", "default");
     default_text(o, "Region", "global");
-    default_text(o, "Type", "service");
+    default_text(o, "Type", job_type::SERVICE);
     if o.get("Priority")
         .is_none_or(|p| p.is_null() || p == &json!(0))
     {
@@ -109,8 +110,9 @@ pub(super) fn job(o: &mut Object) {
     if let Some(parameterized) = object(o, "ParameterizedJob") {
         default_text(parameterized, "Payload", "optional");
     }
-    let kind = text(o, "Type");
-    if o.get("Update").is_none_or(Json::is_null) && matches!(kind.as_str(), "service" | "system") {
+    let kind = JobType::of(&text(o, "Type"));
+    let is_long_running = kind.is_some_and(JobType::is_long_running);
+    if is_long_running && o.get("Update").is_none_or(Json::is_null) {
         o.insert("Update".into(), json!({}));
     }
     if let Some(update) = object(o, "Update") {
@@ -211,14 +213,14 @@ fn policies(o: &mut Object, above: &Above) {
         o.insert("Update".into(), Json::Object(update));
     }
     let own = cloned(o, "ReschedulePolicy");
-    let base = match above.kind.as_str() {
-        "service" => Some(json!({"Attempts": 0, "Interval": 0, "Delay": 30 * SECOND,
+    let base = match above.kind {
+        Some(JobType::Service) => Some(json!({"Attempts": 0, "Interval": 0, "Delay": 30 * SECOND,
             "DelayFunction": "exponential", "MaxDelay": HOUR, "Unlimited": true})),
-        "batch" => Some(
+        Some(JobType::Batch) => Some(
             json!({"Attempts": 1, "Interval": 24 * HOUR, "Delay": 5 * SECOND,
             "DelayFunction": "constant", "MaxDelay": 0, "Unlimited": false}),
         ),
-        _ => None,
+        Some(JobType::System | JobType::Sysbatch | JobType::Core) | None => None,
     };
     if base.is_some() || own.is_some() || above.reschedule.is_some() {
         let zero = json!({"Attempts": 0, "Interval": 0, "Delay": 0, "DelayFunction": "",
@@ -231,16 +233,16 @@ fn policies(o: &mut Object, above: &Above) {
         o.insert("ReschedulePolicy".into(), Json::Object(policy));
     }
     let own = cloned(o, "Migrate");
-    if above.kind == "service" || own.is_some() || above.migrate.is_some() {
+    if above.kind == Some(JobType::Service) || own.is_some() || above.migrate.is_some() {
         let base = json!({"MaxParallel": 1, "HealthCheck": "checks", "MinHealthyTime": 10 * SECOND,
             "HealthyDeadline": 5 * MINUTE});
         let job = above.migrate.clone().unwrap_or_default();
         let policy = merged(merged(as_object(base), job), own.unwrap_or_default());
         o.insert("Migrate".into(), Json::Object(policy));
     }
-    let base = match above.kind.as_str() {
-        "batch" | "sysbatch" => (3, 24 * HOUR),
-        _ => (2, 30 * MINUTE),
+    let base = match above.kind.is_some_and(JobType::is_batch) {
+        true => (3, 24 * HOUR),
+        false => (2, 30 * MINUTE),
     };
     let base = json!({"Attempts": base.0, "Interval": base.1, "Delay": 15 * SECOND, "Mode": "fail",
         "RenderTemplates": false});

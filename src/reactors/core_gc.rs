@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_events::eval::EvalsUpserted;
+use drover_events::model::status::{EvalStatus, JobType, client, eval, job_type, node};
 use drover_events::model::{Allocation, Deployment, Evaluation, Job, Node};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{
@@ -190,11 +191,10 @@ pub fn alloc_is_over(alloc: &Allocation, job: Option<&Job>, before: i64, now: i6
     if !is_terminal(alloc) || !is_client_terminal(alloc) || alloc.modify_time > before {
         return false;
     }
-    let Some(job) = job.filter(|job| !job.stop && job.status != "dead") else {
+    let Some(job) = job.filter(|job| !job.stop && !job.is_dead()) else {
         return true;
     };
-    if matches!(alloc.desired_status.as_str(), "stop" | "evict") || alloc.client_status != "failed"
-    {
+    if alloc.server_terminal() || alloc.client_status != client::FAILED {
         return true;
     }
     if !alloc.next_allocation.is_empty() {
@@ -231,21 +231,18 @@ pub fn eval_is_over(
     eval: &Evaluation,
     cutoffs: &Cutoffs,
 ) -> Result<Option<Vec<String>>, StorageError> {
-    let over = matches!(eval.status.as_str(), "complete" | "failed" | "canceled");
-    let batch = matches!(eval.r#type.as_str(), "batch" | "sysbatch");
+    let batch = eval.kind().is_some_and(JobType::is_batch);
     let before = if batch {
         cutoffs.batch_evals
     } else {
         cutoffs.evals
     };
-    if !over || eval.modify_time > before {
+    if !eval.terminal_status() || eval.modify_time > before {
         return Ok(None);
     }
     let job = view.get::<Jobs>((eval.namespace.as_str(), eval.job_id.as_str()))?;
     let mut allocs = Vec::new();
-    let alive = job
-        .as_ref()
-        .is_some_and(|job| !job.stop && job.status != "dead");
+    let alive = job.as_ref().is_some_and(|job| !job.stop && !job.is_dead());
     for row in view.by_index::<AllocsByEval>(eval.id.as_str()) {
         let row = row?;
         let key = (
@@ -264,7 +261,7 @@ pub fn eval_is_over(
         }
         allocs.push(row.alloc.id);
     }
-    if batch && alive && allocs.is_empty() && eval.status == "complete" {
+    if batch && alive && allocs.is_empty() && eval.status == eval::COMPLETE {
         // What a live batch job has placed is told by its newest evaluation too.
         return Ok(None);
     }
@@ -279,7 +276,10 @@ pub fn job_is_over(view: &View, job: &Job, cutoffs: &Cutoffs) -> Result<bool, St
     let key = (job.namespace.as_str(), job.id.as_str());
     for eval in view.by_index::<EvalsByJob>(key) {
         let eval = eval?;
-        let open = matches!(eval.status.as_str(), "pending" | "blocked");
+        let open = matches!(
+            eval.status(),
+            Some(EvalStatus::Pending | EvalStatus::Blocked)
+        );
         if open || eval.modify_time > cutoffs.jobs {
             return Ok(false);
         }
@@ -315,7 +315,7 @@ pub fn deployment_is_over(
 /// Whether a node can go: down for long, and nothing of it is open.
 pub fn node_is_over(view: &View, node: &Node, cutoffs: &Cutoffs) -> Result<bool, StorageError> {
     let since = node.status_updated_at.saturating_mul(1_000_000_000);
-    if node.status != "down" || since > cutoffs.nodes {
+    if node.status != node::DOWN || since > cutoffs.nodes {
         return Ok(false);
     }
     for row in view.by_index::<AllocsByNode>(node.id.as_str()) {
@@ -332,7 +332,7 @@ async fn complete(context: &Context, mut eval: Evaluation) -> Result<(), Failure
         .projections
         .view()
         .guard::<Evals>(eval.id.as_str())?;
-    eval.status = "complete".to_owned();
+    eval.status = eval::COMPLETE.to_owned();
     eval.modify_time = context.clock.now();
     let event = EvalsUpserted {
         evals: vec![eval],
@@ -363,7 +363,7 @@ impl CoreGc {
         let mut asked = Vec::new();
         for eval in view.by_index::<EvalsByNamespace>(CORE_NAMESPACE) {
             let eval = eval?;
-            if eval.status == "pending" && eval.r#type == "_core" {
+            if eval.status == eval::PENDING && eval.r#type == job_type::CORE {
                 asked.push(eval);
             }
         }

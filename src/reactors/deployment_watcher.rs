@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::model::status::{DeploymentStatus, client, deployment, eval, job_type, trigger};
 use drover_events::model::{Allocation, Deployment, DesiredTransition, Evaluation, Job};
 use drover_projections::tables::allocs::{Allocs, AllocsByDeployment};
 use drover_projections::tables::deployments::Deployments;
@@ -56,7 +57,19 @@ impl Known {
 }
 
 fn goes_on(deployment: &Deployment) -> bool {
-    matches!(deployment.status.as_str(), "running" | "paused")
+    match deployment.status() {
+        Some(DeploymentStatus::Running | DeploymentStatus::Paused) => true,
+        Some(
+            DeploymentStatus::Failed
+            | DeploymentStatus::Successful
+            | DeploymentStatus::Cancelled
+            | DeploymentStatus::Initializing
+            | DeploymentStatus::Pending
+            | DeploymentStatus::Blocked
+            | DeploymentStatus::Unblocking,
+        )
+        | None => false,
+    }
 }
 
 impl Follow for Known {
@@ -150,7 +163,7 @@ pub fn look(
             Unhealthy::Known => {}
         }
     }
-    let paused = deployment.status == "paused";
+    let paused = deployment.status == deployment::PAUSED;
     let due = progress_due(deployment).filter(|_| !paused);
     if due.is_some_and(|due| due <= now) {
         return Ok((Some(Step::Fail(DeploymentChange::ProgressDeadline)), None));
@@ -202,7 +215,7 @@ fn unhealthy(deployment: &Deployment, job: &Job, alloc: &Allocation) -> Unhealth
     if state.is_none_or(|state| state.progress_deadline == 0) {
         return Unhealthy::Fails;
     }
-    if is_terminal(alloc) && alloc.client_status != "failed" {
+    if is_terminal(alloc) && alloc.client_status != client::FAILED {
         return Unhealthy::Known;
     }
     let group = job
@@ -291,11 +304,11 @@ fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Comma
                 id: eval_id,
                 namespace: deployment.namespace.clone(),
                 priority: deployment.eval_priority,
-                r#type: "service".to_owned(),
-                triggered_by: "deployment-watcher".to_owned(),
+                r#type: job_type::SERVICE.to_owned(),
+                triggered_by: trigger::DEPLOYMENT_WATCHER.to_owned(),
                 job_id: deployment.job_id.clone(),
                 deployment_id,
-                status: "pending".to_owned(),
+                status: eval::PENDING.to_owned(),
                 ..Evaluation::default()
             };
             Arc::new(UpdateDesiredTransitions {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::model::status::node;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::{Interest, Scan};
 use futures_util::future::BoxFuture;
@@ -190,7 +191,7 @@ impl HeartbeatExpiry {
         let mut nodes = Vec::new();
         for state in view.scan::<NodeStates>(Scan::all()) {
             let state = state?;
-            if state.status != "down" {
+            if state.status != node::DOWN {
                 nodes.push(state.node_id);
             }
         }

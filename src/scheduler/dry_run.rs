@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drover_events::model::status::{eval, trigger};
 use drover_events::model::{
     Allocation, Deployment, Evaluation, Job, NodePool, SchedulerConfiguration,
 };
@@ -98,10 +99,10 @@ pub fn dry_run(
         namespace: job.namespace.clone(),
         priority: job.priority,
         r#type: job.r#type.clone(),
-        triggered_by: "job-register".to_owned(),
+        triggered_by: trigger::JOB_REGISTER.to_owned(),
         job_id: job.id.clone(),
         job_modify_index: next,
-        status: "pending".to_owned(),
+        status: eval::PENDING.to_owned(),
         annotate_plan: true,
         ..Evaluation::default()
     };

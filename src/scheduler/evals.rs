@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::gojson::Map;
+use drover_events::model::status::{eval, trigger};
 use drover_events::model::{AllocMetric, Evaluation, PlanAnnotations};
 
 use super::outcome::Inputs;
@@ -44,22 +45,22 @@ pub(super) fn finish(
     done.plan_annotations.clone_from(&progress.annotations);
     done.deployment_id.clone_from(&progress.deployment_id);
     if progress.failed.is_empty() {
-        done.status = "complete".to_owned();
+        done.status = eval::COMPLETE.to_owned();
         done.status_description = String::new();
         return (done, None);
     }
-    if eval.status == "blocked" {
+    if eval.status == eval::BLOCKED {
         reblock(&mut done, progress);
         return (done, None);
     }
-    done.status = "complete".to_owned();
+    done.status = eval::COMPLETE.to_owned();
     let blocked = blocked_of(eval, inputs, progress, rng, false);
     done.blocked_eval.clone_from(&blocked.id);
     (done, Some(blocked))
 }
 
 fn reblock(done: &mut Evaluation, progress: &Progress) {
-    done.status = "blocked".to_owned();
+    done.status = eval::BLOCKED.to_owned();
     done.class_eligibility = nil_if_empty(progress.classes.clone());
     done.escaped_computed_class = progress.escaped;
 }
@@ -72,9 +73,9 @@ fn blocked_of(
     gave_up: bool,
 ) -> Evaluation {
     let (trigger, description) = if gave_up {
-        ("max-plan-attempts", CONFLICTS)
+        (trigger::MAX_PLAN_ATTEMPTS, CONFLICTS)
     } else {
-        ("queued-allocs", REMAINING)
+        (trigger::QUEUED_ALLOCS, REMAINING)
     };
     Evaluation {
         id: rng.uuid(),
@@ -84,7 +85,7 @@ fn blocked_of(
         triggered_by: trigger.to_owned(),
         job_id: eval.job_id.clone(),
         job_modify_index: eval.job_modify_index,
-        status: "blocked".to_owned(),
+        status: eval::BLOCKED.to_owned(),
         status_description: description.to_owned(),
         previous_eval: eval.id.clone(),
         failed_tg_allocs: nil_if_empty(progress.failed.clone()),
@@ -112,7 +113,7 @@ pub fn give_up(
         ..Progress::default()
     };
     let mut failed = eval.clone();
-    failed.status = "failed".to_owned();
+    failed.status = eval::FAILED.to_owned();
     failed.status_description = format!("maximum attempts reached ({attempts})");
     failed.snapshot_index = inputs.snapshot_index;
     failed.modify_time = inputs.now;
@@ -130,7 +131,7 @@ pub fn give_up(
 /// The end of an evaluation that cannot be worked on at all.
 pub(super) fn failed(eval: &Evaluation, inputs: &Inputs, why: String) -> Evaluation {
     let mut failed = eval.clone();
-    failed.status = "failed".to_owned();
+    failed.status = eval::FAILED.to_owned();
     failed.status_description = why;
     failed.snapshot_index = inputs.snapshot_index;
     failed.modify_time = inputs.now;

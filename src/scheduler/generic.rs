@@ -4,6 +4,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_events::model::status::{
+    ClientStatus, DeploymentStatus, NodeStatus, algorithm, client, desired, job_type, node,
+};
 use drover_events::model::{
     AllocDeploymentStatus, AllocMetric, Allocation, Deployment, Evaluation, Job, PlanAnnotations,
     TaskGroup,
@@ -32,7 +35,7 @@ pub(super) fn schedule(
 ) -> Result<Outcome, ReadError> {
     let job = view.job(&eval.namespace, &eval.job_id)?;
     let allocs = view.allocs_of_job(&eval.namespace, &eval.job_id)?;
-    let batch = eval.r#type == "batch";
+    let batch = eval.r#type == job_type::BATCH;
     let deployment = if batch {
         None
     } else {
@@ -115,7 +118,7 @@ pub(super) fn options(
         .unwrap_or(config.memory_oversubscription_enabled);
     let wide = usize::try_from(config.node_limit_for_feasibility_checks).unwrap_or(0);
     Ok(StackOptions {
-        spread: algorithm == "spread",
+        spread: algorithm == algorithm::SPREAD,
         oversubscription,
         wide_limit: if wide == 0 { WIDE_LIMIT } else { wide },
         batch,
@@ -130,11 +133,15 @@ pub(super) fn node_states(cluster: &Cluster, allocs: &[Alloc]) -> BTreeMap<Strin
     for id in ids {
         let state = match cluster.node(id) {
             None => NodeState::Gone,
-            Some(info) => match info.node.status.as_str() {
-                "down" => NodeState::Down,
-                "disconnected" => NodeState::Disconnected,
-                _ if info.node.drain_strategy.is_some() => NodeState::Draining,
-                _ => continue,
+            Some(info) => match info.node.status() {
+                Some(NodeStatus::Down) => NodeState::Down,
+                Some(NodeStatus::Disconnected) => NodeState::Disconnected,
+                Some(NodeStatus::Init | NodeStatus::Ready) | None
+                    if info.node.drain_strategy.is_some() =>
+                {
+                    NodeState::Draining
+                }
+                Some(NodeStatus::Init | NodeStatus::Ready) | None => continue,
             },
         };
         states.insert(id.to_owned(), state);
@@ -145,15 +152,14 @@ pub(super) fn node_states(cluster: &Cluster, allocs: &[Alloc]) -> BTreeMap<Strin
 /// Stopped by the server, still running for the client, and the node is lost: nobody will ever
 /// report the end.
 fn stopped_but_running_on_lost(cluster: &Cluster, alloc: &Allocation) -> bool {
-    let stopped = matches!(alloc.desired_status.as_str(), "stop" | "evict");
-    let open = matches!(
-        alloc.client_status.as_str(),
-        "pending" | "running" | "unknown"
-    );
+    let open = match alloc.client() {
+        Some(ClientStatus::Pending | ClientStatus::Running | ClientStatus::Unknown) => true,
+        Some(ClientStatus::Complete | ClientStatus::Failed | ClientStatus::Lost) | None => false,
+    };
     let lost = cluster
         .node(&alloc.node_id)
-        .is_none_or(|info| info.node.status == "down");
-    stopped && open && lost
+        .is_none_or(|info| info.node.status == node::DOWN);
+    alloc.server_terminal() && open && lost
 }
 
 /// The versions before the job's own that its allocations ran, oldest first, but for those that
@@ -175,8 +181,10 @@ fn former_versions(
     }
     let unsettled = deployment.is_some_and(|deployment| {
         let mut states = deployment.task_groups.values();
-        matches!(deployment.status.as_str(), "paused" | "failed")
-            || states.any(|state| state.desired_canaries > 0 && !state.promoted)
+        matches!(
+            deployment.status(),
+            Some(DeploymentStatus::Paused | DeploymentStatus::Failed)
+        ) || states.any(|state| state.desired_canaries > 0 && !state.promoted)
     });
     if unsettled && versions.is_empty() {
         let stable = view.stable_before(&job.namespace, &job.id, job.version)?;
@@ -261,7 +269,7 @@ impl Attempt<'_> {
             self.plan.stops.push(super::outcome::Stop {
                 alloc,
                 description,
-                client_status: "lost",
+                client_status: client::LOST,
                 followup_eval_id: String::new(),
                 alloc_states: None,
                 reschedule_tracker: None,
@@ -442,8 +450,8 @@ impl Attempt<'_> {
             task_group: wanted.group,
             allocated_resources: Some(choice.resources),
             metrics: Some(metric),
-            desired_status: "run".to_owned(),
-            client_status: "pending".to_owned(),
+            desired_status: desired::RUN.to_owned(),
+            client_status: client::PENDING.to_owned(),
             deployment_id: self.deployment_of(&job, wanted.previous.as_ref()),
             ..Allocation::default()
         };

@@ -32,41 +32,45 @@ pub use outcome::{Inputs, Outcome, Placement, Plan, SCHEDULER_VERSION, Stop};
 pub use state::{ReadError, StateView};
 
 use drover_events::model::Evaluation;
+use drover_events::model::status::{JobType, Trigger};
 
-/// What may cause an evaluation of a service or batch job.
-const GENERIC_TRIGGERS: [&str; 18] = [
-    "job-register",
-    "job-deregister",
-    "periodic-job",
-    "node-drain",
-    "node-update",
-    "alloc-stop",
-    "scheduled",
-    "rolling-update",
-    "deployment-watcher",
-    "failed-follow-up",
-    "max-plan-attempts",
-    "alloc-failure",
-    "queued-allocs",
-    "preemption",
-    "job-scaling",
-    "max-disconnect-timeout",
-    "reconnect",
-    "alloc-reschedule",
-];
-
-/// Causes that are none for system jobs: they are not rescheduled and have no canaries to wait for.
-const SYSTEM_REFUSED: [&str; 4] = [
-    "max-disconnect-timeout",
-    "reconnect",
-    "alloc-reschedule",
-    "preemption",
-];
+/// Whether a cause is one for system jobs too: they are not rescheduled and have no canaries to
+/// wait for. One of a later release is let through.
+fn is_for_system(trigger: Option<Trigger>) -> bool {
+    match trigger {
+        Some(
+            Trigger::MaxDisconnectTimeout
+            | Trigger::Reconnect
+            | Trigger::AllocReschedule
+            | Trigger::Preemption,
+        ) => false,
+        Some(
+            Trigger::JobRegister
+            | Trigger::JobDeregister
+            | Trigger::PeriodicJob
+            | Trigger::NodeDrain
+            | Trigger::NodeUpdate
+            | Trigger::AllocStop
+            | Trigger::Scheduled
+            | Trigger::RollingUpdate
+            | Trigger::DeploymentWatcher
+            | Trigger::FailedFollowUp
+            | Trigger::MaxPlanAttempts
+            | Trigger::AllocFailure
+            | Trigger::QueuedAllocs
+            | Trigger::Scaling,
+        )
+        | None => true,
+    }
+}
 
 /// How often a plan is tried without any progress before an evaluation is given up
 /// (scheduler.md 4).
 pub fn attempts(kind: &str) -> u32 {
-    if kind == "batch" { 2 } else { 5 }
+    match JobType::of(kind) {
+        Some(JobType::Batch) => 2,
+        Some(JobType::Service | JobType::System | JobType::Sysbatch | JobType::Core) | None => 5,
+    }
 }
 
 /// Works out what an evaluation changes. An evaluation nobody can work on is answered with an
@@ -101,9 +105,10 @@ fn decide(
             ..Outcome::default()
         })
     };
-    match eval.r#type.as_str() {
-        "service" | "batch" => {
-            if !GENERIC_TRIGGERS.contains(&eval.triggered_by.as_str()) {
+    match eval.kind() {
+        Some(JobType::Service | JobType::Batch) => {
+            // Every cause there is may be one for these.
+            if eval.trigger().is_none() {
                 let trigger = &eval.triggered_by;
                 return refuse(format!(
                     "scheduler cannot handle '{trigger}' evaluation reason"
@@ -111,8 +116,8 @@ fn decide(
             }
             generic::schedule(view, eval, inputs, explained)
         }
-        "system" | "sysbatch" => {
-            if SYSTEM_REFUSED.contains(&eval.triggered_by.as_str()) {
+        Some(JobType::System | JobType::Sysbatch) => {
+            if !is_for_system(eval.trigger()) {
                 let trigger = &eval.triggered_by;
                 return refuse(format!(
                     "scheduler cannot handle '{trigger}' evaluation reason"
@@ -120,6 +125,9 @@ fn decide(
             }
             system::schedule(view, eval, inputs, explained)
         }
-        kind => refuse(format!("there is no scheduler for jobs of type '{kind}'")),
+        Some(JobType::Core) | None => {
+            let kind = &eval.r#type;
+            refuse(format!("there is no scheduler for jobs of type '{kind}'"))
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_events::model::status::{client, desired, job_type};
 use drover_events::model::{
     AllocMetric, Allocation, DesiredUpdates, Evaluation, Job, PlanAnnotations, TaskGroup,
 };
@@ -58,7 +59,7 @@ pub(super) fn schedule(
         progress: Progress::default(),
         desired: BTreeMap::new(),
         destructive: Vec::new(),
-        sysbatch: eval.r#type == "sysbatch",
+        sysbatch: eval.r#type == job_type::SYSBATCH,
         filtered: BTreeMap::new(),
         placed: BTreeMap::new(),
         job: search_job,
@@ -126,7 +127,7 @@ impl Run<'_> {
             let lost =
                 self.state(&alloc) == NodeState::Down || self.state(&alloc) == NodeState::Gone;
             let status = if lost && !is_terminal(&alloc) {
-                "lost"
+                client::LOST
             } else {
                 ""
             };
@@ -190,8 +191,8 @@ impl Run<'_> {
         if is_server_terminal(alloc) {
             return Fate::Over;
         }
-        if matches!(alloc.client_status.as_str(), "complete" | "failed" | "lost") {
-            let done = self.sysbatch && same_version && alloc.client_status != "lost";
+        if alloc.client_terminal() {
+            let done = self.sysbatch && same_version && alloc.client_status != client::LOST;
             return if done { Fate::Stays } else { Fate::Over };
         }
         let required = job.task_groups.iter().any(|group| {
@@ -212,11 +213,11 @@ impl Run<'_> {
             return Fate::Stops("", MIGRATING);
         }
         match self.state(alloc) {
-            NodeState::Gone | NodeState::Down => return Fate::Stops("lost", LOST),
+            NodeState::Gone | NodeState::Down => return Fate::Stops(client::LOST, LOST),
             NodeState::Disconnected => return Fate::Stays,
             NodeState::Fine | NodeState::Draining => {}
         }
-        if alloc.client_status == "unknown" {
+        if alloc.client_status == client::UNKNOWN {
             return Fate::Stays;
         }
         if slot.is_none_or(|slot| !self.nodes.contains(&slot)) {
@@ -344,8 +345,8 @@ impl Run<'_> {
             task_group: group.name.clone(),
             allocated_resources: Some(choice.resources),
             metrics: Some(metric),
-            desired_status: "run".to_owned(),
-            client_status: "pending".to_owned(),
+            desired_status: desired::RUN.to_owned(),
+            client_status: client::PENDING.to_owned(),
             previous_allocation: previous.map(|p| p.id.clone()).unwrap_or_default(),
             ..Allocation::default()
         };

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::model::status::client;
 use drover_events::{EventId, EventKind};
 use drover_projections::key::{Id, Key};
 use drover_projections::tables::allocs::{AllocRow, Allocs, AllocsByNode};
@@ -366,7 +367,7 @@ impl Cache {
         jobs: &mut Jobs,
     ) -> Result<Option<u32>, StorageError> {
         let alloc = &row.alloc;
-        let unknown = alloc.client_status == "unknown";
+        let unknown = alloc.client_status == client::UNKNOWN;
         let room = takes_room(alloc);
         if room && let Some(live) = self.live.get_mut(&alloc.id) {
             // What a live allocation takes is changed by plans alone; most reports change nothing.

@@ -5,17 +5,18 @@
 pub(super) mod jobs;
 mod node;
 
+use drover_events::model::status::job_type;
 use metrics::{counter, gauge};
 
 use super::Server;
 
 /// The types of evaluations, and what they are called in metrics.
 const SCHEDULERS: [(&str, &str); 5] = [
-    ("service", "service"),
-    ("batch", "batch"),
-    ("system", "system"),
-    ("sysbatch", "sysbatch"),
-    ("_core", "_core"),
+    (job_type::SERVICE, "service"),
+    (job_type::BATCH, "batch"),
+    (job_type::SYSTEM, "system"),
+    (job_type::SYSBATCH, "sysbatch"),
+    (job_type::CORE, "_core"),
 ];
 
 impl Server {

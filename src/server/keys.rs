@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::model::status::root_key;
 use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::{Scan, View};
 
@@ -61,7 +62,7 @@ async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Resul
     *offered = taken;
     let key = key.map_err(failed)?;
     let command = UpsertRootKey {
-        key: key.meta("active"),
+        key: key.meta(root_key::ACTIVE),
         public_key: key.public_identity().to_bytes().to_vec().into(),
         rekey: false,
     };
@@ -148,7 +149,7 @@ fn known(view: &View) -> Result<(Vec<String>, Option<String>), ApiError> {
     let (mut known, mut active) = (Vec::new(), None);
     for key in view.scan::<RootKeys>(Scan::all()) {
         let key = key.map_err(|error| ApiError::internal(error.to_string()))?;
-        if key.meta.state == "active" {
+        if key.meta.state == root_key::ACTIVE {
             active = Some(key.meta.key_id.clone());
         }
         known.push(key.meta.key_id);

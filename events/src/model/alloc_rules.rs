@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::gojson::Time;
-use crate::model::status::{client, desired, task};
+use crate::model::status::{ClientStatus, DesiredStatus, task};
 use crate::model::{
     Allocation, ComparableResources, DesiredTransition, Resources, TaskGroup, TaskState,
 };
@@ -18,16 +18,13 @@ impl Allocation {
     /// The servers want it stopped or evicted.
     #[must_use]
     pub fn server_terminal(&self) -> bool {
-        matches!(self.desired_status.as_str(), desired::STOP | desired::EVICT)
+        self.desired().is_some_and(DesiredStatus::is_terminal)
     }
 
     /// The client (or its loss) ended it: complete, failed or lost.
     #[must_use]
     pub fn client_terminal(&self) -> bool {
-        matches!(
-            self.client_status.as_str(),
-            client::COMPLETE | client::FAILED | client::LOST
-        )
+        self.client().is_some_and(ClientStatus::is_terminal)
     }
 
     /// The same allocation with its resources also in the form that older clients read: by task,

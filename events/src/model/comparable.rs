@@ -1,5 +1,6 @@
 //! Sums of resources, as fit and use are reckoned with them.
 
+use crate::model::status::Hook;
 use crate::model::{AllocatedResources, Node};
 
 /// Processor, memory and disk in the units nodes and allocations share.
@@ -26,12 +27,11 @@ impl ComparableResources {
         let mut throughout = Self::default();
         for (name, task) in &allocated.tasks {
             let lifecycle = allocated.task_lifecycles.get(name).and_then(Option::as_ref);
-            let phase = match lifecycle {
-                None => &mut main,
-                Some(l) if l.hook == "prestart" && !l.sidecar => &mut before,
-                Some(l) if l.hook == "poststop" => &mut after,
-                Some(l) if l.hook == "prestart" => &mut throughout,
-                Some(_) => &mut main,
+            let phase = match lifecycle.map(|l| (l.hook(), l.sidecar)) {
+                Some((Some(Hook::Prestart), false)) => &mut before,
+                Some((Some(Hook::Prestart), true)) => &mut throughout,
+                Some((Some(Hook::Poststop), _)) => &mut after,
+                Some((Some(Hook::Poststart) | None, _)) | None => &mut main,
             };
             let memory = &task.memory;
             phase.add(&Self {

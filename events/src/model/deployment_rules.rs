@@ -1,21 +1,13 @@
 //! What follows from a deployment by itself.
 
 use crate::model::Deployment;
-use crate::model::status::deployment;
+use crate::model::status::{DeploymentStatus, deployment};
 
 impl Deployment {
     /// Still going on: everything but failed, successful and cancelled.
     #[must_use]
     pub fn active(&self) -> bool {
-        matches!(
-            self.status.as_str(),
-            deployment::RUNNING
-                | deployment::PAUSED
-                | deployment::BLOCKED
-                | deployment::UNBLOCKING
-                | deployment::INITIALIZING
-                | deployment::PENDING
-        )
+        self.status().is_some_and(DeploymentStatus::is_active)
     }
 
     /// Some group has canaries that wait for promotion.

@@ -1,6 +1,6 @@
 //! What follows from an evaluation by itself, and how evaluations are made.
 
-use crate::model::status::{eval, trigger};
+use crate::model::status::{EvalStatus, eval, trigger};
 use crate::model::{Evaluation, EvaluationStub, Job};
 
 impl Evaluation {
@@ -33,10 +33,7 @@ impl Evaluation {
     /// Complete, failed or canceled.
     #[must_use]
     pub fn terminal_status(&self) -> bool {
-        matches!(
-            self.status.as_str(),
-            eval::COMPLETE | eval::FAILED | eval::CANCELED
-        )
+        self.status().is_some_and(EvalStatus::is_terminal)
     }
 
     /// Waits in the broker's queues.

@@ -4,7 +4,7 @@
 //! [`wire!`](crate::wire)): JSON as clients expect it, and MessagePack maps as they are stored.
 //! Durations are nanoseconds in `i64`, times [`Time`](crate::gojson::Time), ids plain strings.
 //! Statuses are plain strings with the constants of [`status`], so that a value a later version
-//! adds can still be read.
+//! adds can still be read; who has an answer to each of them asks for the word of its set.
 //!
 //! The model must not know tables, HTTP or defaults: defaults of a job belong to the job
 //! specification. Invariants: a value decodes with any field missing; `copy == x`, absent and
@@ -40,6 +40,7 @@ mod scheduler_config;
 mod service_registration;
 mod stats;
 pub mod status;
+mod status_rules;
 mod task_state;
 mod variable;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use drover_events::csi::{CLAIMS_LEVEL, CSI_LEVEL, CsiPluginDeleted};
 use drover_events::gojson::{Any, Map};
-use drover_events::model::status::job_type;
 use drover_events::model::{CsiInfo, Job, Node};
 
 use super::Answer;
@@ -255,7 +254,7 @@ fn set_job(jobs: &mut Map<Map<Any>>, job: &Job, expected: Option<i64>) {
 /// How many controllers and nodes of the plugin the job wants: by the counts of its groups, or for
 /// one that runs on every node by how many there are.
 fn expected(txn: &Txn<'_>, job: &Job, id: &str) -> Result<[Option<i64>; 2], Refused> {
-    let everywhere = matches!(job.r#type.as_str(), job_type::SYSTEM | job_type::SYSBATCH);
+    let everywhere = job.is_system();
     let summary = match everywhere {
         true => txn.get::<JobSummaries>((job.namespace.as_str(), job.id.as_str()))?,
         false => None,

@@ -3,7 +3,7 @@
 
 use drover_events::csi::CSI_LEVEL;
 use drover_events::host_volume::*;
-use drover_events::model::status::{host_volume as status, node as node_status};
+use drover_events::model::status::{NodeStatus, host_volume as status, node as node_status};
 use drover_events::model::{
     Allocation, ClientHostVolumeConfig, HostVolume, Job, Node, TaskGroupHostVolumeClaim,
 };
@@ -187,14 +187,18 @@ pub(super) fn node_heard(
     }
     for row in of_node(txn, &node.id)? {
         let mut new = row.clone();
-        match (status, row.state.as_str()) {
-            (node_status::DOWN | node_status::DISCONNECTED, status::READY) => {
-                new.state = status::UNAVAILABLE.to_owned();
+        match NodeStatus::of(status) {
+            Some(NodeStatus::Down | NodeStatus::Disconnected) => {
+                if row.state == status::READY {
+                    new.state = status::UNAVAILABLE.to_owned();
+                }
             }
-            (node_status::READY, status::UNAVAILABLE) if has(node, &row) => {
-                new.state = status::READY.to_owned();
+            Some(NodeStatus::Ready) => {
+                if row.state == status::UNAVAILABLE && has(node, &row) {
+                    new.state = status::READY.to_owned();
+                }
             }
-            _ => {}
+            Some(NodeStatus::Init) | None => {}
         }
         changed(txn, ctx, &row, new)?;
     }

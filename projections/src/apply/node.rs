@@ -4,7 +4,7 @@
 //! the first and creates the second; it never touches the state of a node that is known (SCH-14).
 
 use drover_events::gojson::{Map, Time};
-use drover_events::model::status::{drain, eligibility, node as status};
+use drover_events::model::status::{NodeStatus, drain, eligibility, node as status};
 use drover_events::model::{DrainMetadata, Node, NodeEvent, NodePool};
 use drover_events::node::*;
 
@@ -98,7 +98,10 @@ pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdate
     if state.status != ev.status {
         usage::mark(txn, ctx, &ev.node_id)?;
     }
-    let missed = |status: &str| matches!(status, status::DOWN | status::DISCONNECTED);
+    let missed = |status: &str| {
+        let status = NodeStatus::of(status);
+        matches!(status, Some(NodeStatus::Down | NodeStatus::Disconnected))
+    };
     if missed(&ev.status) && !missed(&state.status) {
         state.last_missed_heartbeat_index = ctx.index;
     }

@@ -3,7 +3,7 @@
 //!
 //! The guards of the event say that what was placed still fits; nothing is reckoned again here.
 
-use drover_events::model::status::{client, desired};
+use drover_events::model::status::{ClientStatus, client, desired};
 use drover_events::model::{AllocDeploymentStatus, Allocation};
 use drover_events::plan::*;
 
@@ -121,7 +121,10 @@ fn keep_client_fields(alloc: &mut Allocation, before: &Allocation, index: u64) {
     alloc.next_allocation.clone_from(&before.next_allocation);
     alloc.task_states = before.task_states.clone();
     alloc.network_status.clone_from(&before.network_status);
-    if !matches!(alloc.client_status.as_str(), client::LOST | client::UNKNOWN) {
+    if !matches!(
+        alloc.client(),
+        Some(ClientStatus::Lost | ClientStatus::Unknown)
+    ) {
         alloc.client_status.clone_from(&before.client_status);
         alloc
             .client_description

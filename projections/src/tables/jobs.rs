@@ -72,7 +72,7 @@ pub fn is_collectable(job: &Job) -> bool {
     if job.is_periodic_active() || job.is_parameterized() {
         return job.stop;
     }
-    job.is_dead() && (job.stop || matches!(job.r#type.as_str(), "batch" | "sysbatch"))
+    job.is_dead() && (job.stop || job.is_batch())
 }
 
 /// The periodic jobs.

@@ -4,6 +4,7 @@ use super::super::client::Client;
 use super::super::query::{Thing, find, job_path};
 use super::super::show::{list, number, text};
 use anyhow::{Result, bail};
+use drover_events::model::status::client;
 use serde_json::Value as Json;
 
 /// An allocation, named by its id or by its job.
@@ -40,7 +41,7 @@ impl Named<'_> {
         let allocs = allocs.as_array().into_iter().flatten().filter(wanted);
         // Those that run first, and of these the newest.
         let newest = allocs.max_by_key(|a| {
-            let runs = text(a, "ClientStatus") == "running";
+            let runs = text(a, "ClientStatus") == client::RUNNING;
             (runs, number(a, "CreateTime"))
         });
         match (newest, self.group) {

@@ -9,6 +9,7 @@ use super::super::query::{Thing, find};
 use super::super::show::{Format, ago, boolean, list, number, short, stamp, text, time};
 use super::super::volume;
 use anyhow::Result;
+use drover_events::model::status::client as status;
 use serde_json::Value as Json;
 
 /// Flags of `alloc status`.
@@ -80,7 +81,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     addresses(&alloc, out);
     volume::show_of_alloc(&client, &alloc, out).await;
     // What is used is known of now alone.
-    let running = text(&alloc, "ClientStatus") == "running" && args.conn.at.is_empty();
+    let running = text(&alloc, "ClientStatus") == status::RUNNING && args.conn.at.is_empty();
     let stats = match running || args.stats {
         true => stats::of_alloc(&client, &alloc).await,
         false => Ok(Json::Null),

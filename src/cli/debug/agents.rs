@@ -5,6 +5,7 @@ use super::super::query::{Thing, find};
 use super::super::show::{list, text};
 use super::Args;
 use anyhow::Result;
+use drover_events::model::status::node;
 
 /// An agent: where its files go, and how it is named to the one that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl Agents {
             let full = args.max_nodes > 0 && clients.count() >= args.max_nodes;
             let why = match (text(&node, "NodeClass"), full) {
                 (class, _) if !args.node_class.is_empty() && class != args.node_class => continue,
-                _ if status != "ready" => format!("it is {status}"),
+                _ if status != node::READY => format!("it is {status}"),
                 (_, true) => format!("-max-nodes is {}", args.max_nodes),
                 _ => {
                     self.all.push(Agent {

@@ -7,6 +7,7 @@ use super::super::paged::Paged;
 use super::super::placement;
 use super::super::show::{Format, number, short, text};
 use anyhow::Result;
+use drover_events::model::status::eval as status;
 
 /// Flags of `eval list`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +58,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     ]);
     for eval in page.rows() {
         let failures = match text(eval, "Status").as_str() {
-            "blocked" => "N/A - In Progress".to_owned(),
+            status::BLOCKED => "N/A - In Progress".to_owned(),
             _ => placement::failed(eval).to_string(),
         };
         table.row([

@@ -8,6 +8,7 @@ use super::super::placement;
 use super::super::query::{Thing, find};
 use super::super::show::{Format, ago, list, number, short, text, time};
 use anyhow::Result;
+use drover_events::model::status::eval;
 use serde_json::Value as Json;
 
 /// Flags of `eval status`.
@@ -94,7 +95,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 fn rows(eval: &Json, (verbose, now): (bool, i64)) -> Vec<(&'static str, String)> {
     let when = |ns: i64| if verbose { time(ns) } else { ago(ns, now) };
     let failures = match text(eval, "Status").as_str() {
-        "blocked" => "N/A - In Progress".to_owned(),
+        eval::BLOCKED => "N/A - In Progress".to_owned(),
         _ => placement::failed(eval).to_string(),
     };
     let status = text(eval, "StatusDescription");

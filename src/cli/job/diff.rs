@@ -1,14 +1,15 @@
 //! The difference between two specifications of a job, in lines.
 
 use super::super::show::{number, text};
+use drover_events::model::status::{DiffType, diff as kinds};
 use serde_json::Value as Json;
 
 fn marker(kind: &str) -> &'static str {
-    match kind {
-        "Added" => "+   ",
-        "Deleted" => "-   ",
-        "Edited" => "+/- ",
-        _ => "    ",
+    match DiffType::of(kind) {
+        Some(DiffType::Added) => "+   ",
+        Some(DiffType::Deleted) => "-   ",
+        Some(DiffType::Edited) => "+/- ",
+        Some(DiffType::None) | None => "    ",
     }
 }
 
@@ -20,11 +21,11 @@ pub(super) fn job_diff(diff: &Json, annotations: &Json, verbose: bool) -> String
         text(diff, "ID")
     )];
     let kind = text(diff, "Type");
-    if kind == "Edited" || verbose {
+    if kind == kinds::EDITED || verbose {
         fields(diff, 0, verbose, &mut lines);
     }
     for group in diff["TaskGroups"].as_array().into_iter().flatten() {
-        if annotations.is_null() && text(group, "Type") == "None" && !verbose {
+        if annotations.is_null() && text(group, "Type") == kinds::NONE && !verbose {
             continue;
         }
         let updates = &annotations["DesiredTGUpdates"][text(group, "Name")];
@@ -57,13 +58,13 @@ fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String
         marker(&text(diff, "Type")),
         text(diff, "Name")
     ));
-    if text(diff, "Type") == "Edited" || verbose {
+    if text(diff, "Type") == kinds::EDITED || verbose {
         fields(diff, 2, verbose, lines);
     }
     for task in diff["Tasks"].as_array().into_iter().flatten() {
         let notes = notes(task);
         let kind = text(task, "Type");
-        if kind == "None" && !verbose {
+        if kind == kinds::NONE && !verbose {
             continue;
         }
         lines.push(format!(
@@ -71,7 +72,7 @@ fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String
             marker(&kind),
             text(task, "Name")
         ));
-        if kind == "Edited" || verbose {
+        if kind == kinds::EDITED || verbose {
             fields(task, 4, verbose, lines);
         }
     }
@@ -97,7 +98,7 @@ fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
         .as_array()
         .into_iter()
         .flatten()
-        .filter(|f| verbose || text(f, "Type") != "None")
+        .filter(|f| verbose || text(f, "Type") != kinds::NONE)
         .collect();
     let width = shown
         .iter()
@@ -108,11 +109,10 @@ fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
     for field in shown {
         let (kind, name) = (text(field, "Type"), text(field, "Name") + ":");
         let (old, new) = (text(field, "Old"), text(field, "New"));
-        let value = match kind.as_str() {
-            "Added" => format!("{new:?}"),
-            "Deleted" => format!("{old:?}"),
-            "Edited" => format!("{old:?} => {new:?}"),
-            _ => format!("{new:?}"),
+        let value = match DiffType::of(&kind) {
+            Some(DiffType::Added | DiffType::None) | None => format!("{new:?}"),
+            Some(DiffType::Deleted) => format!("{old:?}"),
+            Some(DiffType::Edited) => format!("{old:?} => {new:?}"),
         };
         let notes = notes(field);
         lines.push(format!(
@@ -122,7 +122,7 @@ fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
     }
     for object in diff["Objects"].as_array().into_iter().flatten() {
         let kind = text(object, "Type");
-        if kind == "None" && !verbose {
+        if kind == kinds::NONE && !verbose {
             continue;
         }
         lines.push(format!("{pad}{}{} {{", marker(&kind), text(object, "Name")));

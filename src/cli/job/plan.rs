@@ -8,6 +8,7 @@ use super::super::show::{Format, counted, number, text};
 use super::diff::job_diff;
 use super::source::Source;
 use anyhow::Result;
+use drover_events::model::status::trigger;
 use serde_json::{Value as Json, json};
 
 /// Flags of `job plan`.
@@ -127,7 +128,7 @@ fn dry_run(answer: &Json) -> String {
         )
     };
     for eval in answer["CreatedEvals"].as_array().into_iter().flatten() {
-        if text(eval, "TriggeredBy") == "rolling-update" {
+        if text(eval, "TriggeredBy") == trigger::ROLLING_UPDATE {
             out += "- Rolling update, next evaluation will be in some time.\n";
         }
     }

@@ -7,6 +7,7 @@ use super::super::show::{counted, list, number, short, text};
 use super::Found;
 use super::restart_batch::{How, replace, restart};
 use anyhow::{Context, Result, bail};
+use drover_events::model::status::{client, desired};
 use serde_json::Value as Json;
 use std::time::Duration;
 
@@ -191,8 +192,8 @@ fn wanted(args: &Args, allocs: &Json, job: &Json) -> Result<Vec<Json>> {
         let group = text(alloc, "TaskGroup");
         let states = alloc["TaskStates"].as_object();
         let has_task = |name: &String| states.is_some_and(|states| states.contains_key(name));
-        text(alloc, "DesiredStatus") == "run"
-            && text(alloc, "ClientStatus") == "running"
+        text(alloc, "DesiredStatus") == desired::RUN
+            && text(alloc, "ClientStatus") == client::RUNNING
             && (args.group.is_empty() || args.group.contains(&group))
             && (args.task.is_empty() || args.task.iter().any(has_task))
     });

@@ -4,6 +4,7 @@ use super::super::monitor::Monitor;
 use super::super::show::{list, number, short, text};
 use super::Found;
 use anyhow::{Result, bail};
+use drover_events::model::status::ClientStatus;
 use serde_json::{Value as Json, json};
 
 /// What is restarted of it.
@@ -81,15 +82,15 @@ pub(super) async fn replace(
             if replacement.is_empty() || text(other, "ID") != replacement {
                 continue;
             }
-            match text(other, "ClientStatus").as_str() {
-                "running" | "complete" => return Ok(()),
-                status @ ("failed" | "lost") => {
+            match ClientStatus::of(&text(other, "ClientStatus")) {
+                Some(ClientStatus::Running | ClientStatus::Complete) => return Ok(()),
+                Some(status @ (ClientStatus::Failed | ClientStatus::Lost)) => {
                     bail!(
                         "its replacement {:?} is {status}",
                         short(&replacement, monitor.verbose)
                     )
                 }
-                _ => {}
+                Some(ClientStatus::Pending | ClientStatus::Unknown) | None => {}
             }
         }
     }

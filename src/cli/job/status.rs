@@ -11,6 +11,7 @@ use super::super::query::{Thing, find, job_path};
 use super::super::show::{Format, boolean, joined, number, short, text, time};
 use super::periodic::next_launch;
 use anyhow::Result;
+use drover_events::model::status::eval;
 use serde_json::Value as Json;
 
 /// Flags of `job status`.
@@ -233,7 +234,7 @@ fn evaluations(evals: &[Json], verbose: bool, out: &Out) {
     evals.sort_by_key(|e| std::cmp::Reverse(number(e, "CreateIndex")));
     for eval in evals {
         let failures = match text(eval, "Status").as_str() {
-            "blocked" => "N/A - In Progress".to_owned(),
+            eval::BLOCKED => "N/A - In Progress".to_owned(),
             _ => (!list_empty(&eval["FailedTGAllocs"])).to_string(),
         };
         table.row([

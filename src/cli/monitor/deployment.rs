@@ -5,6 +5,9 @@ use crate::cli::deployment::deployment_text;
 use crate::cli::monitor::Monitor;
 use crate::cli::show::{list, number, short, text};
 use anyhow::{Context, Result};
+use drover_events::model::status::{
+    DeploymentStatus, EvalStatus, client, deployment as status, desired,
+};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +43,7 @@ impl Monitor<'_> {
             let Some((deployment, waits)) = self.one_deployment(&id, from).await? else {
                 return Ok(code.unwrap_or(0));
             };
-            let own = u8::from(text(&deployment, "Status") != "successful" && !waits);
+            let own = u8::from(text(&deployment, "Status") != status::SUCCESSFUL && !waits);
             let code = *code.get_or_insert(own);
             from = number(&deployment, "ModifyIndex");
             match self.rollback(&deployment).await? {
@@ -119,7 +122,7 @@ impl Monitor<'_> {
     /// The deployment that takes a failed one back; none where there is none.
     async fn rollback(&self, failed: &Json) -> Result<Option<String>> {
         let rolls_back = text(failed, "StatusDescription").contains(ROLLS_BACK);
-        if text(failed, "Status") != "failed" || !rolls_back {
+        if text(failed, "Status") != status::FAILED || !rolls_back {
             return Ok(None);
         }
         let (job, own) = (text(failed, "JobID"), text(failed, "ID"));
@@ -139,14 +142,12 @@ impl Monitor<'_> {
                 if newer(made) {
                     return Ok(Some(text(made, "ID")));
                 }
-                if text(made, "ID") == own && text(made, "Status") == "failed" {
+                if text(made, "ID") == own && text(made, "Status") == status::FAILED {
                     failed_at.get_or_insert(number(&frame, "Index"));
                 }
                 let eval = &event["Payload"]["Evaluation"];
-                let done = matches!(
-                    text(eval, "Status").as_str(),
-                    "complete" | "failed" | "canceled"
-                );
+                let done = EvalStatus::of(&text(eval, "Status"));
+                let done = done.is_some_and(EvalStatus::is_terminal);
                 let since = failed_at.is_some_and(|at| number(eval, "CreateIndex") >= at);
                 if done && since {
                     // What is deployed without a change makes no deployment.
@@ -188,8 +189,8 @@ fn canaries_gone(deployment: &Json, allocs: &Json) -> i64 {
         let allocs = allocs.as_array().into_iter().flatten();
         let mut own = allocs.filter(|alloc| alloc["ID"] == *id);
         own.any(|alloc| {
-            text(alloc, "DesiredStatus") == "run"
-                && text(alloc, "ClientStatus") == "running"
+            text(alloc, "DesiredStatus") == desired::RUN
+                && text(alloc, "ClientStatus") == client::RUNNING
                 && alloc["DeploymentStatus"]["Healthy"] == true
         })
     };
@@ -204,16 +205,28 @@ fn canaries_gone(deployment: &Json, allocs: &Json) -> i64 {
 
 /// Whether nothing more happens to a deployment by itself.
 fn settled(deployment: &Json) -> bool {
-    !matches!(
-        text(deployment, "Status").as_str(),
-        "running" | "pending" | "blocked" | "unblocking" | "initializing"
-    ) || waits(deployment)
+    match DeploymentStatus::of(&text(deployment, "Status")) {
+        Some(
+            DeploymentStatus::Running
+            | DeploymentStatus::Pending
+            | DeploymentStatus::Blocked
+            | DeploymentStatus::Unblocking
+            | DeploymentStatus::Initializing,
+        ) => waits(deployment),
+        Some(
+            DeploymentStatus::Paused
+            | DeploymentStatus::Failed
+            | DeploymentStatus::Successful
+            | DeploymentStatus::Cancelled,
+        )
+        | None => true,
+    }
 }
 
 /// Whether all canaries of a running deployment are healthy, and somebody has to promote them.
 fn waits(deployment: &Json) -> bool {
     let groups = deployment["TaskGroups"].as_object();
-    text(deployment, "Status") == "running"
+    text(deployment, "Status") == status::RUNNING
         && text(deployment, "StatusDescription").contains("requires manual promotion")
         && groups.into_iter().flatten().all(|(_, group)| {
             number(group, "DesiredCanaries") == 0

@@ -10,6 +10,7 @@ use super::show::{list, now, number, short, text, time};
 use super::stream::Stream;
 use anyhow::{Context, Result};
 use deployment::Progress;
+use drover_events::model::status::{EvalStatus, desired, job as job_status, trigger};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -110,8 +111,9 @@ impl<'a> Monitor<'a> {
             ));
             let eval = self.one(&id, from).await?;
             let status = text(&eval, "Status");
-            match status.as_str() {
-                "failed" | "canceled" => {
+            let known = EvalStatus::of(&status);
+            match known {
+                Some(EvalStatus::Failed | EvalStatus::Canceled) => {
                     let why = text(&eval, "StatusDescription");
                     self.header(&format!(
                         "Evaluation {:?} finished with status {status:?}",
@@ -119,11 +121,15 @@ impl<'a> Monitor<'a> {
                     ));
                     self.say(&format!("{why:?}"));
                 }
-                _ if placement::failed(&eval) => self.tell_failures(&eval, &status),
-                _ => self.header(&format!(
-                    "Evaluation {:?} finished with status {status:?}",
-                    short(&id, self.verbose)
-                )),
+                Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None => {
+                    match placement::failed(&eval) {
+                        true => self.tell_failures(&eval, &status),
+                        false => self.header(&format!(
+                            "Evaluation {:?} finished with status {status:?}",
+                            short(&id, self.verbose)
+                        )),
+                    }
+                }
             }
             let next = text(&eval, "NextEval");
             if !next.is_empty() {
@@ -137,15 +143,16 @@ impl<'a> Monitor<'a> {
             }
             let deployment = text(&eval, "DeploymentID");
             let follows = self.deployments && !deployment.is_empty();
-            if status == "complete" && follows && !placement::failed(&eval) {
+            if known == Some(EvalStatus::Complete) && follows && !placement::failed(&eval) {
                 return self
                     .deployment(&deployment, number(&eval, "ModifyIndex"))
                     .await;
             }
-            return Ok(match status.as_str() {
-                "failed" | "canceled" => 2,
-                _ if placement::failed(&eval) => 2,
-                _ => 0,
+            return Ok(match known {
+                Some(EvalStatus::Failed | EvalStatus::Canceled) => 2,
+                Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None => {
+                    2 * u8::from(placement::failed(&eval))
+                }
             });
         }
     }
@@ -154,7 +161,7 @@ impl<'a> Monitor<'a> {
     pub(super) async fn end_of(&self, job: &str, index: i64) -> Result<u8> {
         let path = job_path(job, "");
         let mut stream = self.stream(job, index).await?;
-        while text(&self.get(&path).await?, "Status") != "dead" {
+        while text(&self.get(&path).await?, "Status") != job_status::DEAD {
             let more = stream.json_line().await?;
             more.context("Error following the event stream: it ended")?;
         }
@@ -193,7 +200,7 @@ impl<'a> Monitor<'a> {
         let mut eval = self.get(&path).await.context("Error reading evaluation")?;
         let job = text(&eval, "JobID");
         match text(&eval, "TriggeredBy").as_str() {
-            "node-update" => self.say(&format!(
+            trigger::NODE_UPDATE => self.say(&format!(
                 "Evaluation triggered by node {:?}",
                 short(&text(&eval, "NodeID"), self.verbose)
             )),
@@ -302,7 +309,7 @@ impl<'a> Monitor<'a> {
                     "Allocation {shown:?} created: node {node:?}, group {group:?}"
                 ));
             }
-            None if text(alloc, "DesiredStatus") == "run" => {
+            None if text(alloc, "DesiredStatus") == desired::RUN => {
                 let (node, group) = (
                     short(&text(alloc, "NodeID"), self.verbose),
                     text(alloc, "TaskGroup"),
@@ -329,5 +336,10 @@ impl<'a> Monitor<'a> {
 }
 
 fn done(status: &str) -> bool {
-    matches!(status, "complete" | "failed" | "canceled" | "blocked")
+    match EvalStatus::of(status) {
+        Some(
+            EvalStatus::Complete | EvalStatus::Failed | EvalStatus::Canceled | EvalStatus::Blocked,
+        ) => true,
+        Some(EvalStatus::Pending) | None => false,
+    }
 }

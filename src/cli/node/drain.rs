@@ -7,6 +7,7 @@ use crate::cli::out::Out;
 use crate::cli::show::{boolean, list, now, number, pretty, text, time};
 use crate::jobspec::duration;
 use anyhow::{Context, Result, bail};
+use drover_events::model::status::{ClientStatus, DrainStatus, desired, job_type, node as status};
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 
@@ -235,13 +236,13 @@ impl Seen {
     fn of(alloc: &Json) -> Self {
         Self {
             status: text(alloc, "ClientStatus"),
-            stops: text(alloc, "DesiredStatus") != "run",
+            stops: text(alloc, "DesiredStatus") != desired::RUN,
             moves: boolean(&alloc["DesiredTransition"], "Migrate"),
         }
     }
 
     fn ended(&self) -> bool {
-        matches!(self.status.as_str(), "complete" | "failed" | "lost")
+        ClientStatus::of(&self.status).is_some_and(ClientStatus::is_terminal)
     }
 }
 
@@ -362,7 +363,7 @@ impl<'a> Watch<'a> {
 
     fn tell_alloc(&mut self, alloc: &Json) {
         let id = text(alloc, "ID");
-        if self.ignore_system && text(&alloc["Job"], "Type") == "system" {
+        if self.ignore_system && text(&alloc["Job"], "Type") == job_type::SYSTEM {
             return;
         }
         let new = Seen::of(alloc);
@@ -392,9 +393,9 @@ impl<'a> Watch<'a> {
             return None;
         }
         if strategy.is_null() {
-            return Some(match text(&node["LastDrain"], "Status").as_str() {
-                "complete" => End::Complete,
-                _ => End::Cancelled,
+            return Some(match DrainStatus::of(&text(&node["LastDrain"], "Status")) {
+                Some(DrainStatus::Complete) => End::Complete,
+                Some(DrainStatus::Draining | DrainStatus::Canceled) | None => End::Cancelled,
             });
         }
         if !self.strategy.is_null() && self.strategy != *strategy {
@@ -402,7 +403,7 @@ impl<'a> Watch<'a> {
         }
         self.strategy = strategy.clone();
         self.ignore_system = boolean(strategy, "IgnoreSystemJobs");
-        if text(node, "Status") == "down" {
+        if text(node, "Status") == status::DOWN {
             self.say(&format!("Node {:?} is down", self.id));
         }
         None

@@ -5,6 +5,7 @@ use crate::cli::node::named;
 use crate::cli::out::Out;
 use crate::cli::show::text;
 use anyhow::{Context, Result, bail};
+use drover_events::model::status::eligibility;
 use serde_json::json;
 
 /// Flags of `node eligibility`.
@@ -37,9 +38,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let node = named(&client, args.node.as_deref(), args.own).await?;
     let id = text(&node, "ID");
     let wanted = if args.enable {
-        "eligible"
+        eligibility::ELIGIBLE
     } else {
-        "ineligible"
+        eligibility::INELIGIBLE
     };
     client
         .put(

@@ -16,6 +16,7 @@ use super::show::{Format, boolean, list, number, short, stamp, text};
 use super::{alloc, volume};
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use drover_events::model::status::{ClientStatus, client, node as status};
 use serde_json::Value as Json;
 
 /// What can be done with nodes.
@@ -161,7 +162,7 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         attributes(&node, out);
     }
     match host {
-        Some(Err(err)) if args.stats || text(&node, "Status") == "ready" => {
+        Some(Err(err)) if args.stats || text(&node, "Status") == status::READY => {
             out.error(&format!("\nWhat the node uses is not shown: {err:#}"));
             Ok(u8::from(args.stats))
         }
@@ -254,7 +255,7 @@ async fn table(args: &Args, client: &Client, nodes: &[Json]) -> Result<Table> {
             let running = allocs.as_array().into_iter().flatten();
             row.push(
                 running
-                    .filter(|a| text(a, "ClientStatus") == "running")
+                    .filter(|a| text(a, "ClientStatus") == client::RUNNING)
                     .count()
                     .to_string(),
             );
@@ -388,8 +389,15 @@ fn events(node: &Json, verbose: bool, out: &Out) {
 fn resources(node: &Json, allocs: &Json, out: &Out) {
     let (mut cpu, mut memory, mut disk) = (0, 0, 0);
     for alloc in allocs.as_array().into_iter().flatten() {
-        if !matches!(text(alloc, "ClientStatus").as_str(), "running" | "pending") {
-            continue;
+        match ClientStatus::of(&text(alloc, "ClientStatus")) {
+            Some(ClientStatus::Running | ClientStatus::Pending) => {}
+            Some(
+                ClientStatus::Complete
+                | ClientStatus::Failed
+                | ClientStatus::Lost
+                | ClientStatus::Unknown,
+            )
+            | None => continue,
         }
         let given = &alloc["AllocatedResources"];
         for (_, task) in given["Tasks"].as_object().into_iter().flatten() {

@@ -5,6 +5,7 @@ use crate::cli::columns::{Table, pairs};
 use crate::cli::out::Out;
 use crate::cli::show::{list, number, size, text};
 use anyhow::Result;
+use drover_events::model::status::client as status;
 use serde_json::Value as Json;
 
 /// The figures of a node's machine.
@@ -31,7 +32,7 @@ pub(in crate::cli) async fn used(
 ) -> Result<()> {
     let (mut ticks, mut memory) = (0.0, 0);
     let running = allocs.as_array().into_iter().flatten();
-    for alloc in running.filter(|alloc| text(alloc, "ClientStatus") == "running") {
+    for alloc in running.filter(|alloc| text(alloc, "ClientStatus") == status::RUNNING) {
         // One that ends meanwhile uses nothing.
         let Ok(stats) = of_alloc(client, alloc).await else {
             continue;

@@ -7,6 +7,7 @@ use super::super::query::{Thing, find};
 use super::super::show::text;
 use super::{external, status};
 use anyhow::{Result, bail};
+use drover_events::model::status::VolumeType;
 use hyper::Method;
 
 /// Flags of `volume deregister`.
@@ -85,30 +86,33 @@ pub(super) async fn deregister(args: DeregisterArgs, out: &Out) -> Result<u8> {
 /// Deletes a volume.
 pub(super) async fn delete(args: DeleteArgs, out: &Out) -> Result<u8> {
     // What nobody acts on is not taken for done.
-    match args.kind.as_str() {
-        "csi" if args.force => bail!(
+    match VolumeType::of(&args.kind) {
+        Some(VolumeType::Csi) if args.force => bail!(
             "Error: -force is about host volumes; a CSI volume that nobody uses is forgotten \
              with: volume deregister -force {}",
             args.volume
         ),
-        "host" if !args.secrets.is_empty() => {
+        Some(VolumeType::Host) if !args.secrets.is_empty() => {
             bail!("Error: -secret is about CSI volumes: host volumes have no secrets")
         }
-        _ => {}
+        Some(VolumeType::Csi | VolumeType::Host) | None => {}
     }
     let client = args.conn.client()?;
-    let done = match args.kind.as_str() {
-        "csi" => {
+    let done = match VolumeType::of(&args.kind) {
+        Some(VolumeType::Csi) => {
             let path = format!("/v1/volume/csi/{}/delete", encode(&args.volume));
             external::with_secrets(&client, (Method::DELETE, &path), &args.secrets).await
         }
-        "host" => {
+        Some(VolumeType::Host) => {
             let force = if args.force { "true" } else { "false" };
             let id = status::host_id(&client, &args.volume).await?;
             let path = format!("/v1/volume/host/{}", encode(&id));
             client.delete(&path, &[("force", force)], None).await
         }
-        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
+        None => bail!(
+            "Error: unknown volume type {:?}: it is csi or host",
+            args.kind
+        ),
     };
     done.map_err(|err| err.context("Error deleting volume"))?;
     out.line(&format!("Successfully deleted volume {:?}!", args.volume));

@@ -8,6 +8,7 @@ use super::super::out::Out;
 use super::super::show::{Format, ago, boolean, list, number, short, text};
 use super::super::trail::Span;
 use anyhow::{Result, bail};
+use drover_events::model::status::VolumeType;
 use serde_json::Value as Json;
 
 /// Flags of `volume explain`.
@@ -51,13 +52,16 @@ pub(in crate::cli) struct HistoryArgs {
 
 /// Shows who holds a volume, and which step waits for what.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
-    match args.kind.as_str() {
-        "csi" => {}
-        "host" => bail!(
+    match VolumeType::of(&args.kind) {
+        Some(VolumeType::Csi) => {}
+        Some(VolumeType::Host) => bail!(
             "Error: volume explain is about CSI volumes; who uses a host volume, and how it is, \
              `volume status -type host` says"
         ),
-        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
+        None => bail!(
+            "Error: unknown volume type {:?}: it is csi or host",
+            args.kind
+        ),
     }
     let client = args.conn.client()?;
     let path = format!("/v1/volume/csi/{}/explain", encode(&args.volume));
@@ -136,10 +140,13 @@ fn used_as(access: &str, attachment: &str) -> String {
 
 /// Shows everything that ever happened to a volume.
 pub(super) async fn history(args: HistoryArgs, out: &Out) -> Result<u8> {
-    let kind = match args.kind.as_str() {
-        "csi" => "csi-volume",
-        "host" => "host-volume",
-        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
+    let kind = match VolumeType::of(&args.kind) {
+        Some(VolumeType::Csi) => "csi-volume",
+        Some(VolumeType::Host) => "host-volume",
+        None => bail!(
+            "Error: unknown volume type {:?}: it is csi or host",
+            args.kind
+        ),
     };
     let of = audit::Of {
         conn: args.conn,

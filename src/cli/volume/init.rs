@@ -3,6 +3,7 @@
 use super::super::out::Out;
 use super::super::spec::write_example;
 use anyhow::{Result, bail};
+use drover_events::model::status::VolumeType;
 
 /// Flags of `volume init`.
 #[derive(Debug, clap::Args)]
@@ -22,10 +23,13 @@ pub(in crate::cli) struct Args {
 
 /// Writes an example.
 pub(super) fn run(args: &Args, out: &Out) -> Result<u8> {
-    let texts = match args.kind.as_str() {
-        "csi" => ("volume", CSI_HCL, CSI_JSON),
-        "host" => ("volume", HOST_HCL, HOST_JSON),
-        other => bail!("Error: unknown volume type {other:?}: it is csi or host"),
+    let texts = match VolumeType::of(&args.kind) {
+        Some(VolumeType::Csi) => ("volume", CSI_HCL, CSI_JSON),
+        Some(VolumeType::Host) => ("volume", HOST_HCL, HOST_JSON),
+        None => bail!(
+            "Error: unknown volume type {:?}: it is csi or host",
+            args.kind
+        ),
     };
     let form = if args.json { "json" } else { "hcl" };
     let file = write_example(args.file.as_deref(), form, texts)?;

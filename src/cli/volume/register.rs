@@ -7,6 +7,7 @@ use super::super::show::{number, short, text};
 use super::super::spec::source;
 use super::spec::{Spec, parse};
 use anyhow::{Result, bail};
+use drover_events::model::status::{VolumeType, host_volume};
 use serde_json::{Value as Json, json};
 
 /// Flags of `volume register` and `volume create`.
@@ -50,9 +51,9 @@ pub(super) async fn run(args: Args, how: How, out: &Out) -> Result<u8> {
     if !args.id.is_empty() {
         volume["ID"] = Json::String(args.id.clone());
     }
-    match kind.as_str() {
-        "host" => host(&args, how, volume, out).await,
-        _ => csi(&args, how, volume, out).await,
+    match kind {
+        VolumeType::Host => host(&args, how, volume, out).await,
+        VolumeType::Csi => csi(&args, how, volume, out).await,
     }
 }
 
@@ -117,7 +118,7 @@ async fn wait(args: &Args, made: &Json, out: &Out) -> Result<()> {
     let path = format!("/v1/volume/host/{}", encode(&id));
     let namespace = text(made, "Namespace");
     let mut volume = made.clone();
-    while text(&volume, "State") == "pending" {
+    while text(&volume, "State") == host_volume::PENDING {
         let index = number(&volume, "ModifyIndex").to_string();
         let query = [
             ("index", index.as_str()),

@@ -2,13 +2,13 @@
 
 use super::super::spec::first;
 use anyhow::{Context, Result, bail};
+use drover_events::model::status::VolumeType;
 use serde_json::{Map, Value as Json, json};
 
 /// A specification, and the type of volume that it is about.
 #[derive(Debug)]
 pub(super) struct Spec {
-    /// csi or host.
-    pub(super) kind: String,
+    pub(super) kind: VolumeType,
     /// The volume, with the API's names.
     pub(super) volume: Json,
 }
@@ -27,15 +27,16 @@ pub(super) fn parse(name: &str, said: &str) -> Result<Spec> {
         bail!("Error decoding the volume definition: it is no object");
     };
     let kind = match fields.get("type").and_then(Json::as_str) {
-        None | Some("csi") => "csi",
-        Some("host") => "host",
-        Some(other) => bail!("Error unknown volume type: {other}"),
+        None => VolumeType::Csi,
+        Some(said) => match VolumeType::of(said) {
+            Some(kind) => kind,
+            None => bail!("Error unknown volume type: {said}"),
+        },
     };
     let volume = match kind {
-        "host" => host(fields)?,
-        _ => csi(fields)?,
+        VolumeType::Host => host(fields)?,
+        VolumeType::Csi => csi(fields)?,
     };
-    let kind = kind.to_owned();
     Ok(Spec { kind, volume })
 }
 
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn examples_are_what_the_api_takes() {
         let spec = parse("volume.hcl", super::super::init::CSI_HCL).unwrap();
-        assert_eq!(spec.kind, "csi");
+        assert_eq!(spec.kind, VolumeType::Csi);
         let volume = spec.volume;
         assert_eq!(volume["ID"], "ebs_prod_db1");
         assert_eq!(volume["RequestedCapacityMin"], 10_i64 << 30);

@@ -8,6 +8,7 @@ use super::super::paged::Paged;
 use super::super::query::{Thing, find};
 use super::super::show::{Format, boolean, list, number, short, size, text, time};
 use anyhow::{Result, bail};
+use drover_events::model::status::{VolumeType, volume_type};
 use serde_json::Value as Json;
 
 /// Flags of `volume status`.
@@ -55,13 +56,13 @@ pub(in crate::cli) struct Args {
 
 /// Shows volumes, or one of them.
 pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
-    if !matches!(args.kind.as_str(), "" | "csi" | "host") {
+    if !args.kind.is_empty() && VolumeType::of(&args.kind).is_none() {
         bail!(
             "Error: unknown volume type {:?}: it is csi or host",
             args.kind
         );
     }
-    if args.kind == "csi" && !args.node_pool.is_empty() {
+    if args.kind == volume_type::CSI && !args.node_pool.is_empty() {
         bail!("Error: -node-pool is about host volumes: CSI volumes are in no node pool");
     }
     let client = args.conn.client()?;
@@ -75,8 +76,8 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     let mut found = Vec::new();
     // Only host volumes are in a node pool.
     let kinds: &[&str] = match args.node_pool.as_str() {
-        "" => &["csi", "host"],
-        _ => &["host"],
+        "" => &[volume_type::CSI, volume_type::HOST],
+        _ => &[volume_type::HOST],
     };
     for kind in kinds.iter().copied() {
         if args.kind.is_empty() || args.kind == kind {
@@ -93,13 +94,13 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
         if at > 0 {
             out.line("");
         }
-        let (title, none, table) = match *kind {
-            "csi" => (
+        let (title, none, table) = match VolumeType::of(kind) {
+            Some(VolumeType::Csi) => (
                 "Container Storage Interface",
                 "No CSI volumes",
                 csi_rows(rows),
             ),
-            _ => (
+            Some(VolumeType::Host) | None => (
                 "Dynamic Host Volumes",
                 "No dynamic host volumes",
                 host_rows(rows, args.verbose),
@@ -181,7 +182,7 @@ fn host_rows(rows: &[Json], verbose: bool) -> Table {
 }
 
 async fn one(args: &Args, client: &Client, out: &Out) -> Result<u8> {
-    if args.kind != "host" {
+    if args.kind != volume_type::HOST {
         let path = format!("/v1/volume/csi/{}", encode(&args.volume));
         match client.get_json(&path, &[]).await {
             Ok(volume) => {
@@ -208,7 +209,7 @@ async fn one(args: &Args, client: &Client, out: &Out) -> Result<u8> {
 
 /// The host volume whose id begins so.
 pub(super) async fn host_id(client: &Client, prefix: &str) -> Result<String> {
-    let query = [("type", "host"), ("prefix", prefix)];
+    let query = [("type", volume_type::HOST), ("prefix", prefix)];
     let found = client.get_json("/v1/volumes", &query).await;
     let found = found.map_err(|err| err.context("Error querying volumes"))?;
     match found.as_array().map(Vec::as_slice).unwrap_or_default() {

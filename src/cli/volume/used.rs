@@ -6,11 +6,16 @@ use super::super::out::Out;
 use super::super::show::{boolean, list, text};
 use super::status::mount_options;
 use anyhow::Result;
+use drover_events::model::status::volume_type;
 use serde_json::Value as Json;
 
 /// The CSI volumes that a node's allocations ask for.
 pub(in crate::cli) async fn of_node(client: &Client, node: &str) -> Result<Vec<Json>> {
-    let query = [("type", "csi"), ("node_id", node), ("namespace", "*")];
+    let query = [
+        ("type", volume_type::CSI),
+        ("node_id", node),
+        ("namespace", "*"),
+    ];
     let found = client.get_json("/v1/volumes", &query).await;
     let found = found.map_err(|err| err.context("Error querying volumes"))?;
     Ok(found.as_array().cloned().unwrap_or_default())
@@ -76,7 +81,7 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Json, out: &O
     for (name, asked) in group["Volumes"].as_object().into_iter().flatten() {
         let id = source(asked, &text(alloc, "Name"));
         let read_only = boolean(asked, "ReadOnly").to_string();
-        if text(asked, "Type") != "csi" {
+        if text(asked, "Type") != volume_type::CSI {
             host.row([name.clone(), id, read_only]);
             continue;
         }

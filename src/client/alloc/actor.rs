@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::Allocation;
-use drover_events::model::status::client;
+use drover_events::model::status::{ClientStatus, client};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::factory::{AllocRunner, Report};
@@ -235,12 +235,16 @@ impl Actor {
             .last_report
             .as_ref()
             .map(|last| last.client_status.as_str());
-        let name = match update.client_status.as_str() {
-            status if Some(status) == before => return,
-            client::RUNNING => "nomad.client.allocs.running",
-            client::COMPLETE => "nomad.client.allocs.complete",
-            client::FAILED => "nomad.client.allocs.failed",
-            _ => return,
+        if before == Some(update.client_status.as_str()) {
+            return;
+        }
+        let name = match update.client() {
+            Some(ClientStatus::Running) => "nomad.client.allocs.running",
+            Some(ClientStatus::Complete) => "nomad.client.allocs.complete",
+            Some(ClientStatus::Failed) => "nomad.client.allocs.failed",
+            Some(ClientStatus::Pending | ClientStatus::Lost | ClientStatus::Unknown) | None => {
+                return;
+            }
         };
         let alloc = self.shared.alloc.lock().clone();
         let labels = [

@@ -1,7 +1,7 @@
 //! Which of a group's tasks may run: a finite state machine that can go back (CL-01 to CL-04).
 
-use drover_events::model::status::hook;
-use drover_events::model::{Task, TaskLifecycleConfig};
+use drover_events::model::Task;
+use drover_events::model::status::Hook;
 use serde::{Deserialize, Serialize};
 
 /// A task's part in its group's life.
@@ -24,17 +24,13 @@ pub enum Kind {
 impl Kind {
     /// The part a task's lifecycle gives it.
     pub fn of(task: &Task) -> Self {
-        match task
-            .lifecycle
-            .as_ref()
-            .map(|TaskLifecycleConfig { hook, sidecar }| (hook.as_str(), *sidecar))
-        {
-            Some((hook::PRESTART, false)) => Self::PrestartOnce,
-            Some((hook::PRESTART, true)) => Self::PrestartSidecar,
-            Some((hook::POSTSTART, false)) => Self::PoststartOnce,
-            Some((hook::POSTSTART, true)) => Self::PoststartSidecar,
-            Some((hook::POSTSTOP, _)) => Self::Poststop,
-            _ => Self::Main,
+        match task.lifecycle.as_ref().map(|l| (l.hook(), l.sidecar)) {
+            Some((Some(Hook::Prestart), false)) => Self::PrestartOnce,
+            Some((Some(Hook::Prestart), true)) => Self::PrestartSidecar,
+            Some((Some(Hook::Poststart), false)) => Self::PoststartOnce,
+            Some((Some(Hook::Poststart), true)) => Self::PoststartSidecar,
+            Some((Some(Hook::Poststop), _)) => Self::Poststop,
+            Some((None, _)) | None => Self::Main,
         }
     }
 

@@ -6,7 +6,7 @@ mod told;
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::gojson::{Map, Time};
-use drover_events::model::status::{client, job_type};
+use drover_events::model::status::{client, task};
 use drover_events::model::{AllocDeploymentStatus, Allocation, TaskEvent, TaskState};
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ impl AllocSpec {
     pub fn of(alloc: &Allocation, max_kill_timeout: i64) -> Option<Self> {
         let job = alloc.job.as_ref()?;
         let group = alloc.group()?;
-        let service = matches!(job.r#type.as_str(), job_type::SERVICE | job_type::SYSTEM);
+        let service = job.is_long_running();
         let tasks = group.tasks.iter().map(|task| {
             let kind = Kind::of(task);
             let policy = task
@@ -523,7 +523,7 @@ impl AllocMachine {
         for task in self.tasks.values_mut() {
             task.emit(events::setup_failure(now, &text));
             task.state.failed = true;
-            task.state.state = "dead".to_owned();
+            task.state.state = task::DEAD.to_owned();
             task.state.finished_at = Time(now);
             task.phase = crate::client::task::machine::Phase::Ended;
         }

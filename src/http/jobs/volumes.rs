@@ -1,5 +1,6 @@
 //! What mounting volumes asks of whoever registers a job.
 
+use drover_events::model::status::{VolumeType, volume_type};
 use drover_events::model::{Job, TaskGroup};
 
 use crate::acl::{Acl, HostVolumeCapability as Mount, NamespaceCapability as Ns};
@@ -13,13 +14,13 @@ pub(super) fn allowed(acl: &Acl, job: &Job) -> bool {
 fn mounts(acl: &Acl, namespace: &str, group: &TaskGroup) -> bool {
     group.volumes.values().all(|volume| {
         let writes = acl.host_volume_allows(&volume.source, Mount::MountReadwrite);
-        match volume.r#type.as_str() {
+        match volume.kind() {
             // Who may write may read as well.
-            "host" if volume.read_only => {
+            Some(VolumeType::Host) if volume.read_only => {
                 writes || acl.host_volume_allows(&volume.source, Mount::MountReadonly)
             }
-            "host" => writes,
-            _ => acl.csi_mount_allows(namespace),
+            Some(VolumeType::Host) => writes,
+            Some(VolumeType::Csi) | None => acl.csi_mount_allows(namespace),
         }
     })
 }
@@ -34,7 +35,7 @@ fn tasks(acl: &Acl, namespace: &str, group: &TaskGroup) -> bool {
         let held = spreading.all(|mount| {
             let volume = group.volumes.get(&mount.volume);
             volume.is_none_or(|volume| {
-                volume.r#type != "host"
+                volume.r#type != volume_type::HOST
                     || acl.host_volume_allows(&volume.source, Mount::MountReadwrite)
             })
         });

@@ -3,6 +3,7 @@
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_events::gojson::List;
 use drover_events::model::Node;
+use drover_events::model::status::node as status;
 use drover_projections::StorageError;
 use drover_projections::query::csi::{self as stored, Plugin, Volume};
 use drover_projections::tables::allocs::Allocs;
@@ -228,7 +229,7 @@ fn waits_to_leave(
         state::TAKEN | state::UNPUBLISHING => {
             let why = match node {
                 None => format!("node {} is not there any more", claim.node_id),
-                Some(node) if node.status != "ready" => hinders(read, &node.status),
+                Some(node) if node.status != status::READY => hinders(read, &node.status),
                 Some(_) if !runs_there => format!("plugin {id:?} is not healthy on the node"),
                 Some(_) => String::new(),
             };

@@ -9,6 +9,7 @@ pub(in crate::http) mod plugins;
 pub(in crate::http) mod provision;
 
 use drover_events::model::AllocListStub;
+use drover_events::model::status::VolumeType;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::{
     csi_plugins::CsiPlugins, csi_volumes::CsiVolumes, host_volume_claims::HostVolumeClaims,
@@ -33,10 +34,10 @@ pub(in crate::http) const CLAIMS: &[u16] = &[HostVolumeClaims::ID];
 /// Whether volumes of the type that is asked for may be seen in the namespace of the request.
 pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
     let within = |any_of| in_namespace(&read.identity.acl, &read.options.namespace, any_of);
-    demand(match read.request.query.text("type") {
-        "csi" => within(csi::LIST),
-        "host" => within(host::READ),
-        _ => within(csi::LIST) || within(host::READ),
+    demand(match VolumeType::of(read.request.query.text("type")) {
+        Some(VolumeType::Csi) => within(csi::LIST),
+        Some(VolumeType::Host) => within(host::READ),
+        None => within(csi::LIST) || within(host::READ),
     })
 }
 
@@ -48,16 +49,17 @@ pub(in crate::http) fn claims_listable(read: &Read<'_>) -> Result<(), ApiError> 
 
 /// `GET /v1/volumes`: of one type; without one there is nothing to show.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    match read.request.query.text("type") {
-        "csi" => csi::list(read),
-        "host" => host::list(read),
-        "" => {
+    let kind = read.request.query.text("type");
+    match VolumeType::of(kind) {
+        Some(VolumeType::Csi) => csi::list(read),
+        Some(VolumeType::Host) => host::list(read),
+        None if kind.is_empty() => {
             list::filter(read.options)?;
             let index = VOLUMES.iter().map(|table| read.view.table_index_of(*table));
             let index = index.max().unwrap_or_default();
             Ok(Answer::of(JSON, "[]".to_owned()).at(index))
         }
-        _ => Err(ApiError::not_found("resource not found")),
+        None => Err(ApiError::not_found("resource not found")),
     }
 }
 

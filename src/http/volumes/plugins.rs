@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use drover_events::gojson::List;
 use drover_events::model::CsiPluginListStub;
+use drover_events::model::status::volume_type;
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::query::csi as stored;
 use drover_projections::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
@@ -24,7 +25,7 @@ pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let index = read.view.table_index::<CsiPlugins>();
     match read.request.query.text("type") {
-        "csi" => {}
+        volume_type::CSI => {}
         "" => {
             list::filter(read.options)?;
             return Ok(Answer::of(JSON, "[]".to_owned()).at(index));

@@ -2,6 +2,7 @@
 
 use super::{network, placement, policy, service, short, task, volume, when, wrapped};
 use crate::pattern::Patterns;
+use drover_events::model::status::{JobType, job_type};
 use drover_events::model::{Job, Service, TaskGroup};
 use std::collections::BTreeMap;
 
@@ -40,14 +41,12 @@ pub(super) fn check(
         when(errors, duration <= 0, || {
             "MaxRunDuration must be greater than zero".into()
         });
-        when(
-            errors,
-            !matches!(job.r#type.as_str(), "batch" | "sysbatch"),
-            || format!("Job type {:?} does not allow max_run_duration", job.r#type),
-        );
+        when(errors, !job.is_batch(), || {
+            format!("Job type {:?} does not allow max_run_duration", job.r#type)
+        });
     }
     placement::constraints(&g.constraints, patterns, errors);
-    if job.r#type == "system" {
+    if job.r#type == job_type::SYSTEM {
         when(errors, !g.affinities.is_empty(), || {
             "System jobs may not have an affinity block".into()
         });
@@ -102,15 +101,21 @@ fn policies(g: &TaskGroup, job: &Job, system: bool, errors: &mut Vec<String>) {
         )),
     }
     if let Some(update) = &g.update {
-        match job.r#type.as_str() {
-            "service" | "system" => policy::update(update, errors),
-            other => errors.push(format!("Job type {other:?} does not allow update block")),
+        match job.kind() {
+            Some(JobType::Service | JobType::System) => policy::update(update, errors),
+            Some(JobType::Batch | JobType::Sysbatch | JobType::Core) | None => {
+                let other = &job.r#type;
+                errors.push(format!("Job type {other:?} does not allow update block"));
+            }
         }
     }
     if let Some(migrate) = &g.migrate {
-        match job.r#type.as_str() {
-            "service" => policy::migrate(migrate, errors),
-            other => errors.push(format!("Job type {other:?} does not allow migrate block")),
+        match job.kind() {
+            Some(JobType::Service) => policy::migrate(migrate, errors),
+            Some(JobType::Batch | JobType::System | JobType::Sysbatch | JobType::Core) | None => {
+                let other = &job.r#type;
+                errors.push(format!("Job type {other:?} does not allow migrate block"));
+            }
         }
     }
     if let Some(disconnect) = &g.disconnect {

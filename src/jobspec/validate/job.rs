@@ -2,6 +2,7 @@
 
 use super::{Limits, group, placement, quoted, short, when, wrapped};
 use drover_events::model::Job;
+use drover_events::model::status::{JobType, job_type};
 use std::collections::BTreeMap;
 
 use crate::cron::{self, Schedule};
@@ -10,8 +11,8 @@ use crate::pattern::Patterns;
 pub(super) fn check(job: &Job, limits: &Limits, patterns: &Patterns, errors: &mut Vec<String>) {
     basics(job, limits, errors);
     placement::constraints(&job.constraints, patterns, errors);
-    let system = matches!(job.r#type.as_str(), "system" | "sysbatch");
-    if job.r#type == "system" {
+    let system = job.is_system();
+    if job.r#type == job_type::SYSTEM {
         when(errors, !job.affinities.is_empty(), || {
             "System jobs may not have an affinity block".into()
         });
@@ -78,11 +79,11 @@ fn basics(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
         "Job must be in a namespace".into()
     });
     names(job, errors);
-    match job.r#type.as_str() {
-        "" => errors.push("Missing job type".into()),
-        "service" | "batch" | "system" | "sysbatch" => {}
-        "_core" => errors.push("job type cannot be core".into()),
-        other => errors.push(format!("Invalid job type: {other:?}")),
+    match job.kind() {
+        Some(JobType::Service | JobType::Batch | JobType::System | JobType::Sysbatch) => {}
+        Some(JobType::Core) => errors.push("job type cannot be core".into()),
+        None if job.r#type.is_empty() => errors.push("Missing job type".into()),
+        None => errors.push(format!("Invalid job type: {:?}", job.r#type)),
     }
     when(
         errors,
@@ -151,7 +152,7 @@ fn groups(job: &Job, errors: &mut Vec<String>) {
         } else {
             seen.insert(&g.name, number);
         }
-        if job.r#type == "system" {
+        if job.r#type == job_type::SYSTEM {
             when(errors, g.count > 1, || {
                 format!(
                     "Job task group {} has count {}. Count cannot exceed 1 with system scheduler",
@@ -163,7 +164,7 @@ fn groups(job: &Job, errors: &mut Vec<String>) {
 }
 
 fn launchers(job: &Job, errors: &mut Vec<String>) {
-    let batch = matches!(job.r#type.as_str(), "batch" | "sysbatch");
+    let batch = job.is_batch();
     if let Some(periodic) = job.periodic.as_ref().filter(|p| p.enabled) {
         when(errors, !batch, || {
             "Periodic can only be used with \"batch\" or \"sysbatch\" scheduler".into()

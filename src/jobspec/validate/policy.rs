@@ -2,6 +2,7 @@
 
 use super::when;
 use crate::duration::format as dur;
+use drover_events::model::status::JobType;
 use drover_events::model::{
     DisconnectStrategy, MigrateStrategy, ReschedulePolicy, RestartPolicy, UpdateStrategy,
 };
@@ -252,7 +253,8 @@ pub(super) fn disconnect(d: &DisconnectStrategy, kind: &str, errors: &mut Vec<St
     });
     when(
         errors,
-        stop.is_some_and(|s| s != 0) && !matches!(kind, "service" | "batch"),
+        stop.is_some_and(|s| s != 0)
+            && !matches!(JobType::of(kind), Some(JobType::Service | JobType::Batch)),
         || "stop_after can only be used with service or batch job types".into(),
     );
     let known = [

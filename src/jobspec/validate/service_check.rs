@@ -98,13 +98,13 @@ fn intervals(c: &ServiceCheck, errors: &mut Vec<String>) {
 }
 
 fn for_nomad(c: &ServiceCheck, errors: &mut Vec<String>) {
-    let state = c.initial_status.as_str();
+    let initial = c.initial_status.as_str();
     when(
         errors,
-        !matches!(state, "" | "pending" | "success" | "failure"),
+        !matches!(initial, "" | "pending" | "success" | "failure"),
         || {
             format!(
-                "invalid initial check state ({state}), must be one of \"pending\", \"success\", \
+                "invalid initial check state ({initial}), must be one of \"pending\", \"success\", \
                     \"failure\" or empty"
             )
         },

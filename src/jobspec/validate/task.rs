@@ -3,6 +3,7 @@
 use super::{artifact, escapes, many, placement, secret, service, short, template, when, wrapped};
 use crate::duration::format as dur;
 use crate::pattern::Patterns;
+use drover_events::model::status::{Hook, job_type};
 use drover_events::model::{Job, Resources, Task, TaskGroup};
 use std::collections::BTreeSet;
 
@@ -33,7 +34,7 @@ pub(super) fn check(
         );
     }
     placement::constraints(&t.constraints, patterns, errors);
-    if job.r#type == "system" {
+    if job.r#type == job_type::SYSTEM {
         when(errors, !t.affinities.is_empty(), || {
             "System jobs may not have an affinity block".into()
         });
@@ -179,10 +180,10 @@ fn logs(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
 
 fn parts(t: &Task, errors: &mut Vec<String>) {
     if let Some(lifecycle) = &t.lifecycle {
-        match lifecycle.hook.as_str() {
-            "prestart" | "poststart" | "poststop" => {}
-            "" => errors.push("no lifecycle hook provided".into()),
-            other => errors.push(format!("invalid hook: {other}")),
+        match lifecycle.hook() {
+            Some(Hook::Prestart | Hook::Poststart | Hook::Poststop) => {}
+            None if lifecycle.hook.is_empty() => errors.push("no lifecycle hook provided".into()),
+            None => errors.push(format!("invalid hook: {}", lifecycle.hook)),
         }
     }
     if let Some(payload) = &t.dispatch_payload {

@@ -2,6 +2,7 @@
 
 use super::when;
 use drover_events::model::VolumeRequest;
+use drover_events::model::status::{AccessMode, JobType, VolumeType, access_mode, attachment_mode};
 
 pub(super) fn check(
     v: &VolumeRequest,
@@ -10,14 +11,15 @@ pub(super) fn check(
     canaries: bool,
     errors: &mut Vec<String>,
 ) {
-    when(errors, !matches!(v.r#type.as_str(), "host" | "csi"), || {
+    when(errors, v.kind().is_none(), || {
         format!("volume has unrecognized type {}", v.r#type)
     });
     when(errors, v.source.is_empty(), || {
         "volume has an empty source".into()
     });
     if v.per_alloc {
-        when(errors, matches!(job_type, "system" | "sysbatch"), || {
+        let system = JobType::of(job_type).is_some_and(JobType::is_system);
+        when(errors, system, || {
             "volume cannot be per_alloc for system or sysbatch jobs".into()
         });
         when(errors, canaries, || {
@@ -28,33 +30,36 @@ pub(super) fn check(
         });
     }
     let mode = v.access_mode.as_str();
-    match v.r#type.as_str() {
-        "host" => {
+    match v.kind() {
+        Some(VolumeType::Host) => {
             when(errors, v.mount_options.is_some(), || {
                 "host volumes cannot have mount options".into()
             });
-            match mode {
-                "single-node-reader-only" | "multi-node-reader-only" => {
+            match AccessMode::of(mode) {
+                Some(AccessMode::SingleNodeReader | AccessMode::MultiNodeReader) => {
                     when(errors, !v.read_only, || {
                         format!("{mode} volumes must be read-only")
                     });
                 }
-                ""
-                | "single-node-writer"
-                | "single-node-single-writer"
-                | "single-node-multi-writer" => {}
-                other => errors.push(format!(
-                    "host volumes cannot be mounted with {other} access mode"
+                Some(
+                    AccessMode::SingleNodeWriter
+                    | AccessMode::SingleNodeSingleWriter
+                    | AccessMode::SingleNodeMultiWriter,
+                ) => {}
+                None if mode.is_empty() => {}
+                Some(AccessMode::MultiNodeSingleWriter | AccessMode::MultiNodeMultiWriter)
+                | None => errors.push(format!(
+                    "host volumes cannot be mounted with {mode} access mode"
                 )),
             }
             when(
                 errors,
-                mode == "single-node-single-writer" && count > 1 && !v.per_alloc,
+                mode == access_mode::SINGLE_NODE_SINGLE_WRITER && count > 1 && !v.per_alloc,
                 || format!("volume with {mode} access mode allows only one writer"),
             );
         }
-        "csi" => csi(v, count, errors),
-        _ => {}
+        Some(VolumeType::Csi) => csi(v, count, errors),
+        None => {}
     }
 }
 
@@ -68,12 +73,12 @@ fn csi(v: &VolumeRequest, count: i64, errors: &mut Vec<String>) {
     });
     when(
         errors,
-        v.attachment_mode == "block-device" && v.mount_options.is_some(),
+        v.attachment_mode == attachment_mode::BLOCK_DEVICE && v.mount_options.is_some(),
         || "block devices cannot have mount options".into(),
     );
     let shared = count > 1 && !v.per_alloc;
-    match mode {
-        "single-node-reader-only" => {
+    match AccessMode::of(mode) {
+        Some(AccessMode::SingleNodeReader) => {
             when(errors, !v.read_only, || {
                 format!("{mode} volumes must be read-only")
             });
@@ -81,18 +86,23 @@ fn csi(v: &VolumeRequest, count: i64, errors: &mut Vec<String>) {
                 format!("volume with {mode} access mode allows only one reader")
             });
         }
-        "single-node-writer" => when(errors, shared, || {
+        Some(AccessMode::SingleNodeWriter) => when(errors, shared, || {
             format!("volume with {mode} access mode allows only one reader or writer")
         }),
-        "multi-node-reader-only" => {
+        Some(AccessMode::MultiNodeReader) => {
             when(errors, !v.read_only, || {
                 format!("{mode} volumes must be read-only")
             });
         }
-        "multi-node-single-writer" => when(errors, shared && !v.read_only, || {
+        Some(AccessMode::MultiNodeSingleWriter) => when(errors, shared && !v.read_only, || {
             format!("volume with {mode} access mode allows only one writer")
         }),
-        _ => {}
+        Some(
+            AccessMode::MultiNodeMultiWriter
+            | AccessMode::SingleNodeSingleWriter
+            | AccessMode::SingleNodeMultiWriter,
+        )
+        | None => {}
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drover_events::model::status::{client, desired, job_type, trigger};
+use drover_events::model::status::{JobType, client, desired, job_type, trigger};
 use drover_events::model::{DesiredTransition, DrainStrategy, Evaluation, Job, Node};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, AllocsByNode};
@@ -147,10 +147,11 @@ impl Round {
             if row.client_terminal() || (forced && is_given_up(&row, late)) {
                 continue;
             }
-            match row.job_type.as_str() {
-                job_type::SYSTEM if drain.ignore_system_jobs => {}
-                job_type::SYSTEM => system.push(row),
-                _ => others.push(row),
+            match JobType::of(&row.job_type) {
+                Some(JobType::System) if drain.ignore_system_jobs => {}
+                Some(JobType::System) => system.push(row),
+                Some(JobType::Service | JobType::Batch | JobType::Sysbatch | JobType::Core)
+                | None => others.push(row),
             }
         }
         if system.is_empty() && others.is_empty() {
@@ -186,7 +187,7 @@ impl Round {
         if !may_be_marked(row) || self.is_moving(row) {
             return;
         }
-        let batch = matches!(row.job_type.as_str(), job_type::BATCH | job_type::SYSBATCH);
+        let batch = JobType::of(&row.job_type).is_some_and(JobType::is_batch);
         let wish = DesiredTransition {
             migrate: Some(true),
             migrate_disable_placement: batch.then_some(true),

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
+use drover_events::model::status::trigger;
 
 use crate::scheduler::feasible::{WaitsFor, waits_for};
 use crate::scheduling_view::volume_cache::VolumeChange;
@@ -188,7 +189,7 @@ impl Blocked {
     pub fn unblock_failed(&mut self) -> Vec<Evaluation> {
         let mut freed = Vec::new();
         self.jobs.retain(|_, eval| {
-            let goes = eval.triggered_by == "max-plan-attempts";
+            let goes = eval.triggered_by == trigger::MAX_PLAN_ATTEMPTS;
             if goes {
                 freed.push(eval.clone());
             }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::EventId;
 use drover_events::model::Evaluation;
+use drover_events::model::status::EvalStatus;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::scheduler_config::SchedulerConfig;
 use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
@@ -78,15 +79,16 @@ impl Core {
 
     /// Takes an evaluation as it is now.
     fn take(&mut self, eval: Evaluation, now: i64) {
-        match eval.status.as_str() {
-            "pending" => self.broker.enqueue(eval, now),
-            "blocked" => {
+        match eval.status() {
+            Some(EvalStatus::Pending) => self.broker.enqueue(eval, now),
+            Some(EvalStatus::Blocked) => {
                 if let Some(back) = self.blocked.block(eval) {
                     self.broker.enqueue(back, now);
                 }
             }
-            status => {
-                if status == "complete" && eval.failed_tg_allocs.is_empty() {
+            over @ (Some(EvalStatus::Complete | EvalStatus::Failed | EvalStatus::Canceled)
+            | None) => {
+                if over == Some(EvalStatus::Complete) && eval.failed_tg_allocs.is_empty() {
                     self.blocked.untrack(&eval.namespace, &eval.job_id);
                 }
                 self.broker.forget(&eval.id);

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use drover_events::model::Evaluation;
+use drover_events::model::status::job_type;
 use drover_projections::{Projections, StorageError};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
@@ -54,7 +55,12 @@ pub struct SchedulingSettings {
 pub struct Types([bool; 4]);
 
 impl Types {
-    const NAMES: [&str; 4] = ["service", "batch", "system", "sysbatch"];
+    const NAMES: [&str; 4] = [
+        job_type::SERVICE,
+        job_type::BATCH,
+        job_type::SYSTEM,
+        job_type::SYSBATCH,
+    ];
 
     /// Those that are named, or all if none is. `_core` is always worked on, elsewhere.
     pub fn of(names: &[String]) -> Self {

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_events::model::status::{NodeStatus, client};
 use drover_events::model::{Allocation, Evaluation};
 use drover_events::plan::{DecisionInputs, PlacedAlloc, PlanApplied, PreemptedAlloc};
 use drover_events::{EventId, Guard};
@@ -184,15 +185,19 @@ fn check_node(
 
 /// Whether a node in its state takes such an allocation (scheduler.md 4).
 fn may_take(info: &NodeInfo, placement: &Placement) -> Result<(), &'static str> {
-    let unknown = placement.alloc.client_status == "unknown";
+    let unknown = placement.alloc.client_status == client::UNKNOWN;
     let exists = placement.replaces.is_some() || placement.alloc.create_index > 0;
-    match info.node.status.as_str() {
-        "ready" if info.ready || exists => Ok(()),
-        "ready" => Err("node is not eligible"),
-        "disconnected" if unknown => Ok(()),
-        "down" if unknown || placement.alloc.client_status == "lost" => Ok(()),
-        "initializing" if exists => Ok(()),
-        _ => Err("node is not ready"),
+    match info.node.status() {
+        Some(NodeStatus::Ready) if info.ready || exists => Ok(()),
+        Some(NodeStatus::Ready) => Err("node is not eligible"),
+        Some(NodeStatus::Disconnected) if unknown => Ok(()),
+        Some(NodeStatus::Down) if unknown || placement.alloc.client_status == client::LOST => {
+            Ok(())
+        }
+        Some(NodeStatus::Init) if exists => Ok(()),
+        Some(NodeStatus::Disconnected | NodeStatus::Down | NodeStatus::Init) | None => {
+            Err("node is not ready")
+        }
     }
 }
 
@@ -477,7 +482,7 @@ impl Batch<'_> {
                     // Of one that is there already, its client may report an end before this is
                     // committed: what it takes then is read from its row.
                     if takes_room(&alloc) && alloc.create_index == 0 {
-                        let unknown = alloc.client_status == "unknown";
+                        let unknown = alloc.client_status == client::UNKNOWN;
                         let effect = Effect::Takes {
                             slot,
                             demand,

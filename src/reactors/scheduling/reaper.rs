@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
+use drover_events::model::status::{eval, trigger};
 use drover_projections::tables::evals::Evals;
 use futures_util::FutureExt;
 
@@ -102,7 +103,7 @@ pub(super) fn reap(
 }
 
 fn cancel(mut eval: Evaluation, why: String, now: i64) -> Evaluation {
-    eval.status = "canceled".to_owned();
+    eval.status = eval::CANCELED.to_owned();
     // What it could not place is no longer wanted, or another one's to tell.
     eval.queued_allocations = Default::default();
     eval.status_description = why;
@@ -118,10 +119,10 @@ fn given_up(mut eval: Evaluation, limit: u32, jitter: i64, now: i64) -> Vec<Eval
         namespace: eval.namespace.clone(),
         priority: eval.priority,
         r#type: eval.r#type.clone(),
-        triggered_by: "failed-follow-up".to_owned(),
+        triggered_by: trigger::FAILED_FOLLOW_UP.to_owned(),
         job_id: eval.job_id.clone(),
         job_modify_index: eval.job_modify_index,
-        status: "pending".to_owned(),
+        status: eval::PENDING.to_owned(),
         wait,
         wait_until: Time(now.saturating_add(wait)),
         previous_eval: eval.id.clone(),
@@ -129,7 +130,7 @@ fn given_up(mut eval: Evaluation, limit: u32, jitter: i64, now: i64) -> Vec<Eval
         modify_time: now,
         ..Evaluation::default()
     };
-    eval.status = "failed".to_owned();
+    eval.status = eval::FAILED.to_owned();
     eval.status_description = format!("evaluation reached delivery limit ({limit})");
     eval.next_eval.clone_from(&next.id);
     eval.modify_time = now;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use drover_events::Guard;
 use drover_events::eval::EvalsUpserted;
 use drover_events::model::Evaluation;
+use drover_events::model::status::{EvalStatus, JobType, root_key};
 use drover_events::plan::DecisionInputs;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::root_keys::RootKeys;
@@ -196,11 +197,13 @@ pub(super) fn took(name: &'static str, began: Instant) {
 
 /// What a run of the scheduler is called in metrics.
 fn invoked(kind: &str) -> &'static str {
-    match kind {
-        "service" => "nomad.nomad.worker.invoke_scheduler.service",
-        "batch" => "nomad.nomad.worker.invoke_scheduler.batch",
-        "system" => "nomad.nomad.worker.invoke_scheduler.system",
-        _ => "nomad.nomad.worker.invoke_scheduler.sysbatch",
+    match JobType::of(kind) {
+        Some(JobType::Service) => "nomad.nomad.worker.invoke_scheduler.service",
+        Some(JobType::Batch) => "nomad.nomad.worker.invoke_scheduler.batch",
+        Some(JobType::System) => "nomad.nomad.worker.invoke_scheduler.system",
+        Some(JobType::Sysbatch | JobType::Core) | None => {
+            "nomad.nomad.worker.invoke_scheduler.sysbatch"
+        }
     }
 }
 
@@ -230,7 +233,12 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
     took("nomad.nomad.worker.wait_for_index", began);
     let view = snapshot.view().clone();
     let current = view.get::<Evals>(id)?;
-    let open = |eval: &Evaluation| matches!(eval.status.as_str(), "pending" | "blocked");
+    let open = |eval: &Evaluation| {
+        matches!(
+            eval.status(),
+            Some(EvalStatus::Pending | EvalStatus::Blocked)
+        )
+    };
     let Some(current) = current.filter(open) else {
         Held::new(shared, item).end(Ok(()));
         held.item = None;
@@ -358,7 +366,7 @@ async fn abandon(
 fn signing_key(view: &View) -> Result<String, StorageError> {
     for key in view.scan::<RootKeys>(Scan::all()) {
         let key = key?;
-        if key.meta.state == "active" {
+        if key.meta.state == root_key::ACTIVE {
             return Ok(key.meta.key_id);
         }
     }

@@ -113,9 +113,7 @@ impl NodeInfo {
 
 /// Whether a node may get new allocations.
 pub fn is_ready(node: &Node) -> bool {
-    node.status == "ready"
-        && node.scheduling_eligibility == "eligible"
-        && node.drain_strategy.is_none()
+    node.ready()
 }
 
 fn port_or(value: i64, default: u16) -> u16 {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drover_events::model::status::Hook;
 use drover_events::model::{AllocatedResources, Allocation, TaskLifecycleConfig};
 
 use super::ports::{PortKey, PortSet, hash};
@@ -178,19 +179,18 @@ pub enum Phase {
 
 /// The phase of a task by its lifecycle.
 pub fn phase(lifecycle: Option<&TaskLifecycleConfig>) -> Phase {
-    match lifecycle {
-        Some(l) if l.hook == "prestart" && l.sidecar => Phase::Sidecar,
-        Some(l) if l.hook == "prestart" => Phase::Early,
-        Some(l) if l.hook == "poststop" => Phase::Late,
-        _ => Phase::Main,
+    match lifecycle.map(|l| (l.hook(), l.sidecar)) {
+        Some((Some(Hook::Prestart), true)) => Phase::Sidecar,
+        Some((Some(Hook::Prestart), false)) => Phase::Early,
+        Some((Some(Hook::Poststop), _)) => Phase::Late,
+        Some((Some(Hook::Poststart) | None, _)) | None => Phase::Main,
     }
 }
 
 /// Whether an allocation still takes room on its node: the server wants it and the client has
 /// not ended it.
 pub fn takes_room(alloc: &Allocation) -> bool {
-    !matches!(alloc.desired_status.as_str(), "stop" | "evict")
-        && !matches!(alloc.client_status.as_str(), "complete" | "failed" | "lost")
+    !alloc.server_terminal() && !alloc.client_terminal()
 }
 
 /// What an allocation takes; nothing without resources, and no volumes without its job.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::csi::has_room;
-use drover_events::model::status::access_mode;
+use drover_events::model::status::{VolumeType, access_mode};
 use drover_events::model::{
     Allocation, CsiTopology, HostVolumeCapability, TaskGroup, VolumeRequest,
 };
@@ -46,20 +46,22 @@ pub fn uses_of(
     (namespace, job): (&str, &str),
     (alloc_name, node_id): (&str, &str),
 ) -> Vec<VolumeUse> {
-    let counted = |request: &&VolumeRequest| match request.r#type.as_str() {
-        "csi" => true,
+    let counted = |request: &&VolumeRequest| match request.kind() {
+        Some(VolumeType::Csi) => true,
         // Others may be used by as many as are on the node.
-        "host" => request.access_mode == access_mode::SINGLE_NODE_SINGLE_WRITER || request.sticky,
-        _ => false,
+        Some(VolumeType::Host) => {
+            request.access_mode == access_mode::SINGLE_NODE_SINGLE_WRITER || request.sticky
+        }
+        None => false,
     };
     let use_of = |request: &VolumeRequest| {
         let source = request.source_for(alloc_name).into_owned();
-        let (key, (access, attachment)) = match request.r#type.as_str() {
-            "csi" => (
+        let (key, (access, attachment)) = match request.kind() {
+            Some(VolumeType::Csi) => (
                 VolumeKey::Csi(namespace.to_owned(), source),
                 request.csi_modes(),
             ),
-            _ => (
+            Some(VolumeType::Host) | None => (
                 VolumeKey::Host(node_id.to_owned(), source),
                 (
                     request.access_mode.as_str(),

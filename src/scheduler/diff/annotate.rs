@@ -1,5 +1,6 @@
 //! What a change means for allocations, written beside the lines of a difference.
 
+use drover_events::model::status::{DiffType, diff};
 use drover_events::model::{DesiredUpdates, JobDiff, PlanAnnotations, TaskDiff, TaskGroupDiff};
 
 const CREATE: &str = "forces create";
@@ -17,9 +18,9 @@ pub fn annotate(diff: &mut JobDiff, found: &PlanAnnotations) {
             annotate_updates(group, updates);
         }
         annotate_count(group);
-        let kind = group.r#type.clone();
+        let kind = group.kind();
         for task in group.tasks.iter_mut() {
-            annotate_task(task, &kind);
+            annotate_task(task, kind);
         }
     }
 }
@@ -57,14 +58,19 @@ fn annotate_count(group: &mut TaskGroupDiff) {
     }
 }
 
-fn annotate_task(task: &mut TaskDiff, group: &str) {
-    let annotation = match (group, task.r#type.as_str()) {
-        (_, "None") => return,
-        ("Added", _) => CREATE,
-        ("Deleted", _) => DESTROY,
-        (_, "Added" | "Deleted") => REPLACE,
-        _ if replaces(task) => REPLACE,
-        _ => IN_PLACE,
+fn annotate_task(task: &mut TaskDiff, group: Option<DiffType>) {
+    let annotation = match (group, task.kind()) {
+        (_, Some(DiffType::None)) => return,
+        (Some(DiffType::Added), _) => CREATE,
+        (Some(DiffType::Deleted), _) => DESTROY,
+        (_, Some(DiffType::Added | DiffType::Deleted)) => REPLACE,
+        (Some(DiffType::None | DiffType::Edited) | None, Some(DiffType::Edited) | None) => {
+            if replaces(task) {
+                REPLACE
+            } else {
+                IN_PLACE
+            }
+        }
     };
     task.annotations.push(annotation.to_owned());
 }
@@ -73,10 +79,10 @@ fn replaces(task: &TaskDiff) -> bool {
     let field = task
         .fields
         .iter()
-        .any(|field| field.r#type != "None" && field.name != "KillTimeout");
+        .any(|field| field.r#type != diff::NONE && field.name != "KillTimeout");
     let object = task
         .objects
         .iter()
-        .any(|object| object.r#type != "None" && !HARMLESS.contains(&object.name.as_str()));
+        .any(|object| object.r#type != diff::NONE && !HARMLESS.contains(&object.name.as_str()));
     field || object
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::FieldDiff;
+use drover_events::model::status::diff;
 use serde_json::Value;
 
 use super::Object;
@@ -43,10 +44,10 @@ impl Kind {
     /// The word for it.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::None => "None",
-            Self::Added => "Added",
-            Self::Deleted => "Deleted",
-            Self::Edited => "Edited",
+            Self::None => diff::NONE,
+            Self::Added => diff::ADDED,
+            Self::Deleted => diff::DELETED,
+            Self::Edited => diff::EDITED,
         }
     }
 }

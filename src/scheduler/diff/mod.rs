@@ -82,9 +82,9 @@ fn groups(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<Task
             let fields = fields(old, new, &shape::GROUP, context);
             let objects = objects(old, new, &shape::GROUP, context);
             let tasks = tasks(old, new, context);
-            let edited = fields.iter().any(|f| f.r#type != "None")
-                || objects.iter().any(|o| o.r#type != "None")
-                || tasks.iter().any(|t| t.r#type != "None");
+            let edited = fields.iter().any(|f| f.r#type != Kind::None.text())
+                || objects.iter().any(|o| o.r#type != Kind::None.text())
+                || tasks.iter().any(|t| t.r#type != Kind::None.text());
             let kind = Kind::of(old.is_some(), new.is_some()).or_edited(edited);
             TaskGroupDiff {
                 r#type: kind.text().to_owned(),
@@ -109,8 +109,8 @@ fn tasks(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<TaskD
             let (old, new) = (old.copied(), new.copied());
             let fields = fields(old, new, &shape::TASK, context);
             let objects = objects(old, new, &shape::TASK, context);
-            let edited = fields.iter().any(|f| f.r#type != "None")
-                || objects.iter().any(|o| o.r#type != "None");
+            let edited = fields.iter().any(|f| f.r#type != Kind::None.text())
+                || objects.iter().any(|o| o.r#type != Kind::None.text());
             let kind = Kind::of(old.is_some(), new.is_some()).or_edited(edited);
             TaskDiff {
                 r#type: kind.text().to_owned(),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drover_events::model::status::access_mode;
+use drover_events::model::status::{access_mode, attachment_mode, volume_type};
 use drover_events::model::{ClientHostVolumeConfig, Node, TaskGroup, VolumeRequest};
 
 use crate::cluster::{
@@ -102,7 +102,7 @@ impl VolumeAsks {
             };
             requests.map(ask).collect()
         };
-        let (host, csi): (Vec<Ask>, Vec<Ask>) = (of("host"), of("csi"));
+        let (host, csi): (Vec<Ask>, Vec<Ask>) = (of(volume_type::HOST), of(volume_type::CSI));
         let any = !(host.is_empty() && csi.is_empty());
         Self {
             job,
@@ -270,15 +270,15 @@ impl Ask {
         };
         // Whether a volume is one of these is known here only, so is what it means to say nothing.
         let mode = match self.request.read_only {
-            true => or(&self.request.access_mode, "single-node-reader-only"),
-            false => or(&self.request.access_mode, "single-node-writer"),
+            true => or(&self.request.access_mode, access_mode::SINGLE_NODE_READER),
+            false => or(&self.request.access_mode, access_mode::SINGLE_NODE_WRITER),
         };
-        let attachment = or(&self.request.attachment_mode, "file-system");
+        let attachment = or(&self.request.attachment_mode, attachment_mode::FILE_SYSTEM);
         let mut capabilities = facts.capabilities.iter();
         let capable =
             capabilities.any(|one| one.access_mode == mode && one.attachment_mode == attachment);
         let reads = self.request.read_only;
-        let writes = !reads && !offered.read_only && mode != "single-node-reader-only";
+        let writes = !reads && !offered.read_only && mode != access_mode::SINGLE_NODE_READER;
         facts.ready && capable && (reads || writes)
     }
 }

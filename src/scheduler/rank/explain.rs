@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::model::status::node;
+
 use super::group::GroupState;
 use super::score::Best;
 use super::stack::Stack;
@@ -225,7 +227,7 @@ impl Stack<'_> {
     /// Why a node is not among those that are searched.
     fn outside(&self, info: &NodeInfo) -> Option<String> {
         let (node, job) = (&info.node, &self.job);
-        if node.status != "ready" {
+        if node.status != node::READY {
             return Some(format!("node is {}", node.status));
         }
         if node.drain_strategy.is_some() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::model::status::deployment;
 use drover_events::model::{Deployment, DeploymentState, TaskGroup};
 
 use super::classify::Classes;
@@ -31,7 +32,11 @@ impl Reconciler<'_> {
         if let Some(old) = &self.old_deployment {
             unwanted.extend(placed(old, false));
         }
-        if let Some(failed) = self.deployment.as_ref().filter(|d| d.status == "failed") {
+        if let Some(failed) = self
+            .deployment
+            .as_ref()
+            .filter(|d| d.status == deployment::FAILED)
+        {
             unwanted.extend(placed(failed, false));
         }
         let (gone, mut allocs): (Vec<Alloc>, Vec<Alloc>) =

@@ -1,5 +1,6 @@
 //! What has become of each allocation, given the state of its node (scheduler.md 5.1, step 6).
 
+use drover_events::model::status::{ClientStatus, client, desired};
 use drover_events::model::{Allocation, TaskGroup};
 
 use super::{Alloc, Reconciler};
@@ -69,12 +70,12 @@ pub(super) fn own_group(alloc: &Allocation) -> Option<&TaskGroup> {
 
 /// The server no longer wants it.
 pub fn is_server_terminal(alloc: &Allocation) -> bool {
-    matches!(alloc.desired_status.as_str(), "stop" | "evict")
+    alloc.server_terminal()
 }
 
 /// The client has ended it.
 pub fn is_client_terminal(alloc: &Allocation) -> bool {
-    matches!(alloc.client_status.as_str(), "complete" | "failed" | "lost")
+    alloc.client_terminal()
 }
 
 /// It is over, on one side or the other.
@@ -90,7 +91,8 @@ pub fn needs_reconnect(alloc: &Allocation) -> bool {
         .iter()
         .rev()
         .find(|state| state.field == 0);
-    last.is_some_and(|state| state.value == "unknown") && alloc.client_status != "unknown"
+    last.is_some_and(|state| state.value == client::UNKNOWN)
+        && alloc.client_status != client::UNKNOWN
 }
 
 /// When an allocation went out of contact.
@@ -98,14 +100,14 @@ pub(super) fn unknown_since(alloc: &Allocation) -> Option<i64> {
     let states = alloc.alloc_states.iter().rev();
     states
         .into_iter()
-        .find(|s| s.field == 0 && s.value == "unknown")
+        .find(|s| s.field == 0 && s.value == client::UNKNOWN)
         .map(|s| s.time.0)
 }
 
 /// Whether it was out of contact for longer than its group allows.
 pub(super) fn is_expired(alloc: &Allocation, now: i64) -> bool {
     let window = lost_after(own_group(alloc));
-    alloc.client_status == "unknown"
+    alloc.client_status == client::UNKNOWN
         && window > 0
         && unknown_since(alloc).is_some_and(|since| since.saturating_add(window) <= now)
 }
@@ -148,7 +150,8 @@ pub(super) enum Class {
 /// The first rule that matches decides.
 pub(super) fn class_of(alloc: &Allocation, node: NodeState, now: i64) -> Class {
     let reconnecting = needs_reconnect(alloc);
-    if reconnecting && alloc.desired_status == "run" && alloc.client_status == "failed" {
+    if reconnecting && alloc.desired_status == desired::RUN && alloc.client_status == client::FAILED
+    {
         return Class::Reconnecting;
     }
     if is_terminal(alloc) && !reconnecting {
@@ -159,11 +162,20 @@ pub(super) fn class_of(alloc: &Allocation, node: NodeState, now: i64) -> Class {
     }
     let window = lost_after(own_group(alloc));
     if node == NodeState::Disconnected {
-        return match alloc.client_status.as_str() {
-            "unknown" => Class::Untainted,
-            "pending" => Class::Lost,
-            _ if window == 0 => Class::Lost,
-            _ => Class::Disconnecting,
+        return match alloc.client() {
+            Some(ClientStatus::Unknown) => Class::Untainted,
+            Some(ClientStatus::Pending) => Class::Lost,
+            // What is over comes here only where its return was not dealt with.
+            Some(
+                ClientStatus::Running
+                | ClientStatus::Complete
+                | ClientStatus::Failed
+                | ClientStatus::Lost,
+            )
+            | None => match window {
+                0 => Class::Lost,
+                _ => Class::Disconnecting,
+            },
         };
     }
     if should_migrate(alloc) {
@@ -175,10 +187,18 @@ pub(super) fn class_of(alloc: &Allocation, node: NodeState, now: i64) -> Class {
         NodeState::Gone => Class::Lost,
         NodeState::Down | NodeState::Disconnected => {
             let keep = !replaces(own_group(alloc)) && window > 0;
-            match alloc.client_status.as_str() {
-                "unknown" if keep => Class::Untainted,
-                "running" if keep => Class::Disconnecting,
-                _ => Class::Lost,
+            match alloc.client() {
+                Some(ClientStatus::Unknown) if keep => Class::Untainted,
+                Some(ClientStatus::Running) if keep => Class::Disconnecting,
+                Some(
+                    ClientStatus::Unknown
+                    | ClientStatus::Running
+                    | ClientStatus::Pending
+                    | ClientStatus::Complete
+                    | ClientStatus::Failed
+                    | ClientStatus::Lost,
+                )
+                | None => Class::Lost,
             }
         }
     }
@@ -196,7 +216,7 @@ pub(super) fn client_stops_at(alloc: &Allocation, now: i64) -> Option<i64> {
     let lost = alloc
         .alloc_states
         .iter()
-        .find(|s| s.field == 0 && s.value == "lost");
+        .find(|s| s.field == 0 && s.value == client::LOST);
     let since = lost.map_or(now, |state| state.time.0);
     let kill = group
         .tasks

@@ -1,13 +1,9 @@
 //! Deployments: created with the first change of a version, complete when all of it is healthy.
 
+use drover_events::model::status::{deployment, deployment_reason as reason};
 use drover_events::model::{Deployment, DeploymentState, DeploymentStatusUpdate, Job, TaskGroup};
 
 use super::{Alloc, Reconciler, is_active};
-
-pub(super) const RUNNING: &str = "Deployment is running";
-const NEEDS_PROMOTION: &str = "Deployment is running but requires manual promotion";
-const AUTO_PROMOTION: &str = "Deployment is running pending automatic promotion";
-const COMPLETED: &str = "Deployment completed successfully";
 
 /// Whether a group is updated by a strategy at all.
 pub(super) fn has_strategy(group: &TaskGroup) -> bool {
@@ -67,8 +63,8 @@ impl Reconciler<'_> {
                 job_modify_index: job.modify_index,
                 job_spec_modify_index: job.job_modify_index,
                 job_create_index: job.create_index,
-                status: "running".to_owned(),
-                status_description: RUNNING.to_owned(),
+                status: deployment::RUNNING.to_owned(),
+                status_description: reason::RUNNING.to_owned(),
                 eval_priority: self.eval.priority,
                 create_time: self.now,
                 modify_time: self.now,
@@ -103,9 +99,9 @@ impl Reconciler<'_> {
             }
             if promotion {
                 let text = if all_auto {
-                    AUTO_PROMOTION
+                    reason::AUTO_PROMOTION
                 } else {
-                    NEEDS_PROMOTION
+                    reason::NEEDS_PROMOTION
                 };
                 created.status_description = text.to_owned();
             }
@@ -114,8 +110,8 @@ impl Reconciler<'_> {
         {
             self.result.deployment_updates.push(DeploymentStatusUpdate {
                 deployment_id: deployment.id.clone(),
-                status: "successful".to_owned(),
-                status_description: COMPLETED.to_owned(),
+                status: deployment::SUCCESSFUL.to_owned(),
+                status_description: reason::SUCCESSFUL.to_owned(),
                 updated_at: self.now,
             });
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drover_events::gojson::Time;
+use drover_events::model::status::{client, trigger};
 use drover_events::model::{AllocState, Allocation, DeploymentState, Job, TaskGroup};
 
 use super::canary;
@@ -235,7 +236,7 @@ impl Reconciler<'_> {
             .into_iter()
             .map(|alloc| {
                 let window = lost_after(super::classify::own_group(&alloc));
-                let since = if alloc.client_status == "unknown" {
+                let since = if alloc.client_status == client::UNKNOWN {
                     unknown_since(&alloc).unwrap_or(now)
                 } else {
                     now
@@ -245,18 +246,18 @@ impl Reconciler<'_> {
             .collect();
         due.sort_by(|a, b| (a.1, &a.0.id).cmp(&(b.1, &b.0.id)));
         let reason = (
-            "max-disconnect-timeout",
+            trigger::MAX_DISCONNECT_TIMEOUT,
             "created for delayed disconnect timeout",
         );
         for (alloc, follow_up) in self.batched(due, reason) {
             let mut updated = Allocation::clone(&alloc);
-            updated.client_status = "unknown".to_owned();
+            updated.client_status = client::UNKNOWN.to_owned();
             updated.client_description =
                 "alloc is unknown since its node is disconnected".to_owned();
             updated.followup_eval_id = follow_up;
             updated.alloc_states.push(AllocState {
                 field: 0,
-                value: "unknown".to_owned(),
+                value: client::UNKNOWN.to_owned(),
                 time: Time(now),
             });
             self.result.attributes.push((alloc, updated));
@@ -303,7 +304,7 @@ impl Reconciler<'_> {
             .reschedule
             .iter()
             .filter(|a| {
-                let over = a.client_status == "failed" || reschedule::asked_for(a);
+                let over = a.client_status == client::FAILED || reschedule::asked_for(a);
                 over && !is_server_terminal(a)
             })
             .cloned()

@@ -28,6 +28,7 @@ pub use update::tasks_updated;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_events::model::status::{DeploymentStatus, deployment, deployment_reason};
 use drover_events::model::{Allocation, Deployment, DeploymentStatusUpdate, Evaluation, Job};
 
 use super::rng::Rng;
@@ -80,9 +81,6 @@ struct Reconciler<'a> {
     result: Reconciled,
 }
 
-const CANCELLED_STOPPED: &str = "Cancelled because job is stopped";
-const CANCELLED_NEWER: &str = "Cancelled due to newer version of job";
-
 impl<'a> Reconciler<'a> {
     fn new(input: Input<'a>, in_place: &'a mut dyn InPlace, rng: &'a mut Rng) -> Self {
         let mut allocs = input.allocs;
@@ -115,8 +113,19 @@ impl<'a> Reconciler<'a> {
             }
         };
         if let Some(deployment) = &self.deployment {
-            self.paused = matches!(deployment.status.as_str(), "paused" | "pending");
-            self.failed = deployment.status == "failed";
+            (self.paused, self.failed) = match deployment.status() {
+                Some(DeploymentStatus::Paused | DeploymentStatus::Pending) => (true, false),
+                Some(DeploymentStatus::Failed) => (false, true),
+                Some(
+                    DeploymentStatus::Running
+                    | DeploymentStatus::Successful
+                    | DeploymentStatus::Cancelled
+                    | DeploymentStatus::Initializing
+                    | DeploymentStatus::Blocked
+                    | DeploymentStatus::Unblocking,
+                )
+                | None => (false, false),
+            };
         }
         let mut by_group: BTreeMap<String, Vec<Alloc>> = BTreeMap::new();
         for alloc in std::mem::take(&mut self.allocs) {
@@ -143,13 +152,13 @@ impl<'a> Reconciler<'a> {
             return;
         };
         let reason = if stopped {
-            Some(CANCELLED_STOPPED)
+            Some(deployment_reason::STOPPED_JOB)
         } else if self
             .job
             .as_ref()
             .is_some_and(|job| !is_of_version(deployment, job))
         {
-            Some(CANCELLED_NEWER)
+            Some(deployment_reason::NEWER_JOB)
         } else {
             None
         };
@@ -157,13 +166,13 @@ impl<'a> Reconciler<'a> {
             if is_active(deployment) {
                 self.result.deployment_updates.push(DeploymentStatusUpdate {
                     deployment_id: deployment.id.clone(),
-                    status: "cancelled".to_owned(),
+                    status: deployment::CANCELLED.to_owned(),
                     status_description: reason.to_owned(),
                     updated_at: self.now,
                 });
             }
             self.old_deployment = self.deployment.take();
-        } else if deployment.status == "successful" {
+        } else if deployment.status == deployment::SUCCESSFUL {
             self.old_deployment = self.deployment.take();
         }
     }
@@ -199,8 +208,5 @@ fn is_of_version(deployment: &Deployment, job: &Job) -> bool {
 
 /// Whether a deployment still goes on.
 pub fn is_active(deployment: &Deployment) -> bool {
-    matches!(
-        deployment.status.as_str(),
-        "running" | "paused" | "blocked" | "unblocking" | "initializing" | "pending"
-    )
+    deployment.active()
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use drover_events::gojson::Time;
+use drover_events::model::status::{client, desired};
 use drover_events::model::{AllocState, Allocation};
 
 use super::classify::{is_terminal, own_group};
@@ -55,8 +56,8 @@ impl Reconciler<'_> {
             }
             _ => false,
         };
-        alloc.client_status != "failed"
-            && alloc.desired_status == "run"
+        alloc.client_status != client::FAILED
+            && alloc.desired_status == desired::RUN
             && alloc.desired_transition.migrate != Some(true)
             && alloc.desired_transition.reschedule != Some(true)
             && alloc.desired_transition.force_reschedule != Some(true)
@@ -81,7 +82,7 @@ impl Reconciler<'_> {
 }
 
 fn is_server_stopped(alloc: &Allocation) -> bool {
-    matches!(alloc.desired_status.as_str(), "stop" | "evict")
+    alloc.server_terminal()
 }
 
 fn is_replacement(original: &Allocation, other: &Allocation) -> bool {
@@ -104,7 +105,7 @@ fn original_wins(original: &Allocation, replacement: &Allocation) -> bool {
         "keep_replacement" => false,
         "longest_running" => runs_since(original) <= runs_since(replacement),
         _ => {
-            if replacement.client_status != "running" {
+            if replacement.client_status != client::RUNNING {
                 return true;
             }
             score(original) >= score(replacement)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::model::status::{ClientStatus, client, desired, eval, trigger};
 use drover_events::model::{
     Allocation, Evaluation, RescheduleEvent, ReschedulePolicy, RescheduleTracker,
 };
@@ -91,8 +92,11 @@ fn attempts_in_interval(alloc: &Allocation, policy: &ReschedulePolicy, failed_at
 pub(super) fn due_at(alloc: &Allocation) -> Option<i64> {
     let policy = policy_of(alloc)?;
     let failed_at = last_event_time(alloc);
-    let wanted = alloc.desired_status != "stop" || last_reschedule_failed(alloc);
-    let failed = matches!(alloc.client_status.as_str(), "failed" | "lost");
+    let wanted = alloc.desired_status != desired::STOP || last_reschedule_failed(alloc);
+    let failed = matches!(
+        alloc.client(),
+        Some(ClientStatus::Failed | ClientStatus::Lost)
+    );
     if !wanted || !failed || failed_at == 0 {
         return None;
     }
@@ -147,7 +151,10 @@ pub fn penalty_nodes(previous: &Allocation) -> BTreeSet<&str> {
         .iter()
         .map(|event| event.prev_node_id.as_str())
         .collect();
-    if matches!(previous.client_status.as_str(), "failed" | "unknown") {
+    if matches!(
+        previous.client(),
+        Some(ClientStatus::Failed | ClientStatus::Unknown)
+    ) {
         nodes.insert(&previous.node_id);
     }
     nodes
@@ -164,8 +171,7 @@ enum Standing {
 }
 
 fn standing(alloc: &Allocation, batch: bool) -> Standing {
-    let stopped = matches!(alloc.desired_status.as_str(), "stop" | "evict");
-    if stopped {
+    if alloc.server_terminal() {
         return if batch && ran_successfully(alloc) {
             Standing::Settled
         } else if last_reschedule_failed(alloc) {
@@ -175,28 +181,30 @@ fn standing(alloc: &Allocation, batch: bool) -> Standing {
         };
     }
     if batch {
-        return if alloc.client_status == "failed" {
+        return if alloc.client_status == client::FAILED {
             Standing::Open
         } else {
             Standing::Settled
         };
     }
-    match alloc.client_status.as_str() {
-        "complete" | "lost" => Standing::Ignored,
-        _ => Standing::Open,
+    match alloc.client() {
+        Some(ClientStatus::Complete | ClientStatus::Lost) => Standing::Ignored,
+        Some(
+            ClientStatus::Pending
+            | ClientStatus::Running
+            | ClientStatus::Failed
+            | ClientStatus::Unknown,
+        )
+        | None => Standing::Open,
     }
 }
 
 /// Every task that ran ended, and none of them failed.
 fn ran_successfully(alloc: &Allocation) -> bool {
-    if alloc.client_status == "complete" && alloc.task_states.is_empty() {
+    if alloc.client_status == client::COMPLETE && alloc.task_states.is_empty() {
         return true;
     }
-    !alloc.task_states.is_empty()
-        && alloc
-            .task_states
-            .values()
-            .all(|s| s.state == "dead" && !s.failed)
+    alloc.ran_successfully()
 }
 
 /// An operator stops it and wants another elsewhere: whatever its policy says, and however often it
@@ -243,7 +251,7 @@ impl Reconciler<'_> {
             let due = self.due(&alloc, disconnecting);
             let follow_up = alloc.followup_eval_id == self.eval.id;
             let forced = alloc.desired_transition.force_reschedule == Some(true);
-            let failed = alloc.client_status == "failed";
+            let failed = alloc.client_status == client::FAILED;
             match due {
                 _ if forced && failed => sorted.now.push(alloc),
                 Some(due) if follow_up || due - self.now <= NOW_WINDOW => sorted.now.push(alloc),
@@ -280,7 +288,10 @@ impl Reconciler<'_> {
     /// allocations.
     pub(super) fn reschedule_later(&mut self, mut later: Vec<(Alloc, i64)>) {
         later.sort_by(|a, b| (a.1, &a.0.id).cmp(&(b.1, &b.0.id)));
-        let reason = ("alloc-reschedule", "created for delayed rescheduling");
+        let reason = (
+            trigger::ALLOC_RESCHEDULE,
+            "created for delayed rescheduling",
+        );
         for (alloc, eval_id) in self.batched(later, reason) {
             let mut updated = Allocation::clone(&alloc);
             updated.followup_eval_id = eval_id;
@@ -322,7 +333,7 @@ impl Reconciler<'_> {
             triggered_by: trigger.to_owned(),
             job_id: self.eval.job_id.clone(),
             job_modify_index: self.job.as_ref().map_or(0, |job| job.modify_index),
-            status: "pending".to_owned(),
+            status: eval::PENDING.to_owned(),
             status_description: description.to_owned(),
             wait_until: drover_events::gojson::Time(wait_until),
             previous_eval: self.eval.id.clone(),

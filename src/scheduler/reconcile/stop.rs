@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::TaskGroup;
+use drover_events::model::status::{client, trigger};
 
 use super::classify::{Classes, client_stops_at, is_server_terminal, is_terminal};
 use super::names::NameIndex;
@@ -69,13 +70,13 @@ impl Reconciler<'_> {
         let mut states = alloc.alloc_states.to_vec();
         states.push(drover_events::model::AllocState {
             field: 0,
-            value: "lost".to_owned(),
+            value: client::LOST.to_owned(),
             time: drover_events::gojson::Time(self.now),
         });
         self.result.stop.push(Stop {
             alloc,
             description: LOST,
-            client_status: "lost",
+            client_status: client::LOST,
             followup_eval_id,
             alloc_states: Some(states),
             reschedule_tracker: None,
@@ -87,12 +88,12 @@ impl Reconciler<'_> {
     pub(super) fn delay_lost(&mut self, lost: &[Alloc]) -> BTreeMap<String, String> {
         let mut waiting: Vec<(Alloc, i64)> = lost
             .iter()
-            .filter(|alloc| alloc.client_status != "lost")
+            .filter(|alloc| alloc.client_status != client::LOST)
             .filter_map(|alloc| Some((alloc.clone(), client_stops_at(alloc, self.now)?)))
             .filter(|(_, time)| *time > self.now)
             .collect();
         waiting.sort_by(|a, b| (a.1, &a.0.id).cmp(&(b.1, &b.0.id)));
-        let reason = ("alloc-failure", "created for delayed rescheduling");
+        let reason = (trigger::ALLOC_FAILURE, "created for delayed rescheduling");
         let batched = self.batched(waiting, reason);
         batched
             .into_iter()
@@ -140,7 +141,7 @@ fn choose(excess: Excess<'_>, untainted: &[Alloc], migrate: &[Alloc]) -> BTreeSe
     let canary_ids: BTreeSet<&str> = canaries.iter().map(|c| c.id.as_str()).collect();
     let known: Vec<&Alloc> = untainted
         .iter()
-        .filter(|a| a.client_status != "unknown")
+        .filter(|a| a.client_status != client::UNKNOWN)
         .filter(|a| !(canarying && canary_ids.contains(a.id.as_str())))
         .collect();
     let count = usize::try_from(group.count).unwrap_or(0);

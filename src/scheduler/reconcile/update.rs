@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use drover_events::gojson::Map;
+use drover_events::model::status::client;
 use drover_events::model::{Job, NetworkResource, Service, Task, TaskGroup};
 
 use super::classify::{is_terminal, own_group};
@@ -43,7 +44,7 @@ impl Reconciler<'_> {
         if own.job_modify_index == job.job_modify_index && own.create_index == job.create_index {
             return Update::Nothing;
         }
-        if alloc.client_status == "unknown" || self.is_away(alloc) {
+        if alloc.client_status == client::UNKNOWN || self.is_away(alloc) {
             return Update::Nothing;
         }
         let Some(old) = own_group(alloc) else {

@@ -1,6 +1,6 @@
 //! The node of this agent: what was given of it, what runs there, and how the machine is.
 
-use drover_events::model::status::{client as status, task};
+use drover_events::model::status::{ClientStatus, task};
 use drover_events::model::{Allocation, ComparableResources, Node, TaskResourceUsage};
 use drover_projections::tables::nodes;
 use metrics::{Label, gauge};
@@ -62,10 +62,16 @@ fn observe_allocs(client: &Client, node: &Node, labels: &[Label], settings: &Tel
             pending += 1;
             continue;
         };
-        match told.client_status.as_str() {
-            status::PENDING => pending += 1,
-            status::RUNNING => running += 1,
-            _ => terminal += 1,
+        match told.client() {
+            Some(ClientStatus::Pending) => pending += 1,
+            Some(ClientStatus::Running) => running += 1,
+            Some(
+                ClientStatus::Complete
+                | ClientStatus::Failed
+                | ClientStatus::Lost
+                | ClientStatus::Unknown,
+            )
+            | None => terminal += 1,
         }
         for state in told.task_states.values() {
             if let Some((_, count)) = tasks.iter_mut().find(|(name, _)| *name == state.state) {

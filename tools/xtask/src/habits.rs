@@ -1,8 +1,9 @@
-//! Habits: tests that wait for conditions in places of their own, numbers that have names, and no
-//! second copy of what the language has.
+//! Habits: tests that wait for conditions in places of their own, numbers and words that have
+//! names, and no second copy of what the language has.
 
 use crate::tidy::Measured;
 use crate::tree::File;
+use crate::vocabulary;
 
 /// Functions that the language's own collections make needless: sets contain, compare, intersect
 /// and subtract; maps and lists are cloned and compared as they are.
@@ -140,6 +141,7 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
         count("bare-numbers", bare_numbers(lines, tested));
     }
     left_to_others(file, lines, tested, &mut measured.problems);
+    vocabulary::check(file, tested, &mut measured.problems);
     for (number, line) in lines.iter().enumerate() {
         if let Some(name) = needless(line) {
             let place = format!("{}:{}", file.path, number + 1);

@@ -19,6 +19,7 @@ mod run;
 mod settings;
 mod tidy;
 mod tree;
+mod vocabulary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Job, Task, TaskGroup, VolumeRequest};
-use crate::model::status::{self, access_mode, attachment_mode, job_type};
+use crate::model::status::{self, JobType, access_mode, attachment_mode};
 
 impl Job {
     /// Launched by the clock, not placed itself.
@@ -41,13 +41,19 @@ impl Job {
     /// Runs until it is stopped (service, system).
     #[must_use]
     pub fn is_long_running(&self) -> bool {
-        matches!(self.r#type.as_str(), job_type::SERVICE | job_type::SYSTEM)
+        self.kind().is_some_and(JobType::is_long_running)
     }
 
     /// Placed on every node that fits (system, sysbatch).
     #[must_use]
     pub fn is_system(&self) -> bool {
-        matches!(self.r#type.as_str(), job_type::SYSTEM | job_type::SYSBATCH)
+        self.kind().is_some_and(JobType::is_system)
+    }
+
+    /// Runs to its end (batch, sysbatch).
+    #[must_use]
+    pub fn is_batch(&self) -> bool {
+        self.kind().is_some_and(JobType::is_batch)
     }
 
     /// Dead for good: its status says so.

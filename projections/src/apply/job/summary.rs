@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::gojson::Map;
-use drover_events::model::status::{client, job as status};
+use drover_events::model::status::{ClientStatus, JobStatus};
 use drover_events::model::{
     Allocation, Evaluation, Job, JobChildrenSummary, JobSummary, TaskGroupSummary,
 };
@@ -16,29 +16,28 @@ use crate::txn::{Ctx, Txn};
 /// Moves the counts of a group as an allocation changes.
 pub(crate) fn count(group: &mut TaskGroupSummary, before: Option<&Allocation>, after: &Allocation) {
     let was = before.map(|alloc| alloc.client_status.as_str());
-    let now = after.client_status.as_str();
-    if was == Some(now) {
+    if was == Some(after.client_status.as_str()) {
         return;
     }
     if was.is_none() {
         group.queued -= 1;
     }
-    match now {
-        client::PENDING => group.starting += 1,
-        client::RUNNING => group.running += 1,
-        client::COMPLETE => group.complete += 1,
-        client::FAILED => group.failed += 1,
-        client::LOST => group.lost += 1,
-        client::UNKNOWN => group.unknown += 1,
-        _ => {}
+    match after.client() {
+        Some(ClientStatus::Pending) => group.starting += 1,
+        Some(ClientStatus::Running) => group.running += 1,
+        Some(ClientStatus::Complete) => group.complete += 1,
+        Some(ClientStatus::Failed) => group.failed += 1,
+        Some(ClientStatus::Lost) => group.lost += 1,
+        Some(ClientStatus::Unknown) => group.unknown += 1,
+        None => {}
     }
-    match was {
-        Some(client::PENDING) => group.starting -= 1,
-        Some(client::RUNNING) => group.running -= 1,
-        Some(client::LOST) => group.lost -= 1,
-        Some(client::UNKNOWN) => group.unknown -= 1,
+    match before.and_then(Allocation::client) {
+        Some(ClientStatus::Pending) => group.starting -= 1,
+        Some(ClientStatus::Running) => group.running -= 1,
+        Some(ClientStatus::Lost) => group.lost -= 1,
+        Some(ClientStatus::Unknown) => group.unknown -= 1,
         // What ended stays counted as ended, as clients expect.
-        _ => {}
+        Some(ClientStatus::Complete | ClientStatus::Failed) | None => {}
     }
 }
 
@@ -145,11 +144,11 @@ pub(crate) fn child_moved(
     let mut row = JobSummary::clone(&known);
     let children = row.children.get_or_insert_default();
     let mut step = |name: Option<&str>, by: i64| {
-        let value = match name {
-            Some(status::PENDING) => &mut children.pending,
-            Some(status::RUNNING) => &mut children.running,
-            Some(status::DEAD) => &mut children.dead,
-            _ => return,
+        let value = match name.and_then(JobStatus::of) {
+            Some(JobStatus::Pending) => &mut children.pending,
+            Some(JobStatus::Running) => &mut children.running,
+            Some(JobStatus::Dead) => &mut children.dead,
+            None => return,
         };
         *value = (*value + by).max(0);
     };

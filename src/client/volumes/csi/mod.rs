@@ -47,9 +47,6 @@ use crate::keyed::Keyed;
 use crate::rpc::caller::Caller;
 use registry::{Instance, Kind, Live, Part, Registry};
 
-/// The type of volumes that this is about.
-const CSI: &str = "csi";
-
 /// What the parts share.
 pub struct Csi {
     /// The plugins.

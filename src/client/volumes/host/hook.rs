@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::Allocation;
+use drover_events::model::status::volume_type;
 use futures_util::FutureExt;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -56,7 +57,7 @@ impl HostVolumes {
 pub(in crate::client) fn named(alloc: &Allocation) -> Vec<String> {
     let group = alloc.group();
     let requests = group.into_iter().flat_map(|group| group.volumes.values());
-    let of_hosts = requests.filter(|request| request.r#type == "host");
+    let of_hosts = requests.filter(|request| request.r#type == volume_type::HOST);
     let names = of_hosts.map(|request| request.source_for(&alloc.name).into_owned());
     names.collect()
 }

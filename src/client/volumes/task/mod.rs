@@ -10,6 +10,7 @@ mod task_test;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use drover_events::model::status::{VolumeType, volume_type};
 use drover_events::model::{Task, TaskGroup, VolumeMount, VolumeRequest};
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
@@ -25,8 +26,6 @@ use crate::client::volumes::look::look;
 
 /// What the variable begins with that says where a volume is.
 const VARIABLE: &str = "NOMAD_VOLUME_";
-/// The type of volumes that are claimed.
-const CSI: &str = "csi";
 /// The hook's name.
 const NAME: &str = "volumes";
 /// What it keeps once it has said that labels are not set.
@@ -106,9 +105,9 @@ fn mounted(given: &TaskGiven, host: Host) -> Result<(TaskAnswer, Vec<String>), H
     let env = given.env()?;
     let root = given.dir.paths(&given.name).root;
     for wanted in wanted(group, task)? {
-        let held = match wanted.request.r#type.as_str() {
-            CSI => claimed(given, &wanted)?,
-            _ => Held {
+        let held = match wanted.request.kind() {
+            Some(VolumeType::Csi) => claimed(given, &wanted)?,
+            Some(VolumeType::Host) | None => Held {
                 path: offered(given, &wanted)?,
                 ..Held::default()
             },
@@ -207,7 +206,9 @@ async fn are_there(given: &TaskGiven) -> Result<(), HookFailure> {
         return Ok(());
     };
     let wanted = wanted(group, task)?;
-    let of_host = wanted.iter().filter(|one| one.request.r#type != CSI);
+    let of_host = wanted
+        .iter()
+        .filter(|one| one.request.r#type != volume_type::CSI);
     let looks = of_host.map(|wanted| async {
         let path = offered(given, wanted)?;
         look(&path).await.map_err(|error| {

@@ -6,6 +6,7 @@ use drover_csi::mounts::{MountError, Secrets, Usage, Wanted};
 use drover_csi::proto::CapacityRange;
 use drover_events::csi::state;
 use drover_events::model::CsiVolume;
+use drover_events::model::status::attachment_mode;
 use tokio::time::{Instant, sleep};
 
 use super::{Asked, CsiHook, Held};
@@ -99,7 +100,7 @@ impl CsiHook {
         Ok(Held {
             path: mounted.path,
             is_mount: mounted.is_mount,
-            is_device: asked.request.attachment_mode == "block-device",
+            is_device: asked.request.attachment_mode == attachment_mode::BLOCK_DEVICE,
             read_only: asked.request.read_only,
         })
     }

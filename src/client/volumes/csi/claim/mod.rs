@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use drover_csi::mounts::{self, Mounted};
 use drover_events::csi::mode;
+use drover_events::model::status::volume_type;
 use drover_events::model::{Allocation, VolumeRequest};
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Csi;
 use super::leftover::Way;
 use super::registry::Part;
-use super::{CSI, Csi};
 use crate::client::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 
 /// A volume that an allocation asks for.
@@ -45,7 +46,7 @@ pub(super) fn asked(alloc: &Allocation) -> Vec<Asked> {
         .group()
         .into_iter()
         .flat_map(|group| group.volumes.iter());
-    let csi = requests.filter(|(_, request)| request.r#type == CSI);
+    let csi = requests.filter(|(_, request)| request.r#type == volume_type::CSI);
     csi.map(|(name, request)| Asked {
         name: name.clone(),
         volume: request.source_for(&alloc.name).into_owned(),
