@@ -37,3 +37,5 @@ mod starvation_rest_test;
 mod starvation_test;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod unreadable_test;

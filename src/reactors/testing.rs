@@ -9,7 +9,10 @@ use drover_events::envelope::{Envelope, Recorded};
 use drover_events::keyring::RootKeyUpserted;
 use drover_events::model::RootKeyMeta;
 use drover_events::{Actor, Event, EventId, Guard};
-use drover_projections::{Options, Outcome, Projections, Rejection, Reply, Writer};
+use drover_projections::maintenance::{Maintenance, Part, RawChange};
+use drover_projections::{
+    Key as _, Options, Outcome, Projections, Rejection, Reply, Table, Writer,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -135,6 +138,20 @@ impl Propose for Faulty {
             }
         }
     }
+}
+
+/// A row loses its last byte, as a disk may lose it: it can be read no more, and whoever applies an
+/// event that touches it stops.
+pub(crate) fn spoil<T: Table>(database: &Path, key: &T::Key) {
+    let db = Maintenance::open(database, &Options::dev()).unwrap();
+    let header = db.header().unwrap().unwrap_or_default();
+    let mut own = T::ID.to_be_bytes().to_vec();
+    own.extend_from_slice(&key.to_bytes());
+    let rows = db.entries(Part::Rows, &[], usize::MAX).unwrap();
+    let (key, mut value) = rows.into_iter().find(|(key, _)| *key == own).unwrap();
+    value.pop().unwrap();
+    db.write(&[RawChange::Put(Part::Rows, key, value)], &header)
+        .unwrap();
 }
 
 /// A server of one without Raft: what is proposed is applied, in order, under the next index.
