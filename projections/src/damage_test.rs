@@ -1,7 +1,7 @@
 //! What the applier does with a row it cannot decode.
 
 use crate::db::Family;
-use crate::engine_test::{Op, Step, TABLES, Thing, Things};
+use crate::engine_test::{BySpace, Op, Step, TABLES, Thing, Things};
 use crate::layer::absolute;
 use crate::scan::Scan;
 use crate::table::Table;
@@ -32,6 +32,48 @@ fn a_row_that_cannot_be_decoded_stops_the_applier_and_leaves_a_mark() {
     assert_eq!(projections.applied_index(), 0);
     let mark = std::fs::read_to_string(damage_mark(&path)).unwrap();
     assert_eq!(mark, error.to_string());
+}
+
+#[test]
+fn a_walk_goes_on_behind_a_row_that_cannot_be_decoded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("projections");
+    let (projections, mut writer) = Projections::open_with(&path, Options::dev(), &TABLES).unwrap();
+    let thing = |number: u64| Thing {
+        id: format!("0000000{number}-0000-4000-8000-000000000000"),
+        space: "s".to_owned(),
+        size: number,
+        ..Thing::default()
+    };
+    let step = |index, numbers: std::ops::Range<u64>| Step {
+        index,
+        ops: numbers.map(|number| Op::Put(thing(number))).collect(),
+        guards: Vec::new(),
+    };
+    writer.apply_batch(&[step(1, 1..5)]).unwrap();
+    let db = projections.database();
+    for (number, value) in [(2, &b"no row"[..]), (4, &b""[..])] {
+        let key = absolute::<Things>(&encoded::<Things>(Things::key(&thing(number))));
+        db.raw()
+            .put_cf(db.family(Family::Rows), &key, value)
+            .unwrap();
+    }
+    // What is visible is as of the newest event.
+    writer.apply_batch(&[step(2, 5..6)]).unwrap();
+    let view = projections.view();
+    let rows: Vec<_> = view.scan::<Things>(Scan::all()).collect();
+    let by_index: Vec<_> = view.by_index::<BySpace>("s").collect();
+    for found in [rows, by_index] {
+        let sizes = found.into_iter().map(|row| match row {
+            Ok(thing) => Some(thing.size),
+            Err(error) => {
+                assert!(error.is_of_one_row() && error.is_damage(), "{error}");
+                None
+            }
+        });
+        let sizes: Vec<_> = sizes.collect();
+        assert_eq!(sizes, [Some(1), None, Some(3), None, Some(5)]);
+    }
 }
 
 /// Text that no compression makes shorter, and that occurs once.

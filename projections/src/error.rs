@@ -143,6 +143,11 @@ impl StorageError {
         }
     }
 
+    /// Whether it is what one row, or one entry of an index, says: a walk goes on behind it.
+    pub fn is_of_one_row(&self) -> bool {
+        matches!(self, Self::Row { .. } | Self::Damaged { .. })
+    }
+
     /// A damaged entry, its key in hexadecimal.
     pub(crate) fn damaged(what: &'static str, key: &[u8]) -> Self {
         Self::Damaged {

@@ -129,7 +129,7 @@ pub(super) fn system_jobs(view: &View) -> Result<Vec<Arc<Job>>, StorageError> {
         for job in view.rows_by::<JobsByType>(Scan::group::<String>(kind)) {
             match job {
                 Ok(job) => jobs.push(job),
-                Err(error @ StorageError::Row { .. }) => {
+                Err(error) if error.is_of_one_row() => {
                     tracing::warn!(%error, "a system job cannot be evaluated");
                 }
                 Err(error) => return Err(error),

@@ -92,7 +92,9 @@ pub trait Propose: Send + Sync + 'static {
     /// inner one is.
     fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>>;
 
-    /// Submits a command in the name of a reactor; it is decided again when the world moves.
+    /// Submits a command in the name of a reactor; it is decided again when the world moves. One
+    /// that panics is refused like any other (`caught`), so that whoever has many to
+    /// submit goes on with the next.
     fn submit(
         &self,
         command: Arc<dyn Command>,

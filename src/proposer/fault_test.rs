@@ -1,5 +1,5 @@
 //! What the proposer does where something is wrong: full disks, a device that fails, events from
-//! the future.
+//! the future, commands that panic.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use drover_projections::tables::namespaces::Namespaces;
 use drover_testkit::{LONG, eventually, so};
 
+use super::decided::{Propose as _, RaftPropose};
 use super::proposer_test::{Put, event_of_today, on_disk, run, start};
 use super::*;
 use crate::error::Code;
@@ -141,6 +142,52 @@ fn an_event_from_the_future_parks_the_applier_and_the_log_goes_on() {
         assert!(said.contains(&format!("index {}", parked.index)), "{said}");
         future.abort();
         after.abort();
+        server.node.shutdown().await;
+    });
+}
+
+/// Whoever decides it finds a fault.
+struct Broken {
+    long: bool,
+}
+
+impl Command for Broken {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+        panic!("a broken rule")
+    }
+
+    fn is_long(&self) -> bool {
+        self.long
+    }
+}
+
+/// More often than there are turns to decide in: each is given back.
+const PANICS: usize = 100;
+
+#[test]
+fn a_command_that_panics_is_refused_and_holds_up_no_other() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        let reactors = RaftPropose::new(server.proposer.clone(), "1");
+        for turn in 0..PANICS {
+            let broken = Arc::new(Broken { long: turn > 0 });
+            let refused = match turn % 2 {
+                0 => server.proposer.submit(broken, Origin::default()).await,
+                _ => reactors.submit(broken, "test").await,
+            };
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.code, Code::Internal, "{refused}");
+            assert_eq!(refused.message, "internal error: a broken rule");
+        }
+        for name in ["n1", "n2"] {
+            let put = Arc::new(Put(name.to_owned()));
+            let done = match name {
+                "n1" => server.proposer.submit(put, Origin::default()).await,
+                _ => reactors.submit(put, "test").await,
+            };
+            done.unwrap();
+        }
         server.node.shutdown().await;
     });
 }

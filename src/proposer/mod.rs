@@ -11,7 +11,8 @@
 //! Invariants:
 //! 1. Events are stamped by one task, so time order is index order.
 //! 2. The bytes of an event are made once, by the leader.
-//! 3. A caller is answered when its event is applied here, or with the reason why it is not known.
+//! 3. A caller is answered when its event is applied here, or with the reason why it is not known:
+//!    also where a command panics while it is decided.
 
 pub mod decided;
 
@@ -24,6 +25,7 @@ mod fault_test;
 #[cfg(test)]
 mod proposer_test;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +42,7 @@ use self::backpressure::Backpressure;
 use crate::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
-use crate::error::{ApiError, Code, chain};
+use crate::error::{ApiError, Code, chain, panic_text};
 use crate::net::{aside, deciding, deciding_long};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
 
@@ -161,9 +163,9 @@ impl Proposer {
     /// The command's own refusal; [`Code::NoLeader`] where this server does not lead;
     /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly,
     /// and once the log has stopped; [`Code::PayloadTooLarge`] or [`Code::BadRequest`] for an event
-    /// beyond the limits that cannot be cut; [`Code::Conflict`] if the world moved under every try.
-    /// After `NoLeader`, and after `Unavailable` that says so, the event may still become
-    /// committed.
+    /// beyond the limits that cannot be cut; [`Code::Conflict`] if the world moved under every try;
+    /// [`Code::Internal`] where the command panics. After `NoLeader`, and after `Unavailable` that
+    /// says so, the event may still become committed.
     pub async fn submit(
         &self,
         command: Arc<dyn Command>,
@@ -176,7 +178,7 @@ impl Proposer {
             let decided = {
                 let (own, command) = (self.clone(), Arc::clone(&command));
                 let (origin, long) = (origin.clone(), command.is_long());
-                let work = move || own.decide(&*command, &origin);
+                let work = move || caught(|| own.decide(&*command, &origin));
                 match long {
                     true => deciding_long(work).await??,
                     false => deciding(work).await??,
@@ -270,8 +272,10 @@ impl Proposer {
     ) -> Result<impl Future<Output = Result<Response, ApiError>> + Send + 'static, ApiError> {
         self.lead().await?;
         self.room.wait().await?;
-        check_rows(&event)?;
-        let draft = encode(origin, id, guards, event).map_err(|(error, _)| error)?;
+        let draft = caught(|| {
+            check_rows(&event)?;
+            encode(origin, id, guards, event).map_err(|(error, _)| error)
+        })?;
         let drafts = smallvec![draft];
         let (answer, wait) = oneshot::channel();
         let submission = Submission { drafts, answer };
@@ -291,6 +295,20 @@ impl Proposer {
         sent.map_err(|_| self.room.or_fault(no_leader()))?;
         self.room.answer(wait).await
     }
+}
+
+/// Works out what is to be proposed. A panic in it is a fault of this server and the answer to
+/// whoever asked, like any other refusal: what one command does to itself ends nobody's work on
+/// the others.
+///
+/// # Errors
+/// Those of the work; [`Code::Internal`] with what a panic said.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let why = panic_text(&*panic);
+        tracing::error!(panic = why, "a command panicked while it was decided");
+        Err(ApiError::internal(format!("internal error: {why}")))
+    })
 }
 
 /// What became of an event and its parts: the first refusal, or the last index with the replies
@@ -427,7 +445,7 @@ impl Task {
     async fn begin(&mut self, term: u64) -> Result<(), ApiError> {
         let view = self.projections.view();
         self.last_time = self.last_time.max(view.time());
-        let events = aside(|| (self.first)(&view))?;
+        let events = aside(|| caught(|| (self.first)(&view).map_err(ApiError::from)))?;
         drop(view);
         let origin = Origin {
             actor: self.this.clone(),
@@ -436,8 +454,10 @@ impl Task {
         };
         for event in events {
             let kind = event.kind();
-            let drafts = fit(event, Vec::new(), |event, guards| {
-                encode(&origin, new_id(), guards, event)
+            let drafts = caught(|| {
+                fit(event, Vec::new(), |event, guards| {
+                    encode(&origin, new_id(), guards, event)
+                })
             });
             match drafts {
                 Ok(drafts) => self.own(drafts).await?,

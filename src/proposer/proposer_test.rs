@@ -251,7 +251,8 @@ fn a_leader_that_cannot_begin_tries_again() {
         let first: FirstEvents =
             Arc::new(
                 move |_: &View| match counted.fetch_add(1, Ordering::Relaxed) {
-                    0..3 => Err(drover_projections::StorageError::Snapshot(
+                    0 => panic!("a broken rule"),
+                    1..3 => Err(drover_projections::StorageError::Snapshot(
                         "gone".to_owned(),
                     )),
                     _ => Ok(vec![LeaderElected::default().into()]),

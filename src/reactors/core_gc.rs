@@ -362,10 +362,10 @@ impl CoreGc {
         let view = context.projections.view();
         let mut asked = Vec::new();
         for eval in view.by_index::<EvalsByNamespace>(CORE_NAMESPACE) {
-            let eval = eval?;
-            if eval.status == eval::PENDING && eval.r#type == job_type::CORE {
-                asked.push(eval);
-            }
+            let asks = |eval: &Evaluation| {
+                eval.status == eval::PENDING && eval.r#type == job_type::CORE
+            };
+            asked.extend(each.row(eval)?.filter(asks));
         }
         drop(view);
         if asked.is_empty() {
@@ -423,13 +423,13 @@ impl CoreGc {
         let cutoffs = Cutoffs::new(&self.settings, context.clock.now());
         let aside = std::mem::take(&mut *self.aside.lock());
         let mut sweep = Sweep::new(context, each, aside);
-        let (found, more_jobs) = over::jobs(&context.projections.view(), &cutoffs, &sweep)?;
+        let (found, more_jobs) = over::jobs(&context.projections.view(), &cutoffs, &mut sweep)?;
         sweep.remove(found).await?;
         // What went with the jobs is not there any more.
         let view = context.projections.view();
-        let (mut found, more_evals) = over::evals(&view, &cutoffs, &sweep)?;
-        found.extend(over::deployments(&view, &cutoffs, &sweep)?);
-        found.extend(over::nodes(&view, &cutoffs, &sweep)?);
+        let (mut found, more_evals) = over::evals(&view, &cutoffs, &mut sweep)?;
+        found.extend(over::deployments(&view, &cutoffs, &mut sweep)?);
+        found.extend(over::nodes(&view, &cutoffs, &mut sweep)?);
         drop(view);
         sweep.remove(found).await?;
         let (collected, failed) = sweep.end();

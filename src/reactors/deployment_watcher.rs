@@ -80,11 +80,13 @@ impl Follow for Known {
         &mut self.followed
     }
 
-    fn all(&mut self, view: &View, _: &mut Each) -> Result<(), StorageError> {
+    fn all(&mut self, view: &View, each: &mut Each) -> Result<(), StorageError> {
         self.open.clear();
         for deployment in view.scan::<Deployments>(Scan::all()) {
             self.read += 1;
-            self.note(&deployment?);
+            if let Some(deployment) = each.row(deployment)? {
+                self.note(&deployment);
+            }
         }
         Ok(())
     }

@@ -1,10 +1,27 @@
 //! Many things, each dealt with by itself: what is wrong with one never keeps the others from
 //! their turn.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
+
+use drover_projections::StorageError;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use super::driver::{Failure, panic_text};
 use crate::error::chain;
+
+/// What is wrong with rows, as far as it was said. It does not pass before the tables are made
+/// again, and what looks at every row would say it with each look.
+static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// How many rows it is said of: where there are more, nothing new is told by another line.
+const LINES: usize = 1_000;
+
+/// Whether it is said now, and not before.
+fn is_news(why: &str) -> bool {
+    let mut said = SAID.lock();
+    said.len() < LINES && said.insert(why.to_owned())
+}
 
 /// What came of the things of one activation. None of it makes the activation fail: a reactor that
 /// failed waits longer and longer, and the others would wait with it.
@@ -19,8 +36,36 @@ impl Each {
     pub fn fail(&mut self, what: &str, error: &dyn std::error::Error) {
         let why = chain(error);
         tracing::warn!(what, error = why, "one of many failed; the others go on");
+        self.count(what, &why);
+    }
+
+    fn count(&mut self, what: &str, why: &str) {
         self.failed += 1;
         self.first.get_or_insert_with(|| format!("{what}: {why}"));
+    }
+
+    /// A row that a walk came to. One that cannot be read is left out: it counts as failed with
+    /// each look, and is said once. What is behind it is still to be walked over.
+    ///
+    /// # Errors
+    /// It is not the row: the database cannot be read.
+    pub fn row<T>(&mut self, row: Result<T, StorageError>) -> Result<Option<T>, StorageError> {
+        match row {
+            Ok(row) => Ok(Some(row)),
+            Err(error) if error.is_of_one_row() => {
+                let why = chain(&error);
+                if is_news(&why) {
+                    tracing::error!(
+                        error = why,
+                        "a row cannot be read and is left out, until `drover projection rebuild` \
+                         makes the tables again"
+                    );
+                }
+                self.count("left out", &why);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Works one out. An error or a panic is its own: it counts as failed, and there is no answer.
@@ -32,6 +77,34 @@ impl Each {
         match std::panic::catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => self.take(what, done),
             Err(panic) => self.take(what, Err(panic_text(&*panic))),
+        }
+    }
+
+    /// The same where the work waits.
+    pub async fn attend<T, E: Into<Failure>>(
+        &mut self,
+        what: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Option<T> {
+        match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(done) => self.take(what, done),
+            Err(panic) => self.take(what, Err(panic_text(&*panic))),
+        }
+    }
+
+    /// The same where one of a walk is looked through, which rests on rows besides its own: one of
+    /// those that cannot be read is told as [`Each::row`] does.
+    ///
+    /// # Errors
+    /// As [`Each::row`].
+    pub fn judge<T>(
+        &mut self,
+        what: &str,
+        work: impl FnOnce() -> Result<T, StorageError>,
+    ) -> Result<Option<T>, StorageError> {
+        match std::panic::catch_unwind(AssertUnwindSafe(work)) {
+            Ok(done) => self.row(done),
+            Err(panic) => Ok(self.take(what, Err(panic_text(&*panic)))),
         }
     }
 
@@ -65,10 +138,55 @@ mod tests {
         let worse: Option<u8> = each.look("b", || -> Result<u8, &str> { panic!("worse") });
         assert_eq!((bad, worse, each.failed()), (None, None, 2));
         assert_eq!(each.look("c", || Ok::<u8, &str>(3)), Some(3));
+        let worst = each.judge("d", || -> Result<u8, StorageError> { panic!("worst") });
+        assert_eq!((worst.unwrap(), each.failed()), (None, 3));
+        assert_eq!(each.judge("e", || Ok(4)).unwrap(), Some(4));
         let mut status = serde_json::json!({ "Active": 3 });
         each.tell(&mut status);
-        let told = serde_json::json!({ "Active": 3, "Failed": 2, "LastError": "a: broken" });
+        let told = serde_json::json!({ "Active": 3, "Failed": 3, "LastError": "a: broken" });
         assert_eq!(status, told);
+    }
+
+    #[tokio::test]
+    async fn one_that_panics_while_it_waits_is_its_own_too() {
+        let mut each = Each::default();
+        let breaks = async || -> Result<u8, &'static str> {
+            tokio::task::yield_now().await;
+            panic!("it breaks")
+        };
+        assert_eq!(each.attend("a", breaks()).await, None);
+        assert_eq!(
+            each.attend("b", async { Err::<u8, _>("broken") }).await,
+            None
+        );
+        assert_eq!(each.attend("c", async { Ok::<u8, &str>(3) }).await, Some(3));
+        let mut status = serde_json::json!({});
+        each.tell(&mut status);
+        let told = serde_json::json!({ "Failed": 2, "LastError": "a: it breaks" });
+        assert_eq!(status, told);
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_left_out_and_said_once_and_a_database_is_an_error() {
+        let damaged = |key: &str| StorageError::Damaged {
+            what: "row",
+            key: key.to_owned(),
+        };
+        let mut each = Each::default();
+        assert_eq!(each.row(Ok(1)).unwrap(), Some(1));
+        for _ in 0..2 {
+            assert_eq!(each.row::<u8>(Err(damaged("5ee0"))).unwrap(), None);
+        }
+        let mut status = serde_json::json!({});
+        each.tell(&mut status);
+        let why = "left out: a stored row is damaged (key 5ee0)";
+        let told = serde_json::json!({ "Failed": 2, "LastError": why });
+        assert_eq!(status, told, "it counts whenever it is come to");
+        assert!(!is_news(&chain(&damaged("5ee0"))), "it was said");
+        assert!(is_news(&chain(&damaged("5ee1"))));
+        let gone = StorageError::Snapshot("it is gone".to_owned());
+        each.row::<u8>(Err(gone)).unwrap_err();
+        assert_eq!(each.failed(), 2);
     }
 
     #[derive(Debug, thiserror::Error)]

@@ -181,8 +181,9 @@ impl HeartbeatExpiry {
         }
     }
 
-    /// After a change of leaders every node that is not lost has its time.
-    fn begin(&self, context: &Context) -> Result<(), Failure> {
+    /// After a change of leaders every node that is not lost has its time. One whose state cannot
+    /// be read has none until it is heard of: nothing could be written of it either.
+    fn begin(&self, context: &Context, each: &mut Each) -> Result<(), Failure> {
         let mut begun = self.begun.lock();
         if *begun {
             return Ok(());
@@ -190,10 +191,8 @@ impl HeartbeatExpiry {
         let view = context.projections.view();
         let mut nodes = Vec::new();
         for state in view.scan::<NodeStates>(Scan::all()) {
-            let state = state?;
-            if state.status != node::DOWN {
-                nodes.push(state.node_id);
-            }
+            let waited_for = each.row(state)?.filter(|state| state.status != node::DOWN);
+            nodes.extend(waited_for.map(|state| state.node_id));
         }
         self.heartbeats.reset(nodes, context.clock.now());
         *begun = true;
@@ -250,10 +249,10 @@ impl Reactor for HeartbeatExpiry {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
-            self.begin(context)?;
+            let mut each = Each::default();
+            self.begin(context, &mut each)?;
             let late = self.heartbeats.late(context.clock.now());
             let missed = late.len();
-            let mut each = Each::default();
             for (at, node) in late {
                 if self.heartbeats.is_late(&node, at) {
                     self.give_up(context, &node, at, &mut each).await;

@@ -32,6 +32,10 @@ mod wiring;
 pub use wiring::{ReactorSettings, Reactors, ReactorsStatus, Sources};
 
 #[cfg(test)]
+mod starvation_rest_test;
+#[cfg(test)]
 mod starvation_test;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod unreadable_test;

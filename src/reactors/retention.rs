@@ -102,8 +102,8 @@ impl Retention {
         let mut moved = Moved::default();
         for (index, base) in bases.iter().rev().filter(fits) {
             self.tell_unpublished(context, *index)?;
-            let went = self.move_to(*index, base).await;
-            let Some(went) = each.take(&format!("the base at {index}"), went) else {
+            let what = format!("the base at {index}");
+            let Some(went) = each.attend(&what, self.move_to(*index, base)).await else {
                 continue;
             };
             moved = went;

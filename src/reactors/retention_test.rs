@@ -252,6 +252,48 @@ async fn the_reactor_drops_what_lies_in_the_archive_and_nothing_else() {
     world.stop().await;
 }
 
+/// What a base holds is cut short, or gone.
+fn damage(base: &SnapshotDir, cut: bool) {
+    let files = std::fs::read_dir(base.state()).unwrap();
+    let paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    for path in paths {
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if cut {
+            std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        }
+    }
+}
+
+/// Whichever base cannot be gone to, and whatever is wrong with it, the horizon goes to the newest
+/// of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_horizon_moves_whichever_base_cannot_be_gone_to() {
+    for (bad, cut) in [(0, true), (1, false), (2, true), (2, false)] {
+        let world = World::start().await;
+        let mut bases = Vec::new();
+        for _ in 0..3 {
+            world.write(10).await;
+            bases.push(world.base().await);
+            world.roll().await;
+        }
+        damage(&bases[bad].1, cut);
+        let goal = bases[if bad == 2 { 1 } else { 2 }].0;
+        let mut told = Vec::new();
+        while world.first() <= goal {
+            let done = world.retention.activate(&world.context).await.unwrap();
+            told.push(done.status);
+            assert!(told.len() < 4, "{told:?}");
+            world.roll().await;
+        }
+        assert_eq!(world.first(), goal + 1, "{told:?}");
+        let why = told[0]["LastError"].as_str().unwrap_or_default();
+        let named = why.starts_with(&format!("the base at {}: ", bases[bad].0));
+        assert_eq!(named, bad == 2, "those behind it are not come to: {why}");
+        world.stop().await;
+    }
+}
+
 #[test]
 fn a_segment_that_ends_before_it_is_dropped_is_in_the_archive_or_waited_for() {
     let segment = |first, entries| SegmentInfo {

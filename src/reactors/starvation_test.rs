@@ -1,9 +1,11 @@
 //! One bad thing never starves the others: for each reactor that works on many, whichever of them
 //! always fails, and however it fails, the others have their turn.
 //!
-//! Retention has its own test beside it. The publisher of events is not among them: what it sends
-//! is in the log's order without a gap, so it waits for what the brokers do not take, and what they
-//! never take, a message above their limit, has a marker in its place (`kafka/record_test.rs`).
+//! Tokens and volumes are in `starvation_rest_test.rs`, rows that cannot be read in
+//! `unreadable_test.rs`; retention has its own beside it. The publisher of events is not among
+//! them: what it sends is in the log's order without a gap, so it waits for what the brokers do not
+//! take, and what they never take, a message above their limit, has a marker in its place
+//! (`kafka/record_test.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,13 +43,13 @@ use crate::proposer::decided::Propose;
 use drover_testkit::fixtures::{SECOND, job, node};
 
 /// Long after everything that happens here.
-const LATER: i64 = 4_000_000_000 * SECOND;
+pub(super) const LATER: i64 = 4_000_000_000 * SECOND;
 
-fn uuid(number: usize) -> String {
+pub(super) fn uuid(number: usize) -> String {
     format!("{number:08x}-5555-4555-8555-555555555555")
 }
 
-fn context(direct: &Arc<Direct>, proposer: Arc<dyn Propose>, now: i64) -> Context {
+pub(super) fn context(direct: &Arc<Direct>, proposer: Arc<dyn Propose>, now: i64) -> Context {
     Context {
         projections: Arc::clone(&direct.projections),
         proposer,
@@ -55,7 +57,7 @@ fn context(direct: &Arc<Direct>, proposer: Arc<dyn Propose>, now: i64) -> Contex
     }
 }
 
-fn add_node(direct: &Direct, number: usize) -> String {
+pub(super) fn add_node(direct: &Direct, number: usize) -> String {
     let node = node(number);
     let id = node.id.clone();
     let command = RegisterNode {
@@ -66,7 +68,7 @@ fn add_node(direct: &Direct, number: usize) -> String {
     id
 }
 
-fn add_eval(direct: &Direct, number: usize, job: &str, status: &str) -> String {
+pub(super) fn add_eval(direct: &Direct, number: usize, job: &str, status: &str) -> String {
     let eval = Evaluation {
         id: uuid(number),
         namespace: "default".into(),
@@ -83,7 +85,7 @@ fn add_eval(direct: &Direct, number: usize, job: &str, status: &str) -> String {
     uuid(number)
 }
 
-fn add_deployment(direct: &Direct, number: usize, status: &str) -> String {
+pub(super) fn add_deployment(direct: &Direct, number: usize, job: &str, status: &str) -> String {
     let group = DeploymentState {
         progress_deadline: SECOND,
         require_progress_by: Time(SECOND),
@@ -93,7 +95,7 @@ fn add_deployment(direct: &Direct, number: usize, status: &str) -> String {
     let deployment = Deployment {
         id: uuid(number),
         namespace: "default".into(),
-        job_id: "j".into(),
+        job_id: job.into(),
         status: status.into(),
         task_groups: [("g", group)].into(),
         ..Deployment::default()
@@ -105,7 +107,7 @@ fn add_deployment(direct: &Direct, number: usize, status: &str) -> String {
     uuid(number)
 }
 
-fn add_job(direct: &Direct, id: &str, count: i64, eval: usize) -> String {
+pub(super) fn add_job(direct: &Direct, id: &str, count: i64, eval: usize) -> String {
     let mut spec = job("batch", count);
     spec.id = id.to_owned();
     spec.name = id.to_owned();
@@ -118,17 +120,19 @@ fn add_job(direct: &Direct, id: &str, count: i64, eval: usize) -> String {
     uuid(eval)
 }
 
-/// How the bad one fails where the way is an answer.
-fn codes() -> impl Strategy<Value = Code> {
-    prop::sample::select(vec![
+/// How the bad one fails.
+pub(super) fn faults() -> impl Strategy<Value = Fault> {
+    let codes = vec![
         Code::Refused,
         Code::Internal,
         Code::Conflict,
         Code::NotFound,
-    ])
+    ];
+    let refused = prop::sample::select(codes).prop_map(Fault::Error);
+    prop_oneof![refused, Just(Fault::Panic)]
 }
 
-fn wait<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn wait<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(work)
 }
@@ -140,7 +144,7 @@ proptest! {
     fn nodes_are_given_up_whichever_of_them_cannot_be(
         count in 1..6_usize,
         bad in 0..6_usize,
-        code in codes(),
+        fault in faults(),
     ) {
         let direct = Direct::new();
         let ids: Vec<String> = (0..count).map(|number| add_node(&direct, number)).collect();
@@ -150,7 +154,7 @@ proptest! {
             ..HeartbeatSettings::default()
         });
         let expiry = HeartbeatExpiry::new(Arc::clone(&heartbeats));
-        let faulty = Faulty::new(&direct, bad, Fault::Error(code));
+        let faulty = Faulty::new(&direct, bad, fault);
         for turn in 0..3 {
             let context = context(&direct, faulty.clone(), LATER + turn * 10 * SECOND);
             let activation = wait(expiry.activate(&context)).unwrap();
@@ -167,14 +171,14 @@ proptest! {
     }
 
     #[test]
-    fn what_is_over_goes_whatever_of_it_cannot(bad in 0..12_usize, code in codes()) {
+    fn what_is_over_goes_whatever_of_it_cannot(bad in 0..12_usize, fault in faults()) {
         let direct = Direct::new();
         let mut ids = Vec::new();
         for n in 0..3 {
             let node_id = add_node(&direct, n);
             direct.command(&MissHeartbeat { node_id: node_id.clone() }).unwrap();
             let eval = add_eval(&direct, 10 + n, "gone", "complete");
-            let deployment = add_deployment(&direct, 20 + n, "failed");
+            let deployment = add_deployment(&direct, 20 + n, "j", "failed");
             let job = format!("job-{n}");
             let of_job = add_job(&direct, &job, 0, 30 + n);
             let view = direct.projections.view();
@@ -184,7 +188,7 @@ proptest! {
             ids.extend([node_id, eval, deployment, job]);
         }
         let bad = ids[bad].clone();
-        let faulty = Faulty::new(&direct, &bad, Fault::Error(code));
+        let faulty = Faulty::new(&direct, &bad, fault);
         let gc = CoreGc::new(GcSettings::default());
         for _ in 0..2 {
             let context = context(&direct, faulty.clone(), LATER);
@@ -210,11 +214,12 @@ proptest! {
     }
 
     #[test]
-    fn deployments_fail_whichever_of_them_cannot(bad in 0..4_usize, code in codes()) {
+    fn deployments_fail_whichever_of_them_cannot(bad in 0..4_usize, fault in faults()) {
         let direct = Direct::new();
         add_job(&direct, "j", 2, 1);
-        let ids: Vec<String> = (10..14).map(|n| add_deployment(&direct, n, "running")).collect();
-        let faulty = Faulty::new(&direct, &ids[bad], Fault::Error(code));
+        let ids = (10..14).map(|n| add_deployment(&direct, n, "j", "running"));
+        let ids: Vec<String> = ids.collect();
+        let faulty = Faulty::new(&direct, &ids[bad], fault);
         let watcher = DeploymentWatcher::default();
         wait(watcher.activate(&context(&direct, faulty, LATER))).unwrap();
         let view = direct.projections.view();
@@ -255,7 +260,7 @@ fn place(direct: &Direct, number: usize, job: &str, node: &str) -> String {
     alloc_id(number)
 }
 
-fn drain(direct: &Direct, node: &str) {
+pub(super) fn drain(direct: &Direct, node: &str) {
     let command = UpdateNodeDrain {
         node_id: node.to_owned(),
         spec: Some(DrainSpec {
@@ -267,7 +272,7 @@ fn drain(direct: &Direct, node: &str) {
     direct.command(&command).unwrap();
 }
 
-fn periodic(direct: &Direct, id: &str) {
+pub(super) fn periodic(direct: &Direct, id: &str) {
     let mut spec = job("batch", 1);
     spec.id = id.to_owned();
     spec.name = id.to_owned();
@@ -286,7 +291,7 @@ fn periodic(direct: &Direct, id: &str) {
 }
 
 /// Whether it was launched.
-fn has_child(direct: &Direct, id: &str) -> bool {
+pub(super) fn has_child(direct: &Direct, id: &str) -> bool {
     let view = direct.projections.view();
     let children = query::children_of_job(&view, ("default", id));
     !children.unwrap().is_empty()
@@ -299,7 +304,7 @@ proptest! {
     fn drains_go_on_and_end_whichever_of_them_cannot(
         count in 2..6_usize,
         bad in 0..6_usize,
-        code in codes(),
+        fault in faults(),
     ) {
         let direct = Direct::new();
         add_job(&direct, "j", 1, 1);
@@ -322,7 +327,7 @@ proptest! {
         };
         let drainer = Drainer::default();
         let bad = &allocs[bad % count];
-        let faulty = Faulty::new(&direct, bad, Fault::Error(code));
+        let faulty = Faulty::new(&direct, bad, fault);
         let activation = wait(drainer.activate(&context(&direct, faulty, unix_nanos()))).unwrap();
         prop_assert_eq!(&activation.status["Failed"], 1);
         for id in &allocs {
@@ -335,7 +340,7 @@ proptest! {
         let (stuck, late) = (add_node(&direct, 200), add_node(&direct, 201));
         drain(&direct, &stuck);
         drain(&direct, &late);
-        let faulty = Faulty::new(&direct, &stuck, Fault::Error(code));
+        let faulty = Faulty::new(&direct, &stuck, fault);
         for turn in 1..3 {
             let now = unix_nanos() + turn * 10 * SECOND;
             wait(drainer.activate(&context(&direct, faulty.clone(), now))).unwrap();
@@ -349,11 +354,11 @@ proptest! {
     }
 
     #[test]
-    fn jobs_are_launched_whichever_of_them_cannot_be(bad in 0..4_usize, code in codes()) {
+    fn jobs_are_launched_whichever_of_them_cannot_be(bad in 0..4_usize, fault in faults()) {
         let direct = Direct::new();
         let ids: Vec<String> = (0..4).map(|n| format!("tick-{n}")).collect();
         ids.iter().for_each(|id| periodic(&direct, id));
-        let faulty = Faulty::new(&direct, &ids[bad], Fault::Error(code));
+        let faulty = Faulty::new(&direct, &ids[bad], fault);
         let dispatcher = PeriodicDispatcher::default();
         let now = unix_nanos() + 3600 * SECOND;
         wait(dispatcher.activate(&context(&direct, faulty.clone(), now))).unwrap();
@@ -418,7 +423,7 @@ async fn evaluations_that_panic_on_their_way_leave_the_workers_free() {
     direct.first_key();
     add_node(&direct, 1);
     // Each is given out three times. Half of them place something, so their plans panic in the
-    // queue; the others panic where their end is written.
+    // queue; the others panic where their end is decided.
     for n in 0..100 {
         add_job(
             &direct,

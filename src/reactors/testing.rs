@@ -1,5 +1,7 @@
-//! Proposers for tests: one that does nothing, and one that applies at once.
+//! Proposers for tests: one that does nothing, and one that applies at once. They take a command
+//! that panics as the proposer does.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,15 +9,18 @@ use drover_events::envelope::{Envelope, Recorded};
 use drover_events::keyring::RootKeyUpserted;
 use drover_events::model::RootKeyMeta;
 use drover_events::{Actor, Event, EventId, Guard};
-use drover_projections::{Options, Outcome, Projections, Rejection, Reply, Writer};
+use drover_projections::maintenance::{Maintenance, Part, RawChange};
+use drover_projections::{
+    Key as _, Options, Outcome, Projections, Rejection, Reply, Table, Writer,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
-use crate::proposer::Committed;
 use crate::proposer::decided::{Decided, Propose, Settled, Settling};
+use crate::proposer::{Committed, caught};
 
 /// Refuses everything.
 pub(crate) struct Idle;
@@ -45,6 +50,7 @@ pub(crate) struct Faulty {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error(Code),
+    /// Whoever decides or queues it panics.
     Panic,
     /// It is committed, and refused where it is applied.
     Refuse,
@@ -65,6 +71,19 @@ impl Faulty {
     /// From now on nothing fails.
     pub(crate) fn heal(&self) {
         *self.how.lock() = Fault::None;
+    }
+
+    /// What a command that does something to the bad thing fails with.
+    pub(crate) fn checked(&self, command: &dyn Command) -> Result<(), ApiError> {
+        let stamp = Stamp {
+            id: EventId([0xbb; 16]),
+            now: self.direct.time(),
+        };
+        let view = self.direct.projections.view();
+        caught(|| match command.decide(&view, &stamp)? {
+            Decision::Event { event, .. } | Decision::Page { event, .. } => self.check(&event),
+            Decision::Nothing(_) => Ok(()),
+        })
     }
 
     fn check(&self, event: &Event) -> Result<(), ApiError> {
@@ -109,16 +128,7 @@ impl Propose for Faulty {
         command: Arc<dyn Command>,
         reactor: &'static str,
     ) -> BoxFuture<'_, Result<Committed, ApiError>> {
-        let stamp = Stamp {
-            id: EventId([0xbb; 16]),
-            now: self.direct.time(),
-        };
-        let checked = match command.decide(&self.direct.projections.view(), &stamp) {
-            Ok(Decision::Event { event, .. } | Decision::Page { event, .. }) => self.check(&event),
-            Ok(Decision::Nothing(_)) => Ok(()),
-            Err(error) => Err(error),
-        };
-        match checked {
+        match self.checked(&*command) {
             Ok(()) => self.direct.submit(command, reactor),
             Err(error) => {
                 if *self.how.lock() == Fault::Unsaid {
@@ -128,6 +138,20 @@ impl Propose for Faulty {
             }
         }
     }
+}
+
+/// A row loses its last byte, as a disk may lose it: it can be read no more, and whoever applies an
+/// event that touches it stops.
+pub(crate) fn spoil<T: Table>(database: &Path, key: &T::Key) {
+    let db = Maintenance::open(database, &Options::dev()).unwrap();
+    let header = db.header().unwrap().unwrap_or_default();
+    let mut own = T::ID.to_be_bytes().to_vec();
+    own.extend_from_slice(&key.to_bytes());
+    let rows = db.entries(Part::Rows, &[], usize::MAX).unwrap();
+    let (key, mut value) = rows.into_iter().find(|(key, _)| *key == own).unwrap();
+    value.pop().unwrap();
+    db.write(&[RawChange::Put(Part::Rows, key, value)], &header)
+        .unwrap();
 }
 
 /// A server of one without Raft: what is proposed is applied, in order, under the next index.
@@ -167,7 +191,7 @@ impl Direct {
     }
 
     /// The same after a restart, with something done to its database meanwhile. Nobody else has it.
-    pub(crate) fn reopened(self: Arc<Self>, change: impl FnOnce(&std::path::Path)) -> Arc<Self> {
+    pub(crate) fn reopened(self: Arc<Self>, change: impl FnOnce(&Path)) -> Arc<Self> {
         let Self {
             projections,
             inner,
@@ -225,7 +249,7 @@ impl Direct {
     }
 
     /// Replaces everything by a snapshot, as a server does that fell far behind.
-    pub(crate) fn install(&self, dir: &std::path::Path) {
+    pub(crate) fn install(&self, dir: &Path) {
         let mut inner = self.inner.lock();
         inner.index = inner.writer.install(dir).unwrap().index;
     }
@@ -241,7 +265,10 @@ impl Direct {
             id: EventId(*uuid::Uuid::now_v7().as_bytes()),
             now: self.time(),
         };
-        let (event, guards, more) = match command.decide(&self.projections.view(), &stamp)? {
+        let view = self.projections.view();
+        let decision = caught(|| command.decide(&view, &stamp))?;
+        drop(view);
+        let (event, guards, more) = match decision {
             Decision::Nothing(reply) => return Ok(((0, Outcome::Applied(reply)), false)),
             Decision::Event { event, guards } => (event, guards, false),
             Decision::Page { event, guards } => (event, guards, true),

@@ -49,14 +49,22 @@ impl TokenExpiry {
     }
 
     /// Local or global tokens that expired before the cutoff, the oldest first.
-    fn due(&self, view: &View, cutoff: i64, aside: &BTreeSet<String>) -> Result<Due, StorageError> {
+    fn due(
+        &self,
+        view: &View,
+        cutoff: i64,
+        aside: &BTreeSet<String>,
+        each: &mut Each,
+    ) -> Result<Due, StorageError> {
         let mut due = Due {
             accessors: Vec::new(),
             next: i64::MAX,
         };
         for global in [false, true] {
             for row in view.by_index::<AclTokensByExpiration>(global) {
-                let token = row?.token;
+                let Some(token) = each.row(row)?.map(|row| row.token) else {
+                    continue;
+                };
                 let expires = token.expiration_time.map_or(i64::MAX, |time| time.0);
                 if expires > cutoff || due.accessors.len() == BATCH {
                     due.next = due.next.min(expires);
@@ -111,14 +119,10 @@ impl TokenExpiry {
 
     /// Removes one-time tokens that ran out; how many, and when the next one does.
     async fn one_time(&self, context: &Context, each: &mut Each) -> Result<(u64, i64), Failure> {
-        let first = |view: &View| {
-            let mut rows = view.by_index::<OneTimeTokensByExpiration>(());
-            let first = rows.next().transpose()?;
-            Ok::<_, StorageError>(first.map_or(i64::MAX, |token| token.expires_at.0))
-        };
-        let mut next = first(&context.projections.view())?;
+        let now = context.clock.now();
+        let mut next = first_to_run_out(&context.projections.view(), now, each)?;
         let mut removed = 0;
-        while next <= context.clock.now() {
+        while next <= now {
             let command = Arc::new(DeleteExpiredOneTimeTokens);
             let done = context.proposer.submit(command, self.name()).await;
             let count = match each.take("one-time tokens", done).map(|done| done.reply) {
@@ -126,13 +130,30 @@ impl TokenExpiry {
                 _ => 0,
             };
             removed += count;
-            next = first(&context.projections.view())?;
+            next = first_to_run_out(&context.projections.view(), now, each)?;
             if count < EXPIRED_PAGE as u64 {
                 break;
             }
         }
         Ok((removed, next))
     }
+}
+
+/// When the first one-time token runs out, Unix nanoseconds; never where one cannot be read among
+/// those that have. They go by rule, so whoever removed some of them would come to it.
+fn first_to_run_out(view: &View, now: i64, each: &mut Each) -> Result<i64, StorageError> {
+    let mut first = i64::MAX;
+    let rows = view.by_index::<OneTimeTokensByExpiration>(());
+    for row in rows.take(EXPIRED_PAGE + 1) {
+        let Some(token) = each.row(row)? else {
+            return Ok(i64::MAX);
+        };
+        first = first.min(token.expires_at.0);
+        if token.expires_at.0 > now {
+            break;
+        }
+    }
+    Ok(first)
 }
 
 impl Reactor for TokenExpiry {
@@ -159,7 +180,9 @@ impl Reactor for TokenExpiry {
             let keep = i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX);
             let cutoff = now.saturating_sub(keep);
             let aside = std::mem::take(&mut *self.aside.lock());
-            let due = self.due(&context.projections.view(), cutoff, &aside)?;
+            let view = context.projections.view();
+            let due = self.due(&view, cutoff, &aside, &mut each)?;
+            drop(view);
             let removed = self
                 .remove(context, &mut each, due.accessors, cutoff)
                 .await?;

@@ -34,6 +34,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::each::Each;
 use crate::identity::Identity;
 use crate::proposer::Origin;
 use crate::volumes::{Key, Signs, Volumes, Waiting};
@@ -103,22 +104,24 @@ impl VolumeWatcher {
         self.shared.desks.lock().len()
     }
 
-    /// Looks at every volume once.
-    fn look_at_all(&self, context: &Context) -> Result<(), Failure> {
+    /// Looks at every volume once. One that cannot be read has its turn when something is said of
+    /// it.
+    fn look_at_all(&self, context: &Context, each: &mut Each) -> Result<(), StorageError> {
         let view = context.projections.view();
         let index = view.index();
-        let used = used(&view)?;
+        let used = used(&view, each)?;
         drop(view);
         self.shared.volumes.forget_others(&used);
         for key in used {
-            self.see_to(key, None)?;
+            let what = key.1.clone();
+            each.judge(&what, || self.see_to(key, None))?;
         }
         *self.followed.lock() = Some(index);
         Ok(())
     }
 
     /// Follows what changed.
-    fn follow(&self, context: &Context, from: u64) -> Result<(), Failure> {
+    fn follow(&self, context: &Context, from: u64, each: &mut Each) -> Result<(), StorageError> {
         let view = context.projections.view();
         let index = view.index();
         let mut touched = BTreeMap::new();
@@ -128,10 +131,10 @@ impl VolumeWatcher {
             for changes in view.changes(from + 1) {
                 for change in changes? {
                     chance |= is_chance(&change);
-                    match volumes_of(&view, &change)? {
+                    match each.row(volumes_of(&view, &change))?.flatten() {
                         Some(volumes) => {
-                            let each = volumes.into_iter().map(|key| (key, Some(change.index)));
-                            touched.extend(each);
+                            let cause = Some(change.index);
+                            touched.extend(volumes.into_iter().map(|key| (key, cause)));
                         }
                         None => all = true,
                     }
@@ -139,13 +142,14 @@ impl VolumeWatcher {
             }
         }
         if all {
-            for key in used(&view)? {
+            for key in used(&view, each)? {
                 touched.entry(key).or_insert(None);
             }
         }
         drop(view);
         for (key, cause) in touched {
-            self.see_to(key, cause)?;
+            let what = key.1.clone();
+            each.judge(&what, || self.see_to(key, cause))?;
         }
         if chance {
             self.shared.chance.notify_waiters();
@@ -155,7 +159,7 @@ impl VolumeWatcher {
     }
 
     /// Sees to it that a volume that needs one has a worker, which hears what it followed from.
-    fn see_to(&self, key: Key, cause: Option<u64>) -> Result<(), Failure> {
+    fn see_to(&self, key: Key, cause: Option<u64>) -> Result<(), StorageError> {
         if let Some(desk) = self.shared.desks.lock().get_mut(&key) {
             (desk.news, desk.cause) = (true, cause);
             desk.told.notify_one();
@@ -218,10 +222,12 @@ fn is_chance(change: &Change) -> bool {
 }
 
 /// The volumes that anybody has.
-fn used(view: &View) -> Result<Vec<Key>, StorageError> {
+fn used(view: &View, each: &mut Each) -> Result<Vec<Key>, StorageError> {
     let mut used = Vec::new();
     for row in view.scan::<CsiVolumes>(Scan::all()) {
-        let row = row?;
+        let Some(row) = each.row(row)? else {
+            continue;
+        };
         // What rows of older versions hold is not among their claims (CSI-26).
         let older = !row.volume.read_allocs.is_empty() || !row.volume.write_allocs.is_empty();
         if !row.is_at_rest() || older {
@@ -270,9 +276,12 @@ impl Reactor for VolumeWatcher {
         Box::pin(async move {
             let followed = *self.followed.lock();
             let now = context.projections.applied_index();
+            let mut each = Each::default();
             let done = match followed {
-                Some(from) if now.saturating_sub(from) <= BEHIND => self.follow(context, from),
-                _ => self.look_at_all(context),
+                Some(from) if now.saturating_sub(from) <= BEHIND => {
+                    self.follow(context, from, &mut each)
+                }
+                _ => self.look_at_all(context, &mut each),
             };
             let failed = self.reap();
             if done.is_err() || failed {
@@ -280,7 +289,9 @@ impl Reactor for VolumeWatcher {
                 *self.followed.lock() = None;
             }
             done?;
-            Ok(self.status(failed))
+            let mut told = self.status(failed);
+            each.tell(&mut told.status);
+            Ok(told)
         })
     }
 }

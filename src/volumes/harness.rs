@@ -31,7 +31,7 @@ use crate::csi_calls::Lead;
 use crate::error::ApiError;
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
-use crate::reactors::testing::Direct;
+use crate::reactors::testing::{Direct, Faulty};
 use crate::rpc::csi::NamedClaim;
 
 pub(crate) const PLUGIN: &str = "strict";
@@ -54,11 +54,18 @@ pub(crate) struct Leader {
     pub cut: AtomicBool,
     /// In whose name commands were given.
     pub origins: Mutex<Vec<Origin>>,
+    /// What is done to one thing fails, where there is one that is bad.
+    pub faulty: Mutex<Option<Arc<Faulty>>>,
 }
 
 impl Leader {
     fn leads(&self) -> bool {
         self.leads.load(Ordering::SeqCst)
+    }
+
+    fn checked(&self, command: &dyn Command) -> Result<(), ApiError> {
+        let faulty = self.faulty.lock().clone();
+        faulty.map_or(Ok(()), |faulty| faulty.checked(command))
     }
 }
 
@@ -88,8 +95,8 @@ impl Record for Leader {
         let done = match self.leads() {
             false => Err(ApiError::no_leader()),
             true => self
-                .direct
-                .command(&*command)
+                .checked(&*command)
+                .and_then(|()| self.direct.command(&*command))
                 .and_then(|(index, outcome)| match outcome {
                     Outcome::Applied(reply) => Ok(Committed { index, reply }),
                     Outcome::Rejected(why) => Err(ApiError::refused(format!("{why:?}"))),
@@ -118,17 +125,22 @@ pub(crate) struct World {
 impl World {
     /// With so many nodes, on each a controller and a node plugin.
     pub(crate) fn new(nodes: usize) -> Self {
-        let direct = Direct::new();
+        let world = Self::on(Direct::new());
+        world.direct.apply(barrier());
+        for number in 0..nodes {
+            world.node(number, true);
+        }
+        world
+    }
+
+    /// With what such a state holds.
+    pub(crate) fn on(direct: Arc<Direct>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let keyring = Arc::new(Keyring::open(dir.path()).unwrap().0);
         let strict = Strict::new();
         let way = Arc::new(Way::to(&strict));
         let (leader, volumes) = elected(&direct, &way, &keyring);
-        direct.apply(VersionBarrierRaised {
-            level: drover_migrations::FEATURE_LEVEL,
-            ..VersionBarrierRaised::default()
-        });
-        let world = Self {
+        Self {
             direct,
             strict,
             way,
@@ -136,11 +148,7 @@ impl World {
             volumes,
             keyring,
             _dir: dir,
-        };
-        for number in 0..nodes {
-            world.node(number, true);
         }
-        world
     }
 
     /// Another leader takes over: whatever the former does comes to nothing.
@@ -318,12 +326,7 @@ impl World {
 
     /// A claim of a time in which nobody noted what plugins call nodes.
     pub(crate) fn old_claim(&self, volume: &str, alloc: &str, access: &str) {
-        let claim = CsiVolumeClaimed {
-            published: true,
-            attachment_mode: "file-system".into(),
-            ..asked(volume, alloc, (access, mode::WRITE))
-        };
-        let (_, outcome) = self.direct.apply(claim);
+        let (_, outcome) = self.direct.apply(published(volume, alloc, access));
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
     }
 
@@ -364,6 +367,14 @@ impl World {
 
     pub(crate) fn index(&self) -> u64 {
         self.direct.projections.applied_index()
+    }
+}
+
+/// Every server of a cluster knows all there is.
+pub(crate) fn barrier() -> VersionBarrierRaised {
+    VersionBarrierRaised {
+        level: drover_migrations::FEATURE_LEVEL,
+        ..VersionBarrierRaised::default()
     }
 }
 
@@ -481,6 +492,7 @@ fn elected(
         leads: AtomicBool::new(true),
         cut: AtomicBool::new(false),
         origins: Mutex::default(),
+        faulty: Mutex::default(),
     });
     let volumes = Volumes::with_limits(
         Arc::clone(&direct.projections),
@@ -527,6 +539,15 @@ pub(crate) fn asked(volume: &str, alloc: &str, (access, mode): (&str, u8)) -> Cs
         access_mode: access.to_owned(),
         claim: mode,
         ..CsiVolumeClaimed::default()
+    }
+}
+
+/// A claim of a time in which nobody noted what plugins call nodes.
+pub(crate) fn published(volume: &str, alloc: &str, access: &str) -> CsiVolumeClaimed {
+    CsiVolumeClaimed {
+        published: true,
+        attachment_mode: "file-system".into(),
+        ..asked(volume, alloc, (access, mode::WRITE))
     }
 }
 

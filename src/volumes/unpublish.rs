@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_projections::StorageError;
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -258,7 +259,7 @@ impl Volumes {
     ///
     /// # Errors
     /// The state cannot be read.
-    pub fn to_release(&self, (namespace, id): (&str, &str)) -> Result<Vec<Waiting>, StepError> {
+    pub fn to_release(&self, (namespace, id): (&str, &str)) -> Result<Vec<Waiting>, StorageError> {
         let view = self.projections.view();
         let volume = csi::volume(&view, (namespace, id))?;
         let Some(volume) = volume else {

@@ -1,5 +1,7 @@
-//! What is over now, a bounded number of things at a time.
+//! What is over now, a bounded number of things at a time. What cannot be read is not, nor is what
+//! something hangs on that cannot be: whoever removed it would have to read it.
 
+use drover_events::model::Job;
 use drover_projections::tables::allocs::AllocsByJob;
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::{Evals, EvalsByJob};
@@ -86,23 +88,22 @@ impl Found {
 pub(super) fn jobs(
     view: &View,
     cutoffs: &Cutoffs,
-    sweep: &Sweep<'_>,
+    sweep: &mut Sweep<'_>,
 ) -> Result<(Vec<Over>, bool), StorageError> {
     let mut found = Found::new();
     for job in view.by_index::<JobsCollectable>(()) {
-        let job = job?;
-        let key = (job.namespace.as_str(), job.id.as_str());
+        let Some(job) = sweep.each().row(job)? else {
+            continue;
+        };
         let what = What::Job(job.namespace.clone(), job.id.clone(), job.modify_index);
-        let mut over = Over::alone(what);
-        if sweep.is_aside(&over) || !job_is_over(view, &job, cutoffs)? {
+        let over = Over::alone(what);
+        if sweep.is_aside(&over) {
             continue;
         }
-        for eval in view.by_index::<EvalsByJob>(key) {
-            over.evals.push(eval?.id);
-        }
-        for row in view.by_index::<AllocsByJob>(key) {
-            over.allocs.push(row?.alloc.id);
-        }
+        let look = || with_its_own(view, &job, over, cutoffs);
+        let Some(over) = sweep.each().judge(&job.id, look)?.flatten() else {
+            continue;
+        };
         if !found.add(over, BATCH, BATCH * BATCHES / 4) {
             return Ok((found.list, true));
         }
@@ -110,16 +111,39 @@ pub(super) fn jobs(
     Ok((found.list, false))
 }
 
+/// A job with its evaluations and allocations, if nothing of it is needed any more.
+fn with_its_own(
+    view: &View,
+    job: &Job,
+    mut over: Over,
+    cutoffs: &Cutoffs,
+) -> Result<Option<Over>, StorageError> {
+    if !job_is_over(view, job, cutoffs)? {
+        return Ok(None);
+    }
+    let key = (job.namespace.as_str(), job.id.as_str());
+    for eval in view.by_index::<EvalsByJob>(key) {
+        over.evals.push(eval?.id);
+    }
+    for row in view.by_index::<AllocsByJob>(key) {
+        over.allocs.push(row?.alloc.id);
+    }
+    Ok(Some(over))
+}
+
 /// Evaluations that are over, with their allocations; and whether there may be more than these.
 pub(super) fn evals(
     view: &View,
     cutoffs: &Cutoffs,
-    sweep: &Sweep<'_>,
+    sweep: &mut Sweep<'_>,
 ) -> Result<(Vec<Over>, bool), StorageError> {
     let mut found = Found::new();
     for eval in view.scan::<Evals>(Scan::all()) {
-        let eval = eval?;
-        let Some(allocs) = eval_is_over(view, &eval, cutoffs)? else {
+        let Some(eval) = sweep.each().row(eval)? else {
+            continue;
+        };
+        let look = || eval_is_over(view, &eval, cutoffs);
+        let Some(allocs) = sweep.each().judge(&eval.id, look)?.flatten() else {
             continue;
         };
         let over = Over {
@@ -141,12 +165,15 @@ pub(super) fn evals(
 pub(super) fn deployments(
     view: &View,
     cutoffs: &Cutoffs,
-    sweep: &Sweep<'_>,
+    sweep: &mut Sweep<'_>,
 ) -> Result<Vec<Over>, StorageError> {
     let mut found = Vec::new();
     for deployment in view.scan::<Deployments>(Scan::all()) {
-        let deployment = deployment?;
-        if deployment_is_over(view, &deployment, cutoffs)? {
+        let Some(deployment) = sweep.each().row(deployment)? else {
+            continue;
+        };
+        let look = || deployment_is_over(view, &deployment, cutoffs);
+        if sweep.each().judge(&deployment.id, look)? == Some(true) {
             found.push(Over::alone(What::Deployment(deployment.id)));
         }
     }
@@ -158,14 +185,16 @@ pub(super) fn deployments(
 pub(super) fn nodes(
     view: &View,
     cutoffs: &Cutoffs,
-    sweep: &Sweep<'_>,
+    sweep: &mut Sweep<'_>,
 ) -> Result<Vec<Over>, StorageError> {
     let mut found = Vec::new();
     for row in view.scan::<Nodes>(Scan::all()) {
-        let Some(node) = nodes::get(view, &row?.id)? else {
+        let node = row.and_then(|row| nodes::get(view, &row.id));
+        let Some(node) = sweep.each().row(node)?.flatten() else {
             continue;
         };
-        if node_is_over(view, &node, cutoffs)? {
+        let look = || node_is_over(view, &node, cutoffs);
+        if sweep.each().judge(&node.id, look)? == Some(true) {
             found.push(Over::alone(What::Node(node.id)));
         }
     }

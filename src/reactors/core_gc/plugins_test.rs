@@ -13,7 +13,7 @@ use drover_testkit::fixtures;
 use super::super::{CoreGc, GcSettings};
 use super::*;
 use crate::clock::Clock;
-use crate::reactors::testing::Direct;
+use crate::reactors::testing::{Direct, spoil};
 
 const STRAY: &str = "stray";
 const USED: &str = "used";
@@ -82,6 +82,21 @@ async fn plg_03_a_plugin_left_over_is_collected_and_one_in_use_is_kept() {
     gc.collect(&context(&direct), &mut each).await.unwrap();
     let after = direct.projections.applied_index();
     assert_eq!(after, index + 1, "one in use is not even tried");
+}
+
+#[tokio::test]
+async fn plg_03_a_plugin_that_cannot_be_read_keeps_no_other_from_being_collected() {
+    let direct = with_stray().reopened(|database| {
+        leave(database, "worse");
+        spoil::<CsiPlugins>(database, &STRAY.to_owned());
+    });
+    let gc = CoreGc::new(GcSettings::default().forced());
+    let mut each = Each::default();
+    gc.collect(&context(&direct), &mut each).await.unwrap();
+    let view = direct.projections.view();
+    let there = |id| view.modified::<CsiPlugins>(id).unwrap().is_some();
+    assert_eq!([STRAY, "worse", USED].map(there), [true, false, true]);
+    assert_eq!(each.failed(), 1);
 }
 
 #[tokio::test]

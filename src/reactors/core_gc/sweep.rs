@@ -47,6 +47,11 @@ impl<'a> Sweep<'a> {
         }
     }
 
+    /// Where is told what failed.
+    pub(super) fn each(&mut self) -> &mut Each {
+        self.each
+    }
+
     /// Whether this is left for the next pass.
     pub(super) fn is_aside(&self, over: &Over) -> bool {
         !self.aside.is_empty() && self.aside.contains(&over.name())

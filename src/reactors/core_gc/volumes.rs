@@ -25,10 +25,10 @@ pub(super) async fn collect(
     cutoffs: &Cutoffs,
     each: &mut Each,
 ) -> Result<(), Failure> {
-    for id in left_over(context, cutoffs)? {
+    for id in left_over(context, cutoffs, each)? {
         remove(context, id, each).await?;
     }
-    for (namespace, volume_id) in waiting(context, cutoffs)? {
+    for (namespace, volume_id) in waiting(context, cutoffs, each)? {
         let what = format!("claims on volume {volume_id} of namespace {namespace}");
         let claim = CsiVolumeClaimed {
             namespace,
@@ -48,8 +48,8 @@ async fn remove(context: &Context, id: String, each: &mut Each) -> Result<(), Fa
     match context.proposer.submit(command, "core_gc").await {
         Err(error) if error.concerns_all() => Err(error.into()),
         Err(error) => {
-            let row = context.projections.view().get::<CsiPlugins>(id.as_str())?;
-            if row.is_some_and(|row| !row.in_use()) {
+            let row = context.projections.view().get::<CsiPlugins>(id.as_str());
+            if each.row(row)?.flatten().is_some_and(|row| !row.in_use()) {
                 each.fail(&format!("plugin {id}"), &error);
             }
             Ok(())
@@ -74,11 +74,17 @@ async fn submit(
 }
 
 /// Plugins that nothing stands for any more.
-fn left_over(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<String>, Failure> {
+fn left_over(
+    context: &Context,
+    cutoffs: &Cutoffs,
+    each: &mut Each,
+) -> Result<Vec<String>, Failure> {
     let view = context.projections.view();
     let mut found = Vec::new();
     for row in view.scan::<CsiPlugins>(Scan::all()) {
-        let row = row?;
+        let Some(row) = each.row(row)? else {
+            continue;
+        };
         if !row.in_use() && row.plugin.modify_time <= cutoffs.plugins {
             found.push(row.plugin.id);
         }
@@ -89,11 +95,17 @@ fn left_over(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<String>, Failur
 /// Volumes with claims to free that have not changed for long: their modify time counts, whichever
 /// change it is of. A sign leaves that as it is, so a volume is given one in each look until its
 /// claims are free.
-fn waiting(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<(String, String)>, Failure> {
+fn waiting(
+    context: &Context,
+    cutoffs: &Cutoffs,
+    each: &mut Each,
+) -> Result<Vec<(String, String)>, Failure> {
     let view = context.projections.view();
     let mut old = Vec::new();
     for row in view.scan::<CsiVolumes>(Scan::all()) {
-        let row = row?;
+        let Some(row) = each.row(row)? else {
+            continue;
+        };
         if !row.is_at_rest() && row.volume.modify_time <= cutoffs.claims {
             old.push(row);
         }
@@ -103,8 +115,8 @@ fn waiting(context: &Context, cutoffs: &Cutoffs) -> Result<Vec<(String, String)>
     for batch in old.chunks(BATCH) {
         let view = context.projections.view();
         for row in batch {
-            let past = csi::with_past_claims(&view, row)?.row.past_claims;
-            if !past.is_empty() {
+            let volume = each.judge(&row.volume.id, || csi::with_past_claims(&view, row))?;
+            if volume.is_some_and(|volume| !volume.row.past_claims.is_empty()) {
                 found.push((row.volume.namespace.clone(), row.volume.id.clone()));
             }
         }

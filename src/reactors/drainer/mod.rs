@@ -68,12 +68,12 @@ impl Follow for Known {
         &mut self.followed
     }
 
-    fn all(&mut self, view: &View, _: &mut Each) -> Result<(), StorageError> {
+    fn all(&mut self, view: &View, each: &mut Each) -> Result<(), StorageError> {
         self.concerns = true;
         self.draining.clear();
         for node in view.scan::<Nodes>(Scan::all()) {
             self.read += 1;
-            let drained = Some(node?).filter(Node::draining);
+            let drained = each.row(node)?.filter(Node::draining);
             self.draining.extend(drained.map(|node| node.id));
         }
         Ok(())

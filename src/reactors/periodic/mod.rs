@@ -76,7 +76,9 @@ impl Follow for Known {
         self.jobs.clear();
         self.order.clear();
         for job in view.by_index::<JobsPeriodic>(()) {
-            self.note(view, &job?, each);
+            if let Some(job) = each.row(job)? {
+                self.note(view, &job, each);
+            }
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
 use crate::commands::system_jobs::{self, EvaluateOverlooked};
+use crate::reactors::each::Each;
 use crate::scheduler::cluster::Usage;
 use crate::scheduling_view::cache::{Cache, Freed, text_key};
 
@@ -41,11 +42,15 @@ pub struct Core {
     pub unsettled: Vec<Vec<Evaluation>>,
     /// Nodes that can be placed on, and system jobs that nobody has looked at since.
     pub overlooked: Vec<EvaluateOverlooked>,
+    /// What could not be read.
+    each: Each,
     followed: u64,
 }
 
 impl Core {
-    /// Reads the state from a view.
+    /// Reads the state from a view. An evaluation that cannot be read is left out. What the cluster
+    /// is made of is not: without a node what runs there would be taken for lost, and without an
+    /// allocation its room would be given away.
     pub fn load(view: &View, settings: BrokerSettings, now: i64) -> Result<Self, StorageError> {
         let mut core = Self {
             broker: Broker::new(settings),
@@ -55,6 +60,7 @@ impl Core {
             paused: is_paused(view)?,
             unsettled: Vec::new(),
             overlooked: system_jobs::overlooked(view).unwrap_or_else(later),
+            each: Each::default(),
             followed: view.index(),
         };
         if !core.paused {
@@ -69,8 +75,8 @@ impl Core {
         self.broker.enable();
         self.blocked.enable(view.index());
         for eval in view.scan::<Evals>(Scan::all()) {
-            let eval = eval?;
-            if !eval.terminal_status() {
+            let open = self.each.row(eval)?;
+            if let Some(eval) = open.filter(|eval| !eval.terminal_status()) {
                 self.take(eval, now);
             }
         }
@@ -100,6 +106,11 @@ impl Core {
     /// The index up to which changes were followed.
     pub fn followed(&self) -> u64 {
         self.followed
+    }
+
+    /// How often an evaluation was left out that could not be read.
+    pub fn unread(&self) -> usize {
+        self.each.failed()
     }
 
     /// Follows all changes up to a view.
@@ -148,8 +159,9 @@ impl Core {
             let Some(id) = text_key(&change.key) else {
                 continue;
             };
+            // Nobody works on what nobody could write the end of.
             let eval = match change.operation {
-                Operation::Put => view.get::<Evals>(id.as_str())?,
+                Operation::Put => self.each.row(view.get::<Evals>(id.as_str()))?.flatten(),
                 _ => None,
             };
             match eval {
