@@ -362,9 +362,8 @@ impl CoreGc {
         let view = context.projections.view();
         let mut asked = Vec::new();
         for eval in view.by_index::<EvalsByNamespace>(CORE_NAMESPACE) {
-            let asks = |eval: &Evaluation| {
-                eval.status == eval::PENDING && eval.r#type == job_type::CORE
-            };
+            let asks =
+                |eval: &Evaluation| eval.status == eval::PENDING && eval.r#type == job_type::CORE;
             asked.extend(each.row(eval)?.filter(asks));
         }
         drop(view);
