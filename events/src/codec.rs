@@ -54,7 +54,7 @@ pub enum CodecError {
     #[error("{0} has values within values more than {MAX_NESTING} deep")]
     TooDeep(EventKind),
     /// The bytes end before a body's fixed part does.
-    #[error("{0} bytes are too few for a body")]
+    #[error("too few bytes for a body: {0}")]
     Short(usize),
     /// The bytes are no valid MessagePack of the expected shape.
     #[error("cannot decode {what}")]
@@ -66,7 +66,7 @@ pub enum CodecError {
         source: rmp_serde::decode::Error,
     },
     /// Something follows the last value.
-    #[error("{0} bytes follow the payload")]
+    #[error("bytes behind the payload: {0}")]
     Trailing(usize),
     /// The kind has no payload, or not this one.
     #[error("{0} carries no envelope")]

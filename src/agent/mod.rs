@@ -69,7 +69,10 @@ fn try_run(config: Config, again: Again) -> Result<(), Failure> {
     let stopped = runtime.block_on(serve(config, reloader));
     runtime.shutdown_timeout(RUNTIME_LIMIT);
     match stopped? {
-        End::Stop => Ok(()),
+        End::Stop(heard) => {
+            tracing::info!(took_ms = heard.at.elapsed().as_millis(), "stopped");
+            Ok(())
+        }
         End::Again(data) => Err(start_again(data.as_deref()).into()),
     }
 }
@@ -89,8 +92,8 @@ fn keep_to_ourselves() -> std::io::Result<()> {
 
 /// How a run ends.
 enum End {
-    /// The process ends too.
-    Stop,
+    /// The process ends too, for this signal.
+    Stop(signals::Heard),
     /// It is started anew in the same process, on a temporary data directory if it had one.
     Again(Option<PathBuf>),
 }
@@ -100,18 +103,19 @@ async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> 
     let mut signals = signals::Signals::listen(leaving)?;
     let mut roles = tokio::select! {
         roles = Roles::start(config, &reloader) => roles?,
-        _ = signals.stop() => return Ok(End::Stop),
+        heard = signals.stop() => return Ok(End::Stop(heard)),
     };
     let reloads = tokio::spawn(reload_when_told(signals.hangup(), reloader));
     notify::serves();
     let end = tokio::select! {
-        signal = signals.stop() => {
-            tracing::info!(signal, "stopping");
+        heard = signals.stop() => {
+            let limit_ms = heard.limit.as_millis();
+            tracing::info!(signal = heard.signal, limit_ms, "stopping");
             notify::stops();
-            if let Some(limit) = leaving.limit(signal) {
+            if let Some(limit) = leaving.limit(heard.signal) {
                 leave(&roles, &mut signals, limit).await;
             }
-            End::Stop
+            End::Stop(heard)
         }
         () = roles.wants_restart() => {
             tracing::info!("starting anew");

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use tokio::sync::{Notify, watch};
@@ -33,9 +33,20 @@ fn all() -> SigSet {
 /// What SIGINT is called.
 pub(super) const INTERRUPT: &str = "interrupt";
 
+/// A signal that asks for the end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    /// What it is called.
+    pub(super) signal: &'static str,
+    /// When it came.
+    pub(super) at: Instant,
+    /// How long after that the process ends itself, whatever it does by then.
+    pub(super) limit: Duration,
+}
+
 /// The signals that end the agent, or have it reload.
 pub(super) struct Signals {
-    stop: watch::Receiver<Vec<&'static str>>,
+    stop: watch::Receiver<Vec<Heard>>,
     hangup: Arc<Notify>,
 }
 
@@ -52,12 +63,14 @@ impl Signals {
         Ok(Self { stop, hangup })
     }
 
-    /// Waits for the signal that asks the agent to stop, and names it.
-    pub(super) async fn stop(&mut self) -> &'static str {
-        match self.stop.wait_for(|heard| !heard.is_empty()).await {
-            Ok(heard) => heard.first().copied().unwrap_or_default(),
+    /// Waits for the signal that asks the agent to stop.
+    pub(super) async fn stop(&mut self) -> Heard {
+        let heard = self.stop.wait_for(|heard| !heard.is_empty()).await;
+        let first = heard.ok().and_then(|heard| heard.first().copied());
+        match first {
+            Some(first) => first,
             // The thread ends only with the process.
-            Err(_) => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -76,9 +89,9 @@ impl Signals {
 
 /// Waits for signals that ask for the end; from each of them on that is waited for, but not for
 /// ever.
-fn wait(tell: &watch::Sender<Vec<&'static str>>, hangup: &Notify, leaving: Leaving) {
+fn wait(tell: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving) {
     loop {
-        let name = match all().wait() {
+        let signal = match all().wait() {
             Ok(Signal::SIGHUP) => {
                 tracing::info!("Caught signal: hangup");
                 hangup.notify_one();
@@ -91,10 +104,12 @@ fn wait(tell: &watch::Sender<Vec<&'static str>>, hangup: &Notify, leaving: Leavi
                 return;
             }
         };
+        let at = Instant::now();
         let first = tell.borrow().is_empty();
-        let leaves = leaving.limit(name).filter(|_| first).unwrap_or_default();
-        tell.send_modify(|heard| heard.push(name));
-        end_within(leaves + STOP_LIMIT - LAST);
+        let leaves = leaving.limit(signal).filter(|_| first);
+        let limit = leaves.unwrap_or_default() + STOP_LIMIT - LAST;
+        tell.send_modify(|heard| heard.push(Heard { signal, at, limit }));
+        end_within(limit);
     }
 }
 

@@ -1,7 +1,7 @@
 //! How events and what they changed are printed for people.
 
 use super::log::events;
-use super::show::{boolean, list, number, text};
+use super::show::{boolean, counted, list, number, text};
 use drover_events::Actor;
 use drover_events::gojson::Base64;
 use serde_json::Value as Json;
@@ -52,7 +52,7 @@ pub(super) fn row(change: &Json, verbose: bool, indent: &str) -> Vec<String> {
     }
     match number(change, "MoreFields") {
         0 => {}
-        more => lines.push(format!("{indent}    and {more} more fields")),
+        more => lines.push(format!("{indent}    and {}", counted(more, "more field"))),
     }
     lines
 }
@@ -153,6 +153,8 @@ mod tests {
         assert_eq!(lines[8], "      and 3 more fields");
         assert!(row(&change, true, "")[1].contains("ModifyIndex"));
         let mut gone = change;
+        gone["MoreFields"] = json!(1);
+        assert_eq!(row(&gone, false, "")[8], "    and 1 more field");
         gone["Operation"] = json!("delete");
         assert_eq!(row(&gone, false, ""), ["- jobs default/web"]);
         assert!(row(&gone, true, "").len() > 8, "all of it on request");

@@ -51,7 +51,7 @@ const ROLE_NAMES: Offer = Offer::Listed("/v1/acl/roles", "Name");
 const TOKENS: Offer = Offer::Listed("/v1/acl/tokens", "AccessorID");
 
 /// What the first argument of a command is.
-static ARGUMENTS: [(&str, Offer); 71] = [
+static ARGUMENTS: [(&str, Offer); 70] = [
     ("acl policy apply", POLICIES),
     ("acl policy delete", POLICIES),
     ("acl policy info", POLICIES),
@@ -79,7 +79,6 @@ static ARGUMENTS: [(&str, Offer); 71] = [
     ("eval delete", Offer::Ids("evals")),
     ("eval explain", Offer::Ids("evals")),
     ("eval status", Offer::Ids("evals")),
-    ("exec", Offer::Ids("allocs")),
     ("inspect", Offer::Ids("jobs")),
     ("job allocs", Offer::Ids("jobs")),
     ("job deployments", Offer::Ids("jobs")),

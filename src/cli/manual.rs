@@ -7,6 +7,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use super::out::Out;
+use super::show::counted;
 
 /// Flags of `manual`.
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,7 @@ pub(super) fn run(args: &Args, command: Command, out: &Out) -> Result<u8> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let pages = write(&command, dir)?;
-    out.line(&format!("{pages} pages in {}", dir.display()));
+    out.line(&format!("{} in {}", counted(pages, "page"), dir.display()));
     Ok(0)
 }
 

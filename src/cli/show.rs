@@ -102,11 +102,14 @@ pub(super) fn short(id: &str, verbose: bool) -> String {
     }
 }
 
-/// A number of things: `1 key`, `2 keys`. For words whose plural ends in -s.
+/// A number of things: `1 key`, `2 keys`, `2 entries`. For words whose plural ends in -s.
 pub(super) fn counted(count: impl TryInto<u64>, word: &str) -> String {
-    match count.try_into().unwrap_or(u64::MAX) {
-        1 => format!("1 {word}"),
-        count => format!("{count} {word}s"),
+    match (count.try_into().unwrap_or(u64::MAX), word.strip_suffix('y')) {
+        (1, _) => format!("1 {word}"),
+        (count, Some(stem)) if !stem.ends_with(['a', 'e', 'o', 'u']) => {
+            format!("{count} {stem}ies")
+        }
+        (count, _) => format!("{count} {word}s"),
     }
 }
 
@@ -265,9 +268,19 @@ mod tests {
 
     #[test]
     fn numbers_agree_with_their_words() {
-        assert_eq!(counted(1_usize, "key"), "1 key");
-        assert_eq!(counted(0_u64, "key"), "0 keys");
-        assert_eq!(counted(3_i64, "key"), "3 keys");
+        for (count, word, shown) in [
+            (1_u64, "key", "1 key"),
+            (0, "key", "0 keys"),
+            (3, "key", "3 keys"),
+            (1, "entry", "1 entry"),
+            (2, "entry", "2 entries"),
+            (1, "more field", "1 more field"),
+            (2, "more field", "2 more fields"),
+        ] {
+            assert_eq!(counted(count, word), shown);
+        }
+        assert_eq!(counted(1_usize, "byte"), "1 byte");
+        assert_eq!(counted(3_i64, "byte"), "3 bytes");
         let sizes = [(12, "12 B"), (4096, "4.0 KiB"), (17 << 20, "17 MiB")];
         for (bytes, shown) in sizes {
             assert_eq!(size(bytes), shown);

@@ -315,11 +315,11 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
         })
     })?;
     out.line(&format!(
-        "Restored the state of index {} as epoch {}, which begins at index {}; {} tables proved",
+        "Restored the state of index {} as epoch {}, which begins at index {}; {} proved",
         answer["Restored"],
         answer["Epoch"].as_str().unwrap_or_default(),
         answer["Index"],
-        answer["Tables"],
+        counted(number(&answer, "Tables"), "table"),
     ));
     if args.detach {
         out.line(
@@ -391,8 +391,11 @@ fn offline(args: &RestoreArgs, data_dir: &Path, out: &Out) -> Result<u8> {
     let done = done.context("Error restoring the backup; the data directory is what it was")?;
     adopt(&server).context("Error putting the restored state in place; run this again")?;
     out.line(&format!(
-        "Restored the state of index {} as epoch {}, which begins at index {}; {} tables proved",
-        done.index, done.epoch, done.first, done.tables
+        "Restored the state of index {} as epoch {}, which begins at index {}; {} proved",
+        done.index,
+        done.epoch,
+        done.first,
+        counted(done.tables, "table")
     ));
     out.line(&format!(
         "Start it with `drover agent -data-dir {}`",

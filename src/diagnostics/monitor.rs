@@ -299,7 +299,10 @@ impl Listener {
         if lost == 0 {
             return None;
         }
-        let text = format!("{lost} lines are missing here: they came faster than they were taken");
+        let text = match lost {
+            1 => "1 line is missing here: it came faster than it was taken".to_owned(),
+            _ => format!("{lost} lines are missing here: they came faster than they were taken"),
+        };
         let now = jiff::Timestamp::now();
         let line = match self.form.json {
             true => serde_json::json!({

@@ -93,10 +93,14 @@ fn publisher_health(reactors: &Value) -> Option<Value> {
     }
     let error = status["Error"].as_str().unwrap_or_default();
     let ok = error.is_empty() && status["Lagging"] != true;
+    let behind = match status["Lag"].as_u64() {
+        Some(1) => "1 event behind".to_owned(),
+        _ => format!("{} events behind", status["Lag"]),
+    };
     let message = match (ok, error) {
         (true, _) => "ok".to_owned(),
-        (false, "") => format!("{} events behind", status["Lag"]),
-        (false, error) => format!("{} events behind: {error}", status["Lag"]),
+        (false, "") => behind,
+        (false, error) => format!("{behind}: {error}"),
     };
     Some(json!({ "message": message, "ok": ok }))
 }

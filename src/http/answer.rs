@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::body::Body;
 use super::pieces::Pieces;
 use crate::error::ApiError;
+use crate::keyring::secret_json;
 
 /// The type of JSON answers, without a charset as Nomad sends it.
 pub(super) const JSON: &str = "application/json";
@@ -99,6 +100,16 @@ impl Answer {
     pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ApiError> {
         let bytes = gojson::to_vec(value).map_err(|e| ApiError::internal(e.to_string()))?;
         Ok(Self::of(JSON, bytes))
+    }
+
+    /// 200 with a value as JSON, in memory that is cleared once it was sent. What compresses,
+    /// encrypts and sends it has buffers of its own, which are not.
+    ///
+    /// # Errors
+    /// 500 when the value cannot be encoded.
+    pub(super) fn secret<T: Serialize>(value: &T) -> Result<Self, ApiError> {
+        let bytes = secret_json(value).map_err(|e| ApiError::internal(e.to_string()))?;
+        Ok(Self::of(JSON, Bytes::from_owner(bytes)))
     }
 
     /// 200 with pieces of JSON that are rendered already.

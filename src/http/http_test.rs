@@ -465,6 +465,18 @@ async fn the_limits_of_jobs_in_the_configuration_are_in_force() {
         "{text}"
     );
     assert!(text.contains("job_max_count: 6 > 5"), "{text}");
+    let mut body = job("mill");
+    body["Job"]["Type"] = json!("batch");
+    body["Job"]["ParameterizedJob"] = json!({});
+    assert_eq!(h.put("/v1/jobs", &body).await.status, 200);
+    let target = "/v1/job/mill/dispatch";
+    let made = h.put(target, &json!({ "Priority": 150 })).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    let refused = h.put(target, &json!({ "Priority": 201 })).await;
+    assert_eq!(
+        refused.text(),
+        "dispatch job priority must be between [1, 200]"
+    );
     h.stop().await;
 }
 

@@ -1,42 +1,132 @@
 //! Guards the parser against texts that would take it too long.
 //!
-//! The parser bounds nesting itself, but looks through all keys of an object for each new one. So
-//! the number of keys in any one object is bounded first, by a scan that knows strings, heredocs
-//! and comments.
+//! The parser cannot be stopped once it has begun. So what a text will cost it is taken from the
+//! budget first (`scan`), and once it is over the clock is looked at.
 
+use super::budget::{Budget, Cost};
 use super::diagnostic::{Diagnostic, Source};
+use super::scan::{self, Form};
+use hcl_edit::expr::Expression;
+use hcl_edit::parser::{Error, parse_body, parse_expr, parse_template};
 use hcl_edit::structure::Body;
+use hcl_edit::template::Template;
+use serde_json::{Map, Value as Json};
 use std::ops::Range;
 
 /// The longest text that is parsed, in bytes. What is longer could not become an event either.
-pub(super) const MAX_TEXT: usize = 4 << 20;
+const MAX_TEXT: usize = 4 << 20;
 
-/// How many keys an object may have.
-const MAX_KEYS: usize = 20_000;
+/// So many looks at what was looked at before, or bytes, are one step of the budget.
+const PER_STEP: u64 = 16;
+
+/// Why a text is not read.
+enum Unread {
+    /// It is no HCL.
+    Invalid(Error),
+    /// It is over a limit, at a place if there is one.
+    Large(Option<usize>, String),
+}
+
+impl From<Unread> for String {
+    fn from(unread: Unread) -> String {
+        match unread {
+            Unread::Invalid(error) => error.message().to_owned(),
+            // It stands within a sentence.
+            Unread::Large(_, why) => why.trim_end_matches('.').to_owned(),
+        }
+    }
+}
 
 /// Parses a native text.
 ///
 /// # Errors
 /// The place of the first thing that is not HCL, or a limit that it is over.
-pub(super) fn parse(source: &Source) -> Result<Body, Diagnostic> {
-    check(source)?;
-    hcl_edit::parser::parse_body(&source.text).map_err(|err| {
-        let at = err.location().offset();
-        if let Some(block) = single_line(&source.text, at) {
-            let detail = "A block that is written on one line holds one argument and nothing else: \
-                write several arguments, or a block within it, on lines of their own.";
-            return source.problem(Some(block), "Invalid single-line block", detail);
-        }
-        let end = source.text[at.min(source.text.len())..]
-            .chars()
-            .next()
-            .map_or(at, |c| at + c.len_utf8());
-        let mut detail = err.message().to_owned();
-        if let Some(first) = detail.get(..1) {
-            detail = first.to_uppercase() + &detail[1..] + ".";
-        }
-        source.problem(Some(at..end), "Invalid HCL", detail)
+pub(super) fn parse(source: &Source, budget: &Budget) -> Result<Body, Diagnostic> {
+    length(source)?;
+    bounded(&source.text, Form::Body, budget, parse_body).map_err(|unread| match unread {
+        Unread::Invalid(error) => invalid(source, &error),
+        Unread::Large(at, why) => too_large(source, at.map(|at| at..at + 1), why),
     })
+}
+
+/// Parses an expression that stands alone, such as the value of a variable.
+///
+/// # Errors
+/// Why it cannot, without a full stop.
+pub(super) fn expression(text: &str, budget: &Budget) -> Result<Expression, String> {
+    bounded(text, Form::Expression, budget, parse_expr).map_err(String::from)
+}
+
+/// Parses a template that stands alone, as a text of the JSON form does.
+///
+/// # Errors
+/// Why it cannot, without a full stop.
+pub(super) fn template(text: &str, budget: &Budget) -> Result<Template, String> {
+    bounded(text, Form::Template, budget, parse_template).map_err(String::from)
+}
+
+/// Parses the object of a text in JSON. That takes as long as the text is.
+///
+/// # Errors
+/// What is no JSON or no object, or a limit that it is over.
+pub(super) fn json(source: &Source, budget: &Budget) -> Result<Map<String, Json>, Diagnostic> {
+    length(source)?;
+    let read = serde_json::from_str(&source.text);
+    let in_time = budget.look();
+    in_time.map_err(|why| too_large(source, None, why))?;
+    read.map_err(|err| source.problem(None, "Invalid JSON", err.to_string()))
+}
+
+fn bounded<T>(
+    text: &str,
+    form: Form,
+    budget: &Budget,
+    parse: fn(&str) -> Result<T, Error>,
+) -> Result<T, Unread> {
+    let work = scan::work(text, form).map_err(|at| {
+        let most = scan::MAX_KEYS;
+        Unread::Large(Some(at), format!("One object has more than {most} keys."))
+    })?;
+    let cost = Cost {
+        bytes: 0,
+        steps: (work + text.len() as u64) / PER_STEP,
+    };
+    let large = |why| Unread::Large(None, why);
+    budget.spend(cost).map_err(large)?;
+    let parsed = parse(text);
+    budget.look().map_err(large)?;
+    parsed.map_err(Unread::Invalid)
+}
+
+fn too_large(source: &Source, place: Option<Range<usize>>, why: String) -> Diagnostic {
+    source.problem(place, "Specification too large", why)
+}
+
+fn length(source: &Source) -> Result<(), Diagnostic> {
+    let length = source.text.len();
+    if length > MAX_TEXT {
+        let detail = format!("The text is {length} bytes long; at most {MAX_TEXT} are read.");
+        return Err(too_large(source, None, detail));
+    }
+    Ok(())
+}
+
+fn invalid(source: &Source, err: &Error) -> Diagnostic {
+    let at = err.location().offset();
+    if let Some(block) = single_line(&source.text, at) {
+        let detail = "A block that is written on one line holds one argument and nothing else: \
+            write several arguments, or a block within it, on lines of their own.";
+        return source.problem(Some(block), "Invalid single-line block", detail);
+    }
+    let end = source.text[at.min(source.text.len())..]
+        .chars()
+        .next()
+        .map_or(at, |c| at + c.len_utf8());
+    let mut detail = err.message().to_owned();
+    if let Some(first) = detail.get(..1) {
+        detail = first.to_uppercase() + &detail[1..] + ".";
+    }
+    source.problem(Some(at..end), "Invalid HCL", detail)
 }
 
 /// The block on the line of a fault that holds more than one argument, or a block: the grammar has
@@ -78,132 +168,20 @@ fn is_crowded(inner: &str) -> bool {
     arguments > 1
 }
 
-fn check(source: &Source) -> Result<(), Diagnostic> {
-    let text = &source.text;
-    if text.len() > MAX_TEXT {
-        let detail = format!(
-            "The text is {} bytes long; at most {MAX_TEXT} are read.",
-            text.len()
-        );
-        return Err(source.problem(None, "Specification too large", detail));
-    }
-    if text.len() < MAX_KEYS {
-        return Ok(());
-    }
-    match crowded(text.as_bytes()) {
-        None => Ok(()),
-        Some(at) => {
-            let detail = format!("One object has more than {MAX_KEYS} keys.");
-            Err(source.problem(Some(at..at + 1), "Specification too large", detail))
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    /// Code in braces; counts keys.
-    Code(usize),
-    /// A quoted string.
-    Quoted,
-    /// A heredoc whose mark is the text of this range.
-    Heredoc(usize, usize),
-}
-
-/// The place where an object gets too many keys.
-fn crowded(text: &[u8]) -> Option<usize> {
-    let mut stack = vec![Mode::Code(0)];
-    let mut i = 0;
-    while i < text.len() {
-        let depth = stack.len();
-        let mode = stack.last_mut()?;
-        let next = text.get(i + 1).copied().unwrap_or(0);
-        let opens = matches!(text[i], b'$' | b'%') && next == b'{';
-        match mode {
-            Mode::Code(keys) => match text[i] {
-                b'"' => stack.push(Mode::Quoted),
-                b'{' => stack.push(Mode::Code(0)),
-                b'}' if depth > 1 => {
-                    stack.pop();
-                }
-                b'#' => i = line_end(text, i),
-                b'/' if next == b'/' => i = line_end(text, i),
-                b'/' if next == b'*' => i = find(text, i + 2, b"*/") + 1,
-                b'<' if next == b'<' => {
-                    let start = i + 2 + usize::from(text.get(i + 2) == Some(&b'-'));
-                    let end = line_end(text, start);
-                    if end > start {
-                        stack.push(Mode::Heredoc(start, end));
-                        i = end;
-                    }
-                }
-                b'=' | b':' => {
-                    *keys += 1;
-                    // Attributes of a body are looked up by hash; objects begin one level deeper.
-                    if *keys > MAX_KEYS {
-                        return Some(i);
-                    }
-                }
-                _ => {}
-            },
-            Mode::Quoted => match text[i] {
-                b'\\' => i += 1,
-                b'"' => {
-                    stack.pop();
-                }
-                _ if opens => {
-                    stack.push(Mode::Code(0));
-                    i += 1;
-                }
-                _ => {}
-            },
-            Mode::Heredoc(start, end) => {
-                if text[i] == b'\n' {
-                    let mark = text[*start..*end].trim_ascii();
-                    let line = text[i + 1..line_end(text, i + 1)].trim_ascii();
-                    if line == mark {
-                        i = line_end(text, i + 1);
-                        stack.pop();
-                        continue;
-                    }
-                } else if opens {
-                    stack.push(Mode::Code(0));
-                    i += 1;
-                }
-            }
-        }
-        i += 1;
-    }
-    None
-}
-
-fn line_end(text: &[u8], from: usize) -> usize {
-    let from = from.min(text.len());
-    text[from..]
-        .iter()
-        .position(|b| *b == b'\n')
-        .map_or(text.len(), |n| from + n)
-}
-
-fn find(text: &[u8], from: usize, what: &[u8]) -> usize {
-    let from = from.min(text.len());
-    text[from..]
-        .windows(what.len())
-        .position(|w| w == what)
-        .map_or(text.len(), |n| from + n)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
-    fn source(text: String) -> Source {
-        Source::new("t.hcl", text)
+    fn read(text: String) -> Result<Body, Diagnostic> {
+        parse(&Source::new("t.hcl", text), &Budget::default())
     }
 
     #[test]
     fn objects_with_too_many_keys_are_refused_at_once() {
         let keys: String = (0..40_000).map(|n| format!("k{n} = 1, ")).collect();
-        let err = parse(&source(format!("a = {{ {keys} }}\n"))).expect_err("refused");
+        let err = read(format!("a = {{ {keys} }}\n")).expect_err("refused");
         assert_eq!(err.summary, "Specification too large");
     }
 
@@ -216,21 +194,21 @@ mod tests {
             "resources { cpu = 100, memory = 200 }",
             "env { A = \"x = {\" B = \"y\" }",
         ] {
-            let err = parse(&source(format!("{text}\n"))).expect_err(text);
+            let err = read(format!("{text}\n")).expect_err(text);
             assert_eq!(err.summary, "Invalid single-line block", "{text}: {err}");
             assert!(err.detail.contains("lines of their own"), "{text}: {err}");
             let place = err.place.expect("a place");
             assert_eq!(place.start.0, text.matches('\n').count().max(1), "{text}");
         }
         for text in ["resources { cpu = 100 }", "meta { a = { b = 1, c = 2 } }"] {
-            parse(&source(format!("{text}\n"))).expect(text);
+            read(format!("{text}\n")).expect(text);
         }
         for text in [
             "meta { a = }",
             "meta { a = \"x\" ) }",
             "a = { b = 1 c = 2 }",
         ] {
-            let err = parse(&source(format!("{text}\n"))).expect_err(text);
+            let err = read(format!("{text}\n")).expect_err(text);
             assert_eq!(err.summary, "Invalid HCL", "{text}");
         }
     }
@@ -242,12 +220,28 @@ mod tests {
             "# a = 1\na = <<EOF\n{lines}EOF\nb = \"{}\"\n",
             "x = 1 ".repeat(30_000)
         );
-        parse(&source(text)).expect("parses");
+        read(text).expect("parses");
     }
 
     #[test]
     fn too_long_is_said_before_parsing() {
-        let err = parse(&source("a".repeat(MAX_TEXT + 1))).expect_err("refused");
+        let err = read("a".repeat(MAX_TEXT + 1)).expect_err("refused");
         assert!(err.detail.contains("bytes long"), "{err}");
+    }
+
+    #[test]
+    fn what_is_read_late_is_refused() {
+        let late = || Budget::ending(Instant::now());
+        let detail = |problem: Diagnostic| problem.detail;
+        let (native, object) = (Source::new("t.hcl", "a = 1\n"), Source::new("t.json", "{}"));
+        for why in [
+            parse(&native, &late()).map_err(detail).err(),
+            json(&object, &late()).map_err(detail).err(),
+            expression("1", &late()).err(),
+            template("${a}", &late()).err(),
+        ] {
+            let why = why.expect("refused");
+            assert!(why.contains("takes longer than"), "{why}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! What one specification may cost, whoever evaluates which part of it: steps, bytes, time.
 //!
 //! Everything that works for one text shares one budget: the text itself, variable files, every
-//! template of the JSON form. It is asked *before* work is done: what a call will build follows
-//! from its arguments.
+//! template of the JSON form. It is asked *before* work is done, reading included: what a call will
+//! build follows from its arguments, what the parser will do from the text.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -69,13 +69,19 @@ impl Budget {
             ));
         }
         if self.looked.get() - self.steps.get() >= LOOK {
-            self.looked.set(self.steps.get());
-            if Instant::now() >= self.end {
-                // Nothing goes on after that, also not what `try` would try next.
-                self.steps.set(0);
-                self.looked.set(0);
-                return Err(format!("Evaluating this takes longer than {TIME:?}."));
-            }
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the clock; in words that the time is over.
+    pub(super) fn look(&self) -> Result<(), String> {
+        self.looked.set(self.steps.get());
+        if Instant::now() >= self.end {
+            // Nothing goes on after that, also not what `try` would try next.
+            self.steps.set(0);
+            self.looked.set(0);
+            return Err(format!("Evaluating this takes longer than {TIME:?}."));
         }
         Ok(())
     }

@@ -59,9 +59,14 @@ pub struct Diagnostics {
 impl Diagnostics {
     /// Adds one.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        if self.list.len() < MAX_KEPT && !self.list.contains(&diagnostic) {
+        if !self.is_full() && !self.list.contains(&diagnostic) {
             self.list.push(diagnostic);
         }
+    }
+
+    /// Whether no more are kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= MAX_KEPT
     }
 
     /// Whether nothing is wrong.

@@ -1,12 +1,16 @@
 //! The JSON form of a specification: `{"job": {"name": {"group": {…}}}}`. The decode table says
 //! which keys are blocks and how many labels they have; strings are templates.
 
+use super::bounds;
 use super::diagnostic::{Diagnostics, Source};
 use super::eval::{Evaluator, Scope};
 use super::schema::Shape;
 use super::tree::{Attribute, Block};
 use super::value::Value;
 use serde_json::{Map, Value as Json};
+
+/// How much of a template is shown where it cannot be read, characters.
+const SHOWN: usize = 200;
 
 /// Takes what lies below the labels, with the labels.
 type Found<'f> = dyn FnMut(&[String], &Map<String, Json>) + 'f;
@@ -106,10 +110,11 @@ impl Reader<'_> {
     pub(super) fn value(&self, json: &Json, problems: &mut Diagnostics) -> Option<Value> {
         match json {
             Json::String(text) if text.contains("${") || text.contains("%{") => {
-                let template = match hcl_edit::parser::parse_template(text) {
+                let template = match bounds::template(text, self.evaluator.budget) {
                     Ok(template) => template,
-                    Err(err) => {
-                        let detail = format!("In {text:?}: {}.", err.message());
+                    Err(why) => {
+                        let shown: String = text.chars().take(SHOWN).collect();
+                        let detail = format!("In {shown:?}: {why}.");
                         problems.push(self.source.problem(None, "Invalid template", detail));
                         return None;
                     }

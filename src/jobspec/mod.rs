@@ -1,6 +1,6 @@
 //! Job specifications: HCL2 or JSON in, the model's `Job` out.
 //!
-//! The way: text → syntax tree with places (`bounds`) → evaluated tree (`tree`, through
+//! The way: text → syntax tree with places (`bounds`, `scan`) → evaluated tree (`tree`, through
 //! `eval` with variables, locals and functions) → decode table (`schema`, `decode`) →
 //! [`ApiJob`], a job in the API's form in which "not said" and "said zero" differ → canonical
 //! defaults (`canonical`) → the model's `Job` → [`validate()`].
@@ -32,6 +32,7 @@ mod parse;
 mod pattern;
 mod refs;
 mod said;
+mod scan;
 mod schema;
 mod tree;
 mod types;
@@ -47,6 +48,8 @@ pub use parse::{Input, parse, plain};
 pub use said::Said;
 pub use validate::{Limits, Validation, unbuilt, validate};
 
+#[cfg(test)]
+mod dear_test;
 #[cfg(test)]
 mod parse_test;
 #[cfg(test)]

@@ -84,9 +84,9 @@ pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
 /// Every problem, with its place.
 pub fn plain(name: &str, text: &str) -> Result<Json, Diagnostics> {
     let source = Source::new(name, text);
-    let body = bounds::parse(&source)?;
-    let mut problems = Diagnostics::default();
     let budget = Budget::default();
+    let body = bounds::parse(&source, &budget)?;
+    let mut problems = Diagnostics::default();
     let ev = Evaluator::new(&source, &Functions::Server, &budget);
     let value = tree::build(&ev, &body, &Scope::default(), &mut problems).to_value();
     if problems.is_empty() {
@@ -101,8 +101,9 @@ fn from_native(
     source: &Source,
     problems: &mut Diagnostics,
 ) -> Option<Map<String, Json>> {
-    let body = bounds::parse(source).map_err(|p| problems.push(p)).ok()?;
     let budget = Budget::default();
+    let body = bounds::parse(source, &budget);
+    let body = body.map_err(|p| problems.push(p)).ok()?;
     let ev = Evaluator::new(source, &input.functions, &budget);
     let mut declared = Variables::new();
     let mut written = Vec::new();
@@ -261,6 +262,10 @@ fn report_unset(
     let mut named = std::collections::BTreeSet::new();
     for (name, place) in uses.1 {
         if named.insert(name.clone()) {
+            // Each is looked for in its line, which may be as long as the text.
+            if problems.is_full() {
+                break;
+            }
             let detail = "A used variable must be set or have a default value.";
             problems.push(source.problem(place, format!("Unset variable {name:?}"), detail));
         }
@@ -273,26 +278,12 @@ fn from_json(
     source: &Source,
     problems: &mut Diagnostics,
 ) -> Option<Map<String, Json>> {
-    if input.text.len() > bounds::MAX_TEXT {
-        let detail = format!(
-            "The text is {} bytes long; at most {} are read.",
-            input.text.len(),
-            bounds::MAX_TEXT
-        );
-        problems.push(source.problem(None, "Specification too large", detail));
-        return None;
-    }
-    let root: Map<String, Json> = match serde_json::from_str(input.text) {
-        Ok(root) => root,
-        Err(err) => {
-            problems.push(source.problem(None, "Invalid JSON", err.to_string()));
-            return None;
-        }
-    };
     let budget = Budget::default();
+    let root = bounds::json(source, &budget);
+    let root = root.map_err(|p| problems.push(p)).ok()?;
     let ev = Evaluator::new(source, &input.functions, &budget);
     let mut declared = Variables::new();
-    json_variables(source, &root, &mut declared, problems);
+    json_variables(&ev, &root, &mut declared, problems);
     let mut scope = Scope::default();
     settle(input, &ev, &mut declared, &mut scope, problems);
     json_locals(source, &ev, &root, &mut scope, problems);
@@ -328,11 +319,12 @@ fn json_objects(json: Option<&Json>) -> Vec<&Map<String, Json>> {
 }
 
 fn json_variables(
-    source: &Source,
+    ev: &Evaluator<'_>,
     root: &Map<String, Json>,
     declared: &mut Variables,
     problems: &mut Diagnostics,
 ) {
+    let source = ev.source;
     for (name, value) in json_objects(root.get("variables")).into_iter().flatten() {
         let value = Some(Value::from_json(value));
         let variable = Variable {
@@ -353,7 +345,7 @@ fn json_variables(
                 continue;
             };
             let of = of.trim_start_matches("${").trim_end_matches('}');
-            let parsed = hcl_edit::parser::parse_expr(of).map_err(|e| e.message().to_owned());
+            let parsed = bounds::expression(of, ev.budget);
             match parsed.and_then(|expr| types::parse(&expr)) {
                 Ok(of) => variable.of = Some(of),
                 Err(text) => {
@@ -373,7 +365,6 @@ fn json_locals(
     scope: &mut Scope<'_>,
     problems: &mut Diagnostics,
 ) {
-    let mut values = std::collections::BTreeMap::new();
     for (name, json) in json_objects(root.get("locals")).into_iter().flatten() {
         let value = Reader {
             source,
@@ -381,7 +372,11 @@ fn json_locals(
             scope,
         }
         .value(json, problems);
+        let mut values = match scope.take("local") {
+            Some(Value::Map(values)) => values,
+            _ => std::collections::BTreeMap::new(),
+        };
         values.insert(name.clone(), value.unwrap_or(Value::Null));
-        scope.set("local", Value::Map(values.clone()));
+        scope.set("local", Value::Map(values));
     }
 }

@@ -1,5 +1,6 @@
 //! `variable` and `variables` blocks, and the values users give from outside.
 
+use super::bounds;
 use super::diagnostic::{Diagnostic, Diagnostics, Source};
 use super::eval::{Evaluator, Scope};
 use super::refs::references;
@@ -240,8 +241,8 @@ pub(super) fn set_text(
     };
     let value = match &variable.of {
         None | Some(Type::Any | Type::String | Type::Number | Type::Bool) => Ok(Value::str(text)),
-        Some(_) => hcl_edit::parser::parse_expr(text)
-            .map_err(|e| fail(e.message().to_owned()))
+        Some(_) => bounds::expression(text, ev.budget)
+            .map_err(fail)
             .and_then(|expr| {
                 ev.eval(&expr, &Scope::default())
                     .map_err(|p| fail(p.detail))
@@ -304,24 +305,19 @@ fn file_values(
     problems: &mut Diagnostics,
 ) -> Vec<Given> {
     if source.text.trim_start().starts_with('{') {
-        return match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(
-            &source.text,
-        ) {
+        return match bounds::json(source, budget) {
             Ok(map) => map
                 .iter()
                 .map(|(k, v)| (k.clone(), Value::from_json(v), None))
                 .collect(),
-            Err(err) => {
-                problems.push(source.problem(
-                    None,
-                    "Invalid JSON",
-                    format!("{}: {err}.", source.name),
-                ));
+            Err(problem) => {
+                let detail = format!("{}: {}", source.name, problem.detail);
+                problems.push(Diagnostic { detail, ..problem });
                 Vec::new()
             }
         };
     }
-    let body = match super::bounds::parse(source) {
+    let body = match bounds::parse(source, budget) {
         Ok(body) => body,
         Err(problem) => {
             problems.push(problem);
@@ -355,6 +351,10 @@ pub(super) fn check(ev: &Evaluator<'_>, variables: &Variables, problems: &mut Di
             continue;
         };
         for rule in &variable.rules {
+            // Each rule sees a copy of the value.
+            if let Err(problem) = ev.spend(value.weight(), rule.place.clone()) {
+                return problems.push(*problem);
+            }
             let mut scope = Scope::default();
             let map = [(name.clone(), value.clone())].into_iter().collect();
             scope.set("var", Value::Map(map));

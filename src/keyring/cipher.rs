@@ -38,7 +38,10 @@ pub(super) fn seal(with: &[u8; 32], place: &[u8], clear: &[u8]) -> Option<Vec<u8
 }
 
 /// A value as JSON, in memory that is cleared when it is given back, also while it grows.
-pub(super) fn secret_json(value: &impl serde::Serialize) -> serde_json::Result<Zeroizing<Vec<u8>>> {
+///
+/// # Errors
+/// When the value itself refuses to be serialised.
+pub fn secret_json(value: &impl serde::Serialize) -> serde_json::Result<Zeroizing<Vec<u8>>> {
     let mut out = Secret(Zeroizing::new(Vec::with_capacity(256)));
     serde_json::to_writer(&mut out, value)?;
     Ok(out.0)

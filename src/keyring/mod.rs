@@ -27,6 +27,7 @@
 mod cipher;
 mod claims;
 mod files;
+mod items;
 mod jwks;
 mod material;
 mod ring;
@@ -40,6 +41,7 @@ mod keyring_test;
 
 use std::path::PathBuf;
 
+pub use cipher::secret_json;
 pub use claims::{Claims, DEFAULT_AUDIENCE, WorkloadIdentity};
 pub use files::Keystore;
 pub use jwks::{Jwk, Jwks};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use drover_events::gojson::{Base64, Map};
+use drover_events::gojson::Base64;
 use drover_events::model::{VariableDecrypted, VariableEncrypted};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use super::{Claims, KeyringError, Keystore, RootKey, cipher, token};
+use super::{Claims, KeyringError, Keystore, RootKey, cipher, items, token};
 
 /// The keyring of one server: the keystore, the keys read from it, and which one is active.
 pub struct Keyring {
@@ -171,18 +171,21 @@ impl Keyring {
         })
     }
 
-    /// Decrypts a variable with the key that it names.
+    /// Decrypts a variable with the key that it names. Its items are cleared when it is let go.
     ///
     /// # Errors
     /// [`KeyringError::MissingKey`], or [`KeyringError::Sealed`] when the ciphertext belongs to no
     /// such key, namespace and path.
-    pub fn decrypt(&self, sealed: &VariableEncrypted) -> Result<VariableDecrypted, KeyringError> {
+    pub fn decrypt(
+        &self,
+        sealed: &VariableEncrypted,
+    ) -> Result<Zeroizing<VariableDecrypted>, KeyringError> {
         let key = self.key(&sealed.key_id)?;
         let place = place(&sealed.namespace, &sealed.path);
         let wrong = || KeyringError::Sealed(sealed.key_id.clone());
         let clear = cipher::open(key.data_key(), &place, &sealed.data).ok_or_else(wrong)?;
-        let items: Map<String> = serde_json::from_slice(&clear).map_err(|_| wrong())?;
-        Ok(VariableDecrypted {
+        let items = items::read(&clear).map_err(|_| wrong())?;
+        Ok(Zeroizing::new(VariableDecrypted {
             namespace: sealed.namespace.clone(),
             path: sealed.path.clone(),
             lock: sealed.lock.clone(),
@@ -191,7 +194,7 @@ impl Keyring {
             modify_index: sealed.modify_index,
             modify_time: sealed.modify_time,
             items,
-        })
+        }))
     }
 
     /// Signs claims with a key, by id, so that a token can be made again later.

@@ -230,8 +230,8 @@ impl Rates {
             let wait = Duration::from_nanos(wait).as_secs_f64().ceil().max(1.0);
             let name = by.name();
             let text = format!(
-                "rate limit exceeded: this {name} may make {allowed} requests a second; try again \
-                 in {wait}s"
+                "rate limit exceeded: requests that this {name} may make a second: {allowed}; try \
+                 again in {wait}s"
             );
             // Some seconds' worth at most.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -321,7 +321,7 @@ impl Server {
         }
         if let Some(why) = self.requests.broken() {
             let lost = self.requests.lost();
-            let text = format!("the request log cannot be written ({lost} records lost): {why}");
+            let text = format!("the request log cannot be written (records lost: {lost}): {why}");
             return Err(text);
         }
         match self.leader() {

@@ -1,4 +1,5 @@
-//! An agent on which nothing happens writes nothing: no report of what is known, no heartbeat.
+//! An agent on which nothing happens writes nothing: no report of what is known, no heartbeat, and
+//! nothing of what looks at the state at intervals and finds nothing to do.
 
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
@@ -7,6 +8,37 @@ use serde_json::{Value, json};
 /// Heartbeats that are waited for: an hour of a fleet whose nodes are heard of every ninety
 /// seconds.
 const HEARTBEATS: f64 = 40.0;
+
+/// What looks at intervals, whatever happens. What is due at a moment of its own, as the end of a
+/// token is, sleeps until then.
+const LOOKS: [&str; 3] = ["core_gc", "heartbeat_expiry", "retention"];
+
+/// How often each of them comes to look meanwhile.
+const TIMES: f64 = 5.0;
+
+/// Intervals so short that all of it comes due within the test; for how long things are kept is as
+/// usual, and no disk is ever too full, so that there is nothing to do.
+const CONFIG: &str = r#"
+server {
+  min_heartbeat_ttl            = "100ms"
+  job_gc_interval              = "100ms"
+  csi_volume_claim_gc_interval = "1s"
+  retention {
+    interval = "100ms"
+    log {
+      age = "24h"
+    }
+    requests {
+      age = "24h"
+    }
+  }
+}
+client {
+  gc_interval              = "100ms"
+  gc_disk_usage_threshold  = 100
+  gc_inode_usage_threshold = 100
+}
+"#;
 
 fn job(id: &str, kind: &str, count: u32, run_for: &str) -> Value {
     json!({"Job": {"ID": id, "Name": id, "Type": kind, "Datacenters": ["dc1"],
@@ -26,6 +58,22 @@ fn counter(agent: &Agent, name: &str) -> Result<f64> {
         .sum())
 }
 
+/// How often each of those came to look, and how often one of them failed.
+fn looks(agent: &Agent) -> Result<([f64; 3], f64)> {
+    let of = |what: &str, name: &str| {
+        counter(
+            agent,
+            &format!("drover_reactor_{what}_total{{reactor=\"{name}\"}}"),
+        )
+    };
+    let (mut came, mut failed) = ([0.0; 3], 0.0);
+    for (count, name) in came.iter_mut().zip(LOOKS) {
+        *count = of("activations", name)?;
+        failed += of("failures", name)?;
+    }
+    Ok((came, failed))
+}
+
 fn applied(agent: &Agent) -> Result<u64> {
     let digests = agent.http().json("/v1/operator/digests")?;
     digests["Index"].as_u64().context("no index")
@@ -42,7 +90,7 @@ fn with_status(agent: &Agent, status: &str) -> Result<usize> {
 fn hb_02_an_idle_agent_writes_nothing() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &dir.path().join("data"))?;
-    setup.config = "server {\n  min_heartbeat_ttl = \"100ms\"\n}\n".to_owned();
+    setup.config = CONFIG.to_owned();
     let agent = setup.start()?;
     let mut http = agent.http();
     wait_for("the node", LONG, || {
@@ -84,11 +132,18 @@ fn hb_02_an_idle_agent_writes_nothing() -> Result<()> {
     })?;
     let (begin, rows) = (beats()?, http.json("/v1/allocations")?);
     let node = http.json("/v1/nodes")?;
-    wait_for("heartbeats", LONG, || {
+    let (before, failed) = looks(&agent)?;
+    ensure!(before.iter().all(|count| *count > 0.0), "{before:?}");
+    wait_for("heartbeats and looks", LONG, || {
         let beats = beats()?;
         ensure!(beats >= begin + HEARTBEATS, "{beats} from {begin}");
+        let (now, _) = looks(&agent)?;
+        let mut both = now.iter().zip(before);
+        let often = both.all(|(now, before)| *now >= before + TIMES);
+        ensure!(often, "{LOOKS:?}: {now:?} from {before:?}");
         Ok(())
     })?;
+    ensure!(looks(&agent)?.1 == failed, "a look failed");
     let after = applied(&agent)?;
     let told = http.json(&format!("/v1/audit?since={}", index + 1));
     ensure!(after == index, "{} events: {told:?}", after - index);

@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use drover::keyring::Keyring;
+use drover::keyring::{Keyring, secret_json};
 use drover_events::model::VariableDecrypted;
 
 /// The system's allocator, which looks at what it gets back.
@@ -60,7 +60,14 @@ fn encrypting_and_decrypting_leave_no_clear_text_in_freed_memory() {
     // The watcher sees what it is there for.
     let secret = String::from_utf8_lossy(SECRET).into_owned();
     assert_eq!(found(|| drop(secret.clone().into_bytes())), 1);
-    let items = (0..40).map(|number| (format!("item {number}"), secret.clone()));
+    // Some are as they are, and some have to be written in another way: a key has lines.
+    let items = (0..40).map(|number| match number % 2 {
+        0 => (format!("item {number}"), secret.clone()),
+        _ => (
+            format!("\"{secret}\" {number}"),
+            format!("-----BEGIN-----\n{secret}\n-----END-----\n"),
+        ),
+    });
     let clear = VariableDecrypted {
         namespace: "default".into(),
         path: "a".into(),
@@ -72,5 +79,8 @@ fn encrypting_and_decrypting_leave_no_clear_text_in_freed_memory() {
     let sealed = sealed.expect("it is encrypted");
     let mut opened = None;
     assert_eq!(found(|| opened = keyring.decrypt(&sealed).ok()), 0);
-    assert_eq!(opened.expect("it is decrypted").items, clear.items);
+    let opened = opened.expect("it is decrypted");
+    assert_eq!(opened.items, clear.items);
+    assert_eq!(found(|| drop(secret_json(&*opened))), 0);
+    assert_eq!(found(|| drop(opened)), 0);
 }

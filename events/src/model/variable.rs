@@ -1,5 +1,7 @@
 //! Variables: small secrets and settings, by path.
 
+use zeroize::Zeroize;
+
 use crate::gojson::{Base64, DurationTextOrEmpty, Map};
 
 crate::wire! {
@@ -26,6 +28,16 @@ crate::wire! {
         modify_index: u64 = "ModifyIndex",
         modify_time: i64 = "ModifyTime",
         items: Map<String> = "Items",
+    }
+}
+
+/// Its items go, names and values; whoever holds one in clear has it cleared when it is let go.
+impl Zeroize for VariableDecrypted {
+    fn zeroize(&mut self) {
+        for (mut name, mut value) in std::mem::take(&mut self.items) {
+            name.zeroize();
+            value.zeroize();
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::changes::{row, who};
 use super::client::Client;
 use super::conn::Past;
 use super::out::Out;
-use super::show::{Format, list, number, text, time};
+use super::show::{Format, counted, list, number, text, time};
 use super::trail::{Page, Span, given};
 use anyhow::{Context, Result};
 use serde_json::{Value as Json, json};
@@ -196,7 +196,7 @@ fn show(entry: &Json, args: &Args, out: &Out) {
     }
     let more = number(entry, "MoreChanges");
     if more > 0 {
-        out.line(&format!("    and {more} more rows"));
+        out.line(&format!("    and {}", counted(more, "more row")));
     }
 }
 

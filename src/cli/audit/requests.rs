@@ -7,7 +7,7 @@ use crate::cli::client::{Client, Kept};
 use crate::cli::conn::Conn;
 use crate::cli::log::export::moment;
 use crate::cli::out::Out;
-use crate::cli::show::{Format, number, text, time};
+use crate::cli::show::{Format, counted, number, text, time};
 use crate::cli::trail::{Page, Span, given};
 use crate::clock::Moment;
 use crate::log::ReadOnlyLog;
@@ -206,7 +206,8 @@ fn line(entry: &Json) -> String {
                     };
                     let (bytes_in, bytes_out) =
                         (number(session, "BytesIn"), number(session, "BytesOut"));
-                    format!(", {code}, {bytes_in} bytes in, {bytes_out} out")
+                    let bytes_in = counted(bytes_in, "byte");
+                    format!(", {code}, {bytes_in} in, {bytes_out} out")
                 }
             };
             format!("{session}: {words:?} beside {task}")
@@ -243,6 +244,8 @@ mod tests {
         assert!(line(&entry).ends_with(wanted), "{}", line(&entry));
         entry["Session"]["ExitCode"] = Json::Null;
         assert!(line(&entry).contains(", killed, 3 bytes in"));
+        entry["Session"]["BytesIn"] = json!(1);
+        assert!(line(&entry).contains(", killed, 1 byte in, 5 out"));
         entry["Ran"] = Json::Null;
         entry["Status"] = json!(0);
         assert!(line(&entry).ends_with("given up"));

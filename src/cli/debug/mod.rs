@@ -6,6 +6,7 @@ mod store;
 
 use super::conn::Conn;
 use super::out::Out;
+use super::show::counted;
 use agents::Agents;
 use anyhow::{Result, bail};
 use capture::Capture;
@@ -176,9 +177,8 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Err(error.context(format!("Error capturing; what is there is in {place}")));
     }
     if missing > 0 {
-        out.line(&format!(
-            "{missing} files could not be had: index.json says why"
-        ));
+        let missing = counted(missing, "file");
+        out.line(&format!("{missing} could not be had: index.json says why"));
     }
     match args.output {
         Some(_) => out.line(&format!("Created debug directory: {place}")),

@@ -122,7 +122,7 @@ fn compared(comparison: &Json) -> String {
     let dropped = list(comparison, "NotCommitted").len();
     let mut said = match (comparison["Identical"] == true, count) {
         (true, 1) => "identical in the one part there is".to_owned(),
-        (true, _) => format!("identical in all {count} parts"),
+        (true, _) => format!("identical in all {}", counted(count, "part")),
         (false, 0) => "nothing was committed to compare with".to_owned(),
         (false, _) if differ == 1 => format!("1 of {} differs", counted(count, "part")),
         (false, _) => format!("{differ} of {} differ", counted(count, "part")),
@@ -154,7 +154,7 @@ fn show_group(group: &Json, verbose: bool, out: &Out) {
             ]);
         }
         out.line(&table.to_string());
-        rest(placements.len(), "allocations", verbose, out);
+        rest(placements.len(), "allocation", verbose, out);
     }
     let searches = list(group, "Searches");
     for (number, search) in searches.iter().enumerate() {
@@ -203,7 +203,7 @@ fn show_search(ordinal: usize, search: &Json, verbose: bool, out: &Out) {
         ]);
     }
     out.line(&table.to_string());
-    rest(all, "nodes", verbose, out);
+    rest(all, "node", verbose, out);
 }
 
 fn mark(node: &Json, chosen: bool) -> &'static str {
@@ -226,8 +226,8 @@ fn said(node: &Json) -> String {
 fn rest(all: usize, what: &str, verbose: bool, out: &Out) {
     if !verbose && all > NODES {
         out.line(&format!(
-            "and {} more {what}; -verbose shows them",
-            all - NODES
+            "and {}; -verbose shows all",
+            counted(all - NODES, &format!("more {what}"))
         ));
     }
 }
@@ -248,5 +248,5 @@ fn show_stops(explained: &Json, verbose: bool, out: &Out) {
         ]);
     }
     out.line(&table.to_string());
-    rest(stops.len(), "allocations", verbose, out);
+    rest(stops.len(), "allocation", verbose, out);
 }

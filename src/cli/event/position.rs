@@ -5,6 +5,7 @@
 //! long then; before anything was printed it is the length alone.
 
 use crate::cli::out::Out;
+use crate::cli::show::counted;
 use crate::log::atomic_file;
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs::File;
@@ -188,9 +189,10 @@ impl Sink<'_> {
         if let Some(offset) = offset {
             if length < offset {
                 bail!(
-                    "{} has {length} bytes, and the position is that of {offset}: it is another \
-                     file, or was cut; begin again without the file to resume from",
-                    path.display()
+                    "{} has {}, and the position is that of {offset}: it is another file, or was \
+                     cut; begin again without the file to resume from",
+                    path.display(),
+                    counted(length, "byte")
                 );
             }
             file.set_len(offset).with_context(failed)?;

@@ -2,6 +2,7 @@
 
 use crate::cli::columns::Table;
 use crate::cli::out::Out;
+use crate::cli::show::counted;
 use crate::history::record::schema;
 use anyhow::{Context, Result, anyhow};
 use drover_events::EventKind;
@@ -86,7 +87,7 @@ fn schema_of(kind: EventKind, version: u16) -> Result<Json> {
 fn write(kinds: &[EventKind], version: Option<u16>, dir: &Path, out: &Out) -> Result<u8> {
     let failed = || format!("Error writing schemas to {}", dir.display());
     fs::create_dir_all(dir).with_context(failed)?;
-    let mut written = 0;
+    let mut written = 0_usize;
     for kind in kinds {
         let versions = match version {
             Some(version) => version..=version,
@@ -99,6 +100,7 @@ fn write(kinds: &[EventKind], version: Option<u16>, dir: &Path, out: &Out) -> Re
             written += 1;
         }
     }
-    out.line(&format!("{written} schemas written to {}", dir.display()));
+    let written = counted(written, "schema");
+    out.line(&format!("{written} written to {}", dir.display()));
     Ok(0)
 }

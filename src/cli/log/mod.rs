@@ -14,7 +14,7 @@ use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::out::Out;
 use super::progress::Bar;
-use super::show::{Format, list, number, text, time};
+use super::show::{Format, counted, list, number, text, time};
 use crate::history::replay::{self, Replayed, StateAt};
 use crate::log::tools::{Inspection, inspect};
 use anyhow::{Context, Result, bail};
@@ -287,8 +287,9 @@ fn report(
         out.line(&json.to_string());
     } else {
         out.line(&format!(
-            "Replayed {} entries to index {} in {seconds:.2}s ({rate:.0}/s)",
-            done.entries, mine.index
+            "Replayed {} to index {} in {seconds:.2}s ({rate:.0}/s)",
+            counted(done.entries, "entry"),
+            mine.index
         ));
         if mine.index != held.index {
             out.error(&format!(

@@ -2,6 +2,7 @@
 //! (C2SP tlog-tiles).
 
 use crate::cli::client::{Client, Reply, is_status};
+use crate::cli::show::counted;
 use crate::log::{Hash, leaf_hash};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -43,8 +44,8 @@ async fn tile(client: &Client, level: u32, number: u64, width: u64) -> Result<Op
     let (hashes, rest) = bytes.as_chunks::<32>();
     ensure!(
         rest.is_empty() && hashes.len() as u64 == width,
-        "{path} has {} bytes, {} were asked for",
-        bytes.len(),
+        "{path} has {}, {} were asked for",
+        counted(bytes.len(), "byte"),
         width * 32
     );
     Ok(Some(hashes.to_vec()))

@@ -9,6 +9,7 @@ use crate::cli::log::Scratch;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::interruptible;
+use crate::cli::show::counted;
 use crate::history::backup::{base, inspect};
 use crate::history::proof::{
     Checkpoint, CheckpointFile, Finding, NoteKey, Verified, Verify, verify,
@@ -260,7 +261,7 @@ fn tell(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &O
 
 /// The verdict, and why.
 fn not_verified(done: &Verified, out: &Out) {
-    let problems = counted(done.findings.len() as u64, "problem");
+    let problems = counted(done.findings.len(), "problem");
     let events = counted(done.entries, "event");
     out.error(&format!("NOT verified: {problems} found, {events} read"));
     for finding in &done.findings {
@@ -293,11 +294,6 @@ fn tables(digests: Option<&DigestsChecked>) -> String {
         Some((last, [])) => format!("tables equal at {last}"),
         Some((last, rest)) => format!("tables equal at {} and {last}", rest.join(", ")),
     }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 fn as_json(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64) -> Json {

@@ -7,6 +7,7 @@ use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
+use crate::cli::show::counted;
 use crate::history::proof::{Checkpoint, NoteKey, open, proves_consistency, text};
 use crate::log::atomic_file;
 use crate::log::{CompactRange, Hash};
@@ -392,11 +393,8 @@ fn tell(done: &Outcome, seconds: f64, out: &Out) {
         "verified the hashes of"
     };
     let rate = checkpoint.size as f64 / seconds.max(0.001);
-    let plural = if checkpoint.size == 1 { "" } else { "s" };
-    out.line(&format!(
-        "{read} {} event{plural}: nothing is wrong",
-        checkpoint.size
-    ));
+    let events = counted(checkpoint.size, "event");
+    out.line(&format!("{read} {events}: nothing is wrong"));
     out.line(&pairs(&[
         (
             "Events",

@@ -8,7 +8,7 @@ use super::conn::Conn;
 use super::log::place::{Found, LogPlace};
 use super::out::Out;
 use super::progress::Bar;
-use super::show::{list as array, number, text};
+use super::show::{counted, list as array, number, text};
 use crate::history::rebuild::{self, Check, Progress, Rebuild, RebuildError, Stage};
 use crate::history::replay;
 use anyhow::{Context, Result};
@@ -283,8 +283,8 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
     }
     out.line(&table.to_string());
     for kept in array(&held, "SetAside") {
-        let (path, bytes) = (text(kept, "Path"), number(kept, "Bytes"));
-        out.line(&format!("Set aside: {path} ({bytes} bytes)"));
+        let (path, bytes) = (text(kept, "Path"), counted(number(kept, "Bytes"), "byte"));
+        out.line(&format!("Set aside: {path} ({bytes})"));
     }
     Ok(0)
 }
@@ -364,8 +364,9 @@ pub(super) fn report(done: &Json, whose: &str, out: &Out) {
     let entries = number(done, "Entries");
     let rate = entries as f64 / seconds.max(0.001);
     out.line(&format!(
-        "Rebuilt all tables to index {}: {entries} entries from {} in {seconds:.2}s ({rate:.0}/s)",
+        "Rebuilt all tables to index {}: {} from {} in {seconds:.2}s ({rate:.0}/s)",
         number(done, "Index"),
+        counted(entries, "entry"),
         number(done, "From")
     ));
     for compared in array(done, "Compared") {
@@ -459,9 +460,9 @@ pub(super) fn tell_checked(done: &Json, (json, whole, whose): (bool, bool, &str)
         false => "the digests of all tables",
     };
     out.line(&format!(
-        "verified {what} at index {index}: {} entries folded, {} tables",
-        number(done, "Entries"),
-        number(done, "Tables")
+        "verified {what} at index {index}: {} folded, {}",
+        counted(number(done, "Entries"), "entry"),
+        counted(number(done, "Tables"), "table")
     ));
     0
 }
@@ -478,6 +479,9 @@ async fn discard(args: &DiscardArgs, out: &Out) -> Result<u8> {
             removed? as i64
         }
     };
-    out.line(&format!("Removed {count} databases that were set aside"));
+    let removed = counted(count, "database");
+    out.line(&format!(
+        "Removed {removed} that a rebuild or a server set aside"
+    ));
     Ok(0)
 }

@@ -6,7 +6,7 @@ use crate::cli::log::place::LogPlace;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::interruptible;
-use crate::cli::show::time;
+use crate::cli::show::{counted, time};
 use crate::clock::{Moment, unix_nanos};
 use crate::history::rebuild::{Materialise, Materialised};
 use crate::log::ReadOnlyLog;
@@ -90,11 +90,11 @@ pub(in crate::cli) async fn run(args: AtArgs, out: &Out) -> Result<u8> {
     }
     out.line(&table.to_string());
     out.line(&format!(
-        "The state at index {} ({}) is in {}: {} entries folded",
+        "The state at index {} ({}) is in {}: {} folded",
         done.state.index,
         time(done.state.time),
         dir.display(),
-        done.entries
+        counted(done.entries, "entry")
     ));
     Ok(0)
 }

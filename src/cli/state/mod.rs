@@ -102,7 +102,7 @@ async fn diff(args: DiffArgs, out: &Out) -> Result<u8> {
     } else if !printed.next.is_empty() {
         let shown = printed.entries;
         out.line(&format!(
-            "\nMore than {shown} rows differ; -limit 0 shows all."
+            "\nMore rows differ than the {shown} above; -limit 0 shows all."
         ));
     }
     Ok(0)

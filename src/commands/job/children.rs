@@ -12,6 +12,7 @@ use drover_projections::{Reply, View, query};
 
 use super::super::support::{check_names, eval_of};
 use super::super::{Command, Decision, Stamp};
+use super::highest_priority;
 use super::register::{check_registration, name_policies};
 use drover_error::ApiError;
 
@@ -38,6 +39,8 @@ pub struct DispatchJob {
     pub meta: BTreeMap<String, String>,
     /// The priority of the child; 0: the job's.
     pub priority: i64,
+    /// The highest priority there is; 0 stands for 100.
+    pub max_priority: i64,
     /// Names the dispatch: a second one with the same token does nothing.
     pub idempotency_token: String,
     /// The id of the evaluation, which the answer names.
@@ -66,8 +69,9 @@ impl DispatchJob {
         if job.stop {
             return refused(format!("Specified job \"{}\" is stopped", self.job_id));
         }
-        if self.priority != 0 && !(1..=100).contains(&self.priority) {
-            return refused("dispatch job priority must be between [1, 100]".to_owned());
+        let most = highest_priority(self.max_priority);
+        if self.priority != 0 && !(1..=most).contains(&self.priority) {
+            return refused(format!("dispatch job priority must be between [1, {most}]"));
         }
         let prefix = self.child_id.get(job.id.len()..).unwrap_or_default();
         check_names([

@@ -431,3 +431,29 @@ fn what_names_a_dispatch_and_what_it_brings_is_bounded() {
         assert!(world.decide(&command).is_ok(), "{what}");
     }
 }
+
+#[test]
+fn a_dispatch_has_the_highest_priority_that_is_configured_and_no_higher() {
+    let mut world = World::new();
+    let mut mill = job("mill");
+    mill.parameterized_job = Some(ParameterizedJobConfig::default());
+    world.done(&register(mill));
+    let with = |priority: i64, most| DispatchJob {
+        namespace: "default".into(),
+        job_id: "mill".into(),
+        child_id: format!("mill/dispatch-{priority}"),
+        eval_id: id(2),
+        priority,
+        max_priority: most,
+        ..DispatchJob::default()
+    };
+    for (priority, most, highest) in [(101, 0, 100), (201, 200, 200), (-1, 200, 200)] {
+        let text = format!("dispatch job priority must be between [1, {highest}]");
+        let refused = world.refusal(&with(priority, most));
+        assert_eq!(refused, (Code::Refused, text));
+    }
+    world.done(&with(150, 200));
+    let child = world.row::<Jobs>(("default", "mill/dispatch-150")).unwrap();
+    assert_eq!(child.priority, 150);
+    assert_eq!(world.row::<Evals>(&id(2)).unwrap().priority, 150);
+}

@@ -378,9 +378,14 @@ fn check_tags(view: &View, key: (&str, &str)) -> Result<(), ApiError> {
 /// The highest priority where nobody says otherwise.
 const MAX_PRIORITY: i64 = 100;
 
+/// The highest priority under a setting; 0 is the one where nobody says otherwise.
+fn highest_priority(setting: i64) -> i64 {
+    if setting == 0 { MAX_PRIORITY } else { setting }
+}
+
 /// Whether an evaluation may have this priority; 0 is its job's.
 fn check_priority(priority: i64, most: i64) -> Result<(), ApiError> {
-    let most = if most == 0 { MAX_PRIORITY } else { most };
+    let most = highest_priority(most);
     if priority != 0 && !(1..=most).contains(&priority) {
         let text = format!("Eval priority must be between 1 and {most} inclusively");
         return Err(ApiError::bad_request(text));

@@ -74,7 +74,7 @@ impl<'a> TarWriter<'a> {
             let want = buffer.len().min(usize::try_from(left).unwrap_or(COPY));
             let got = from.read(&mut buffer[..want])?;
             if got == 0 {
-                let text = format!("{name} ended {left} bytes early");
+                let text = format!("{name} ended early: {left} of its {size} bytes are missing");
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
             hash.update(&buffer[..got]);

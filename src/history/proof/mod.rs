@@ -42,7 +42,7 @@ pub enum ProofError {
     #[error(transparent)]
     Log(LogError),
     /// The log does not reach so far.
-    #[error("the log has {leaves} entries, {wanted} were asked for")]
+    #[error("{wanted} entries were asked for, the log has {leaves}")]
     Short {
         /// The size asked for.
         wanted: u64,

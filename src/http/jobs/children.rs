@@ -72,6 +72,7 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
         payload: body.payload.to_vec(),
         meta: body.meta.into_map(),
         priority: body.priority,
+        max_priority: write.api.settings.job_max_priority,
         idempotency_token: token.clone(),
         eval_id: new_id(),
     };

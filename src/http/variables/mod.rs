@@ -98,5 +98,5 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
         .keyring
         .decrypt(&sealed)
         .map_err(|e| ApiError::internal(e.to_string()))?;
-    Ok(Answer::json(&clear)?.at(clear.modify_index))
+    Ok(Answer::secret(&*clear)?.at(clear.modify_index))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use drover_events::model::{VariableDecrypted, VariableEncrypted};
 use drover_events::variable::VarOp;
 use drover_projections::{Reply, VarOutcome};
+use zeroize::Zeroizing;
 
 use crate::acl::VariableCapability as Cap;
 use crate::commands::variable::ApplyVariable;
@@ -33,7 +34,9 @@ pub(in crate::http) async fn put(late: Late) -> Result<Answer, ApiError> {
         let advice = "cas=INDEX refuses what somebody else changed";
         return Err(absent::unsupported("locks of variables are", advice));
     }
-    let mut var: VariableDecrypted = late.json().await?;
+    // The body itself lies in a buffer of the connection, and is read as any other: what can be
+    // cleared is what was read.
+    let mut var: Zeroizing<VariableDecrypted> = late.json().await.map(Zeroizing::new)?;
     var.path = path(&late.request)?;
     if var.namespace.is_empty() {
         late.request.namespace().clone_into(&mut var.namespace);
@@ -69,7 +72,7 @@ pub(in crate::http) async fn put(late: Late) -> Result<Answer, ApiError> {
             var.create_time = meta.create_time;
             var.modify_index = meta.modify_index;
             var.modify_time = meta.modify_time;
-            Ok(Answer::json(&var)?.written(done.index))
+            Ok(Answer::secret(&*var)?.written(done.index))
         }
         VarOutcome::Conflict(there) => conflict(&write, &there).await,
         VarOutcome::Deleted(_) => Err(ApiError::internal("a write answered as a deletion")),
@@ -130,7 +133,7 @@ async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, Ap
     let ticket = requests::shown(&write.api, &write.request).await?;
     let clear = write.api.keyring.decrypt(there).map_err(keyring);
     let answer = clear.and_then(|clear| {
-        let answer = Answer::json(&clear)?;
+        let answer = Answer::secret(&*clear)?;
         Ok(answer.status(409).written(clear.modify_index))
     });
     let never_denied = || requests::denial(&write.request);

@@ -57,6 +57,7 @@ impl Expiry {
         let (setting, path) = (self.setting, self.path.display());
         let then = match left {
             SOON.. => return None,
+            0.. if days == 1 => format!("expires in 1 day, {}", self.moment()),
             0.. => format!("expires in {days} days, {}", self.moment()),
             _ => format!("has expired, {}: nobody takes it any more", self.moment()),
         };

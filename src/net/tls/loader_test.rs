@@ -340,6 +340,8 @@ fn an_end_is_told_a_month_before() {
         soon.contains("tls.cert_file /c.pem expires in 12 days"),
         "{soon}"
     );
+    let next = of(now + day + 1).warning(now).expect("soon");
+    assert!(next.contains("expires in 1 day, "), "{next}");
     assert!(
         of(now - 1)
             .warning(now)

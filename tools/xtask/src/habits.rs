@@ -101,6 +101,27 @@ const LEFT_TO_OTHERS: &[LeftToOthers] = &[
     },
 ];
 
+/// What is counted on the command line, where the number may be one.
+const COUNTED: &[&str] = &[
+    "allocations",
+    "bytes",
+    "checkpoints",
+    "databases",
+    "entries",
+    "events",
+    "fields",
+    "files",
+    "jobs",
+    "keys",
+    "nodes",
+    "pages",
+    "parts",
+    "problems",
+    "rows",
+    "schemas",
+    "tables",
+];
+
 /// Ways to write a duration or a size that should have a name.
 const DURATIONS: &[&str] = &[
     "from_secs(",
@@ -140,6 +161,14 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
     if file.path.starts_with("src/") {
         count("bare-numbers", bare_numbers(lines, tested));
     }
+    if file.path.starts_with("src/cli/") {
+        let raw = file.text.lines().enumerate();
+        for (number, line) in raw.filter(|(number, _)| !tested(*number)) {
+            let place = format!("{}:{}", file.path, number + 1);
+            let found = always_many(line).map(|noun| format!("{place}: {noun}: show::counted"));
+            measured.problems.extend(found);
+        }
+    }
     left_to_others(file, lines, tested, &mut measured.problems);
     vocabulary::check(file, tested, &mut measured.problems);
     for (number, line) in lines.iter().enumerate() {
@@ -169,6 +198,18 @@ fn left_to_others(
             problems.extend(found.map(|word| format!("{place}: {word}: {why}")));
         }
     }
+}
+
+/// A number in a text with a word that is right for many alone.
+fn always_many(line: &str) -> Option<&'static str> {
+    let is_text = !line.trim_start().starts_with("//") && line.contains('"');
+    let mut behind = line.split("} ").skip(1).filter(|_| is_text);
+    behind.find_map(|rest| {
+        let rest = rest.strip_prefix("more ").unwrap_or(rest);
+        let noun = COUNTED.iter().find(|noun| rest.starts_with(**noun))?;
+        let in_word = |c: char| c.is_alphanumeric() || c == '_';
+        (!rest[noun.len()..].starts_with(in_word)).then_some(*noun)
+    })
 }
 
 /// Looks again at once, on a processor that somebody else may need for what is waited for.
@@ -360,6 +401,28 @@ mod tests {
         assert_eq!(found("src/endpoints/node.rs", unasked), 1);
         assert_eq!(found("src/endpoints/node.rs", told), 1);
         assert_eq!(found("src/endpoints/auth.rs", unasked), 0);
+    }
+
+    #[test]
+    fn numbers_agree_with_their_words_on_the_command_line() {
+        let found = |path: &str, line: &str| measure(path, line).problems.len();
+        for line in [
+            "out.line(&format!(\"{count} entries folded\"));",
+            "    \"and {more} more rows\"",
+            "format!(\"{} bytes, and {} more fields\", a, b)",
+        ] {
+            assert_eq!(found("src/cli/a.rs", line), 1, "{line}");
+            assert_eq!(found("src/cli/a_test.rs", line), 0, "{line}");
+            assert_eq!(found("src/raft/a.rs", line), 0, "{line}");
+        }
+        for line in [
+            "format!(\"{} folded\", counted(count, \"entry\"))",
+            "// {count} entries",
+            "format!(\"{what} rowsets\")",
+            "match rows { Rows { .. } => rows, }",
+        ] {
+            assert_eq!(found("src/cli/a.rs", line), 0, "{line}");
+        }
     }
 
     #[test]
