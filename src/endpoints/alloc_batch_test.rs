@@ -1,17 +1,22 @@
 //! Many nodes tell at once, and what is wrong with one of them is its own.
 
+use drover_events::alloc::REPORT_LEVEL;
+use drover_events::cluster::VersionBarrierRaised;
 use drover_events::codec::Draft;
 use drover_events::gojson::Time;
 use drover_events::model::{AllocNetworkStatus, TaskEvent, TaskState};
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, Guard};
-use drover_projections::Outcome;
+use drover_projections::maintenance::{self, Maintenance, RawChange};
 use drover_projections::tables::allocs::Allocs;
+use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::{Options, Outcome, Table};
+use futures_util::FutureExt;
 
 use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::limits::fit;
-use crate::commands::node::RegisterNode;
+use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
 use crate::reactors::testing::Direct;
 use drover_testkit::counting::peak;
 use drover_testkit::fixtures::{job, node};
@@ -65,6 +70,52 @@ impl Lane for Log {
         }
     }
 }
+
+/// A log whose leader decides here and there, and is gone before anything is taken.
+struct Leaderless(Vec<Arc<Direct>>);
+
+impl Lane for Leaderless {
+    fn submit(
+        &self,
+        command: Arc<dyn Command>,
+        _: Origin,
+    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+        for direct in &self.0 {
+            let _ = command.decide(&direct.projections.view(), &STAMP);
+        }
+        async { Err(ApiError::new(Code::NoLeader, "No cluster leader")) }.boxed()
+    }
+
+    fn gathered(&self) -> Origin {
+        Origin::default()
+    }
+}
+
+/// A state of which cannot be read what the cluster knows of itself.
+fn damaged() -> Arc<Direct> {
+    let direct = Direct::new();
+    raise(&direct);
+    direct.reopened(|database| {
+        let db = Maintenance::open(database, &Options::dev()).unwrap();
+        let header = db.header().unwrap().unwrap_or_default();
+        let key = ClusterMetas::ID.to_be_bytes().to_vec();
+        let row = RawChange::Put(maintenance::Part::Rows, key, vec![0]);
+        db.write(&[row], &header).unwrap();
+    })
+}
+
+/// From here on events name the nodes that report.
+fn raise(direct: &Direct) {
+    direct.apply(VersionBarrierRaised {
+        level: REPORT_LEVEL,
+        ..VersionBarrierRaised::default()
+    });
+}
+
+const STAMP: Stamp = Stamp {
+    id: EventId([0xcc; 16]),
+    now: 5,
+};
 
 /// Whether it fits into one event.
 fn encoded(event: &Event, guards: &[Guard]) -> Result<(), ApiError> {
@@ -135,20 +186,37 @@ impl Stage {
     }
 
     async fn submit(&self, number: usize, allocs: Vec<Allocation>) -> Result<u64, ApiError> {
-        let node = node(number).id;
-        let origin = Origin {
-            actor: Actor::node(&node, "there"),
-            ..Origin::default()
-        };
-        self.batcher
-            .submit(node, allocs, Allowed::unasked(origin))
-            .await
+        submit(&self.batcher, number, allocs).await
     }
 
     fn status(&self, number: usize) -> String {
         let view = self.log.direct.projections.view();
         let row = view.get::<Allocs>(alloc_id(number).as_str()).unwrap();
         row.unwrap().alloc.client_status
+    }
+}
+
+/// A node tells of allocations.
+async fn submit(to: &Batcher, number: usize, allocs: Vec<Allocation>) -> Result<u64, ApiError> {
+    let node = node(number).id;
+    let origin = Origin {
+        actor: Actor::node(&node, "there"),
+        ..Origin::default()
+    };
+    to.submit(node, allocs, Allowed::unasked(origin)).await
+}
+
+fn command(number: usize, allocs: Vec<Allocation>) -> Arc<UpdateAllocsFromClient> {
+    Arc::new(UpdateAllocsFromClient {
+        allocs,
+        caller: Some(node(number).id),
+    })
+}
+
+fn batch(commands: Vec<Arc<UpdateAllocsFromClient>>) -> Batch {
+    Batch {
+        heard: Mutex::new(Heard::of(commands.len())),
+        commands,
     }
 }
 
@@ -206,29 +274,15 @@ async fn who_tells_alone_is_said_to_have_told_it() {
 #[tokio::test]
 async fn many_parts_are_decided_as_one() {
     let stage = Stage::new(3, "");
-    let command = |n: usize, allocs: Vec<Allocation>| {
-        Arc::new(UpdateAllocsFromClient {
-            allocs,
-            caller: Some(node(n).id),
-        })
-    };
-    let of = |commands: Vec<Arc<UpdateAllocsFromClient>>| Batch {
-        heard: Mutex::new(Heard::of(commands.len())),
-        commands,
-    };
-    let stamp = Stamp {
-        id: EventId([0xcc; 16]),
-        now: 5,
-    };
     let view = stage.log.direct.projections.view();
     let strange = update(4, "running");
-    let both = of(vec![
+    let both = batch(vec![
         command(0, vec![update(0, "failed"), update(1, "failed")]),
         command(1, vec![strange]),
         command(1, vec![update(2, "failed")]),
     ]);
     for _ in 0..2 {
-        let decided = both.decide(&view, &stamp).unwrap();
+        let decided = both.decide(&view, &STAMP).unwrap();
         let Decision::Event { event, .. } = decided else {
             panic!("an event")
         };
@@ -241,17 +295,76 @@ async fn many_parts_are_decided_as_one() {
         let refused: Vec<bool> = heard.refused.iter().map(Option::is_some).collect();
         assert_eq!(refused, [false, true, false], "{:?}", heard.refused);
     }
-    let nothing = of(vec![command(2, vec![update(4, "pending")])]);
-    let decided = nothing.decide(&view, &stamp).unwrap();
+    let nothing = batch(vec![command(2, vec![update(4, "pending")])]);
+    let decided = nothing.decide(&view, &STAMP).unwrap();
     assert!(matches!(decided, Decision::Nothing(Reply::None)));
 
     for (parts, allocs, long) in [(1, GLANCED, false), (1, GLANCED + 1, true), (3, 16, true)] {
         let part = |n| command(n, vec![update(0, "running"); allocs]);
-        assert_eq!(of((0..parts).map(part).collect()).is_long(), long);
+        assert_eq!(batch((0..parts).map(part).collect()).is_long(), long);
     }
     let id = EventId([0xcc; 16]);
     let ids: BTreeSet<_> = (0..600).map(|n| derived(id, n).0).collect();
     assert!(ids.len() == 600 && ids.contains(&id.0));
+}
+
+/// Each once, and also one that is waited for and has nothing new to tell (SCH-12).
+#[tokio::test]
+async fn the_nodes_that_report_are_named_beside_their_allocations() {
+    let stage = Stage::new(3, "");
+    let direct = &stage.log.direct;
+    raise(direct);
+    let waited = node(2).id;
+    let missed = MissHeartbeat {
+        node_id: waited.clone(),
+    };
+    direct.command(&missed).unwrap();
+    let heard_of = UpdateNodeStatus {
+        node_id: waited,
+        status: "ready".into(),
+        event: None,
+    };
+    direct.command(&heard_of).unwrap();
+    let view = direct.projections.view();
+    let as_before = || command(2, vec![update(4, "pending")]);
+    let all = vec![
+        command(1, vec![update(2, "running")]),
+        as_before(),
+        command(0, vec![update(0, "running")]),
+        command(1, vec![update(3, "running")]),
+    ];
+    for (commands, updates, nodes) in [(all, 3, 0..3), (vec![as_before()], 0, 2..3)] {
+        let decided = batch(commands).decide(&view, &STAMP).unwrap();
+        let Decision::Event { event, .. } = decided else {
+            panic!("{decided:?}");
+        };
+        let Event::AllocsUpdatedByClient(told) = event else {
+            panic!("{event:?}");
+        };
+        let nodes: Vec<String> = nodes.map(|number| node(number).id).collect();
+        assert_eq!((told.updates.len(), &told.nodes), (updates, &nodes));
+    }
+}
+
+/// What an earlier decision refused says nothing where the next one fails, and what nobody decided
+/// is answered all the same.
+#[tokio::test]
+async fn every_part_hears_why_its_batch_is_not_taken() {
+    let stage = Stage::new(2, "");
+    let readable = Arc::clone(&stage.log.direct);
+    for decides in [vec![], vec![readable, damaged()]] {
+        let decisions = decides.len();
+        let batcher = Batcher::start(Arc::new(Leaderless(decides)));
+        // The second one tells of an allocation that is not its own.
+        let (one, other) = tokio::join!(
+            submit(&batcher, 0, vec![update(0, "running")]),
+            submit(&batcher, 1, vec![update(1, "running")])
+        );
+        for answer in [one, other] {
+            let code = answer.unwrap_err().code;
+            assert_eq!(code, Code::NoLeader, "after {decisions} decisions");
+        }
+    }
 }
 
 #[tokio::test]

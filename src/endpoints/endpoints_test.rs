@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::model::ServiceRegistration;
+use drover_events::model::{NodeEvent, ServiceRegistration};
+use drover_events::{Actor, BodyParts, Header};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::services::Services;
@@ -21,8 +22,8 @@ use crate::rpc::client::Pool;
 use crate::rpc::csi::{CsiVolumeClaimRequest, CsiVolumeUnpublishRequest};
 use crate::rpc::methods::{
     AllocUpdateRequest, AllocsGetRequest, EmitNodeEventsRequest, NodeRegisterRequest,
-    NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateStatusRequest, ServiceDeleteRequest,
-    ServiceUpsertRequest,
+    NodeServerInfo, NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateStatusRequest,
+    ServiceDeleteRequest, ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::testing::Marking;
@@ -212,7 +213,55 @@ async fn a_node_that_is_unknown_is_answered_as_a_secret_that_is_wrong() {
     }
     let own = (&*world.node, SECRET);
     let answer = world.call::<NodeUpdateStatus>(own, beat(&world.node)).await;
-    assert!(answer.unwrap().heartbeat_ttl > 0);
+    let answer = answer.unwrap();
+    assert!(answer.heartbeat_ttl > 0);
+    // It hears of the servers that it may ask.
+    let server = NodeServerInfo {
+        rpc_advertise_addr: world.server.me.rpc_addr.clone(),
+        datacenter: "dc1".to_owned(),
+    };
+    assert_eq!(answer.servers, [server]);
+    world.server.shutdown().await;
+}
+
+/// Who it was stands in the log: the node that tells something, or the server, where it gathered
+/// what many told at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_tells_is_logged_in_its_name() {
+    use super::alloc_batch::Lane as _;
+    let world = World::start().await;
+    let own = (&*world.node, SECRET);
+    let happened = NodeEvent {
+        message: "something happened".to_owned(),
+        ..NodeEvent::default()
+    };
+    let request = EmitNodeEventsRequest {
+        node_events: [(world.node.clone(), vec![happened])].into(),
+    };
+    let done = world.call::<NodeEmitEvents>(own, request).await.unwrap();
+    let entry = world.server.raft.log().read(done.index).unwrap().unwrap();
+    let parts = BodyParts::split(&entry.body).unwrap();
+    let (header, _) = Header::decode(parts.rest).unwrap();
+    assert_eq!(header.actor, Actor::node(&world.node, "127.0.0.1"));
+    let server = Actor::server(&world.server.me.id, "client-updates");
+    assert_eq!(world.server.gathered().actor, server);
+    world.server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_asks_for_a_thousand_allocations_at_once_and_no_more() {
+    let world = World::start().await;
+    let own = (&*world.node, SECRET);
+    let asks = |count: usize| AllocsGetRequest {
+        alloc_ids: vec!["99999999-2222-4333-8444-555555555555".to_owned(); count],
+        ..AllocsGetRequest::default()
+    };
+    let told = world.call::<AllocGetAllocs>(own, asks(1_000)).await;
+    assert!(told.unwrap().allocs.is_empty(), "there is none");
+    let refused = world.call::<AllocGetAllocs>(own, asks(1_001)).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code, Code::BadRequest);
+    assert!(refused.message.contains("at most 1000"), "{refused}");
     world.server.shutdown().await;
 }
 

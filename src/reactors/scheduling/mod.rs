@@ -266,7 +266,7 @@ impl Drop for Scheduling {
             task.abort();
         }
         // Whoever waits for a plan gets no answer any more.
-        self.shared.plans.clear();
+        self.shared.plans.close();
         self.shared.changed();
         for worker in self.workers.drain(..) {
             // A panic of theirs was logged.

@@ -55,13 +55,18 @@ pub struct PlanQueue {
 struct Waiting {
     plans: BTreeMap<(Reverse<i64>, u64), (PlanRequest, Answer)>,
     next: u64,
+    /// Nobody takes plans any more.
+    closed: bool,
 }
 
 impl PlanQueue {
-    /// Queues a plan.
+    /// Queues a plan; where the queue is closed there is no answer.
     pub fn submit(&self, request: PlanRequest) -> oneshot::Receiver<Result<PlanAnswer, ApiError>> {
         let (answer, wait) = oneshot::channel();
         let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return wait;
+        }
         let key = (Reverse(request.eval.priority), waiting.next);
         waiting.next += 1;
         waiting.plans.insert(key, (request, answer));
@@ -80,9 +85,12 @@ impl PlanQueue {
         self.len() == 0
     }
 
-    /// Drops what waits; whoever submitted it gets no answer.
-    pub fn clear(&self) {
-        self.waiting.lock().plans.clear();
+    /// Drops what waits, and whatever comes later: whoever submits it gets no answer. A plan that a
+    /// worker still had in hand would be waited for without end.
+    pub fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.closed = true;
+        waiting.plans.clear();
     }
 
     async fn next(&self) -> (PlanRequest, Answer) {

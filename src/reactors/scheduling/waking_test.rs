@@ -1,6 +1,7 @@
 //! Who is woken, and when.
 
 use drover_testkit::{LONG, eventually, so};
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 
@@ -66,4 +67,74 @@ async fn nothing_goes_on_of_what_is_dropped() {
     let gone = || so(shared.upgrade().is_none());
     let waited = eventually("everybody to let go of it", LONG, gone).await;
     waited.unwrap();
+}
+
+/// What is in flight comes to its end, and what waits behind it is not waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_a_plan_is_told_when_scheduling_ends() {
+    let stage = Stage::new(4);
+    stage.direct.held.store(true, Ordering::SeqCst);
+    for number in 0..60 {
+        stage.register(&format!("job-{number}"), 1);
+    }
+    let waits = |stage: &Stage| stage.scheduling.status().plans >= worker::PLANS;
+    stage.wait(waits).await;
+    let Stage { direct, scheduling } = stage;
+    let shared = Arc::downgrade(&scheduling.shared);
+    let stopped = tokio::task::spawn_blocking(|| drop(scheduling));
+    stopped.await.unwrap();
+    direct.release();
+    let gone = || so(shared.upgrade().is_none());
+    let waited = eventually("everybody to let go of it", LONG, gone).await;
+    waited.unwrap();
+}
+
+#[test]
+fn a_plan_that_comes_when_nobody_takes_any_is_not_waited_for() {
+    let plans = PlanQueue::default();
+    let mut before = plans.submit(stops_on(&["here"]));
+    assert_eq!(before.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(plans.len(), 1);
+    plans.close();
+    let mut after = plans.submit(stops_on(&["there"]));
+    for answer in [&mut before, &mut after] {
+        assert_eq!(answer.try_recv(), Err(TryRecvError::Closed));
+    }
+    assert!(plans.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_refused_too_often_is_tried_again_each_minute_and_not_sooner() {
+    let direct = Direct::new();
+    // Nobody works on what comes of it.
+    let scheduling = start_for(&direct, &["service".to_owned()]);
+    let shared = &scheduling.shared;
+    let refuse = |id: &str| {
+        let refused = Evaluation {
+            id: id.to_owned(),
+            job_id: id.to_owned(),
+            r#type: "batch".to_owned(),
+            status: "blocked".to_owned(),
+            triggered_by: "max-plan-attempts".to_owned(),
+            snapshot_index: direct.projections.applied_index(),
+            ..Evaluation::default()
+        };
+        let back = shared.core.lock().blocked.block(refused);
+        assert!(back.is_none(), "{back:?}");
+    };
+    let ready_and_blocked = || {
+        let status = scheduling.status();
+        (status.ready, status.blocked)
+    };
+    refuse("a");
+    let mut retried = shared.clock.now();
+    step(shared, &mut retried).unwrap();
+    assert_eq!(ready_and_blocked(), (0, 1), "a minute is not over");
+    retried -= RETRY_REFUSED;
+    step(shared, &mut retried).unwrap();
+    assert_eq!(ready_and_blocked(), (1, 0));
+    // The next minute begins.
+    refuse("b");
+    step(shared, &mut retried).unwrap();
+    assert_eq!(ready_and_blocked(), (1, 1));
 }
