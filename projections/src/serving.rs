@@ -1,10 +1,11 @@
 //! Reads on threads that serve: a read may wait for the disk, and whoever is served by the same
 //! thread would wait with it.
 //!
-//! Tests mark what serves ([`marked`]). In a debug build each read of the database that may wait
-//! for the disk looks whether it is within that; one that is panics where the mark was made, so no
-//! handler can swallow it. What is handed to another thread is not marked, what a thread was
-//! relieved for says so ([`relieved`]), and what only looks into memory waits for nothing.
+//! Tests mark what serves ([`marked`], [`throughout`]). In a debug build each read of the database
+//! that may wait for the disk looks whether it is within that; one that is panics where the mark
+//! was made, so no handler can swallow it. What is handed to another thread is not marked, what a
+//! thread was relieved for says so ([`relieved`]), and what only looks into memory waits for
+//! nothing.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -36,6 +37,14 @@ pub fn marked<F: Future + Send>(serves: F) -> Marked<F> {
     Marked(Box::pin(serves))
 }
 
+/// Work on a thread that serves all the while, with whatever a runtime of this one thread does
+/// meanwhile. In a debug build it panics at its end as [`marked`] does.
+pub fn throughout<T>(work: impl FnOnce() -> T) -> T {
+    let done = within(true, work);
+    tell();
+    done
+}
+
 /// Work that others do not wait for: somebody else serves them meanwhile.
 pub fn relieved<T>(work: impl FnOnce() -> T) -> T {
     within(false, work)
@@ -50,6 +59,16 @@ pub(crate) fn read() {
     }
 }
 
+/// Panics with the way to the first read that was noticed on this thread.
+fn tell() {
+    let read = READ.take();
+    assert!(
+        read.is_none(),
+        "a thread that serves reads the tables: hand it to net::reading\n{}",
+        read.unwrap_or_default()
+    );
+}
+
 /// What [`marked`] makes of a future.
 #[must_use = "futures do nothing unless polled"]
 pub struct Marked<F>(Pin<Box<F>>);
@@ -59,12 +78,7 @@ impl<F: Future> Future for Marked<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let polled = within(true, || self.0.as_mut().poll(context));
-        let read = READ.take();
-        assert!(
-            read.is_none(),
-            "a thread that serves reads the tables: hand it to net::reading\n{}",
-            read.unwrap_or_default()
-        );
+        tell();
         polled
     }
 }
@@ -105,6 +119,13 @@ mod tests {
             assert!(serves(|| relieved(read)));
             let elsewhere = || std::thread::scope(|scope| scope.spawn(read).join().unwrap());
             assert!(serves(elsewhere));
+            let all_the_while = catch_unwind(AssertUnwindSafe(|| throughout(read)));
+            assert!(all_the_while.is_err());
+            let made = throughout(|| {
+                relieved(read);
+                7
+            });
+            assert_eq!(made, 7);
             // A panic in it changes nothing for who comes next.
             assert!(!serves(|| panic!("of its own")));
             read();

@@ -73,7 +73,7 @@ pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
     }
     // A broker that is away is told, and no reason to send requests elsewhere.
     if wanted("event_publisher")
-        && let Some(health) = publisher_health(&agent.reactors())
+        && let Some(health) = publisher_health(&agent.reactor("event_publisher"))
     {
         parts.insert("event_publisher".to_owned(), health);
     }
@@ -85,8 +85,7 @@ pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// How the publisher of events fares; none where none runs.
-fn publisher_health(reactors: &Value) -> Option<Value> {
-    let publisher = &reactors["Reactors"]["event_publisher"];
+fn publisher_health(publisher: &Value) -> Option<Value> {
     let status = &publisher["Status"];
     if publisher["Running"] != true || status.is_null() {
         return None;

@@ -38,7 +38,8 @@ pub use rate::{Asking, By, PerSecond, Rates};
 #[cfg(test)]
 pub use reading::every_read;
 pub use reading::{
-    admitting, aside, deciding, deciding_long, glance, glancing, going_on, in_turn, reading,
+    admitting, all_aside, aside, deciding, deciding_long, glance, glancing, going_on, in_turn,
+    reading,
 };
 pub use stream::{Begun, Stream};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};

@@ -180,12 +180,15 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
 pub async fn going_on<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let task = tokio::spawn(async move {
-        let mut work = std::pin::pin!(work);
-        std::future::poll_fn(|turn| aside(|| work.as_mut().poll(turn))).await
-    });
+    let task = tokio::spawn(all_aside(work));
     task.await
         .map_err(|error| ApiError::internal(format!("the work ended: {error}")))
+}
+
+/// Work that both waits and reads: however long it reads between two awaits, it does so [`aside`].
+pub async fn all_aside<T>(work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|turn| aside(|| work.as_mut().poll(turn))).await
 }
 
 #[cfg(test)]

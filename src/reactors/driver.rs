@@ -4,7 +4,6 @@
 //! It knows nothing of any single reactor.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -20,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Clock;
 use crate::error::chain;
 pub(super) use crate::error::panic_text;
-use crate::net::aside;
+use crate::net::all_aside;
 use crate::proposer::decided::Propose;
 
 /// Threads that all reactors share; whoever takes long goes on beside them.
@@ -162,7 +161,7 @@ pub fn start(reactor: Arc<dyn Reactor>, context: Context, board: Board) -> Runni
 /// Where reactors run: they read tables as they please, which may wait for the disk, and nobody who
 /// is served waits with them. Shared by all servers of a process; without it they run where they
 /// are started.
-fn threads() -> Handle {
+pub(super) fn threads() -> Handle {
     static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
         let made = Builder::new_multi_thread()
             .worker_threads(THREADS_OF_REACTORS)
@@ -182,9 +181,9 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
     let mut delay = FIRST_DELAY;
     loop {
         let waiter = context.projections.watch().register(reactor.interests());
-        let mut activation = AssertUnwindSafe(reactor.activate(&context)).catch_unwind();
+        let activation = AssertUnwindSafe(reactor.activate(&context)).catch_unwind();
         // However long it looks at tables between two awaits, the others go on elsewhere.
-        let activation = poll_fn(|turn| aside(|| activation.poll_unpin(turn))).await;
+        let activation = all_aside(activation).await;
         board.update(&*reactor, |status| status.activations += 1);
         match activation {
             Ok(Ok(Activation { sleep, status })) => {

@@ -29,7 +29,7 @@ pub mod token_expiry;
 pub mod volume_watcher;
 mod wiring;
 
-pub use wiring::{ReactorSettings, Reactors, ReactorsStatus, Sources};
+pub use wiring::{Activity, ReactorSettings, Reactors, ReactorsStatus, Sources};
 
 #[cfg(test)]
 mod starvation_rest_test;

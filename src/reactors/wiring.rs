@@ -20,7 +20,6 @@ use super::deployment_watcher::DeploymentWatcher;
 use super::digest_recorder::{DigestRecorder, DigestSettings};
 use super::drainer::Drainer;
 use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
-use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
 use super::periodic::PeriodicDispatcher;
@@ -67,7 +66,7 @@ pub struct Sources {
     pub keeping: Keeping,
 }
 
-/// Every reactor but scheduling, which has threads of its own. A new one that is not started below
+/// Every reactor but scheduling, which has workers of its own. A new one that is not started below
 /// is a warning of the compiler.
 struct All {
     alive_sets: AliveSets,
@@ -155,13 +154,47 @@ pub struct ReactorsStatus {
     pub reactors: BTreeMap<&'static str, ReactorStatus>,
 }
 
+/// What can be asked of reactors by whoever serves: he waits neither for those who start or stop
+/// them nor, but for the status of scheduling, for those who read.
+#[derive(Clone)]
+pub struct Activity {
+    /// Held by nobody for longer than a look.
+    scheduling: Arc<Mutex<Option<Scheduling>>>,
+    board: Board,
+}
+
+impl Activity {
+    /// Whether plans are on their way: what can wait should.
+    pub fn is_placing(&self) -> bool {
+        let scheduling = self.scheduling.lock();
+        scheduling.as_ref().is_some_and(Scheduling::is_placing)
+    }
+
+    /// What scheduling does, while this server leads.
+    pub fn scheduling(&self) -> Option<SchedulingStatus> {
+        // Whoever reads for it may be waited for: not while this is locked.
+        let shared = self.scheduling.lock().as_ref().map(Scheduling::shared);
+        shared.map(|shared| shared.status())
+    }
+
+    /// The states of the others, by name.
+    pub fn reactors(&self) -> BTreeMap<&'static str, ReactorStatus> {
+        self.board.all()
+    }
+
+    /// What all of them are doing.
+    pub fn status(&self) -> ReactorsStatus {
+        ReactorsStatus {
+            scheduling: self.scheduling(),
+            reactors: self.reactors(),
+        }
+    }
+}
+
 /// The reactors of one server. Dropping it stops them.
 pub struct Reactors {
     heartbeats: Arc<Heartbeats>,
-    scheduling: Arc<Mutex<Option<Scheduling>>>,
-    board: Board,
-    context: Context,
-    gc: GcSettings,
+    activity: Activity,
     stopped: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -176,8 +209,10 @@ impl Reactors {
         sources: Sources,
     ) -> Self {
         let heartbeats = Heartbeats::new(settings.heartbeats);
-        let scheduling = Arc::new(Mutex::new(None));
-        let board = Board::default();
+        let activity = Activity {
+            scheduling: Arc::default(),
+            board: Board::default(),
+        };
         let context = Context {
             projections,
             proposer,
@@ -187,19 +222,15 @@ impl Reactors {
         let lead = Lead {
             stopped: stopped.clone(),
             heartbeats: Arc::clone(&heartbeats),
-            scheduling: Arc::clone(&scheduling),
-            board: board.clone(),
-            context: context.clone(),
+            activity: activity.clone(),
+            context,
             settings,
             sources,
         };
         let task = tokio::spawn(lead.follow(ready));
         Self {
             heartbeats,
-            scheduling,
-            board,
-            context,
-            gc: settings.gc,
+            activity,
             stopped,
             task,
         }
@@ -216,37 +247,16 @@ impl Reactors {
         &self.heartbeats
     }
 
-    /// Whether plans are on their way: what can wait should.
-    pub fn is_placing(&self) -> bool {
-        let scheduling = self.scheduling.lock();
-        scheduling.as_ref().is_some_and(Scheduling::is_placing)
-    }
-
-    /// What they are doing.
-    pub fn status(&self) -> ReactorsStatus {
-        let scheduling = self.scheduling.lock().as_ref().map(Scheduling::status);
-        ReactorsStatus {
-            scheduling,
-            reactors: self.board.all(),
-        }
-    }
-
-    /// Collects whatever can be, at once (`PUT /v1/system/gc`).
-    ///
-    /// # Errors
-    /// Those of reading and proposing.
-    pub async fn collect_garbage(&self) -> Result<(), super::driver::Failure> {
-        CoreGc::new(self.gc.forced())
-            .collect(&self.context, &mut Each::default())
-            .await
-            .map(|_| ())
+    /// What they are doing, for whoever asks.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
     }
 }
 
 impl Drop for Reactors {
     fn drop(&mut self) {
         self.task.abort();
-        let scheduling = self.scheduling.lock().take();
+        let scheduling = self.activity.scheduling.lock().take();
         // Its workers are waited for, and not here: who did not wait for the stop has given it up.
         let dropped = std::thread::Builder::new().name("stop".to_owned());
         let _ = dropped.spawn(move || drop(scheduling));
@@ -259,8 +269,7 @@ const RESTART: Duration = Duration::from_secs(1);
 /// What starts and stops the leader's reactors.
 struct Lead {
     heartbeats: Arc<Heartbeats>,
-    scheduling: Arc<Mutex<Option<Scheduling>>>,
-    board: Board,
+    activity: Activity,
     context: Context,
     settings: ReactorSettings,
     sources: Sources,
@@ -283,7 +292,7 @@ impl Lead {
                 }
                 term = now;
             }
-            let missing = term.is_some() && !self.start_scheduling();
+            let missing = term.is_some() && !self.start_scheduling().await;
             let again = if missing { RESTART } else { Duration::MAX };
             let changed = timeout(again, ready.changed());
             match self.stopped.run_until_cancelled(changed).await {
@@ -300,14 +309,13 @@ impl Lead {
         let all = All::new(&self.heartbeats, &self.settings, &self.sources).into_list();
         let wanted = all.into_iter().filter(|reactor| reactor.scope() == scope);
         wanted
-            .map(|one| start(one, self.context.clone(), self.board.clone()))
+            .map(|one| start(one, self.context.clone(), self.activity.board.clone()))
             .collect()
     }
 
     /// Starts scheduling where it does not run. Answers whether it runs.
-    fn start_scheduling(&self) -> bool {
-        let mut scheduling = self.scheduling.lock();
-        if scheduling.is_some() {
+    async fn start_scheduling(&self) -> bool {
+        if self.activity.scheduling.lock().is_some() {
             return true;
         }
         let Context {
@@ -315,18 +323,24 @@ impl Lead {
             proposer,
             ..
         } = self.context.clone();
-        match Scheduling::start(projections, proposer, self.settings.scheduling) {
-            Ok(started) => *scheduling = Some(started),
-            Err(error) => {
-                let error = chain(&error);
-                tracing::error!(error, "scheduling did not start; it is tried again");
+        let settings = self.settings.scheduling;
+        // It reads every node and every open evaluation first. Whoever is served here waits for it
+        // as little as who asks for the scheduling that runs.
+        let started = move || Scheduling::start(projections, proposer, settings);
+        let error = match tokio::task::spawn_blocking(started).await {
+            Ok(Ok(started)) => {
+                *self.activity.scheduling.lock() = Some(started);
+                return true;
             }
-        }
-        scheduling.is_some()
+            Ok(Err(error)) => chain(&error),
+            Err(error) => chain(&error),
+        };
+        tracing::error!(error, "scheduling did not start; it is tried again");
+        false
     }
 
     async fn stop_scheduling(&self) {
-        let running = self.scheduling.lock().take();
+        let running = self.activity.scheduling.lock().take();
         if let Some(running) = running {
             let _ = tokio::task::spawn_blocking(move || drop(running)).await;
         }

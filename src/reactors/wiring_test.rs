@@ -1,10 +1,20 @@
-//! When the reactors of a leader run.
+//! When the reactors of a leader run, and where.
+
+use std::path::Path;
+use std::sync::mpsc;
 
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
+use drover_projections::serving::{relieved, throughout};
+use drover_projections::tables::evals::Evals;
+use drover_testkit::fixtures::{job, node};
 use drover_testkit::{LONG, eventually};
+use tokio::runtime::{Builder, Runtime};
 
 use super::super::retention::tests::kept;
+use super::super::testing::Direct;
 use super::*;
+use crate::commands::job::RegisterJob;
+use crate::commands::node::RegisterNode;
 use crate::volumes::harness::{World, node_id};
 use crate::volumes::testing::turns;
 
@@ -24,24 +34,29 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     eventually(what, LONG, ask).await.unwrap();
 }
 
+/// What reactors work on beside the projections, in this directory.
+async fn sources(dir: &Path, volumes: Option<Arc<Volumes>>) -> Sources {
+    let (keeping, signing, _projections) = kept(dir).await;
+    Sources {
+        server: "s1".to_owned(),
+        volumes,
+        signing,
+        kafka: None,
+        keeping,
+    }
+}
+
 #[tokio::test]
 async fn vw_02_the_volume_watcher_works_in_each_term_in_which_this_server_leads_and_never_between()
 {
     let (world, dir) = (World::new(1), tempfile::tempdir().unwrap());
-    let (keeping, signing, _projections) = kept(dir.path()).await;
-    let sources = Sources {
-        server: "s1".to_owned(),
-        volumes: Some(Arc::clone(&world.volumes)),
-        signing,
-        kafka: None,
-        keeping,
-    };
+    let sources = sources(dir.path(), Some(Arc::clone(&world.volumes))).await;
     let (term, ready) = watch::channel(None);
     let projections = Arc::clone(&world.direct.projections);
     let proposer = world.direct.clone();
     let reactors = Reactors::start(projections, proposer, ready, Default::default(), sources);
     let runs = || {
-        let all = reactors.status().reactors;
+        let all = reactors.activity().reactors();
         all.get("volume_watcher").is_some_and(|one| one.running)
     };
     for number in 1..=3 {
@@ -58,4 +73,109 @@ async fn vw_02_the_volume_watcher_works_in_each_term_in_which_this_server_leads_
     }
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
     reactors.stop().await;
+}
+
+/// A server of one with a node and a key, and what its reactors work on. What they are started with
+/// has a runtime of its own, which goes on beside the one that serves.
+struct Stage {
+    direct: Arc<Direct>,
+    sources: Sources,
+    _beside: Runtime,
+    _dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (direct, dir) = (Direct::new(), tempfile::tempdir().unwrap());
+        direct.first_key();
+        let command = RegisterNode {
+            node: node(1),
+            create_node_pool: true,
+        };
+        direct.command(&command).unwrap();
+        let beside = Runtime::new().unwrap();
+        Self {
+            direct,
+            sources: beside.block_on(sources(dir.path(), None)),
+            _beside: beside,
+            _dir: dir,
+        }
+    }
+
+    /// Starts the reactors of a server that leads until the sender says otherwise.
+    fn start(&self) -> (watch::Sender<Option<u64>>, Reactors) {
+        let (term, ready) = watch::channel(Some(1));
+        let (projections, proposer) = (Arc::clone(&self.direct.projections), self.direct.clone());
+        let (settings, sources) = (ReactorSettings::default(), self.sources.clone());
+        let reactors = Reactors::start(projections, proposer, ready, settings, sources);
+        (term, reactors)
+    }
+
+    /// Registers a job; answers its evaluation.
+    fn register(&self, id: &str) -> String {
+        let mut spec = job("batch", 3);
+        spec.id = id.to_owned();
+        spec.name = id.to_owned();
+        let eval_id = uuid::Uuid::new_v4().to_string();
+        let command = RegisterJob {
+            job: spec,
+            eval_id: eval_id.clone(),
+            ..RegisterJob::default()
+        };
+        self.direct.command(&command).unwrap();
+        eval_id
+    }
+
+    fn is_complete(&self, eval: &str) -> bool {
+        let found = self.direct.projections.view().get::<Evals>(eval).unwrap();
+        found.unwrap().status == "complete"
+    }
+}
+
+/// Neither at the beginning of a term nor for a plan nor at the end.
+#[test]
+fn scheduling_reads_nothing_on_a_thread_that_serves() {
+    let stage = Stage::new();
+    let before = stage.register("before");
+    let serving = Builder::new_current_thread().enable_all().build().unwrap();
+    let in_one_term = async {
+        let (term, reactors) = stage.start();
+        let after = relieved(|| stage.register("after"));
+        for eval in [&before, &after] {
+            let placed = || relieved(|| stage.is_complete(eval));
+            until("it is placed", placed).await;
+        }
+        term.send_replace(None);
+        let ends = || reactors.activity().scheduling().is_none();
+        until("the term ends", ends).await;
+        reactors.stop().await;
+    };
+    throughout(|| serving.block_on(in_one_term));
+}
+
+#[test]
+fn nobody_who_asks_waits_until_scheduling_has_read_what_it_begins_with() {
+    let stage = Stage::new();
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(1);
+    let serving = builder.build().unwrap();
+    let (go, wait) = mpsc::channel::<()>();
+    serving.block_on(async {
+        // There is no thread that could read it.
+        let taken = tokio::task::spawn_blocking(move || wait.recv().is_err());
+        let (_term, reactors) = stage.start();
+        let activity = reactors.activity();
+        let others_run = || {
+            let all = activity.reactors();
+            all.get("drainer").is_some_and(|one| one.running)
+        };
+        until("the others run", others_run).await;
+        assert!(!activity.is_placing());
+        let status = activity.status();
+        assert!(status.scheduling.is_none() && !status.reactors.is_empty());
+        drop(go);
+        until("it runs", || activity.scheduling().is_some()).await;
+        assert!(taken.await.unwrap());
+        reactors.stop().await;
+    });
 }

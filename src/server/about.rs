@@ -291,11 +291,13 @@ impl Server {
 
     /// The state of every reactor.
     pub fn reactors(&self) -> Value {
-        let reactors = self.reactors.lock();
-        let status = reactors
-            .as_ref()
-            .map(|reactors| serde_json::to_value(reactors.status()));
-        status.and_then(Result::ok).unwrap_or_default()
+        serde_json::to_value(self.activity.status()).unwrap_or_default()
+    }
+
+    /// The state of one reactor, without a look at scheduling; null where none of this name ran.
+    pub fn reactor(&self, name: &str) -> Value {
+        let known = self.activity.reactors().remove(name);
+        serde_json::to_value(known).unwrap_or_default()
     }
 
     /// The client of this agent; none without one.

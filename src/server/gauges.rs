@@ -48,12 +48,7 @@ impl Server {
     }
 
     fn observe_scheduling(&self) {
-        let status = self
-            .reactors
-            .lock()
-            .as_ref()
-            .map(|reactors| reactors.status());
-        let Some(scheduling) = status.and_then(|status| status.scheduling) else {
+        let Some(scheduling) = self.activity.scheduling() else {
             return;
         };
         for (name, value) in [
@@ -111,8 +106,7 @@ impl Server {
     }
 
     fn observe_reactors(&self) {
-        let reactors = self.reactors.lock().as_ref().map(|all| all.status());
-        for (name, status) in reactors.into_iter().flat_map(|all| all.reactors) {
+        for (name, status) in self.activity.reactors() {
             let failed = status.failures + status.panics;
             counter!("drover.reactor.failures_total", "reactor" => name).absolute(failed);
             counter!("drover.reactor.activations_total", "reactor" => name)

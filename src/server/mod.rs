@@ -56,7 +56,7 @@ use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
 use crate::reactors::kafka::{self, Held, KafkaSource};
 use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
-use crate::reactors::{ReactorSettings, Reactors, Sources};
+use crate::reactors::{Activity, ReactorSettings, Reactors, Sources};
 use crate::requests::RequestLog;
 use crate::rpc::forward::Web;
 use crate::rpc::sessions::Sessions;
@@ -120,6 +120,7 @@ pub struct Server {
     /// The agent around it; none in tests.
     pub around: OnceLock<Arc<dyn Around>>,
     heartbeats: Arc<Heartbeats>,
+    activity: Activity,
     reactors: Mutex<Option<Reactors>>,
     telemetry: Telemetry,
     started: Instant,
@@ -296,6 +297,7 @@ impl Server {
             web: OnceLock::new(),
             around: OnceLock::new(),
             heartbeats: Arc::clone(reactors.heartbeats()),
+            activity: reactors.activity().clone(),
             reactors: Mutex::new(Some(reactors)),
             telemetry,
             started,
@@ -341,8 +343,7 @@ impl Server {
 
     /// Whether plans are on their way here: what can wait should.
     pub fn is_placing(&self) -> bool {
-        let reactors = self.reactors.lock();
-        reactors.as_ref().is_some_and(Reactors::is_placing)
+        self.activity.is_placing()
     }
 
     /// Whether this server leads and takes commands.

@@ -3,6 +3,8 @@
 //! [`Core`] (broker, blocked evaluations, the cluster) follows the projections;
 //! workers, threads of their own, take evaluations from it, run the pure scheduler on a snapshot
 //! and hand the plan to the plan queue, which checks it against what is in flight and proposes it.
+//! What waits runs where reactors run (`tasks.rs`): nothing here reads tables on a thread that
+//! serves.
 //!
 //! It must not know: Raft, HTTP, how apply writes a plan.
 //! Invariants: nothing here is truth; whatever is lost with leadership is found again in the
@@ -15,6 +17,7 @@ pub mod core;
 pub mod plan_check;
 pub mod plan_queue;
 mod reaper;
+mod tasks;
 pub mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,11 +36,12 @@ use tokio::sync::Notify;
 use self::broker::BrokerSettings;
 use self::core::Core;
 use self::plan_queue::PlanQueue;
+use self::tasks::Tasks;
 use crate::clock::Clock;
 use crate::commands::system_jobs::EvaluateOverlooked;
 use crate::error::chain;
+use crate::net::aside;
 use crate::proposer::decided::Propose;
-use crate::scheduling_view::Snapshot;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +101,7 @@ pub struct Shared {
     unfinished: AtomicUsize,
     projections: Arc<Projections>,
     proposer: Arc<dyn Propose>,
-    runtime: tokio::runtime::Handle,
+    tasks: Tasks,
     clock: Clock,
     settings: SchedulingSettings,
     stopped: AtomicBool,
@@ -136,6 +140,30 @@ impl Shared {
         match self.plans.len() < worker::PLANS {
             true => worker::UNFINISHED.saturating_sub(self.unfinished.load(Ordering::Acquire)),
             false => 0,
+        }
+    }
+
+    /// What scheduling does, in numbers. Whoever reads for it is waited for, and others are served
+    /// meanwhile.
+    pub fn status(&self) -> SchedulingStatus {
+        let core = aside(|| self.core.lock());
+        let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
+        let (blocked_cpu, blocked_memory) = core.blocked.wanted();
+        SchedulingStatus {
+            paused: core.paused,
+            ready: broker.ready,
+            unacked: broker.unacked,
+            pending: broker.pending,
+            waiting: broker.waiting,
+            blocked: blocked.total,
+            escaped: blocked.escaped,
+            plans: self.plans.len(),
+            in_flight: core.in_flight.len(),
+            followed: core.followed(),
+            cancelable: broker.cancelable,
+            blocked_cpu,
+            blocked_memory,
+            by_type: core.broker.by_type(),
         }
     }
 }
@@ -177,12 +205,12 @@ pub struct SchedulingStatus {
 /// Scheduling while this server leads. Dropping it stops everything.
 pub struct Scheduling {
     shared: Arc<Shared>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
     workers: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl Scheduling {
-    /// Reads the state and starts; to be called in a runtime.
+    /// Reads the state, however long that takes, and starts; to be called in a runtime, by a thread
+    /// that serves nobody.
     ///
     /// # Errors
     /// The projections cannot be read, or no thread can be had.
@@ -201,7 +229,7 @@ impl Scheduling {
             unfinished: AtomicUsize::new(0),
             projections,
             proposer,
-            runtime: tokio::runtime::Handle::current(),
+            tasks: Tasks::new(),
             clock,
             settings,
             stopped: AtomicBool::new(false),
@@ -209,21 +237,20 @@ impl Scheduling {
             #[cfg(test)]
             woken: AtomicUsize::new(0),
         });
-        let tasks = vec![
-            tokio::spawn(plan_queue::run(Arc::clone(&shared))),
-            tokio::spawn(follow(Arc::clone(&shared))),
-        ];
-        let mut workers = Vec::new();
-        for number in 0..settings.workers.max(1) {
-            let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name(format!("scheduler-{number}"));
-            workers.push(thread.spawn(move || worker::run(&shared))?);
-        }
-        Ok(Self {
+        let mut started = Self {
             shared,
-            tasks,
-            workers,
-        })
+            workers: Vec::new(),
+        };
+        let shared = &started.shared;
+        shared.tasks.spawn(plan_queue::run(Arc::clone(shared)));
+        shared.tasks.spawn(follow(Arc::clone(shared)));
+        for number in 0..settings.workers.max(1) {
+            let shared = Arc::clone(shared);
+            let thread = std::thread::Builder::new().name(format!("scheduler-{number}"));
+            let worker = thread.spawn(move || worker::run(&shared))?;
+            started.workers.push(worker);
+        }
+        Ok(started)
     }
 
     /// Whether evaluations are on their way to their end.
@@ -233,44 +260,22 @@ impl Scheduling {
 
     /// What it does, in numbers.
     pub fn status(&self) -> SchedulingStatus {
-        let core = self.shared.core.lock();
-        let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
-        let (blocked_cpu, blocked_memory) = core.blocked.wanted();
-        SchedulingStatus {
-            paused: core.paused,
-            ready: broker.ready,
-            unacked: broker.unacked,
-            pending: broker.pending,
-            waiting: broker.waiting,
-            blocked: blocked.total,
-            escaped: blocked.escaped,
-            plans: self.shared.plans.len(),
-            in_flight: core.in_flight.len(),
-            followed: core.followed(),
-            cancelable: broker.cancelable,
-            blocked_cpu,
-            blocked_memory,
-            by_type: core.broker.by_type(),
-        }
+        self.shared.status()
     }
 
-    /// The state as the scheduler would read it now.
-    ///
-    /// # Errors
-    /// The projections cannot be read.
-    pub fn snapshot(&self) -> Result<Snapshot, StorageError> {
-        worker::snapshot(&self.shared)
+    /// What is shared of it: for whoever asks for its status with nothing locked meanwhile.
+    pub fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
     }
 }
 
-/// Stops everything and waits for the workers, who are done within one evaluation: what they read
-/// is closed by whoever opened it, and not by a thread that nobody knows of any more.
+/// Stops everything and waits for the workers, who are done within one evaluation, and for the
+/// tasks: what they read is closed by whoever opened it, and not by a thread that nobody knows of
+/// any more. A plan that was proposed may still be committed; nobody waits for it here.
 impl Drop for Scheduling {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.shared.tasks.stop();
         // Whoever waits for a plan gets no answer any more.
         self.shared.plans.close();
         self.shared.changed();
@@ -278,6 +283,7 @@ impl Drop for Scheduling {
             // A panic of theirs was logged.
             let _ = worker.join();
         }
+        self.shared.tasks.wait();
     }
 }
 

@@ -85,8 +85,7 @@ impl PlanQueue {
         self.len() == 0
     }
 
-    /// Drops what waits, and whatever comes later: whoever submits it gets no answer. A plan that a
-    /// worker still had in hand would be waited for without end.
+    /// Drops what waits, and whatever comes later: whoever submits it gets no answer.
     pub fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.closed = true;
@@ -132,6 +131,10 @@ async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
     let Ok(permit) = Arc::clone(depth).acquire_owned().await else {
         return false;
     };
+    if shared.is_stopped() {
+        // There is room because nobody waits for what is in flight any more.
+        return false;
+    }
     let (eval, token) = (request.eval.id.clone(), request.token);
     let began = Instant::now();
     let prepared = match checked(shared, request) {
@@ -157,7 +160,7 @@ async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
     }
     let began = Instant::now();
     let launched = launch(&*shared.proposer, prepared.events, refused).await;
-    tokio::spawn(async move {
+    shared.tasks.spawn(async move {
         let _permit = permit;
         let result = flight.land(launched).await;
         took("nomad.nomad.plan.apply", began);

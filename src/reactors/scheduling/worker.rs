@@ -172,6 +172,10 @@ fn next(shared: &Shared) -> Option<Item> {
 
 /// An evaluation is over, or has failed and comes again later.
 fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
+    if shared.is_stopped() {
+        // Whoever leads next finds it where it was.
+        return;
+    }
     let (id, token) = (item.eval.id.as_str(), item.token);
     let now = shared.clock.now();
     let mut core = shared.core.lock();
@@ -208,7 +212,7 @@ fn invoked(kind: &str) -> &'static str {
 }
 
 /// A view, and the cluster at its index.
-pub(super) fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
+fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
     let mut core = shared.core.lock();
     let view = shared.projections.view();
     core.catch_up(&view, shared.clock.now())?;
@@ -280,7 +284,7 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
         inputs,
         signing_key,
     };
-    shared.runtime.spawn(see_through(held, request));
+    shared.tasks.spawn(see_through(held, request));
     Ok(())
 }
 

@@ -1,0 +1,81 @@
+//! The tasks of scheduling. They run where reactors run: they read tables as they please, and
+//! nobody who is served waits with them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::net::all_aside;
+use crate::reactors::driver::threads;
+
+/// The tasks of one run of scheduling.
+pub(super) struct Tasks {
+    threads: Handle,
+    stopped: CancellationToken,
+    running: Arc<Running>,
+}
+
+/// How many there are.
+#[derive(Default)]
+struct Running {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+/// One of them, from its start to its end, however it ends.
+struct UnderWay(Arc<Running>);
+
+impl UnderWay {
+    fn begin(running: &Arc<Running>) -> Self {
+        *running.count.lock() += 1;
+        Self(Arc::clone(running))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.0.none.notify_all();
+        }
+    }
+}
+
+impl Tasks {
+    /// None yet; to be called in a runtime.
+    pub(super) fn new() -> Self {
+        Self {
+            threads: threads(),
+            stopped: CancellationToken::new(),
+            running: Arc::default(),
+        }
+    }
+
+    /// Starts one. Any thread may call this.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let (stopped, under_way) = (self.stopped.clone(), UnderWay::begin(&self.running));
+        let work = work.boxed();
+        self.threads.spawn(all_aside(async move {
+            // It is over once what it held is dropped.
+            let _under_way = under_way;
+            stopped.run_until_cancelled(work).await;
+        }));
+    }
+
+    /// Lets each do nothing more than it does now, and those that are still started nothing.
+    pub(super) fn stop(&self) {
+        self.stopped.cancel();
+    }
+
+    /// Waits until there is none. None of them may call this.
+    pub(super) fn wait(&self) {
+        let mut count = self.running.count.lock();
+        while *count > 0 {
+            self.running.none.wait(&mut count);
+        }
+    }
+}
