@@ -507,52 +507,57 @@ async fn drv_06_what_forks_without_end_ends_with_its_task_or_its_executor() {
 }
 
 #[tokio::test]
-async fn drv_06_control_groups_of_the_first_version_end_what_a_killed_executor_left() {
-    if !can("control groups of version 1") {
+async fn drv_06_control_groups_of_each_version_end_what_a_killed_executor_left() {
+    if !can("control groups of each version") {
         return;
     }
-    let name = format!("drover-v1-{}", std::process::id());
-    let mut parents = Parents::of_host(&name);
-    let unified = parents.unified.take();
-    unified.iter().for_each(|path| super::cgroup::remove(path));
-    if !parents.v1.contains_key("freezer") {
-        parents
-            .v1
-            .values()
-            .for_each(|path| super::cgroup::remove(path));
-        return drover_testkit::skip("control groups of version 1", "this host has none");
-    }
-    let mark = format!("8{}", std::process::id());
-    for by_agent in [false, true] {
-        // As a raw task is: nothing else would end what left its session.
-        let run = Run::new();
-        let mut spec = run.shell(&format!("setsid sleep {mark} & exec sleep {mark}"));
-        parents.holding().run(&format!("r.{by_agent}"), &mut spec);
-        assert_eq!(spec.cgroups_v1.keys().collect::<Vec<_>>(), ["freezer"]);
-        let executor = launcher().launch(&run.dir, &spec).await.unwrap();
-        until("both run", || named(&mark).len() == 2).await;
-        if by_agent {
-            executor.stop(15, Duration::from_secs(60)).unwrap();
-        } else {
-            kill(
-                Pid::from_raw(executor.state().executor_pid),
-                Signal::SIGKILL,
-            )
-            .unwrap();
+    let name = format!("drover-each-{}", std::process::id());
+    let parents = Parents::of_host(&name);
+    let (mut first, mut second) = (parents.clone(), parents.clone());
+    first.unified = None;
+    second.v1.clear();
+    // Hosts have one of them or both: each that is there has to do it alone.
+    let each = [first.holding(), second.holding()];
+    let mut tried = 0;
+    for holding in each.iter().filter(|held| **held != Parents::default()) {
+        for by_agent in [false, true] {
+            end_what_left_its_session(holding, by_agent).await;
         }
-        executor.wait().await;
-        until("nothing is left", || named(&mark).is_empty()).await;
-        super::launch::clear(&run.dir);
-        until("its group is gone", || {
-            Groups::of(&spec).remove();
-            spec.cgroups_v1.values().all(|path| !path.exists())
-        })
-        .await;
+        tried += 1;
     }
-    parents
-        .v1
-        .values()
-        .for_each(|path| super::cgroup::remove(path));
+    for path in parents.unified.iter().chain(parents.v1.values()) {
+        super::cgroup::remove(path);
+    }
+    if tried == 0 {
+        drover_testkit::skip("control groups of each version", "this host has none");
+    }
+}
+
+async fn end_what_left_its_session(holding: &Parents, by_agent: bool) {
+    let mark = format!("8{}", std::process::id());
+    // As a raw task is: nothing else would end what left its session.
+    let run = Run::new();
+    let mut spec = run.shell(&format!("setsid sleep {mark} & exec sleep {mark}"));
+    holding.run(&format!("r.{by_agent}"), &mut spec);
+    let is_first = spec.cgroups_v1.contains_key("freezer");
+    assert_ne!(is_first, spec.cgroup.is_some(), "one of them, not both");
+    let executor = launcher().launch(&run.dir, &spec).await.unwrap();
+    until("both run", || named(&mark).len() == 2).await;
+    if by_agent {
+        executor.stop(15, Duration::from_secs(60)).unwrap();
+    } else {
+        let pid = Pid::from_raw(executor.state().executor_pid);
+        kill(pid, Signal::SIGKILL).unwrap();
+    }
+    executor.wait().await;
+    until("nothing is left", || named(&mark).is_empty()).await;
+    super::launch::clear(&run.dir);
+    let all = spec.cgroup.iter().chain(spec.cgroups_v1.values());
+    until("its groups are gone", || {
+        Groups::of(&spec).remove();
+        all.clone().all(|path| !path.exists())
+    })
+    .await;
 }
 
 #[tokio::test]
