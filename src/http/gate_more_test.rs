@@ -70,7 +70,7 @@ async fn streamed(both: &Both, token: &str, form: &str, until: &[&str]) -> Strin
             told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
         }
     };
-    let in_time = tokio::time::timeout(LONG / 3, all).await;
+    let in_time = tokio::time::timeout(LONG, all).await;
     in_time.unwrap_or_else(|_| panic!("{token} {form}: only {told}"));
     told
 }

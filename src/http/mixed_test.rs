@@ -39,7 +39,7 @@ impl Following {
                 *told += std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap();
             }
         };
-        let in_time = tokio::time::timeout(LONG / 3, followed).await;
+        let in_time = tokio::time::timeout(LONG, followed).await;
         in_time.unwrap_or_else(|_| panic!("no {word} in {}", self.told));
     }
 }

@@ -512,8 +512,8 @@ async fn csi_17_csi_18_lists_are_for_who_may_see_something_in_them() {
     }
     // Who may see nothing of it waits for nothing of it.
     let begun = std::time::Instant::now();
-    let waits = "/v1/volumes?type=csi&namespace=red&index=99999999&wait=60s";
+    let waits = "/v1/volumes?type=csi&namespace=red&index=99999999&wait=600s";
     assert_eq!(h.seen("nodes", waits).await.status, 403);
-    assert!(begun.elapsed().as_secs() < 30);
+    assert!(begun.elapsed() < drover_testkit::LONG);
     h.stop().await;
 }

@@ -67,6 +67,17 @@ pub(crate) fn write(
     Ok(took.get(count * 19 / 20).copied().unwrap_or_default())
 }
 
+/// Whether writes were held up by a broker, which is given 5 s. A machine that is slow is so with
+/// a broker that answers as well: what writes took then is the `floor`.
+pub(crate) fn held_up(took: Duration, floor: Duration) -> Result<()> {
+    let most = (floor * 10).max(Duration::from_secs(4));
+    ensure!(
+        took < most,
+        "writes took {took:?}, and {floor:?} with a broker"
+    );
+    Ok(())
+}
+
 /// Index and kind of every event, as the log itself has them.
 pub(crate) fn history(setup: &Setup) -> Result<BTreeMap<u64, Value>> {
     let output = Command::new(&setup.binary)
@@ -171,10 +182,7 @@ fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
     let alive = write(&agent, &mut known, "between", 200)?;
     broker.kill()?;
     let dead = write(&agent, &mut known, "dead", 200)?;
-    ensure!(
-        dead < Duration::from_secs(3),
-        "a dead broker: {dead:?}, alive {alive:?}"
-    );
+    held_up(dead, alive)?;
     wait_for("a lag that is told", LONG, || {
         let status = publisher(&agent)?;
         ensure!(

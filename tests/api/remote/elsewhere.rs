@@ -11,8 +11,9 @@ use drover_testkit::{LONG, Setup, skip};
 
 use super::{World, reached};
 
-/// How soon whoever waits for a machine that is lost must be told.
-const TOLD: Duration = Duration::from_secs(20);
+/// How long whoever follows waits for the next word: who is not told that the machine is lost is
+/// not done before this, and who is told is so in a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A network namespace and the one cable that leads there.
 struct Cable {
@@ -138,7 +139,11 @@ fn mod_23_a_client_in_another_network_is_reached_and_a_pulled_cable_ends_what_go
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     assert!(said.contains(&cable.end('f')), "{said}");
     let path = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true&follow=true");
-    let mut lines = world.http().timeout(LONG).lines(&path).expect("it begins");
+    let mut lines = world
+        .http()
+        .timeout(PATIENCE)
+        .lines(&path)
+        .expect("it begins");
     assert_eq!(lines.next_line().expect("a line").expect("some"), b"begun");
     // Something long goes the other way meanwhile.
     let mut upload = world.exec(&alloc, "exec cat >/dev/null");
@@ -152,7 +157,8 @@ fn mod_23_a_client_in_another_network_is_reached_and_a_pulled_cable_ends_what_go
     let ended = lines.next_line();
     assert!(ended.is_err(), "it broke off: {ended:?}");
     let uploaded = upload.wait_with_output().expect("it ends");
-    assert!(lost.elapsed() < TOLD, "after {:?}", lost.elapsed());
+    let took = lost.elapsed();
+    assert!(took < PATIENCE / 10, "after {took:?}");
     more.join().expect("nobody takes it");
     let said = String::from_utf8_lossy(&uploaded.stderr);
     assert_eq!(uploaded.status.code(), Some(1), "{said}");

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drover_events::gojson::Map;
 use drover_testkit::{LONG, eventually, so};
@@ -297,47 +297,61 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     assert_eq!(other.unwrap_err().message, text);
 }
 
-/// A plugin that does as it likes.
-async fn hostile(text: &str) -> (World, String, Duration) {
+/// A plugin that does as it likes, and what is said of it.
+async fn hostile(text: &str, limit: Duration) -> (World, String) {
     let world = World::new();
     world.plugin("evil", &format!("#!/bin/sh\n{text}\n"));
     let volumes = world.start();
-    let began = Instant::now();
     let file = world.tmp.path().join("plugins/evil");
-    let limit = Duration::from_secs(2);
     let said = volumes.plugins.run(&file, "create", &[], limit).await;
     let text = said.map_or_else(
         |error| error.to_string(),
         |said| format!("answer of {}", said.len()),
     );
-    (world, text, began.elapsed())
+    (world, text)
+}
+
+/// A plugin that is late, and the number of a process that it started.
+async fn late() -> String {
+    let script = "sleep 600 & echo $! > \"$DHV_VOLUMES_DIR/pid\"; wait";
+    // A machine that is slow has not begun it within the first of them.
+    for seconds in [2, 10, 50] {
+        let (world, text) = hostile(script, Duration::from_secs(seconds)).await;
+        let wanted = format!("plugin \"evil\": create took longer than {seconds}s");
+        assert_eq!(text, wanted);
+        let pid = std::fs::read_to_string(world.volumes().join("pid"));
+        if let Ok(pid) = pid.map(|pid| pid.trim().to_owned())
+            && !pid.is_empty()
+        {
+            return pid;
+        }
+    }
+    panic!("it never began");
 }
 
 #[tokio::test]
 async fn a_plugin_that_is_late_or_says_too_much_is_killed_with_all_it_started() {
-    let (world, text, _) = hostile("sleep 600 & echo $! > \"$DHV_VOLUMES_DIR/pid\"; wait").await;
-    assert_eq!(text, "plugin \"evil\": create took longer than 2s");
-    let pid = std::fs::read_to_string(world.volumes().join("pid")).unwrap();
-    let stat = format!("/proc/{}/stat", pid.trim());
+    let stat = format!("/proc/{}/stat", late().await);
     let is_dead = || match std::fs::read_to_string(&stat) {
         Ok(stat) => stat.rsplit(") ").next().is_some_and(|s| s.starts_with('Z')),
         Err(_) => true,
     };
     let ended = eventually("its end", LONG, || so(is_dead())).await;
     ended.expect("what it started is killed too");
-    let (_, text, took) = hostile("exec yes").await;
+    // At once: one that is heard to its end is late, and that is said of it.
+    let (_, text) = hostile("exec yes", LONG).await;
     let much = "plugin \"evil\": create answered with more than 65536 bytes";
     assert_eq!(text, much);
-    assert!(took < Duration::from_secs(2), "at once: {took:?}");
-    let (_, text, _) = hostile("yes >&2 | head -c 10; exit 3").await;
+    let script = "yes >&2 | head -c 10; exit 3";
+    let (_, text) = hostile(script, Duration::from_secs(2)).await;
     assert_eq!(text, "plugin \"evil\": create took longer than 2s");
-    let (_, text, _) = hostile("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 3").await;
+    let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 3";
+    let (_, text) = hostile(script, LONG).await;
     assert!(text.starts_with("plugin \"evil\": create ended with exit status: 3: xxx"));
     assert!(text.len() < 3_000, "{}", text.len());
     // Who leaves somebody behind is not waited for.
-    let (_, text, took) = hostile("sleep 30 & echo '{}'").await;
+    let (_, text) = hostile("sleep 100 & echo '{}'", LONG).await;
     assert_eq!(text, "answer of 3");
-    assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 #[tokio::test]
