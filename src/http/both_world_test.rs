@@ -10,7 +10,7 @@ use drover_projections::tables::nodes;
 use serde_json::{Value, json};
 
 use super::gate_test::{namespaces, who};
-use super::harness::{Harness, job};
+use super::harness::{Harness, is_filled, job};
 use super::volume_world_test::World;
 use crate::commands::host_volume::RegisterHostVolume;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
@@ -163,8 +163,7 @@ async fn things(world: &World, (name, host_volume): (&'static str, String)) -> T
     let first = async |path: &str| {
         let sign = if path.contains('?') { '&' } else { '?' };
         let target = format!("{path}{sign}namespace={name}");
-        let some = |list: &Value| list.as_array().is_some_and(|all| !all.is_empty());
-        let found = world.until(&target, some).await.json();
+        let found = world.until(&target, is_filled).await.json();
         found[0]["ID"].as_str().expect("an id").to_owned()
     };
     let job = format!("/v1/job/job-{name}");

@@ -45,12 +45,7 @@ async fn evaluated(h: &Harness, id: &str, count: i64) -> Value {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let eval = reply.json()["EvalID"].as_str().expect("an id").to_owned();
     let path = format!("/v1/evaluation/{eval}");
-    let mut row = h.get(&path).await;
-    while row.json()["Status"] == "pending" {
-        row = h
-            .get(&format!("{path}?index={}&wait=20s", row.index()))
-            .await;
-    }
+    let row = h.until(&path, |row| row["Status"] != "pending").await;
     row.json()
 }
 
@@ -149,12 +144,7 @@ async fn what_found_no_place_is_explained_too() {
     let reply = h.put("/v1/jobs", &body).await;
     let id = reply.json()["EvalID"].as_str().expect("an id").to_owned();
     let path = format!("/v1/evaluation/{id}");
-    let mut row = h.get(&path).await;
-    while row.json()["Status"] == "pending" {
-        row = h
-            .get(&format!("{path}?index={}&wait=20s", row.index()))
-            .await;
-    }
+    let row = h.until(&path, |row| row["Status"] != "pending").await;
     assert!(
         !row.json()["BlockedEval"]
             .as_str()

@@ -26,7 +26,7 @@ use crate::proposer::Origin;
 use crate::requests::RequestLog;
 use crate::server::Server;
 use crate::server::testing::Stopping;
-use drover_testkit::fixtures as testing;
+use drover_testkit::{LONG, asked, fixtures as testing};
 
 /// A running server.
 pub(super) struct Harness {
@@ -203,6 +203,31 @@ impl Harness {
         self.ask("PUT", target, body.to_string()).await
     }
 
+    /// Waits, as blocking queries do, until what is shown at a target is as wanted.
+    pub(super) async fn until(&self, target: &str, wanted: impl Fn(&Value) -> bool) -> Reply {
+        self.until_by("", target, wanted).await
+    }
+
+    /// The same with a token; none where it is empty.
+    pub(super) async fn until_by(
+        &self,
+        token: &str,
+        target: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Reply {
+        let and = if target.contains('?') { '&' } else { '?' };
+        let mut next = target.to_owned();
+        let ask = async || {
+            let reply = self.seen(token, &next).await;
+            next = format!("{target}{and}index={}&wait=10s", reply.index().max(1));
+            match wanted(&reply.json()) {
+                true => Ok(reply),
+                false => Err(reply.text()),
+            }
+        };
+        asked(target, LONG, ask).await.unwrap()
+    }
+
     /// Registers a small job; panics when that is refused.
     pub(super) async fn register(&self, id: &str) -> Reply {
         let reply = self.put("/v1/jobs", &job(id)).await;
@@ -259,6 +284,11 @@ pub(super) fn job(id: &str) -> Value {
             "Resources": { "CPU": 20, "MemoryMB": 16 },
         }]}],
     }})
+}
+
+/// Whether there is something in a list.
+pub(super) fn is_filled(list: &Value) -> bool {
+    list.as_array().is_some_and(|all| !all.is_empty())
 }
 
 /// What a counter says, by label.

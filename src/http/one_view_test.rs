@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drover_events::model::{Evaluation, Namespace};
 use drover_projections::tables::evals::Evals;
 use drover_projections::{Scan, View};
+use drover_testkit::{LONG, asked};
 use serde_json::{Value, json};
 
 use super::gate_test::who;
@@ -18,7 +19,7 @@ use crate::gate::Gate;
 
 /// What each target answers, and the index that it is of.
 pub(super) async fn answers(h: &Harness, targets: &[String]) -> (u64, Vec<String>) {
-    loop {
+    let of_one_index = async || {
         let index = h.server.projections.view().index();
         let mut bodies = Vec::new();
         for target in targets {
@@ -26,10 +27,14 @@ pub(super) async fn answers(h: &Harness, targets: &[String]) -> (u64, Vec<String
             assert_eq!(reply.status, 200, "{target}: {}", reply.text());
             bodies.push(reply.text());
         }
-        if h.server.projections.view().index() == index {
-            return (index, bodies);
+        match h.server.projections.view().index() == index {
+            true => Ok((index, bodies)),
+            false => Err("something was written meanwhile"),
         }
-    }
+    };
+    asked("answers of one index", LONG, of_one_index)
+        .await
+        .unwrap()
 }
 
 /// A read of an earlier state is the same handler on an older view: a query that it makes on any
@@ -85,12 +90,8 @@ async fn ev_10_every_query_of_an_answer_is_made_on_the_view_it_was_begun_with() 
     };
     h.submit(down).await;
     assert_eq!(h.ask("DELETE", "/v1/job/web", "").await.status, 200);
-    let stopped = format!("/v1/allocation/{alloc}");
-    let mut seen = h.get(&stopped).await;
-    while seen.json()["DesiredStatus"] != "stop" {
-        let next = format!("{stopped}?index={}&wait=60s", seen.index());
-        seen = h.get(&next).await;
-    }
+    let stopped = |alloc: &Value| alloc["DesiredStatus"] == "stop";
+    h.until(&format!("/v1/allocation/{alloc}"), stopped).await;
 
     for (target, then) in targets.iter().zip(&then) {
         let and = if target.contains('?') { '&' } else { '?' };

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::front::Read;
 use super::gate::READ_JOB;
-use super::harness::{Harness, job};
+use super::harness::{Harness, is_filled, job};
 use super::query::{Options, Query};
 use super::request::Request;
 use super::rows::{self, Created};
@@ -34,7 +34,6 @@ use drover_testkit::counting::taken;
 
 /// How often each read is repeated.
 const READS: usize = 100;
-pub(super) const LONG: &str = "60s";
 
 pub(super) fn raw<T: Table>(view: &View) -> Vec<Vec<u8>>
 where
@@ -81,21 +80,11 @@ pub(super) async fn placed_on(h: Harness) -> (Harness, String) {
 pub(super) async fn web_placed(h: &Harness) {
     let reply = h.register("web").await;
     assert_eq!(reply.status, 200, "{}", reply.text());
-    let list = "/v1/job/web/allocations";
-    let mut allocs = h.get(list).await;
-    while allocs.json().as_array().is_none_or(Vec::is_empty) {
-        let next = format!("{list}?index={}&wait={LONG}", allocs.index().max(1));
-        allocs = h.get(&next).await;
-    }
+    h.until("/v1/job/web/allocations", is_filled).await;
     // The evaluation ends after its plan; nothing follows then.
     let eval = reply.json()["EvalID"].as_str().unwrap().to_owned();
     let path = format!("/v1/evaluation/{eval}");
-    let mut row = h.get(&path).await;
-    while row.json()["Status"] != "complete" {
-        row = h
-            .get(&format!("{path}?index={}&wait={LONG}", row.index()))
-            .await;
-    }
+    h.until(&path, |row| row["Status"] == "complete").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -414,12 +414,8 @@ async fn a_node_is_evaluated_and_purged_with_what_is_on_it() {
         h.get("/v1/nodes").await.json().as_array().map(Vec::len),
         Some(0)
     );
-    let list = "/v1/job/web/allocations";
-    let mut allocs = h.get(list).await;
-    while allocs.json()[0]["ClientStatus"] != "lost" {
-        let next = format!("{list}?index={}&wait=60s", allocs.index());
-        allocs = h.get(&next).await;
-    }
+    let lost = |allocs: &Value| allocs[0]["ClientStatus"] == "lost";
+    h.until("/v1/job/web/allocations", lost).await;
     for verb in ["evaluate", "purge"] {
         let again = h.ask("PUT", &format!("/v1/node/{node}/{verb}"), "").await;
         assert_eq!(again.status, 500, "{verb}: {}", again.text());

@@ -15,29 +15,6 @@ async fn done(h: &Harness, target: &str, body: Value) -> Value {
     answer
 }
 
-/// Waits until what is read has become so.
-async fn until(h: &Harness, target: &str, so: impl Fn(&Value) -> bool) -> Value {
-    let mut index = 0;
-    for _ in 0..200 {
-        let and = if target.contains('?') { '&' } else { '?' };
-        let reply = h.get(&format!("{target}{and}index={index}&wait=1s")).await;
-        let value = reply.json();
-        if so(&value) {
-            return value;
-        }
-        index = reply.index();
-    }
-    panic!(
-        "{target} does not become so: {}",
-        h.get(target).await.text()
-    );
-}
-
-async fn deployment(h: &Harness) -> String {
-    let newest = until(h, "/v1/job/web/deployment", |found| found["ID"].is_string()).await;
-    newest["ID"].as_str().expect("an id").to_owned()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_is_paused_resumed_judged_and_promoted() {
     let (h, _) = placed().await;
@@ -55,7 +32,8 @@ async fn a_deployment_is_paused_resumed_judged_and_promoted() {
     done(&h, &target, body).await;
     let judged = h.get(&path).await.json();
     assert_eq!(judged["TaskGroups"]["g"]["HealthyAllocs"], 1, "{judged}");
-    until(&h, &path, |found| found["Status"] == "successful").await;
+    h.until(&path, |found| found["Status"] == "successful")
+        .await;
 
     let mut canary = job("web");
     let group = &mut canary["Job"]["TaskGroups"][0];
@@ -64,11 +42,11 @@ async fn a_deployment_is_paused_resumed_judged_and_promoted() {
         "ProgressDeadline": 600_000_000_000_u64});
     group["Tasks"][0]["Env"] = json!({"V": "2"});
     done(&h, "/v1/jobs", canary).await;
-    let newer = until(&h, "/v1/job/web/deployment", |found| {
+    let placed = |found: &Value| {
         let placed = found["TaskGroups"]["g"]["PlacedCanaries"].as_array();
         found["ID"] != json!(id) && placed.is_some_and(|canaries| canaries.len() == 1)
-    })
-    .await;
+    };
+    let newer = h.until("/v1/job/web/deployment", placed).await.json();
     let id = newer["ID"].as_str().expect("an id");
     let placed = newer["TaskGroups"]["g"]["PlacedCanaries"].clone();
     let body = json!({"DeploymentID": id, "HealthyAllocationIDs": placed});
@@ -101,7 +79,8 @@ async fn a_deployment_is_failed_and_an_allocation_stopped() {
     let eval = h.get(&format!("/v1/evaluation/{eval}")).await.json();
     assert_eq!(eval["TriggeredBy"], "alloc-stop", "{eval}");
     let path = format!("/v1/allocation/{alloc}");
-    until(&h, &path, |found| found["DesiredStatus"] == "stop").await;
+    h.until(&path, |found| found["DesiredStatus"] == "stop")
+        .await;
     h.stop().await;
 }
 

@@ -15,9 +15,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{RwLock, RwLockWriteGuard};
 
-use super::harness::{Harness, Reply, job};
+use super::harness::{Harness, Reply, is_filled, job};
 use super::provision_test::client;
-use super::reads_test::LONG;
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
@@ -337,14 +336,7 @@ impl World {
             })
             .await;
         let list = format!("/v1/job/{id}/allocations?namespace={namespace}");
-        let mut found = self.h.seen("root", &list).await;
-        while found.json().as_array().is_none_or(Vec::is_empty) {
-            let index = found.index().max(1);
-            let target = format!("{list}&index={index}&wait={LONG}");
-            let next = self.h.seen("root", &target).await;
-            assert!(next.index() > index, "{id} is not placed: {}", next.text());
-            found = next;
-        }
+        let found = self.until(&list, is_filled).await;
         found.json()[0]["ID"].as_str().unwrap().to_owned()
     }
 
@@ -388,16 +380,7 @@ impl World {
 
     /// Waits, as blocking queries do, until what is shown at a path is as wanted.
     pub(super) async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Reply {
-        let mut reply = self.h.seen("root", path).await;
-        let sign = if path.contains('?') { '&' } else { '?' };
-        while !wanted(&reply.json()) {
-            let index = reply.index().max(1);
-            let target = format!("{path}{sign}index={index}&wait={LONG}");
-            let next = self.h.seen("root", &target).await;
-            assert!(next.index() > index, "never: {}", next.text());
-            reply = next;
-        }
-        reply
+        self.h.until_by("root", path, wanted).await
     }
 }
 

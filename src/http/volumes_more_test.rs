@@ -14,13 +14,13 @@ use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_plugins::CsiPlugins;
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::jobs::Jobs;
-use drover_testkit::fixtures;
+use drover_testkit::{LONG, asked, fixtures, so};
 use serde_json::{Value, json};
 
 use super::gate_test::two_namespaces;
-use super::harness::Harness;
+use super::harness::{Harness, is_filled};
 use super::one_view_test::answers;
-use super::reads_test::{LONG, raw};
+use super::reads_test::raw;
 use super::volumes_test::{described, register};
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::csi::ClaimVolume;
@@ -179,11 +179,8 @@ async fn ev_10_answers_about_volumes_are_made_on_the_view_they_were_begun_with()
     // What is shown of allocations has changed as well, not only what is shown of the volume.
     for alloc in [&plugin, &holder] {
         let target = format!("/v1/allocation/{alloc}");
-        let mut seen = h.get(&target).await;
-        while seen.json()["ClientStatus"] != "lost" {
-            let next = format!("{target}?index={}&wait={LONG}", seen.index());
-            seen = h.get(&next).await;
-        }
+        h.until(&target, |seen| seen["ClientStatus"] == "lost")
+            .await;
     }
     for (target, then) in targets.iter().zip(&then) {
         let and = if target.contains('?') { '&' } else { '?' };
@@ -230,7 +227,7 @@ async fn ev_10_an_answer_about_a_volume_and_its_allocations_mixes_no_two_indexes
         })
     };
     let mut seen = [0, 0];
-    while seen[0] < 20 || seen[1] < 20 {
+    let look = async || {
         let shown = h.get("/v1/volume/csi/data").await.json();
         let held = shown["WriteAllocs"].as_object().map_or(0, |all| all.len());
         let stubs = shown["Allocations"].as_array().unwrap();
@@ -245,7 +242,11 @@ async fn ev_10_an_answer_about_a_volume_and_its_allocations_mixes_no_two_indexes
         assert_eq!(says == "nobody holds it", claims.is_empty(), "{explained}");
         assert!(claims.iter().all(runs), "{explained}");
         seen[held] += 1;
-    }
+        so(seen.iter().all(|times| *times >= 20))
+    };
+    asked("it to be seen free and held", LONG, look)
+        .await
+        .unwrap();
     over.store(true, Ordering::Relaxed);
     writing.await.unwrap();
     let h = Arc::into_inner(h).expect("nobody else holds it");
@@ -431,17 +432,6 @@ async fn ev_18_what_is_refused_of_volumes_names_it_and_says_each_thing_once() {
     h.stop().await;
 }
 
-/// A list of a job once it is not empty.
-async fn some(h: &Harness, list: &str) -> Value {
-    let mut found = h.get(list).await;
-    while found.json().as_array().is_none_or(Vec::is_empty) {
-        let and = if list.contains('?') { '&' } else { '?' };
-        let next = format!("{list}{and}index={}&wait={LONG}", found.index().max(1));
-        found = h.get(&next).await;
-    }
-    found.json()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eval_16_csi_29_a_job_that_waits_for_a_volume_goes_on_when_it_is_free() {
     let (h, [_, _, holder]) = held().await;
@@ -457,20 +447,11 @@ async fn eval_16_csi_29_a_job_that_waits_for_a_volume_goes_on_when_it_is_free() 
         ..RegisterJob::default()
     })
     .await;
-    let evals = "/v1/job/next/evaluations";
-    let mut told = h.get(evals).await;
     let blocked = |told: &Value| {
         let all = told.as_array().cloned().unwrap_or_default();
         all.iter().any(|eval| eval["Status"] == "blocked")
     };
-    while !blocked(&told.json()) {
-        told = h
-            .get(&format!(
-                "{evals}?index={}&wait={LONG}",
-                told.index().max(1)
-            ))
-            .await;
-    }
+    h.until("/v1/job/next/evaluations", blocked).await;
     assert_eq!(h.get("/v1/job/next/allocations").await.json(), json!([]));
     // Its holder ends for good, and what it held is given back, step by step.
     assert_eq!(h.ask("DELETE", "/v1/job/db", "").await.status, 200);
@@ -478,8 +459,8 @@ async fn eval_16_csi_29_a_job_that_waits_for_a_volume_goes_on_when_it_is_free() 
     for to in [state::NODE_DETACHED, state::READY_TO_FREE] {
         h.submit(claim("data", &holder, to)).await;
     }
-    let placed = some(&h, "/v1/job/next/allocations").await;
-    assert_eq!(placed[0]["JobID"], "next");
+    let placed = h.until("/v1/job/next/allocations", is_filled).await;
+    assert_eq!(placed.json()[0]["JobID"], "next");
     h.stop().await;
 }
 
@@ -514,6 +495,6 @@ async fn csi_17_csi_18_lists_are_for_who_may_see_something_in_them() {
     let begun = std::time::Instant::now();
     let waits = "/v1/volumes?type=csi&namespace=red&index=99999999&wait=600s";
     assert_eq!(h.seen("nodes", waits).await.status, 403);
-    assert!(begun.elapsed() < drover_testkit::LONG);
+    assert!(begun.elapsed() < LONG);
     h.stop().await;
 }

@@ -11,8 +11,7 @@ use drover_projections::tables::nodes;
 use drover_testkit::{asked, fixtures};
 use serde_json::{Value, json};
 
-use super::harness::Harness;
-use super::reads_test::LONG;
+use super::harness::{Harness, is_filled};
 use crate::commands::csi::{ClaimVolume, NoteGrowth, RegisterVolumes};
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
@@ -539,17 +538,7 @@ async fn place(h: &Harness) -> String {
     })
     .await;
     let list = "/v1/job/db/allocations";
-    let mut allocs = h.get(list).await;
-    while allocs.json().as_array().is_none_or(Vec::is_empty) {
-        let next = format!("{list}?index={}&wait={LONG}", allocs.index().max(1));
-        let next = h.get(&next).await;
-        let evals = h.get("/v1/job/db/evaluations").await.text();
-        assert!(
-            next.index() > allocs.index() || evals.contains("pending"),
-            "{evals}"
-        );
-        allocs = next;
-    }
+    let allocs = h.until(list, is_filled).await;
     allocs.json()[0]["ID"].as_str().unwrap().to_owned()
 }
 

@@ -24,16 +24,6 @@ async fn started(part: usize) -> Harness {
     Harness::with(settings, None).await
 }
 
-async fn wait_for(h: &Harness, target: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let mut seen = h.get(target).await;
-    while !wanted(&seen.json()) {
-        let join = if target.contains('?') { '&' } else { '?' };
-        let next = format!("{target}{join}index={}&wait=60s", seen.index().max(1));
-        seen = h.get(&next).await;
-    }
-    seen.json()
-}
-
 fn rows(list: &Value) -> usize {
     list.as_array().map_or(0, Vec::len)
 }
@@ -46,10 +36,8 @@ async fn filled(h: &Harness) -> [String; 3] {
     body["Job"]["TaskGroups"][0]["Count"] = json!(COUNT);
     let done = h.put("/v1/jobs", &body).await;
     assert_eq!(done.status, 200, "{}", done.text());
-    let allocs = wait_for(h, "/v1/job/web/allocations", |list| {
-        rows(list) as u64 == COUNT
-    })
-    .await;
+    let placed = |list: &Value| rows(list) as u64 == COUNT;
+    let allocs = h.until("/v1/job/web/allocations", placed).await.json();
     for priority in 51..55 {
         body["Job"]["Priority"] = json!(priority);
         assert_eq!(h.put("/v1/jobs", &body).await.status, 200);
@@ -86,7 +74,7 @@ async fn fullest(h: &Harness, list: &str, path: &str) -> String {
 /// Nothing is to happen any more while lists are compared.
 async fn quiet(h: &Harness) {
     let pending = "/v1/evaluations?filter=Status==pending";
-    wait_for(h, pending, |list| rows(list) == 0).await;
+    h.until(pending, |list| rows(list) == 0).await;
 }
 
 fn service(node: &str, alloc: &str, n: usize) -> ServiceRegistration {
