@@ -9,13 +9,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Instant;
 
 use drover_events::codec::Draft;
 use drover_events::model::Namespace;
 use drover_events::namespace::NamespacesUpserted;
 use drover_events::{Envelope, Event, EventId};
 use drover_projections::Projections;
-use drover_testkit::{LONG, eventually, so};
+use drover_testkit::{LONG, eventually, moment, so};
+use parking_lot::Mutex;
 
 use super::network::Alone;
 use super::*;
@@ -121,9 +123,25 @@ fn run_and_kill(dir: &Path, for_acks: usize) -> Vec<(u64, String)> {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut acked = Vec::new();
-    let mut killed = false;
-    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let acked = Mutex::new(Vec::new());
+    let begun = Instant::now();
+    let served = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read_acks(out, &acked));
+        let served = moment(
+            || acked.lock().len() >= for_acks,
+            || reader.is_finished() || begun.elapsed() > LONG * 5,
+        );
+        child.kill().unwrap();
+        served
+    });
+    child.wait().unwrap();
+    assert!(served, "the server under load ended by itself, or hangs");
+    acked.into_inner()
+}
+
+/// What a server under load says until it is killed.
+fn read_acks(mut out: impl BufRead, acked: &Mutex<Vec<(u64, String)>>) {
     let mut line = String::new();
     while out.read_line(&mut line).unwrap() > 0 {
         // Only a line that the kill tore has no end: every other is an acknowledgement, the last
@@ -131,17 +149,11 @@ fn run_and_kill(dir: &Path, for_acks: usize) -> Vec<(u64, String)> {
         if let Some(line) = line.strip_suffix('\n')
             && let ["ack", index, name] = line.split(' ').collect::<Vec<_>>()[..]
         {
-            acked.push((index.parse().unwrap(), name.to_owned()));
+            let ack = (index.parse().unwrap(), name.to_owned());
+            acked.lock().push(ack);
         }
         line.clear();
-        if acked.len() >= for_acks && !killed {
-            child.kill().unwrap();
-            killed = true;
-        }
     }
-    child.wait().unwrap();
-    assert!(killed, "the server under load ended by itself");
-    acked
 }
 
 fn check_log(dir: &Path, acked: &BTreeMap<u64, String>) {

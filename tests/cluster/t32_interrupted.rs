@@ -121,13 +121,15 @@ fn a_kill_while_a_segment_is_sealed_leaves_it_once_and_whole() -> Result<()> {
                     }
                 }
             });
-            loop {
-                let sealing = !files(&setup, ".seal.tmp")?.is_empty();
+            let sealed = || {
+                let sealing = !files(&setup, ".seal.tmp")
+                    .expect("they are listed")
+                    .is_empty();
                 seen += usize::from(sealing);
-                if sealing || files(&setup, ".seal")?.len() > before || writer.is_finished() {
-                    return agent.kill();
-                }
-            }
+                sealing || files(&setup, ".seal").expect("they are listed").len() > before
+            };
+            moment(sealed, || writer.is_finished());
+            agent.kill()
         })?;
         let agent = setup.start()?;
         all_but_the_last_sealed(&agent)?;

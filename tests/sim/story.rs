@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use drover::commands::namespace::UpsertNamespaces;
@@ -16,10 +15,13 @@ use drover::raft::{Member, Projector, RaftNode, Settings, Start};
 use drover_events::Actor;
 use drover_events::model::Namespace;
 use drover_projections::{Options, Projections, View};
+use drover_testkit::{LONG, moment};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::lying_disk::LyingDisk;
 
@@ -246,7 +248,7 @@ impl Teller {
         let number = self.story.lives.len() as u64;
         let each = self.rng.random_range(5..40_u64);
         let acked = Arc::new(Mutex::new(Vec::new()));
-        let count = Arc::new(AtomicU64::new(0));
+        let count = Arc::new(watch::Sender::new(0));
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let names = (0..each).map(move |n| format!("n-{number}-{writer}-{n}"));
@@ -261,8 +263,11 @@ impl Teller {
                 ))
             })
             .collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        let watching = tokio::spawn(watch(Arc::clone(&up.projections), Arc::clone(&stop)));
+        let over = CancellationToken::new();
+        let (projections, ended) = (Arc::clone(&up.projections), over.clone());
+        let watching = tokio::task::spawn_blocking(move || applied(&projections, &ended));
+        // Nobody waits for it for ever, whatever fails meanwhile.
+        let over = over.drop_guard();
         let sudden = self.rng.random_bool(0.6);
         let (checkpoint_at, cut_at) = {
             let a = self.rng.random_range(0..WRITERS * each);
@@ -290,7 +295,7 @@ impl Teller {
         // What was acknowledged up to here was so before the lights went out, or is on both disks.
         let acked = std::mem::take(&mut *acked.lock());
         let survived = |write: &Acked| disk.as_ref().is_none_or(|(_, last)| write.index <= *last);
-        stop.store(true, Ordering::SeqCst);
+        drop(over);
         let applied = watching.await.expect("it watches");
         let told = self.catch_up(&up.projections);
         let last = disk.as_ref().map_or(u64::MAX, |(_, last)| *last);
@@ -315,13 +320,14 @@ impl Teller {
     async fn power_cut(
         &mut self,
         up: &Up,
-        count: &AtomicU64,
+        count: &watch::Sender<u64>,
         (checkpoint_at, cut_at): (u64, u64),
     ) -> (String, Option<(FakeDisk, u64)>, PathBuf) {
-        let reached = async |at: u64| {
-            while count.load(Ordering::SeqCst) < at {
-                tokio::task::yield_now().await;
-            }
+        let mut count = count.subscribe();
+        let mut reached = async |at: u64| {
+            let written = count.wait_for(|written| *written >= at);
+            let written = tokio::time::timeout(LONG, written).await;
+            written.expect("so much is written").expect("it is counted");
         };
         reached(checkpoint_at).await;
         let database = self.new_database();
@@ -368,7 +374,7 @@ async fn write(
     names: Vec<String>,
     mut rng: StdRng,
     acked: Arc<Mutex<Vec<Acked>>>,
-    count: Arc<AtomicU64>,
+    count: Arc<watch::Sender<u64>>,
 ) {
     for name in names {
         let description = "d".repeat(rng.random_range(0..200));
@@ -388,19 +394,21 @@ async fn write(
             name,
             description,
         });
-        count.fetch_add(1, Ordering::SeqCst);
+        count.send_modify(|written| *written += 1);
     }
 }
 
-async fn watch(projections: Arc<Projections>, stop: Arc<AtomicBool>) -> Vec<u64> {
+/// The applied index, as it is read again and again until it is over.
+fn applied(projections: &Projections, over: &CancellationToken) -> Vec<u64> {
     let mut seen = vec![projections.view().index()];
-    while !stop.load(Ordering::SeqCst) {
+    let look = || {
         let index = projections.view().index();
         if seen.last() != Some(&index) {
             seen.push(index);
         }
-        tokio::task::yield_now().await;
-    }
+        false
+    };
+    moment(look, || over.is_cancelled());
     seen
 }
 
