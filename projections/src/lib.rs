@@ -78,6 +78,8 @@ mod engine_test;
 #[cfg(test)]
 mod flush_test;
 #[cfg(test)]
+mod indexes_test;
+#[cfg(test)]
 mod lists_test;
 #[cfg(test)]
 mod stories_test;
