@@ -136,13 +136,14 @@ impl World {
         list.as_array().expect("a list").clone()
     }
 
-    /// What is answered to a write that is refused.
-    fn refused(&self, method: &str, path: &str, body: &Value) -> String {
+    /// What is answered to a write that is refused with this status.
+    fn refused(&self, status: u16, (method, path): (&str, &str), body: &Value) -> String {
         let body = body.to_string();
         let answer = self.http().send(method, path, body.as_bytes());
         let answer = answer.expect("an answer");
-        assert!(answer.status >= 400, "{}", answer.text());
-        answer.text()
+        let text = answer.text();
+        assert_eq!(answer.status, status, "{text}");
+        text
     }
 
     fn delete(&self, id: &str) {
@@ -246,8 +247,8 @@ fn a_volume_is_made_used_found_after_a_crash_and_deleted() {
     );
     is_listed(&world, &made, &node);
     let text = world.refused(
-        "PUT",
-        "/v1/volume/host/create",
+        500,
+        ("PUT", "/v1/volume/host/create"),
         &json!({"Volume": volume("data", "mkdir")}),
     );
     let why = "could not place volume \"data\": no node meets constraints: it has a volume \
@@ -260,7 +261,11 @@ fn a_volume_is_made_used_found_after_a_crash_and_deleted() {
         "echo hello > $NOMAD_VOLUME_data/file; exec sleep 1000",
     ));
     let alloc = id_of(&world.await_alloc("writer", "running")).to_owned();
-    let text = world.refused("DELETE", &format!("/v1/volume/host/{id}"), &json!({}));
+    let text = world.refused(
+        500,
+        ("DELETE", &format!("/v1/volume/host/{id}")),
+        &json!({}),
+    );
     assert_eq!(
         text,
         format!("volume {id} in use by allocations: [{alloc}]")
@@ -292,7 +297,7 @@ fn a_plugin_that_fails_leaves_nothing_and_one_that_is_cut_off_is_asked_again() {
     let own = world.path("client0/host_volumes/own-data");
     std::fs::write(world.path("fails"), "").expect("a file");
     let body = json!({"Volume": volume("data", "own")});
-    let text = world.refused("PUT", "/v1/volume/host/create", &body);
+    let text = world.refused(500, ("PUT", "/v1/volume/host/create"), &body);
     assert!(
         text.starts_with("volume \"data\" was not taken by node "),
         "{text}"
@@ -331,7 +336,7 @@ fn a_plugin_that_fails_leaves_nothing_and_one_that_is_cut_off_is_asked_again() {
     assert_eq!(world.make(&again)["CapacityBytes"], 4096);
     std::fs::write(world.path("fails_to_delete"), "").expect("a file");
     let path = format!("/v1/volume/host/{id}");
-    let text = world.refused("DELETE", &path, &json!({}));
+    let text = world.refused(500, ("DELETE", &path), &json!({}));
     let why = format!(
         "volume {id} was not deleted: plugin \"own\": delete ended with exit status: 1: busy"
     );
@@ -393,7 +398,9 @@ fn what_will_not_do_is_said(world: &World) {
             asked[field] = value.clone();
         }
         let body = json!({ "Volume": asked });
-        let said = world.refused("PUT", "/v1/volume/host/create", &body);
+        let is_invalid = text.starts_with("volume validation failed");
+        let status = if is_invalid { 400 } else { 500 };
+        let said = world.refused(status, ("PUT", "/v1/volume/host/create"), &body);
         match text.contains("nonexistent") {
             true => assert!(
                 said.ends_with("is in nonexistent namespace \"none\""),
@@ -423,7 +430,7 @@ fn a_volume_comes_to_the_node_that_will_do_and_what_will_not_is_said() {
     ];
     assert_ne!(both[0]["NodeID"], both[1]["NodeID"]);
     what_will_not_do_is_said(&world);
-    let missing = world.refused("PUT", "/v1/volume/host/create", &json!({}));
+    let missing = world.refused(400, ("PUT", "/v1/volume/host/create"), &json!({}));
     assert_eq!(missing, "missing volume definition");
     assert_eq!(world.volumes("").len(), 4);
 }
@@ -437,7 +444,7 @@ fn a_directory_is_registered_read_and_given_back_as_it_was() {
         "CapacityBytes": 77, "RequestedCapabilities": [
             {"AccessMode": "single-node-reader-only", "AttachmentMode": "file-system"}]});
     let body = json!({ "Volume": asked });
-    let text = world.refused("PUT", "/v1/volume/host/register", &body);
+    let text = world.refused(500, ("PUT", "/v1/volume/host/register"), &body);
     assert!(text.contains("is not there: No such file"), "{text}");
     assert!(world.volumes("").is_empty());
     std::fs::create_dir(&there).expect("a directory");
@@ -471,8 +478,8 @@ fn a_directory_is_registered_read_and_given_back_as_it_was() {
     asked["ID"] = json!(id);
     asked["Name"] = json!("other");
     let text = world.refused(
-        "PUT",
-        "/v1/volume/host/register",
+        500,
+        ("PUT", "/v1/volume/host/register"),
         &json!({ "Volume": asked }),
     );
     assert_eq!(text, "volume name cannot be updated");

@@ -63,5 +63,7 @@ fn a_job_can_be_read_back_in_every_form() {
     );
     let stale = json!({"Job": job("app", 4)["Job"], "EnforceIndex": true, "JobModifyIndex": 1});
     let refused = http.put("/v1/jobs", &stale).expect("an answer");
-    assert!(refused.status >= 400, "{}", refused.text());
+    let text = refused.text();
+    assert_eq!(refused.status, 500, "{text}");
+    assert!(text.contains("conflicting job modify index"), "{text}");
 }
