@@ -47,7 +47,7 @@ fn mod_01_the_tree_has_the_right_modes_and_goes_as_a_whole() {
 }
 
 #[test]
-fn a_tasks_directories_are_its_users() {
+fn mod_01_a_tasks_directories_are_its_users() {
     if !rustix::process::geteuid().is_root() {
         return drover_testkit::skip("directories of another user", "not root");
     }

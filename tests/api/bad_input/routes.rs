@@ -88,7 +88,9 @@ fn bodies() -> Vec<Vec<u8>> {
 
 /// Methods and paths of the page's table of the API.
 fn routes() -> Vec<(&'static str, &'static str)> {
-    let (_, page) = PAGE.split_once("## Routes of the HTTP API").expect("it");
+    let (_, page) = PAGE
+        .split_once("## Routes of the HTTP API")
+        .expect("its heading");
     let mut parts = page.split("\n\n");
     let table = parts.find(|part| part.starts_with("| Path | Methods |"));
     let mut routes = Vec::new();
