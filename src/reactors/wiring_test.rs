@@ -5,6 +5,7 @@ use drover_testkit::{LONG, eventually};
 
 use super::super::retention::tests::kept;
 use super::*;
+use crate::reactors::testing::Direct;
 use crate::volumes::harness::{World, node_id};
 use crate::volumes::testing::turns;
 
@@ -58,4 +59,38 @@ async fn vw_02_the_volume_watcher_works_in_each_term_in_which_this_server_leads_
     }
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
     reactors.stop().await;
+}
+
+#[test]
+fn how_long_it_takes_to_lead_and_to_lead_no_more_is_measured() {
+    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let terms = async {
+        let (direct, dir) = (Direct::new(), tempfile::tempdir().unwrap());
+        let (keeping, signing, _projections) = kept(dir.path()).await;
+        let sources = Sources {
+            server: "s1".to_owned(),
+            volumes: None,
+            signing,
+            kafka: None,
+            keeping,
+        };
+        let (term, ready) = watch::channel(None);
+        let projections = Arc::clone(&direct.projections);
+        let reactors = Reactors::start(projections, direct, ready, Default::default(), sources);
+        let counted = |what: &str, wanted: u64| {
+            let line = format!("nomad_nomad_leader_{what}_leadership_count {wanted}");
+            telemetry.prometheus().lines().any(|told| told == line)
+        };
+        for number in 1..=2 {
+            term.send_replace(Some(number));
+            until("it leads", || counted("establish", number)).await;
+            term.send_replace(None);
+            until("it leads no more", || counted("revoke", number)).await;
+        }
+        reactors.stop().await;
+    };
+    metrics::with_local_recorder(&recorder, || runtime.unwrap().block_on(terms));
 }
