@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{json_of, register};
 
-/// What a task is configured to do: whoever may read the job sees it, and exports hide it.
+/// What a specification says: whoever may read the job sees it, and exports hide it.
 const CONFIGURED: &str = "canary-configured-77d0";
 const SENSITIVE: &str = "canary-sensitive-4be1";
 const SECRET: &str = "canary-secret-90aa";
@@ -20,10 +20,10 @@ const TOKEN: &str = "canary-token-17d0";
 fn job() -> Value {
     json!({"Job": {
         "ID": "canary", "Name": "canary", "Type": "batch", "Datacenters": ["*"],
-        "Meta": {"job": SENSITIVE},
-        "TaskGroups": [{"Name": "g", "Count": 1, "Meta": {"group": SENSITIVE}, "Tasks": [{
+        "Meta": {"job": CONFIGURED},
+        "TaskGroups": [{"Name": "g", "Count": 1, "Meta": {"group": CONFIGURED}, "Tasks": [{
             "Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1ms", "note": CONFIGURED},
-            "Env": {"PASSWORD": SENSITIVE}, "Meta": {"task": SENSITIVE},
+            "Env": {"PASSWORD": SENSITIVE}, "Meta": {"task": CONFIGURED},
         }]}],
     }, "Submission": {"Source": format!("job # {SENSITIVE}"), "Format": "hcl2"}})
 }
@@ -87,7 +87,7 @@ fn check_online(agent: &Agent, http: &mut Http, secret: &str) {
         }
         assert!(
             path.ends_with("requests") || told.text().contains(CONFIGURED),
-            "{path}: what a task does is no secret"
+            "{path}: what a job is to do is no secret"
         );
     }
 }
@@ -149,9 +149,16 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
         .find(|line| line.contains("\"JobRegistered\""));
     let registered: Value = serde_json::from_str(registered.expect("the job")).expect("JSON");
     let job = &registered["Payload"]["Job"];
-    let hash = job["Meta"]["job"].as_str().expect("a text");
+    let task = &job["TaskGroups"][0]["Tasks"][0];
+    let hash = task["Env"]["PASSWORD"].as_str().expect("a text");
     assert!(hash.starts_with("hmac:"), "{hash}");
-    assert_eq!(job["TaskGroups"][0]["Tasks"][0]["Env"]["PASSWORD"], hash);
+    let configured = &job["Meta"]["job"];
+    assert!(
+        configured
+            .as_str()
+            .is_some_and(|text| text.starts_with("hmac:"))
+    );
+    assert_eq!(task["Config"]["note"], *configured);
     assert_eq!(job["ID"], "canary");
     let clear = events(&data, &["-clear"]);
     assert!(clear.contains(SENSITIVE) && !clear.contains(SECRET));

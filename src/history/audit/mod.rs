@@ -11,9 +11,10 @@
 //! - It reads; nothing here changes state or waits.
 //! - A refused event is told as refused and has no changes.
 //! - Secret values never leave, and sensitive ones as their keyed hashes, as in exports; a change
-//!   of a secret is told without its bytes.
+//!   of a secret is told without its bytes. What else a specification says is told as it is.
 //! - Work is bounded: a page looks at [`LOOKS`] events at most and says where it stopped.
 
+mod address;
 mod asked;
 mod between;
 mod chain;
