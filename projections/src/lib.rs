@@ -27,68 +27,28 @@
 //! Start reading at [`table`], then [`txn`] and [`writer`].
 #![deny(missing_docs)]
 
-mod alive;
 pub mod apply;
-mod at_hand;
-pub mod canonical;
-pub mod change_cursor;
-pub mod changes;
-pub mod claims;
-mod db;
-pub mod digest;
-pub mod error;
-pub use drover_filter as filter;
-pub mod followed;
-mod generations;
-pub mod history;
-pub mod inspect;
-mod kept;
-pub mod key;
-mod layer;
-pub mod lists;
-pub mod maintenance;
-mod merge;
-pub mod outcome;
-pub mod page;
-mod part;
+mod engine;
 mod past;
-mod positions;
-mod prune;
 pub mod query;
-mod row;
-pub mod scan;
-pub mod serving;
-pub mod snapshot;
-mod staged;
-mod switch;
-pub mod table;
+mod read;
+mod store;
 pub mod tables;
-pub mod trail;
-pub mod txn;
-pub mod view;
-pub mod watch;
-pub mod writer;
 
+pub use drover_filter as filter;
+
+pub use engine::{
+    canonical, digest, error, key, maintenance, outcome, scan, serving, table, txn, watch,
+};
+pub(crate) use engine::{db, generations, layer, merge, row, staged};
+pub(crate) use past::alive;
+pub(crate) use past::prune;
+pub use past::{changes, history};
+pub use read::{change_cursor, followed, inspect, lists, page, trail, view};
 #[cfg(test)]
-mod alive_test;
-#[cfg(test)]
-mod damage_test;
-#[cfg(test)]
-mod engine_test;
-#[cfg(test)]
-mod flush_test;
-#[cfg(test)]
-mod lists_test;
-#[cfg(test)]
-mod stories_test;
-#[cfg(test)]
-mod switch_test;
-#[cfg(test)]
-mod tables_test;
-#[cfg(test)]
-mod things_test;
-#[cfg(test)]
-mod trail_test;
+pub(crate) use store::{engine_test, things_test};
+pub use store::{snapshot, writer};
+pub use tables::claims;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,22 +56,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-pub use at_hand::at_hand;
 pub use change_cursor::ChangeCursor;
 pub use changes::{Change, Operation};
 pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
+pub use engine::at_hand::at_hand;
 pub use error::{StorageError, hex, unhex};
 pub use followed::{ChangedRow, Follow, Followed};
 pub use history::Version;
 pub use inspect::{Difference, TableSize};
-pub use kept::{Kept, kept_outcomes};
 pub use key::{AsKey, Id, Key};
 pub use lists::{List, ListSnapshot};
 pub use outcome::{Applied, Outcome, Refused, Rejection, Reply, VarOutcome};
 pub use prune::Pruned;
+pub use read::kept::{Kept, kept_outcomes};
 pub use scan::{Prefix, Scan};
-pub use switch::{Former, Unswitched};
+pub use store::switch::{Former, Unswitched};
 pub use table::{Entries, History, Index, IndexDef, StreamKey, Table};
 pub use tables::Registry;
 pub use txn::{Ctx, Read, Txn};

@@ -13,6 +13,7 @@ pub mod allocs;
 pub mod auth_methods;
 pub mod autopilot_config;
 pub mod binding_rules;
+pub mod claims;
 pub mod cluster_meta;
 pub mod csi_plugins;
 pub mod csi_volumes;
@@ -75,6 +76,9 @@ pub use services::Services;
 pub use table_indexes::TableIndexes;
 pub use variable_quotas::VariableQuotas;
 pub use variables::Variables;
+
+#[cfg(test)]
+mod tables_test;
 
 use std::sync::Arc;
 

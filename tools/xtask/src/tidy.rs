@@ -25,7 +25,7 @@ const COLUMNS: usize = 100;
 const SPECIAL_LINES: &[(&str, usize)] = &[
     ("README.md", 150),
     ("src/main.rs", 40),
-    ("projections/src/apply.rs", 150),
+    ("projections/src/apply/mod.rs", 150),
 ];
 
 /// What may stand at the top.

@@ -1,7 +1,7 @@
 //! Ranges of keys, and the walk over one range of one family.
 
-use crate::at_hand;
 use crate::db::{Database, Family, Frozen, RawCursor};
+use crate::engine::at_hand;
 use crate::error::StorageError;
 use crate::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
 use crate::past::PastRows;

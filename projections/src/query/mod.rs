@@ -4,6 +4,7 @@
 pub mod acl;
 pub mod csi;
 pub mod host;
+mod positions;
 
 use std::sync::Arc;
 

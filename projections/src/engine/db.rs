@@ -12,7 +12,7 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
-use crate::at_hand;
+use crate::engine::at_hand;
 use crate::error::StorageError;
 use crate::serving;
 

@@ -1,0 +1,11 @@
+//! What was: ended versions, changes, postings, and where they end.
+
+pub(crate) mod alive;
+#[cfg(test)]
+mod alive_test;
+pub mod changes;
+pub mod history;
+pub(crate) mod prune;
+mod walks;
+
+pub(crate) use walks::{Lookup, PastEntries, PastRows};
