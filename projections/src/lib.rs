@@ -40,13 +40,8 @@ pub use drover_filter as filter;
 pub use engine::{
     canonical, digest, error, key, maintenance, outcome, scan, serving, table, txn, watch,
 };
-pub(crate) use engine::{db, generations, layer, merge, row, staged};
-pub(crate) use past::alive;
-pub(crate) use past::prune;
 pub use past::{changes, history};
 pub use read::{change_cursor, followed, inspect, lists, page, trail, view};
-#[cfg(test)]
-pub(crate) use store::{engine_test, things_test};
 pub use store::{snapshot, writer};
 pub use tables::claims;
 
@@ -58,9 +53,9 @@ use parking_lot::RwLock;
 
 pub use change_cursor::ChangeCursor;
 pub use changes::{Change, Operation};
-pub use db::{Options, damage_mark};
 pub use digest::{Digest, TableDigest};
 pub use engine::at_hand::at_hand;
+pub use engine::db::{Options, damage_mark};
 pub use error::{StorageError, hex, unhex};
 pub use followed::{ChangedRow, Follow, Followed};
 pub use history::Version;
@@ -68,7 +63,7 @@ pub use inspect::{Difference, TableSize};
 pub use key::{AsKey, Id, Key};
 pub use lists::{List, ListSnapshot};
 pub use outcome::{Applied, Outcome, Refused, Rejection, Reply, VarOutcome};
-pub use prune::Pruned;
+pub use past::prune::Pruned;
 pub use read::kept::{Kept, kept_outcomes};
 pub use scan::{Prefix, Scan};
 pub use store::switch::{Former, Unswitched};
@@ -79,7 +74,7 @@ pub use view::{Cursor, EntryRef, IndexCursor, Position, RowRef, View};
 pub use watch::{Interest, Waiter, Watch};
 pub use writer::{DIGEST_EVERY, Fold, Writer};
 
-use db::{Database, Family};
+use engine::db::{Database, Family};
 use view::Visible;
 use watch::Written;
 

@@ -31,8 +31,8 @@ mod tests;
 
 use drover_events::Event;
 
-use crate::outcome::{Refused, Reply};
-use crate::txn::{Ctx, Txn};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 
 pub use acl::EXPIRED_PAGE;
 pub use eval::DELETE_SCAN_LIMIT;

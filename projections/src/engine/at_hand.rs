@@ -8,8 +8,8 @@ use std::cell::Cell;
 
 use rocksdb::{ReadOptions, ReadTier};
 
-use crate::error::StorageError;
-use crate::serving;
+use crate::engine::error::StorageError;
+use crate::engine::serving;
 
 /// Bytes of rows that are read in one go: a few rows of jobs are as many as many others.
 const BYTES: usize = 128 << 10;
@@ -91,9 +91,9 @@ pub(crate) fn options() -> ReadOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::Scan;
-    use crate::things_test::{Op, Step, TABLES, Thing, Things};
-    use crate::view::View;
+    use crate::engine::scan::Scan;
+    use crate::read::view::View;
+    use crate::store::things_test::{Op, Step, TABLES, Thing, Things};
     use crate::{Options, Projections};
 
     fn id(n: u64) -> String {

@@ -13,8 +13,8 @@ use rocksdb::{
 };
 
 use crate::engine::at_hand;
-use crate::error::StorageError;
-use crate::serving;
+use crate::engine::error::StorageError;
+use crate::engine::serving;
 
 /// The column families; their names are for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,12 +54,12 @@ impl Digest {
 
     /// Reads what [`Digest::to_hex`] wrote.
     pub fn from_hex(text: &str) -> Option<Self> {
-        crate::error::unhex(text)?.try_into().ok().map(Self)
+        crate::engine::error::unhex(text)?.try_into().ok().map(Self)
     }
 
     /// Lower-case hexadecimal.
     pub fn to_hex(&self) -> String {
-        crate::error::hex(&self.0)
+        crate::engine::error::hex(&self.0)
     }
 }
 

@@ -55,7 +55,7 @@ pub enum StorageError {
         table: &'static str,
         /// The encoder's reason.
         #[source]
-        source: crate::canonical::CanonicalError,
+        source: crate::engine::canonical::CanonicalError,
     },
     /// Stored bytes are shorter than their fixed part or of an unknown format.
     #[error("a stored {what} is damaged (key {key})")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::HashMap;
 use hashbrown::hash_map::IntoIter;
 
-use crate::layer::RowKey;
+use crate::engine::layer::RowKey;
 
 /// Entries of what is let go that are freed at the end of a batch, per cache: twice what a batch
 /// can bring.
@@ -162,7 +162,7 @@ impl<V: Clone> Generations<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine_test::{Op, apply, step, thing, with};
+    use crate::store::engine_test::{Op, apply, step, thing, with};
 
     const WEIGHT: usize = 92;
 

@@ -10,19 +10,19 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::canonical::Canonical;
-use crate::changes::{ChangeList, Operation, Recording, post};
-use crate::db::Family;
-use crate::digest::Sums;
-use crate::error::StorageError;
-use crate::generations::{Generations, Shared};
-use crate::history;
-use crate::merge;
-use crate::row::{Births, Stored};
-use crate::scan::Scan;
-use crate::staged::{Below, Put, Write};
-use crate::table::{Entries, History, IndexDef, Table};
-use crate::watch::{Written, row_hash};
+use crate::engine::canonical::Canonical;
+use crate::engine::db::Family;
+use crate::engine::digest::Sums;
+use crate::engine::error::StorageError;
+use crate::engine::generations::{Generations, Shared};
+use crate::engine::merge;
+use crate::engine::row::{Births, Stored};
+use crate::engine::scan::Scan;
+use crate::engine::staged::{Below, Put, Write};
+use crate::engine::table::{Entries, History, IndexDef, Table};
+use crate::engine::watch::{Written, row_hash};
+use crate::past::changes::{ChangeList, Operation, Recording, post};
+use crate::past::history;
 
 /// Bytes of knowing that there is no row.
 const ABSENT: usize = 64;
@@ -318,8 +318,8 @@ fn stored<T: Table>(row: T::Row, index: u64, key: &[u8], base: Option<&Stored<T>
 }
 
 /// Table prefix ‖ key.
-pub(crate) fn absolute<T: Table>(key: &[u8]) -> crate::key::KeyBuf {
-    let mut out = crate::key::KeyBuf::new();
+pub(crate) fn absolute<T: Table>(key: &[u8]) -> crate::engine::key::KeyBuf {
+    let mut out = crate::engine::key::KeyBuf::new();
     out.extend_from_slice(&T::ID.to_be_bytes());
     out.extend_from_slice(key);
     out
@@ -419,7 +419,7 @@ impl<T: Table> AnyLayer for Layer<T> {
             match birth {
                 Some(birth) => {
                     let at = scratch.len();
-                    crate::row::varint(scratch, birth);
+                    crate::engine::row::varint(scratch, birth);
                     let (key, value) = scratch.split_at(at);
                     sink.out.put(Family::Index, key, value);
                 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rocksdb::WriteBatch;
 
-use crate::db::{Database, Family, Options};
-use crate::error::StorageError;
+use crate::engine::db::{Database, Family, Options};
+use crate::engine::error::StorageError;
 
 /// Where the header lies among the database's own entries.
 pub(crate) const HEADER: &[u8] = b"schema";

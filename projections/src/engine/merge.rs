@@ -5,11 +5,11 @@ use std::collections::btree_map;
 use std::iter::Peekable;
 use std::ops::Bound;
 
-use crate::db::Family;
-use crate::error::StorageError;
-use crate::layer::RowKey;
-use crate::scan::{Scan, Walk};
-use crate::staged::Below;
+use crate::engine::db::Family;
+use crate::engine::error::StorageError;
+use crate::engine::layer::RowKey;
+use crate::engine::scan::{Scan, Walk};
+use crate::engine::staged::Below;
 
 /// Where an item of a merged walk came from.
 pub(crate) enum Value<V> {

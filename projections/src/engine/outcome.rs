@@ -7,7 +7,7 @@
 use drover_events::model::{VariableEncrypted, VariableMetadata};
 use serde::{Deserialize, Serialize};
 
-use crate::error::StorageError;
+use crate::engine::error::StorageError;
 
 /// What an applied event answers to its proposer.
 #[derive(Clone, Debug, Default, PartialEq)]

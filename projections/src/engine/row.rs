@@ -11,10 +11,10 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::canonical::Canonical;
-use crate::digest::Digest;
-use crate::error::{StorageError, hex};
-use crate::table::{Entries, Table};
+use crate::engine::canonical::Canonical;
+use crate::engine::digest::Digest;
+use crate::engine::error::{StorageError, hex};
+use crate::engine::table::{Entries, Table};
 
 const FORMAT: u8 = 1;
 

@@ -1,11 +1,11 @@
 //! Ranges of keys, and the walk over one range of one family.
 
-use crate::db::{Database, Family, Frozen, RawCursor};
 use crate::engine::at_hand;
-use crate::error::StorageError;
-use crate::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
-use crate::past::PastRows;
-use crate::staged::HeldWalk;
+use crate::engine::db::{Database, Family, Frozen, RawCursor};
+use crate::engine::error::StorageError;
+use crate::engine::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
+use crate::engine::staged::HeldWalk;
+use crate::past::walks::PastRows;
 
 /// The leading bytes of keys: whole components, then at most one open one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Scan {
     /// ranges; walk both.
     pub fn id_prefix(base: &Prefix, text: &str) -> Vec<Self> {
         let mut scans = Vec::new();
-        if let Some((lower, upper)) = crate::key::uuid_range(text) {
+        if let Some((lower, upper)) = crate::engine::key::uuid_range(text) {
             scans.push(Self {
                 lower: [base.as_bytes(), &lower].concat().into(),
                 upper: Some([base.as_bytes(), &upper].concat()),
@@ -112,7 +112,7 @@ impl Scan {
             });
         }
         let mut other = base.0.clone();
-        crate::key::push_open_text_id(&mut other, text);
+        crate::engine::key::push_open_text_id(&mut other, text);
         scans.push(Self::prefix(Prefix(other)));
         scans
     }

@@ -75,7 +75,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::engine_test::{TABLES, Things, apply, many_ops, numbered};
+    use crate::store::engine_test::{TABLES, Things, apply, many_ops, numbered};
     use crate::{Options, Projections, Scan};
 
     /// Whether a future that serves ends well at once.

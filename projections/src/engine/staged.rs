@@ -11,10 +11,10 @@ use std::ops::Bound;
 use rocksdb::{DBPinnableSlice, WriteBatch};
 use smallvec::SmallVec;
 
-use crate::db::{Database, Family};
-use crate::error::StorageError;
-use crate::merge::Over;
-use crate::scan::{Range, Source, Walk};
+use crate::engine::db::{Database, Family};
+use crate::engine::error::StorageError;
+use crate::engine::merge::Over;
+use crate::engine::scan::{Range, Source, Walk};
 
 /// Takes new entries.
 pub(crate) trait Put {

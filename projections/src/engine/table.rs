@@ -8,7 +8,7 @@ use drover_events::Topic;
 use serde::{Serialize, de::DeserializeOwned};
 use smallvec::SmallVec;
 
-use crate::key::{AsKey, Key, KeyBuf, KeyError};
+use crate::engine::key::{AsKey, Key, KeyBuf, KeyError};
 
 /// Whether a table's past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

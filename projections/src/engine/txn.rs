@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use drover_events::{EventId, EventKind, Guard};
 
-use crate::error::StorageError;
-use crate::key::{AsKey, Key, KeyBuf};
-use crate::layer::{AnyLayer, Layer, RowKey};
-use crate::outcome::{Refused, Rejection};
-use crate::scan::Scan;
-use crate::staged::Below;
-use crate::table::{Index, Table};
+use crate::engine::error::StorageError;
+use crate::engine::key::{AsKey, Key, KeyBuf};
+use crate::engine::layer::{AnyLayer, Layer, RowKey};
+use crate::engine::outcome::{Refused, Rejection};
+use crate::engine::scan::Scan;
+use crate::engine::staged::Below;
+use crate::engine::table::{Index, Table};
 use crate::tables::node_use::NodeUses;
 
 /// What an apply function knows about its event beyond the payload.

@@ -14,10 +14,10 @@ use std::task::{Context, Poll, Waker};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::key::{AsKey, KeyBuf};
-use crate::layer::RowKey;
-use crate::table::{Index, Table};
-use crate::txn::encoded;
+use crate::engine::key::{AsKey, KeyBuf};
+use crate::engine::layer::RowKey;
+use crate::engine::table::{Index, Table};
+use crate::engine::txn::encoded;
 
 /// What a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_group_is_woken_by_what_lies_or_lay_in_it() {
-        use crate::engine_test::{BySpace, Op, Thing, apply, open, step, thing};
+        use crate::store::engine_test::{BySpace, Op, Thing, apply, open, step, thing};
         let dir = tempfile::tempdir().unwrap();
         let (projections, mut writer) = open(dir.path());
         let within = |space: &str, size| Thing {

@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Projections;
-use crate::changes::{self, Operation};
-use crate::db::{Database, Family, Frozen};
-use crate::error::StorageError;
-use crate::past::{Lookup, PastRows};
-use crate::row::{take_varint, varint};
-use crate::scan::{Range, Scan, Source};
-use crate::staged::{Batch, Put};
-use crate::table::History;
-use crate::writer;
+use crate::engine::db::{Database, Family, Frozen};
+use crate::engine::error::StorageError;
+use crate::engine::row::{take_varint, varint};
+use crate::engine::scan::{Range, Scan, Source};
+use crate::engine::staged::{Batch, Put};
+use crate::engine::table::History;
+use crate::past::changes::{self, Operation};
+use crate::past::walks::{Lookup, PastRows};
+use crate::store::writer;
 
 /// What the keys begin with, beside those of versions (0) and of dead entries (1).
 pub(crate) const ALIVE: u8 = 2;

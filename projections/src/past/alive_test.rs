@@ -1,11 +1,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::alive::{self, Passing, candidates};
-use crate::db::Family;
-use crate::engine_test::{Op, Step, TABLES, Things, apply, check_rows, expected, step, thing};
-use crate::staged::{Batch, Put};
-use crate::table::Table;
+use crate::engine::db::Family;
+use crate::engine::staged::{Batch, Put};
+use crate::engine::table::Table;
+use crate::past::alive::{self, Passing, candidates};
+use crate::store::engine_test::{
+    Op, Step, TABLES, Things, apply, check_rows, expected, step, thing,
+};
 use crate::{Options, Projections, Writer};
 
 /// Indexes between two marks.

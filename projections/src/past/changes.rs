@@ -11,13 +11,13 @@
 
 use drover_events::{EventKind, Topic};
 
-use crate::db::Family;
-use crate::error::StorageError;
-use crate::key::{Id, Key, KeyBuf, push_id, push_str};
-use crate::row::{take_varint, varint};
-use crate::scan::{Range, Source};
-use crate::staged::Put;
-use crate::table::StreamKey;
+use crate::engine::db::Family;
+use crate::engine::error::StorageError;
+use crate::engine::key::{Id, Key, KeyBuf, push_id, push_str};
+use crate::engine::row::{take_varint, varint};
+use crate::engine::scan::{Range, Source};
+use crate::engine::staged::Put;
+use crate::engine::table::StreamKey;
 
 const FORMAT: u8 = 1;
 
@@ -363,7 +363,7 @@ pub(crate) fn postings<'a>(
     first: u64,
 ) -> impl Iterator<Item = Result<u64, StorageError>> + 'a {
     let mut prefix = posting_prefix(topic, namespace, key);
-    let upper = crate::key::prefix_end(&prefix);
+    let upper = crate::engine::key::prefix_end(&prefix);
     first.encode(&mut prefix);
     let range = Range {
         lower: prefix.to_vec(),

@@ -9,13 +9,13 @@
 //!
 //! `2 ‖ …`: which rows were alive at some indexes (`alive`).
 
-use crate::db::Family;
-use crate::error::StorageError;
-use crate::key::{Key, KeyBuf};
-use crate::layer::EventSink;
-use crate::row::{self, Stored};
-use crate::scan::{Range, Source, Walk};
-use crate::table::{Entry, Index, Table};
+use crate::engine::db::Family;
+use crate::engine::error::StorageError;
+use crate::engine::key::{Key, KeyBuf};
+use crate::engine::layer::EventSink;
+use crate::engine::row::{self, Stored};
+use crate::engine::scan::{Range, Source, Walk};
+use crate::engine::table::{Entry, Index, Table};
 use crate::tables::Registry;
 
 const VERSION: u8 = 0;
@@ -176,7 +176,7 @@ pub(crate) fn versions<T: Table>(
 ) -> Result<Vec<Version<T::Row>>, StorageError> {
     let prefix = version_prefix(T::ID, key);
     let range = Range {
-        upper: crate::key::prefix_end(&prefix),
+        upper: crate::engine::key::prefix_end(&prefix),
         lower: prefix.to_vec(),
         reverse: false,
     };
@@ -206,7 +206,7 @@ pub(crate) fn moments(
 ) -> Result<(), StorageError> {
     let prefix = version_prefix(table, key);
     let range = Range {
-        upper: crate::key::prefix_end(&prefix),
+        upper: crate::engine::key::prefix_end(&prefix),
         lower: prefix.to_vec(),
         reverse: true,
     };
@@ -253,7 +253,7 @@ fn dead_prefix<I: Index>(group: &[u8]) -> KeyBuf {
 fn walk_under<'a, I: Index>(source: Source<'a>, group: &[u8]) -> Walk<'a> {
     let lower = dead_prefix::<I>(group);
     let range = Range {
-        upper: crate::key::prefix_end(&lower),
+        upper: crate::engine::key::prefix_end(&lower),
         lower: lower.to_vec(),
         reverse: false,
     };
@@ -263,7 +263,7 @@ fn walk_under<'a, I: Index>(source: Source<'a>, group: &[u8]) -> Walk<'a> {
 /// The dead entries of a group from a death on, and where the group ends in their keys.
 fn walk_dead<'a, I: Index>(source: Source<'a>, group: &[u8], death: u64) -> (Walk<'a>, usize) {
     let mut lower = dead_prefix::<I>(group);
-    let upper = crate::key::prefix_end(&lower);
+    let upper = crate::engine::key::prefix_end(&lower);
     let group_end = lower.len();
     death.encode(&mut lower);
     let range = Range {

@@ -6,6 +6,4 @@ mod alive_test;
 pub mod changes;
 pub mod history;
 pub(crate) mod prune;
-mod walks;
-
-pub(crate) use walks::{Lookup, PastEntries, PastRows};
+pub(crate) mod walks;

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use rocksdb::WriteBatch;
 
 use crate::Projections;
-use crate::alive;
-use crate::db::{Database, Family};
-use crate::error::StorageError;
-use crate::history;
-use crate::scan::{Scan, Source};
-use crate::staged::{Batch, Put};
-use crate::view::Visible;
-use crate::writer::{self, Writer, outcome_key};
+use crate::engine::db::{Database, Family};
+use crate::engine::error::StorageError;
+use crate::engine::scan::{Scan, Source};
+use crate::engine::staged::{Batch, Put};
+use crate::past::alive;
+use crate::past::history;
+use crate::read::view::Visible;
+use crate::store::writer::{self, Writer, outcome_key};
 
 /// Entries deleted in one batch.
 const BATCH: usize = 4_096;

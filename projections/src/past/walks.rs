@@ -4,18 +4,18 @@
 //! since left the version of then in `history`. The two never hold the same key at one index, so a
 //! walk over the past is a merge of both, in key order, with the same interface as one over the
 //! present. Where far more died than was alive, the rows are looked up by their keys instead
-//! ([`crate::alive`]).
+//! ([`crate::past::alive`]).
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use crate::alive::{self, Passing};
-use crate::db::{Database, Family, Frozen, RawCursor};
-use crate::error::StorageError;
-use crate::history;
-use crate::row;
-use crate::scan::{Range, Scan, Source, Walk};
-use crate::table::{Entries, Index, Table};
+use crate::engine::db::{Database, Family, Frozen, RawCursor};
+use crate::engine::error::StorageError;
+use crate::engine::row;
+use crate::engine::scan::{Range, Scan, Source, Walk};
+use crate::engine::table::{Entries, Index, Table};
+use crate::past::alive::{self, Passing};
+use crate::past::history;
 
 /// The rows of a range as of an index.
 pub(crate) struct PastRows<'a> {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use drover_events::model::{Evaluation, Job, ScalingPolicy, ServiceRegistration};
 
-use crate::error::StorageError;
-use crate::scan::{Prefix, Scan};
+use crate::engine::error::StorageError;
+use crate::engine::scan::{Prefix, Scan};
+use crate::engine::txn::Read;
 use crate::tables::acl_tokens::AclTokensByKey;
 use crate::tables::alloc_job_counts::AllocJobCounts;
 use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsByNode, AllocsBySigningKey};
@@ -23,7 +24,6 @@ use crate::tables::nodes::NodesByPool;
 use crate::tables::scaling_policies::ScalingPoliciesByTarget;
 use crate::tables::services::{ServicesByAlloc, ServicesByNode};
 use crate::tables::variables::{Variables, VariablesByKey};
-use crate::txn::Read;
 
 /// A job's (namespace, id).
 pub type JobKey<'a> = (&'a str, &'a str);
@@ -62,7 +62,7 @@ pub fn alloc_ids_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<String>>
 
 /// The allocations on a node that are not terminal.
 pub fn live_allocs_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<AllocRow>>> {
-    from.rows_by::<AllocsByNode>(Scan::group::<(crate::Id, bool)>((node, false)))
+    from.rows_by::<AllocsByNode>(Scan::group::<(crate::engine::key::Id, bool)>((node, false)))
         .collect()
 }
 
@@ -196,19 +196,19 @@ pub fn namespace_has_variables(from: &impl Read, namespace: &str) -> Found<bool>
 
 /// The services of a node.
 pub fn services_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
-    from.rows_by::<ServicesByNode>(Scan::group::<crate::Id>(node))
+    from.rows_by::<ServicesByNode>(Scan::group::<crate::engine::key::Id>(node))
         .collect()
 }
 
 /// The services of an allocation.
 pub fn services_of_alloc(from: &impl Read, alloc: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
-    from.rows_by::<ServicesByAlloc>(Scan::group::<crate::Id>(alloc))
+    from.rows_by::<ServicesByAlloc>(Scan::group::<crate::engine::key::Id>(alloc))
         .collect()
 }
 
 /// Whether something that lives was signed or encrypted with the key (KR-04).
 pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
-    let scan = Scan::group::<crate::Id>(key);
+    let scan = Scan::group::<crate::engine::key::Id>(key);
     Ok(from.any_by::<AllocsBySigningKey>(scan.clone())?
         || from.any_by::<VariablesByKey>(scan.clone())?
         || from.any_by::<CsiVolumesByKey>(scan.clone())?

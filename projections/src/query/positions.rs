@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 
 use drover_events::Topic;
 
-use crate::error::StorageError;
-use crate::history;
-use crate::key::{AsKey, Key, KeyBuf};
-use crate::scan::Scan;
-use crate::table::{Index, Table};
+use crate::engine::error::StorageError;
+use crate::engine::key::{AsKey, Key, KeyBuf};
+use crate::engine::scan::Scan;
+use crate::engine::table::{Index, Table};
+use crate::engine::txn::encoded;
+use crate::past::history;
+use crate::read::view::View;
 use crate::tables::*;
-use crate::txn::encoded;
-use crate::view::View;
 
 impl View {
     /// The encoded keys of the rows that a group of an index has or ever had.

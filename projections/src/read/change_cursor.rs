@@ -5,11 +5,11 @@
 
 use drover_events::EventKind;
 
-use crate::changes::{self, Change};
-use crate::db::Family;
-use crate::error::StorageError;
-use crate::scan::{Range, Walk};
-use crate::view::View;
+use crate::engine::db::Family;
+use crate::engine::error::StorageError;
+use crate::engine::scan::{Range, Walk};
+use crate::past::changes::{self, Change};
+use crate::read::view::View;
 
 /// A walk over the changes of events, one event at a time.
 pub struct ChangeCursor<'a> {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Weak};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::error::StorageError;
-use crate::key::Key;
-use crate::layer::RowKey;
-use crate::table::Table;
-use crate::{Projections, View};
+use crate::Projections;
+use crate::engine::error::StorageError;
+use crate::engine::key::Key;
+use crate::engine::layer::RowKey;
+use crate::engine::table::Table;
+use crate::read::view::View;
 
 /// Changed rows that wait for whoever follows; beyond that all rows are to be read.
 const MOST: usize = 100_000;
@@ -184,7 +185,7 @@ impl Projections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine_test::{Op, Things, apply, open, step, thing};
+    use crate::store::engine_test::{Op, Things, apply, open, step, thing};
 
     fn ids(changed: Option<Vec<ChangedRow>>) -> Option<Vec<String>> {
         let id = |row: ChangedRow| row.key_of::<Things>().unwrap().into_string();

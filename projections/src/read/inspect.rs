@@ -1,16 +1,16 @@
 //! What a database holds, table by table, and where two of them differ.
 
-use crate::alive::ALIVE;
-use crate::db::Family;
-use crate::digest::Digest;
-use crate::error::StorageError;
-use crate::maintenance::HEADER;
-use crate::prune::PRUNED;
-use crate::row;
-use crate::scan::{Scan, Source, Walk};
-use crate::table::History;
+use crate::engine::db::Family;
+use crate::engine::digest::Digest;
+use crate::engine::error::StorageError;
+use crate::engine::maintenance::HEADER;
+use crate::engine::row;
+use crate::engine::scan::{Scan, Source, Walk};
+use crate::engine::table::History;
+use crate::past::alive::ALIVE;
+use crate::past::prune::PRUNED;
+use crate::read::view::View;
 use crate::tables::TableInfo;
-use crate::view::View;
 
 /// What a table holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl View {
         Difference {
             family: family.name(),
             table: table.map(|table| table.name()),
-            key: crate::error::hex(key),
+            key: crate::engine::error::hex(key),
             what,
         }
     }
@@ -180,8 +180,8 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine_test::{Op, Things, apply, many_ops, numbered, open, step, thing};
-    use crate::table::Table;
+    use crate::engine::table::Table;
+    use crate::store::engine_test::{Op, Things, apply, many_ops, numbered, open, step, thing};
 
     #[test]
     fn equal_databases_have_no_difference_and_others_are_named() {

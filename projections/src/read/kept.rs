@@ -5,10 +5,10 @@ use std::path::Path;
 
 use rocksdb::{DB, Direction, IteratorMode};
 
-use crate::db::{Family, damage_mark};
-use crate::error::StorageError;
-use crate::outcome::Rejection;
-use crate::writer::{APPLIED, decode_position, outcome_key};
+use crate::engine::db::{Family, damage_mark};
+use crate::engine::error::StorageError;
+use crate::engine::outcome::Rejection;
+use crate::store::writer::{APPLIED, decode_position, outcome_key};
 
 /// The refused events that a database knows of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,9 +49,11 @@ pub fn kept_outcomes(path: &Path) -> Result<Option<Kept>, StorageError> {
     };
     let position =
         decode_position(&position).ok_or_else(|| StorageError::damaged("position", APPLIED))?;
-    let floor = db.get_cf(family, crate::writer::FLOOR).map_err(failed)?;
+    let floor = db
+        .get_cf(family, crate::store::writer::FLOOR)
+        .map_err(failed)?;
     let mut kept = Kept {
-        floor: crate::writer::decode_floor(floor.as_deref())?,
+        floor: crate::store::writer::decode_floor(floor.as_deref())?,
         upto: position.index,
         refused: BTreeMap::new(),
     };

@@ -19,12 +19,13 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::error::StorageError;
-use crate::key::KeyBuf;
-use crate::layer::RowKey;
-use crate::table::Table;
-use crate::watch::{Interest, Waiter, Watch, Written};
-use crate::{Projections, View};
+use crate::Projections;
+use crate::engine::error::StorageError;
+use crate::engine::key::KeyBuf;
+use crate::engine::layer::RowKey;
+use crate::engine::table::Table;
+use crate::engine::watch::{Interest, Waiter, Watch, Written};
+use crate::read::view::View;
 
 /// Changed rows that wait for a reader; beyond that the list is dropped.
 const MAX_PENDING: usize = 20_000;

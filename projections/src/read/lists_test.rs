@@ -8,11 +8,11 @@ use std::task::{Context, Wake, Waker};
 
 use parking_lot::Mutex;
 
-use crate::engine_test::{Op, TABLES, Thing, Things, apply, step, thing};
-use crate::lists::{List, Listed};
+use crate::read::lists::{List, Listed};
+use crate::store::engine_test::{Op, TABLES, Thing, Things, apply, step, thing};
 use crate::{Options, Projections, StorageError, View, Waiter};
 
-fn place(row: &Thing) -> crate::key::KeyBuf {
+fn place(row: &Thing) -> crate::engine::key::KeyBuf {
     crate::Key::to_bytes(&crate::Id::new(row.id.as_str()))
 }
 
@@ -23,7 +23,7 @@ static RENDERED: AtomicUsize = AtomicUsize::new(0);
 impl List for Counted {
     type Table = Things;
 
-    fn order(row: &Thing) -> crate::key::KeyBuf {
+    fn order(row: &Thing) -> crate::engine::key::KeyBuf {
         place(row)
     }
 
@@ -77,7 +77,7 @@ static STEPS: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = Mutex::new
 impl List for Slow {
     type Table = Things;
 
-    fn order(row: &Thing) -> crate::key::KeyBuf {
+    fn order(row: &Thing) -> crate::engine::key::KeyBuf {
         place(row)
     }
 

@@ -2,13 +2,13 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::canonical::Canonical;
-use crate::db::Family;
-use crate::error::{StorageError, hex};
-use crate::layer::absolute;
-use crate::row;
-use crate::table::{Index, Table};
-use crate::view::{IndexCursor, View};
+use crate::engine::canonical::Canonical;
+use crate::engine::db::Family;
+use crate::engine::error::{StorageError, hex};
+use crate::engine::layer::absolute;
+use crate::engine::row;
+use crate::engine::table::{Index, Table};
+use crate::read::view::{IndexCursor, View};
 
 impl<I: Index> IndexCursor<'_, I> {
     /// Some fields of the next entry's row: those of `P`, under the names they have in the row.
@@ -51,8 +51,8 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::Scan;
-    use crate::things_test::{BySpace, Op, Step, TABLES, Thing};
+    use crate::engine::scan::Scan;
+    use crate::store::things_test::{BySpace, Op, Step, TABLES, Thing};
     use crate::{Options, Projections};
 
     #[derive(Debug, PartialEq, serde::Deserialize)]

@@ -12,16 +12,16 @@ use std::collections::BTreeSet;
 use drover_events::mask::{Hidden, Hide};
 use serde_json::Value;
 
-use crate::db::Family;
-use crate::error::StorageError;
-use crate::history;
-use crate::key::{AsKey, Id, Key};
-use crate::row;
-use crate::scan::{Prefix, Range, Scan, Source};
-use crate::table::{History, Table};
+use crate::engine::db::Family;
+use crate::engine::error::StorageError;
+use crate::engine::key::{AsKey, Id, Key};
+use crate::engine::row;
+use crate::engine::scan::{Prefix, Range, Scan, Source};
+use crate::engine::table::{History, Table};
+use crate::engine::txn::encoded;
+use crate::past::history;
+use crate::read::view::View;
 use crate::tables::TableInfo;
-use crate::txn::encoded;
-use crate::view::View;
 
 /// What of a table an audit needs without its type.
 #[derive(Clone, Copy)]
@@ -120,7 +120,7 @@ fn words<T: Table>(key: &[u8]) -> Result<Vec<String>, StorageError> {
 /// A row of one side of a comparison: its key, its modify index, its stored bytes.
 type Side = Option<(Vec<u8>, u64, Vec<u8>)>;
 
-fn side<T: Table>(cursor: &mut crate::view::Cursor<'_, T>) -> Result<Side, StorageError> {
+fn side<T: Table>(cursor: &mut crate::read::view::Cursor<'_, T>) -> Result<Side, StorageError> {
     let Some(row) = cursor.advance()? else {
         return Ok(None);
     };

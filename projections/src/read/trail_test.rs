@@ -6,12 +6,12 @@ use drover_events::mask::Clear;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::engine_test::*;
-use crate::key::{Id, Key};
-use crate::scan::Prefix;
-use crate::table::Table;
+use crate::engine::key::{Id, Key};
+use crate::engine::scan::Prefix;
+use crate::engine::table::Table;
+use crate::read::trail::Budget;
+use crate::store::engine_test::*;
 use crate::tables::TableInfo;
-use crate::trail::Budget;
 use crate::{Projections, View};
 
 const PLENTY: Budget = Budget {

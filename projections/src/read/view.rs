@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use drover_events::Topic;
 
-use crate::changes::{self, Change};
-use crate::db::{Database, Family, Frozen};
-use crate::digest::{Sums, TableDigest};
-use crate::error::StorageError;
-use crate::history::{self, Version};
-use crate::key::AsKey;
-use crate::layer::absolute;
-use crate::outcome::Rejection;
-use crate::past::PastEntries;
-use crate::row;
-use crate::scan::{Scan, Source, Walk};
-use crate::table::{History, Index, Table};
+use crate::engine::db::{Database, Family, Frozen};
+use crate::engine::digest::{Sums, TableDigest};
+use crate::engine::error::StorageError;
+use crate::engine::key::AsKey;
+use crate::engine::layer::absolute;
+use crate::engine::outcome::Rejection;
+use crate::engine::row;
+use crate::engine::scan::{Scan, Source, Walk};
+use crate::engine::table::{History, Index, Table};
+use crate::engine::txn::{Read, Rows, encoded, primary_key};
+use crate::past::changes::{self, Change};
+use crate::past::history::{self, Version};
+use crate::past::walks::PastEntries;
 use crate::tables::Registry;
 use crate::tables::table_indexes::TableIndexes;
-use crate::txn::{Read, Rows, encoded, primary_key};
 
 /// Where apply stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl View {
     /// This view, as the state was after the event at `index`, whose time is `time` (Unix
     /// nanoseconds); none if that was not applied yet, or if the past does not reach so far back
     /// here ([`Position::floor`]). Rows, indexes and walks are of the past then, but for tables
-    /// whose past is not kept ([`crate::table::History`]): those are empty.
+    /// whose past is not kept ([`crate::engine::table::History`]): those are empty.
     pub fn as_of(&self, index: u64, time: i64) -> Option<Self> {
         let (newest, floor) = (self.visible.position.index, self.visible.position.floor);
         let past = (index < newest).then_some(Past { index, time });
@@ -338,21 +338,24 @@ impl View {
     }
 
     /// The digest of a table, computed again from all of its rows.
-    pub fn recompute<T: Table>(&self) -> Result<crate::digest::Digest, StorageError> {
+    pub fn recompute<T: Table>(&self) -> Result<crate::engine::digest::Digest, StorageError> {
         self.digest_of_rows(T::ID)
     }
 
     /// As [`View::recompute`], by the table's number.
-    pub fn digest_of_rows(&self, table: u16) -> Result<crate::digest::Digest, StorageError> {
+    pub fn digest_of_rows(
+        &self,
+        table: u16,
+    ) -> Result<crate::engine::digest::Digest, StorageError> {
         let prefix = table.to_be_bytes();
         let mut walk = self
             .source()
             .walk(Family::Rows, Scan::all().absolute(&prefix));
-        let mut sum = crate::digest::Digest::default();
+        let mut sum = crate::engine::digest::Digest::default();
         while walk.advance()? {
             let key = &walk.key()[2..];
             let body = row::body(key, walk.value())?;
-            sum.add(&crate::digest::Digest::of_row(table, key, body));
+            sum.add(&crate::engine::digest::Digest::of_row(table, key, body));
         }
         Ok(sum)
     }
@@ -417,7 +420,7 @@ impl View {
 
     /// Why the event at this index changed nothing; none if it was applied.
     pub fn rejection(&self, index: u64) -> Result<Option<Rejection>, StorageError> {
-        let key = crate::writer::outcome_key(index);
+        let key = crate::store::writer::outcome_key(index);
         let Some(value) = self.visible.frozen.get(Family::Meta, &key)? else {
             return Ok(None);
         };

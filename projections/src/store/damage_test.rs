@@ -1,11 +1,11 @@
 //! What the applier does with a row it cannot decode.
 
-use crate::db::Family;
-use crate::engine_test::{Op, Step, TABLES, Thing, Things};
-use crate::layer::absolute;
-use crate::scan::Scan;
-use crate::table::Table;
-use crate::txn::encoded;
+use crate::engine::db::Family;
+use crate::engine::layer::absolute;
+use crate::engine::scan::Scan;
+use crate::engine::table::Table;
+use crate::engine::txn::encoded;
+use crate::store::engine_test::{Op, Step, TABLES, Thing, Things};
 use crate::{Options, Projections, damage_mark};
 
 #[test]

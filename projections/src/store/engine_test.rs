@@ -5,13 +5,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use crate::db::Family;
-use crate::key::{Id, Key};
-use crate::lists::{List, Listed, Part};
-use crate::outcome::Outcome;
-use crate::scan::{Prefix, Scan, Source};
-use crate::table::Table;
-pub(crate) use crate::things_test::*;
+use crate::engine::db::Family;
+use crate::engine::key::{Id, Key};
+use crate::engine::outcome::Outcome;
+use crate::engine::scan::{Prefix, Scan, Source};
+use crate::engine::table::Table;
+use crate::read::lists::{List, Listed, Part};
+pub(crate) use crate::store::things_test::*;
 use crate::{Options, Projections, StorageError, View, Writer};
 
 pub(crate) fn open(path: &Path) -> (std::sync::Arc<Projections>, Writer) {
@@ -323,7 +323,7 @@ impl List for ThingList {
     type Table = Things;
     const BESIDE: &'static [u16] = &[Counters::ID];
 
-    fn order(row: &Thing) -> crate::key::KeyBuf {
+    fn order(row: &Thing) -> crate::engine::key::KeyBuf {
         crate::Key::to_bytes(&(row.space.clone(), Id::new(row.id.as_str())))
     }
 

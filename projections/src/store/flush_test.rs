@@ -1,6 +1,6 @@
 //! How far the written state may lag behind the applied one.
 
-use crate::engine_test::{Op, Step, TABLES, Thing};
+use crate::store::engine_test::{Op, Step, TABLES, Thing};
 use crate::{Options, Projections};
 
 #[test]

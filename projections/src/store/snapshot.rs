@@ -11,14 +11,14 @@ use std::path::Path;
 use rocksdb::{IngestExternalFileOptions, SstFileWriter, WriteBatch};
 use serde::{Deserialize, Serialize};
 
-use crate::db::{Database, Family};
-use crate::digest::Digest;
-use crate::error::StorageError;
-use crate::maintenance::HEADER;
-use crate::scan::{Scan, Source};
-use crate::staged::{Batch, Write};
-use crate::view::{Position, View};
-use crate::writer::{self, Writer};
+use crate::engine::db::{Database, Family};
+use crate::engine::digest::Digest;
+use crate::engine::error::StorageError;
+use crate::engine::maintenance::HEADER;
+use crate::engine::scan::{Scan, Source};
+use crate::engine::staged::{Batch, Write};
+use crate::read::view::{Position, View};
+use crate::store::writer::{self, Writer};
 
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
@@ -219,7 +219,7 @@ impl Writer {
                     .map_err(StorageError::database("take in a snapshot"))?;
             }
         }
-        let mut sums = crate::digest::Sums::default();
+        let mut sums = crate::engine::digest::Sums::default();
         let taken = View {
             visible: std::sync::Arc::new(writer::load(&db, registry)?),
             past: None,

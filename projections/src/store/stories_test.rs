@@ -2,11 +2,11 @@
 
 use drover_events::{EventId, Guard, Topic};
 
-use crate::engine_test::*;
-use crate::key::Id;
-use crate::outcome::{Outcome, Rejection, Reply};
-use crate::scan::Scan;
-use crate::table::Table;
+use crate::engine::key::Id;
+use crate::engine::outcome::{Outcome, Rejection, Reply};
+use crate::engine::scan::Scan;
+use crate::engine::table::Table;
+use crate::store::engine_test::*;
 use crate::{StorageError, View};
 
 #[test]

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::db::Database;
-use crate::error::StorageError;
-use crate::view::Visible;
-use crate::writer::Writer;
+use crate::engine::db::Database;
+use crate::engine::error::StorageError;
+use crate::read::view::Visible;
+use crate::store::writer::Writer;
 
 /// The database that was in use. It closes when this is dropped and nobody reads from it.
 pub struct Former(Arc<Database>);

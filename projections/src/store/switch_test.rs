@@ -1,7 +1,7 @@
 //! Another database takes the place of the one in use: readers, waiters and the writer go on.
 
-use crate::engine_test::{Op, Things};
-use crate::engine_test::{Step, apply, dump, many_ops, numbered, open, step, thing};
+use crate::store::engine_test::{Op, Things};
+use crate::store::engine_test::{Step, apply, dump, many_ops, numbered, open, step, thing};
 use crate::{Interest, Unswitched, Writer};
 
 fn filled(dir: &std::path::Path, name: &str, steps: &[Step]) -> Writer {

@@ -3,12 +3,12 @@
 use drover_events::{EventId, EventKind, Guard, Topic};
 use serde::{Deserialize, Serialize};
 
-use crate::key::Id;
-use crate::outcome::{Refused, Reply};
-use crate::table::{Entries, History, Index, IndexDef, StreamKey, Table};
+use crate::engine::key::Id;
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::table::{Entries, History, Index, IndexDef, StreamKey, Table};
+use crate::engine::txn::{Ctx, Txn};
+use crate::store::writer::Entry;
 use crate::tables::{NodeUses, Registry, TableIndexes, TableInfo};
-use crate::txn::{Ctx, Txn};
-use crate::writer::Entry;
 
 pub(crate) struct Things;
 

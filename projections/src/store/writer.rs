@@ -9,20 +9,20 @@ use std::sync::Arc;
 use drover_events::{EventId, EventKind, Guard, Recorded};
 
 use crate::Projections;
-use crate::canonical::Canonical;
-use crate::changes::ChangeList;
-use crate::db::{Database, Family};
-use crate::digest::Sums;
-use crate::error::StorageError;
-use crate::generations::Shared;
-use crate::layer::{BatchSink, EventSink, RowKey};
-use crate::outcome::{Applied, Outcome, Refused, Rejection, Reply};
-use crate::staged::{Batch, Below, Put, Write};
-use crate::table::Table;
+use crate::engine::canonical::Canonical;
+use crate::engine::db::{Database, Family};
+use crate::engine::digest::Sums;
+use crate::engine::error::StorageError;
+use crate::engine::generations::Shared;
+use crate::engine::layer::{BatchSink, EventSink, RowKey};
+use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply};
+use crate::engine::staged::{Batch, Below, Put, Write};
+use crate::engine::table::Table;
+use crate::engine::txn::{Ctx, Layers, Txn};
+use crate::engine::watch::Written;
+use crate::past::changes::ChangeList;
+use crate::read::view::{Position, Visible};
 use crate::tables::table_indexes::{TableIndex, TableIndexes};
-use crate::txn::{Ctx, Layers, Txn};
-use crate::view::{Position, Visible};
-use crate::watch::Written;
 
 mod flusher;
 mod fold;
@@ -525,7 +525,7 @@ impl Writer {
     }
 }
 
-fn layer(layers: &mut Layers, table: u16) -> Option<&mut Box<dyn crate::layer::AnyLayer>> {
+fn layer(layers: &mut Layers, table: u16) -> Option<&mut Box<dyn crate::engine::layer::AnyLayer>> {
     layers.get_mut(usize::from(table)).and_then(Option::as_mut)
 }
 

@@ -5,10 +5,10 @@ use drover_events::acl::SealedToken;
 use drover_events::model::AclToken;
 use sha2::{Digest as _, Sha256};
 
-use crate::View;
-use crate::error::{StorageError, hex};
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::error::{StorageError, hex};
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::read::view::View;
 
 /// The table; its key is the accessor.
 pub struct AclTokens;

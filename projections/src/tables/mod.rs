@@ -82,11 +82,11 @@ mod tables_test;
 
 use std::sync::Arc;
 
-use crate::error::StorageError;
-use crate::generations::Shared;
-use crate::layer::{AnyLayer, Layer};
-use crate::table::{History, SkipKey, Table};
-use crate::trail::Trail;
+use crate::engine::error::StorageError;
+use crate::engine::generations::Shared;
+use crate::engine::layer::{AnyLayer, Layer};
+use crate::engine::table::{History, SkipKey, Table};
+use crate::read::trail::Trail;
 
 /// A table as the registry knows it.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ impl TableInfo {
             layer: Layer::<T>::boxed,
             trail: Trail::of::<T>(),
             json: |key, body| {
-                let row = crate::row::decode_body::<T>(key, body)?;
+                let row = crate::engine::row::decode_body::<T>(key, body)?;
                 serde_json::to_value(row).map_err(|_| StorageError::damaged("row", key))
             },
         }

@@ -7,10 +7,10 @@ use drover_events::Topic;
 use drover_events::model::Node;
 
 use super::node_states::{NodeState, NodeStates};
-use crate::error::StorageError;
-use crate::key::{AsKey, Id};
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
-use crate::txn::Read;
+use crate::engine::error::StorageError;
+use crate::engine::key::{AsKey, Id};
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::txn::Read;
 
 /// The table. Its rows have none of the fields of [`NodeState`].
 pub struct Nodes;
@@ -147,7 +147,7 @@ pub fn get(from: &impl Read, id: &str) -> Result<Option<Node>, StorageError> {
 
 /// The whole node as it was after the event at `index`.
 pub fn get_at(
-    view: &crate::View,
+    view: &crate::read::view::View,
     id: impl AsKey<Id> + Copy,
     index: u64,
 ) -> Result<Option<Node>, StorageError> {

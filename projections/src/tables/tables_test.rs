@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::canonical::Canonical;
-use crate::db::Family;
-use crate::maintenance::HEADER;
-use crate::outcome::{Refused, Reply};
-use crate::snapshot::{self, Manifest, TableManifest};
-use crate::table::Table;
+use crate::engine::canonical::Canonical;
+use crate::engine::db::Family;
+use crate::engine::maintenance::HEADER;
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::table::Table;
+use crate::engine::txn::{Ctx, Txn};
+use crate::store::snapshot::{self, Manifest, TableManifest};
+use crate::store::writer::Entry;
 use crate::tables::*;
-use crate::txn::{Ctx, Txn};
-use crate::writer::Entry;
 use crate::{Options, Position, Projections, Scan, View};
 use drover_events::{EventId, EventKind, Guard, Topic};
 use proptest::prelude::*;

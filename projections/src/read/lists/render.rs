@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Chunk, List, ListSnapshot, Orders};
-use crate::View;
-use crate::error::StorageError;
-use crate::layer::RowKey;
-use crate::scan::Scan;
-use crate::table::Table;
+use crate::engine::error::StorageError;
+use crate::engine::layer::RowKey;
+use crate::engine::scan::Scan;
+use crate::engine::table::Table;
+use crate::read::view::View;
 
 /// Rows per chunk, roughly: a changed row renders its chunk's bytes anew.
 const CHUNK_ROWS: usize = 64;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::db::Database;
-use crate::error::StorageError;
+use crate::engine::db::Database;
+use crate::engine::error::StorageError;
 
 /// At most one flush that was asked for. Dropping it waits for that, so that the database is free.
 #[derive(Default)]

@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{DIGEST_EVERY, Entry, Writer, put_position};
 use crate::Projections;
-use crate::db::{Database, Family};
-use crate::digest::TableDigest;
-use crate::error::StorageError;
-use crate::snapshot::{FileManifest, file_error};
-use crate::staged::{self, Below, Put, Staged};
-use crate::view::Position;
-use crate::watch::Written;
+use crate::engine::db::{Database, Family};
+use crate::engine::digest::TableDigest;
+use crate::engine::error::StorageError;
+use crate::engine::staged::{self, Below, Put, Staged};
+use crate::engine::watch::Written;
+use crate::read::view::Position;
+use crate::store::snapshot::{FileManifest, file_error};
 
 /// Bytes after which a file ends, as they are on disk.
 const FILE_BYTES: u64 = 64 << 20;

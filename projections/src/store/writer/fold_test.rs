@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine_test::{Step, TABLES, dump, many_ops, numbered, open, steps};
+use crate::store::engine_test::{Step, TABLES, dump, many_ops, numbered, open, steps};
 use crate::{Options, Projections};
 
 /// All entries after the steps went through batches.
 fn by_batches(dir: &Path, steps: &[Step]) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let (projections, mut writer) = open(&dir.join("batches"));
-    crate::engine_test::apply(&mut writer, steps, &[5]);
+    crate::store::engine_test::apply(&mut writer, steps, &[5]);
     dump(&projections.view())
 }
 
@@ -126,7 +126,7 @@ fn ev_20_after_an_error_nothing_that_is_held_is_written() {
     assert_eq!(fold.committed(), Some(10));
     assert_eq!(entries(&fold), before);
     let mut writer = fold.finish().unwrap();
-    crate::engine_test::apply(&mut writer, &steps[10..], &[4]);
+    crate::store::engine_test::apply(&mut writer, &steps[10..], &[4]);
     assert_eq!(
         dump(&writer.projections().view()),
         by_batches(dir.path(), &steps)

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::db::{Database, Family, Frozen};
-use crate::digest::Sums;
-use crate::error::StorageError;
-use crate::staged::Put;
+use crate::engine::db::{Database, Family, Frozen};
+use crate::engine::digest::Sums;
+use crate::engine::error::StorageError;
+use crate::engine::staged::Put;
+use crate::read::view::{Position, Visible};
 use crate::tables::Registry;
-use crate::view::{Position, Visible};
 
 pub(crate) const APPLIED: &[u8] = b"applied";
 const SUMS: &[u8] = b"digests";
