@@ -11,6 +11,7 @@ pub(crate) mod layer;
 pub mod maintenance;
 pub(crate) mod merge;
 pub mod outcome;
+pub mod position;
 pub(crate) mod row;
 pub mod scan;
 pub mod serving;

@@ -108,3 +108,10 @@ pub struct Applied {
     /// What became of it.
     pub outcome: Outcome,
 }
+
+/// Where an outcome lies among the database's own entries.
+pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
+    let mut key = [b'o'; 9];
+    key[1..].copy_from_slice(&index.to_be_bytes());
+    key
+}

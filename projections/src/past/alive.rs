@@ -12,16 +12,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::Projections;
 use crate::engine::db::{Database, Family, Frozen};
 use crate::engine::error::StorageError;
+use crate::engine::position;
 use crate::engine::row::{take_varint, varint};
 use crate::engine::scan::{Range, Scan, Source};
 use crate::engine::staged::{Batch, Put};
 use crate::engine::table::History;
 use crate::past::changes::{self, Operation};
 use crate::past::walks::{Lookup, PastRows};
-use crate::store::writer;
+use crate::store::projections::Projections;
 
 /// What the keys begin with, beside those of versions (0) and of dead entries (1).
 pub(crate) const ALIVE: u8 = 2;
@@ -168,7 +168,7 @@ pub(crate) fn candidates(
     let mark = index / every * every;
     // What was born since would be known in part only; and the set may be one that was being made
     // when those below the floor went.
-    if mark < writer::floor_of(frozen)? {
+    if mark < position::floor_of(frozen)? {
         return Ok(None);
     }
     let Some(then) = head(frozen, table, mark)? else {

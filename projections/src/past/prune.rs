@@ -8,15 +8,17 @@ use std::sync::Arc;
 
 use rocksdb::WriteBatch;
 
-use crate::Projections;
 use crate::engine::db::{Database, Family};
 use crate::engine::error::StorageError;
+use crate::engine::outcome::outcome_key;
+use crate::engine::position;
 use crate::engine::scan::{Scan, Source};
 use crate::engine::staged::{Batch, Put};
 use crate::past::alive;
 use crate::past::history;
 use crate::read::view::Visible;
-use crate::store::writer::{self, Writer, outcome_key};
+use crate::store::projections::Projections;
+use crate::store::writer::Writer;
 
 /// Entries deleted in one batch.
 const BATCH: usize = 4_096;
@@ -47,7 +49,7 @@ impl Writer {
         let projections = Arc::clone(self.projections());
         let db = projections.database();
         let mut batch = Batch::new(&db);
-        writer::put_floor(&mut batch, floor);
+        position::put_floor(&mut batch, floor);
         batch.write()?;
         db.flush(true)?;
         self.position_mut().floor = floor;

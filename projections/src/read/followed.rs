@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::Projections;
 use crate::engine::error::StorageError;
 use crate::engine::key::Key;
 use crate::engine::layer::RowKey;
 use crate::engine::table::Table;
 use crate::read::view::View;
+use crate::store::projections::Projections;
 
 /// Changed rows that wait for whoever follows; beyond that all rows are to be read.
 const MOST: usize = 100_000;

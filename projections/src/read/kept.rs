@@ -8,7 +8,8 @@ use rocksdb::{DB, Direction, IteratorMode};
 use crate::engine::db::{Family, damage_mark};
 use crate::engine::error::StorageError;
 use crate::engine::outcome::Rejection;
-use crate::store::writer::{APPLIED, decode_position, outcome_key};
+use crate::engine::outcome::outcome_key;
+use crate::engine::position::{self, APPLIED, decode_position};
 
 /// The refused events that a database knows of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,11 +50,9 @@ pub fn kept_outcomes(path: &Path) -> Result<Option<Kept>, StorageError> {
     };
     let position =
         decode_position(&position).ok_or_else(|| StorageError::damaged("position", APPLIED))?;
-    let floor = db
-        .get_cf(family, crate::store::writer::FLOOR)
-        .map_err(failed)?;
+    let floor = db.get_cf(family, position::FLOOR).map_err(failed)?;
     let mut kept = Kept {
-        floor: crate::store::writer::decode_floor(floor.as_deref())?,
+        floor: position::decode_floor(floor.as_deref())?,
         upto: position.index,
         refused: BTreeMap::new(),
     };

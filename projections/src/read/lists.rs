@@ -19,13 +19,13 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::Projections;
 use crate::engine::error::StorageError;
 use crate::engine::key::KeyBuf;
 use crate::engine::layer::RowKey;
 use crate::engine::table::Table;
 use crate::engine::watch::{Interest, Waiter, Watch, Written};
 use crate::read::view::View;
+use crate::store::projections::Projections;
 
 /// Changed rows that wait for a reader; beyond that the list is dropped.
 const MAX_PENDING: usize = 20_000;

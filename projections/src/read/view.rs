@@ -12,7 +12,8 @@ use crate::engine::digest::{Sums, TableDigest};
 use crate::engine::error::StorageError;
 use crate::engine::key::AsKey;
 use crate::engine::layer::absolute;
-use crate::engine::outcome::Rejection;
+use crate::engine::outcome::{Rejection, outcome_key};
+use crate::engine::position::Position;
 use crate::engine::row;
 use crate::engine::scan::{Scan, Source, Walk};
 use crate::engine::table::{History, Index, Table};
@@ -21,25 +22,6 @@ use crate::past::changes::{self, Change};
 use crate::past::history::{self, Version};
 use crate::past::walks::PastEntries;
 use crate::tables::Registry;
-use crate::tables::table_indexes::TableIndexes;
-
-/// Where apply stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    /// The last applied index; 0 before the first.
-    pub index: u64,
-    /// The term of that entry.
-    pub term: u64,
-    /// The time of the last event, Unix nanoseconds.
-    pub time: i64,
-    /// The index of the last applied membership entry.
-    pub membership: u64,
-    /// Whether anything was applied: the first entry has index 0.
-    pub begun: bool,
-    /// The index of the snapshot that was taken in last. What happened up to it is not told here:
-    /// changes, history and outcomes begin behind it. 0 where everything is here.
-    pub floor: u64,
-}
 
 /// What is visible at one index.
 pub(crate) struct Visible {
@@ -65,22 +47,6 @@ impl Visible {
             tables,
             registry,
         }
-    }
-
-    /// Reads the tables' indexes from their rows.
-    pub(crate) fn load_tables(&mut self) -> Result<(), StorageError> {
-        let range = Scan::all().absolute(&TableIndexes::ID.to_be_bytes());
-        let mut walk = Source::Frozen(&self.frozen).walk(Family::Rows, range);
-        let mut tables = Vec::new();
-        while walk.advance()? {
-            let body = row::body(walk.key(), walk.value())?;
-            let row = row::decode_body::<TableIndexes>(walk.key(), body)?;
-            tables.resize(usize::from(row.table) + 1, 0);
-            tables[usize::from(row.table)] = row.value;
-        }
-        drop(walk);
-        self.tables = tables;
-        Ok(())
     }
 }
 
@@ -420,7 +386,7 @@ impl View {
 
     /// Why the event at this index changed nothing; none if it was applied.
     pub fn rejection(&self, index: u64) -> Result<Option<Rejection>, StorageError> {
-        let key = crate::store::writer::outcome_key(index);
+        let key = outcome_key(index);
         let Some(value) = self.visible.frozen.get(Family::Meta, &key)? else {
             return Ok(None);
         };

@@ -6,6 +6,8 @@ mod damage_test;
 pub(crate) mod engine_test;
 #[cfg(test)]
 mod flush_test;
+mod load;
+pub(crate) mod projections;
 pub mod snapshot;
 #[cfg(test)]
 mod stories_test;

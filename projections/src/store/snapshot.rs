@@ -15,10 +15,12 @@ use crate::engine::db::{Database, Family};
 use crate::engine::digest::Digest;
 use crate::engine::error::StorageError;
 use crate::engine::maintenance::HEADER;
+use crate::engine::position::{self, Position};
 use crate::engine::scan::{Scan, Source};
 use crate::engine::staged::{Batch, Write};
-use crate::read::view::{Position, View};
-use crate::store::writer::{self, Writer};
+use crate::read::view::View;
+use crate::store::load::load;
+use crate::store::writer::Writer;
 
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
@@ -221,7 +223,7 @@ impl Writer {
         }
         let mut sums = crate::engine::digest::Sums::default();
         let taken = View {
-            visible: std::sync::Arc::new(writer::load(&db, registry)?),
+            visible: std::sync::Arc::new(load(&db, registry)?),
             past: None,
         };
         let none = Digest::default().to_hex();
@@ -247,8 +249,8 @@ impl Writer {
             floor: manifest.index,
         };
         let mut batch = Batch::new(&db);
-        writer::put_position(&mut batch, &position, &sums);
-        writer::put_floor(&mut batch, position.floor);
+        position::put_position(&mut batch, &position, &sums);
+        position::put_floor(&mut batch, position.floor);
         batch.delete(Family::Meta, INSTALLING);
         batch.write()?;
         db.flush(true)?;

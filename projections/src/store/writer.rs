@@ -8,31 +8,29 @@ use std::sync::Arc;
 
 use drover_events::{EventId, EventKind, Guard, Recorded};
 
-use crate::Projections;
 use crate::engine::canonical::Canonical;
 use crate::engine::db::{Database, Family};
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
 use crate::engine::generations::Shared;
 use crate::engine::layer::{BatchSink, EventSink, RowKey};
-use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply};
+use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply, outcome_key};
+use crate::engine::position::{Position, flushed, put_position};
 use crate::engine::staged::{Batch, Below, Put, Write};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Layers, Txn};
 use crate::engine::watch::Written;
 use crate::past::changes::ChangeList;
-use crate::read::view::{Position, Visible};
+use crate::read::view::Visible;
+use crate::store::load::load;
+use crate::store::projections::Projections;
 use crate::tables::table_indexes::{TableIndex, TableIndexes};
 
 mod flusher;
 mod fold;
-mod position;
 
 use flusher::Flusher;
 pub use fold::Fold;
-pub(crate) use position::{
-    APPLIED, FLOOR, decode_floor, decode_position, floor_of, flushed, load, put_floor, put_position,
-};
 
 /// Digests are kept at multiples of this; no batch reaches across one.
 pub const DIGEST_EVERY: u64 = 1_024;
@@ -41,13 +39,6 @@ pub const DIGEST_EVERY: u64 = 1_024;
 const BATCH_ROWS: usize = 512;
 /// Bytes of history and changes after which a batch ends.
 const BATCH_BYTES: usize = 2 << 20;
-
-/// Where an outcome lies among the database's own entries.
-pub(crate) fn outcome_key(index: u64) -> [u8; 9] {
-    let mut key = [b'o'; 9];
-    key[1..].copy_from_slice(&index.to_be_bytes());
-    key
-}
 
 /// The token for writing projections: there is one per database, and it is not `Clone`.
 pub struct Writer {

@@ -16,14 +16,14 @@ use drover_events::Recorded;
 use rocksdb::{IngestExternalFileOptions, SstFileWriter};
 use serde::{Deserialize, Serialize};
 
-use super::{DIGEST_EVERY, Entry, Writer, put_position};
-use crate::Projections;
+use super::{DIGEST_EVERY, Entry, Writer};
 use crate::engine::db::{Database, Family};
 use crate::engine::digest::TableDigest;
 use crate::engine::error::StorageError;
+use crate::engine::position::{Position, put_position};
 use crate::engine::staged::{self, Below, Put, Staged};
 use crate::engine::watch::Written;
-use crate::read::view::Position;
+use crate::store::projections::Projections;
 use crate::store::snapshot::{FileManifest, file_error};
 
 /// Bytes after which a file ends, as they are on disk.

@@ -1,13 +1,27 @@
 //! How far a database has come, as it says itself.
 
-use std::sync::Arc;
-
 use crate::engine::db::{Database, Family, Frozen};
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
 use crate::engine::staged::Put;
-use crate::read::view::{Position, Visible};
-use crate::tables::Registry;
+
+/// Where apply stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The last applied index; 0 before the first.
+    pub index: u64,
+    /// The term of that entry.
+    pub term: u64,
+    /// The time of the last event, Unix nanoseconds.
+    pub time: i64,
+    /// The index of the last applied membership entry.
+    pub membership: u64,
+    /// Whether anything was applied: the first entry has index 0.
+    pub begun: bool,
+    /// The index of the snapshot that was taken in last. What happened up to it is not told here:
+    /// changes, history and outcomes begin behind it. 0 where everything is here.
+    pub floor: u64,
+}
 
 pub(crate) const APPLIED: &[u8] = b"applied";
 const SUMS: &[u8] = b"digests";
@@ -66,11 +80,8 @@ pub(crate) fn decode_position(bytes: &[u8]) -> Option<Position> {
     })
 }
 
-/// Reads what is visible from a database that was just opened or filled.
-pub(crate) fn load(
-    db: &Arc<Database>,
-    registry: &'static Registry,
-) -> Result<Visible, StorageError> {
+/// What a database that was just opened or filled says of itself: the position, and the digests.
+pub(crate) fn stored(db: &Database) -> Result<(Position, Sums), StorageError> {
     let mut position = match db.get(Family::Meta, APPLIED)? {
         Some(value) => {
             decode_position(&value).ok_or_else(|| StorageError::damaged("position", APPLIED))?
@@ -84,9 +95,7 @@ pub(crate) fn load(
         }
         None => Sums::default(),
     };
-    let mut visible = Visible::new(db, position, sums, Vec::new(), registry);
-    visible.load_tables()?;
-    Ok(visible)
+    Ok((position, sums))
 }
 
 /// The position that a crash would leave.
