@@ -12,6 +12,7 @@ pub mod maintenance;
 pub(crate) mod merge;
 pub mod outcome;
 pub mod position;
+pub(crate) mod registry;
 pub(crate) mod row;
 pub mod scan;
 pub mod serving;

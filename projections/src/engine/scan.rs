@@ -4,8 +4,6 @@ use crate::engine::at_hand;
 use crate::engine::db::{Database, Family, Frozen, RawCursor};
 use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
-use crate::engine::staged::HeldWalk;
-use crate::past::walks::PastRows;
 
 /// The leading bytes of keys: whole components, then at most one open one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -211,8 +209,6 @@ impl Range {
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Frozen(&'a Frozen),
-    /// Rows as they were after the event at this index; other families as they are.
-    Past(&'a Frozen, u64),
     Live(&'a Database),
 }
 
@@ -220,14 +216,11 @@ impl<'a> Source<'a> {
     pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
         let upper = range.upper.as_deref();
         let cursor = match self {
-            Self::Past(frozen, index) if family == Family::Rows => {
-                return Walk::Past(Box::new(PastRows::new(frozen, range, index)));
-            }
-            Self::Frozen(frozen) | Self::Past(frozen, _) => frozen.cursor(family, upper),
+            Self::Frozen(frozen) => frozen.cursor(family, upper),
             Self::Live(db) => db.cursor(family, upper),
         };
         let db = match self {
-            Self::Frozen(frozen) | Self::Past(frozen, _) => frozen.database(),
+            Self::Frozen(frozen) => frozen.database(),
             Self::Live(db) => db,
         };
         Walk::Present(Present {
@@ -243,10 +236,18 @@ impl<'a> Source<'a> {
 pub(crate) enum Walk<'a> {
     /// Over what is there.
     Present(Present<'a>),
-    /// Over the rows of an earlier index.
-    Past(Box<PastRows<'a>>),
-    /// Over what a fold holds and what is under it.
-    Held(Box<HeldWalk<'a>>),
+    /// Over what others put together: what a fold holds and what is under it, what once was.
+    Made(Box<dyn Steps + Send + Sync + 'a>),
+}
+
+/// A walk as whoever put it together takes it.
+pub(crate) trait Steps {
+    /// Moves to the next entry; false at the end.
+    fn advance(&mut self) -> Result<bool, StorageError>;
+    /// The key of the entry it stands on.
+    fn key(&self) -> &[u8];
+    /// Its value.
+    fn value(&self) -> &[u8];
 }
 
 impl Walk<'_> {
@@ -254,24 +255,21 @@ impl Walk<'_> {
     pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
         match self {
             Self::Present(walk) => walk.advance(),
-            Self::Past(walk) => walk.advance(),
-            Self::Held(walk) => walk.advance(),
+            Self::Made(walk) => walk.advance(),
         }
     }
 
     pub(crate) fn key(&self) -> &[u8] {
         match self {
             Self::Present(walk) => walk.cursor.key().unwrap_or_default(),
-            Self::Past(walk) => walk.key(),
-            Self::Held(walk) => walk.key(),
+            Self::Made(walk) => walk.key(),
         }
     }
 
     pub(crate) fn value(&self) -> &[u8] {
         match self {
             Self::Present(walk) => walk.cursor.value().unwrap_or_default(),
-            Self::Past(walk) => walk.value(),
-            Self::Held(walk) => walk.value(),
+            Self::Made(walk) => walk.value(),
         }
     }
 }

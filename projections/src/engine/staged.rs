@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::engine::db::{Database, Family};
 use crate::engine::error::StorageError;
 use crate::engine::merge::Over;
-use crate::engine::scan::{Range, Source, Walk};
+use crate::engine::scan::{Range, Source, Steps, Walk};
 
 /// Takes new entries.
 pub(crate) trait Put {
@@ -114,7 +114,7 @@ impl<'a> Below<'a> {
             None => (Bound::Included(&range.lower[..]), Bound::Unbounded),
         };
         let over = Over::new(map.range::<[u8], _>(bounds), reverse);
-        Walk::Held(Box::new(HeldWalk {
+        Walk::Made(Box::new(HeldWalk {
             over,
             stored: (!alone).then(|| Source::Live(self.db).walk(family, range)),
             on: false,
@@ -291,7 +291,7 @@ impl Write for Staged {
 }
 
 /// A walk over what is held and the database under it, in key order; what is held wins.
-pub(crate) struct HeldWalk<'a> {
+struct HeldWalk<'a> {
     over: Over<'a, HeldKey, Option<Box<[u8]>>>,
     stored: Option<Walk<'a>>,
     /// Whether the database's walk stands on an entry that was not yet given.
@@ -301,9 +301,8 @@ pub(crate) struct HeldWalk<'a> {
     current: Option<(&'a [u8], &'a [u8])>,
 }
 
-impl HeldWalk<'_> {
-    /// Moves to the next entry; false at the end.
-    pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
+impl Steps for HeldWalk<'_> {
+    fn advance(&mut self) -> Result<bool, StorageError> {
         loop {
             if let Some(stored) = self.stored.as_mut().filter(|_| !self.on) {
                 if stored.advance()? {
@@ -337,7 +336,7 @@ impl HeldWalk<'_> {
         }
     }
 
-    pub(crate) fn key(&self) -> &[u8] {
+    fn key(&self) -> &[u8] {
         match (self.current, &self.stored) {
             (Some((key, _)), _) => key,
             (None, Some(stored)) => stored.key(),
@@ -345,7 +344,7 @@ impl HeldWalk<'_> {
         }
     }
 
-    pub(crate) fn value(&self) -> &[u8] {
+    fn value(&self) -> &[u8] {
         match (self.current, &self.stored) {
             (Some((_, value)), _) => value,
             (None, Some(stored)) => stored.value(),

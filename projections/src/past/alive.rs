@@ -16,7 +16,7 @@ use crate::engine::db::{Database, Family, Frozen};
 use crate::engine::error::StorageError;
 use crate::engine::position;
 use crate::engine::row::{take_varint, varint};
-use crate::engine::scan::{Range, Scan, Source};
+use crate::engine::scan::{Range, Scan, Source, Steps};
 use crate::engine::staged::{Batch, Put};
 use crate::engine::table::History;
 use crate::past::changes::{self, Operation};

@@ -13,10 +13,10 @@ use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::key::{Key, KeyBuf};
 use crate::engine::layer::EventSink;
+use crate::engine::registry::Registry;
 use crate::engine::row::{self, Stored};
 use crate::engine::scan::{Range, Source, Walk};
 use crate::engine::table::{Entry, Index, Table};
-use crate::tables::Registry;
 
 const VERSION: u8 = 0;
 const DEAD: u8 = 1;
@@ -123,20 +123,22 @@ fn dead_key(table: u16, entry: &Entry, death: u64) -> KeyBuf {
     out
 }
 
-/// The row as of an index and when it was written: none if it did not exist then.
-pub(crate) fn at<T: Table>(
+/// The row as of an index, decoded from its canonical bytes, and when it was written: none if it
+/// did not exist then.
+pub(crate) fn at<R>(
     source: Source<'_>,
-    key: &[u8],
+    (table, key): (u16, &[u8]),
     living: Option<&[u8]>,
     index: u64,
-) -> Result<Option<(T::Row, u64)>, StorageError> {
+    decode: impl FnOnce(&[u8]) -> Result<R, StorageError>,
+) -> Result<Option<(R, u64)>, StorageError> {
     if let Some(value) = living {
         let (modified, _, body) = row::split(key, value)?;
         if modified <= index {
-            return Ok(Some((row::decode_body::<T>(key, body)?, modified)));
+            return Ok(Some((decode(body)?, modified)));
         }
     }
-    let lower = version_prefix(T::ID, key);
+    let lower = version_prefix(table, key);
     let mut upper = lower.clone();
     index.saturating_add(1).encode(&mut upper);
     let range = Range {
@@ -153,7 +155,7 @@ pub(crate) fn at<T: Table>(
         return Ok(None);
     }
     let from = beginning(walk.key())?;
-    Ok(Some((row::decode_body::<T>(key, body)?, from)))
+    Ok(Some((decode(body)?, from)))
 }
 
 /// One version of a row.

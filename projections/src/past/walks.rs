@@ -12,7 +12,7 @@ use std::vec::IntoIter;
 use crate::engine::db::{Database, Family, Frozen, RawCursor};
 use crate::engine::error::StorageError;
 use crate::engine::row;
-use crate::engine::scan::{Range, Scan, Source, Walk};
+use crate::engine::scan::{Range, Scan, Source, Steps, Walk};
 use crate::engine::table::{Entries, Index, Table};
 use crate::past::alive::{self, Passing};
 use crate::past::history;
@@ -53,24 +53,9 @@ impl<'a> PastRows<'a> {
         }
     }
 
-    /// Moves to the next row; false at the end.
-    pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
-        if let Way::Unopened(range) = &mut self.way {
-            let range = range.clone();
-            self.way = self.open(range)?;
-        }
-        match &mut self.way {
-            Way::Unopened(_) => Ok(false),
-            Way::Merged(merged) => merged.advance(),
-            Way::Named(keys, lookup) => {
-                for key in keys {
-                    if lookup.find(&key)? {
-                        return Ok(true);
-                    }
-                }
-                Ok(false)
-            }
-        }
+    /// As a walk like any other.
+    pub(crate) fn into_walk(self) -> Walk<'a> {
+        Walk::Made(Box::new(self))
     }
 
     fn open(&self, range: Range) -> Result<Way<'a>, StorageError> {
@@ -98,9 +83,30 @@ impl<'a> PastRows<'a> {
         let lookup = Lookup::new(self.frozen, self.index);
         Ok(Way::Named(keys.into_iter(), lookup))
     }
+}
+
+impl Steps for PastRows<'_> {
+    fn advance(&mut self) -> Result<bool, StorageError> {
+        if let Way::Unopened(range) = &mut self.way {
+            let range = range.clone();
+            self.way = self.open(range)?;
+        }
+        match &mut self.way {
+            Way::Unopened(_) => Ok(false),
+            Way::Merged(merged) => merged.advance(),
+            Way::Named(keys, lookup) => {
+                for key in keys {
+                    if lookup.find(&key)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
 
     /// table ‖ key.
-    pub(crate) fn key(&self) -> &[u8] {
+    fn key(&self) -> &[u8] {
         match &self.way {
             Way::Unopened(_) => &[],
             Way::Merged(merged) => merged.key(),
@@ -109,7 +115,7 @@ impl<'a> PastRows<'a> {
     }
 
     /// The value as `rows` would hold it, without the births of entries where it has ended.
-    pub(crate) fn value(&self) -> &[u8] {
+    fn value(&self) -> &[u8] {
         match &self.way {
             Way::Unopened(_) => &[],
             Way::Merged(merged) => merged.value(),

@@ -4,13 +4,13 @@ use crate::engine::db::Family;
 use crate::engine::digest::Digest;
 use crate::engine::error::StorageError;
 use crate::engine::maintenance::HEADER;
+use crate::engine::registry::TableInfo;
 use crate::engine::row;
 use crate::engine::scan::{Scan, Source, Walk};
 use crate::engine::table::History;
 use crate::past::alive::ALIVE;
 use crate::past::prune::PRUNED;
 use crate::read::view::View;
-use crate::tables::TableInfo;
 
 /// What a table holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl View {
         while walk.advance()? {
             let key = walk.key().get(2..).unwrap_or_default();
             let (modified, _, body) = row::split(key, walk.value())?;
-            if !each(modified, (table.json)(key, body)?) {
+            if !each(modified, table.json(key, body, None)?) {
                 break;
             }
         }

@@ -9,30 +9,19 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::mask::{Hidden, Hide};
+use drover_events::mask::Hide;
 use serde_json::Value;
 
 use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Id, Key};
+use crate::engine::registry::TableInfo;
 use crate::engine::row;
-use crate::engine::scan::{Prefix, Range, Scan, Source};
+use crate::engine::scan::{Prefix, Range, Scan, Source, Walk};
 use crate::engine::table::{History, Table};
 use crate::engine::txn::encoded;
 use crate::past::history;
 use crate::read::view::View;
-use crate::tables::TableInfo;
-
-/// What of a table an audit needs without its type.
-#[derive(Clone, Copy)]
-pub(crate) struct Trail {
-    row_at: RowAt,
-    words: fn(&[u8]) -> Result<Vec<String>, StorageError>,
-    differing: Differing,
-}
-
-type RowAt = fn(&View, &[u8], u64, &dyn Hide) -> Result<Option<Value>, StorageError>;
-type Differing = fn(&View, &View, Option<&[u8]>, &mut Budget) -> Result<Found, StorageError>;
 
 /// How much a comparison may still do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,16 +41,6 @@ pub struct Found {
     pub last: Option<Vec<u8>>,
 }
 
-impl Trail {
-    pub(crate) const fn of<T: Table>() -> Self {
-        Self {
-            row_at: row_at::<T>,
-            words: words::<T>,
-            differing: differing::<T>,
-        }
-    }
-}
-
 impl TableInfo {
     /// The row with this encoded key after the event at `index`, as JSON, its confidential values
     /// as `hide` shows them; none where it did not exist, or where the table's past is not kept.
@@ -73,14 +52,15 @@ impl TableInfo {
         hide: &dyn Hide,
     ) -> Result<Option<Value>, StorageError> {
         match self.history() {
-            History::Full => (self.trail.row_at)(view, key, index, hide),
-            History::Derived | History::None => Ok(None),
+            History::Full => {}
+            History::Derived | History::None => return Ok(None),
         }
-    }
-
-    /// The components of an encoded key as texts.
-    pub fn words(&self, key: &[u8]) -> Result<Vec<String>, StorageError> {
-        (self.trail.words)(key)
+        let stored = [&self.id().to_be_bytes(), key].concat();
+        let living = view.visible.frozen.get(Family::Rows, &stored)?;
+        let shown = |body: &[u8]| self.json(key, body, Some(hide));
+        let at = (self.id(), key);
+        let found = history::at(view.source(), at, living.as_deref(), index, shown)?;
+        Ok(found.map(|(row, _)| row))
     }
 
     /// The keys above one (encoded; none: all) whose rows differ between two views.
@@ -91,62 +71,39 @@ impl TableInfo {
         above: Option<&[u8]>,
         budget: &mut Budget,
     ) -> Result<Found, StorageError> {
-        (self.trail.differing)(before, after, above, budget)
+        match self.history() {
+            History::Full => differing(self.id(), (before, after), above, budget),
+            History::Derived | History::None => Ok(Found::default()),
+        }
     }
-}
-
-fn row_at<T: Table>(
-    view: &View,
-    key: &[u8],
-    index: u64,
-    hide: &dyn Hide,
-) -> Result<Option<Value>, StorageError> {
-    let Some(row) = view.get_at_encoded::<T>(key, index)? else {
-        return Ok(None);
-    };
-    let shown = serde_json::to_value(Hidden::new(&row, hide));
-    shown
-        .map(Some)
-        .map_err(|_| StorageError::damaged("row", key))
-}
-
-fn words<T: Table>(key: &[u8]) -> Result<Vec<String>, StorageError> {
-    let key = T::Key::from_bytes(key).map_err(|_| StorageError::damaged("key", key))?;
-    let mut words = Vec::new();
-    key.words(&mut words);
-    Ok(words)
 }
 
 /// A row of one side of a comparison: its key, its modify index, its stored bytes.
 type Side = Option<(Vec<u8>, u64, Vec<u8>)>;
 
-fn side<T: Table>(cursor: &mut crate::read::view::Cursor<'_, T>) -> Result<Side, StorageError> {
-    let Some(row) = cursor.advance()? else {
+fn side(walk: &mut Walk<'_>) -> Result<Side, StorageError> {
+    if !walk.advance()? {
         return Ok(None);
-    };
-    Ok(Some((
-        row.key.to_vec(),
-        row.modified()?,
-        row.body()?.to_vec(),
-    )))
+    }
+    let key = &walk.key()[2..];
+    let (modified, _, body) = row::split(key, walk.value())?;
+    Ok(Some((key.to_vec(), modified, body.to_vec())))
 }
 
 /// Walks both states side by side. Rows written by the same event are equal and not decoded.
-fn differing<T: Table>(
-    before: &View,
-    after: &View,
+fn differing(
+    table: u16,
+    (before, after): (&View, &View),
     above: Option<&[u8]>,
     budget: &mut Budget,
 ) -> Result<Found, StorageError> {
     let mut found = Found::default();
-    if T::HISTORY != History::Full {
-        return Ok(found);
-    }
     let scan = match above {
         None => Scan::all(),
         Some(key) => Scan::all().after(key),
     };
-    let (mut old, mut new) = (before.cursor::<T>(&scan), after.cursor::<T>(&scan));
+    let range = scan.absolute(&table.to_be_bytes());
+    let (mut old, mut new) = (before.walk_rows(range.clone()), after.walk_rows(range));
     let (mut left, mut right) = (side(&mut old)?, side(&mut new)?);
     while left.is_some() || right.is_some() {
         let order = match (&left, &right) {

@@ -14,14 +14,14 @@ use crate::engine::key::AsKey;
 use crate::engine::layer::absolute;
 use crate::engine::outcome::{Rejection, outcome_key};
 use crate::engine::position::Position;
+use crate::engine::registry::Registry;
 use crate::engine::row;
-use crate::engine::scan::{Scan, Source, Walk};
+use crate::engine::scan::{Range, Scan, Source, Walk};
 use crate::engine::table::{History, Index, Table};
 use crate::engine::txn::{Read, Rows, encoded, primary_key};
 use crate::past::changes::{self, Change};
 use crate::past::history::{self, Version};
-use crate::past::walks::PastEntries;
-use crate::tables::Registry;
+use crate::past::walks::{PastEntries, PastRows};
 
 /// What is visible at one index.
 pub(crate) struct Visible {
@@ -132,9 +132,14 @@ impl View {
     }
 
     pub(crate) fn source(&self) -> Source<'_> {
+        Source::Frozen(&self.visible.frozen)
+    }
+
+    /// A walk over rows as the view shows them.
+    pub(crate) fn walk_rows(&self, range: Range) -> Walk<'_> {
         match self.past {
-            Some(past) => Source::Past(&self.visible.frozen, past.index),
-            None => Source::Frozen(&self.visible.frozen),
+            Some(past) => PastRows::new(&self.visible.frozen, range, past.index).into_walk(),
+            None => self.source().walk(Family::Rows, range),
         }
     }
 
@@ -165,7 +170,9 @@ impl View {
         }
         let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
         if let Some(past) = self.past {
-            return history::at::<T>(self.source(), key, value.as_deref(), past.index);
+            let decode = |body: &[u8]| row::decode_body::<T>(key, body);
+            let at = (T::ID, key);
+            return history::at(self.source(), at, value.as_deref(), past.index, decode);
         }
         let Some(value) = value else {
             return Ok(None);
@@ -252,7 +259,7 @@ impl View {
             range.upper = Some(range.lower.clone());
         }
         Cursor {
-            walk: self.source().walk(Family::Rows, range),
+            walk: self.walk_rows(range),
             table: std::marker::PhantomData,
         }
     }
@@ -314,9 +321,7 @@ impl View {
         table: u16,
     ) -> Result<crate::engine::digest::Digest, StorageError> {
         let prefix = table.to_be_bytes();
-        let mut walk = self
-            .source()
-            .walk(Family::Rows, Scan::all().absolute(&prefix));
+        let mut walk = self.walk_rows(Scan::all().absolute(&prefix));
         let mut sum = crate::engine::digest::Digest::default();
         while walk.advance()? {
             let key = &walk.key()[2..];
@@ -343,7 +348,9 @@ impl View {
         index: u64,
     ) -> Result<Option<T::Row>, StorageError> {
         let living = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
-        let found = history::at::<T>(self.source(), key, living.as_deref(), index)?;
+        let decode = |body: &[u8]| row::decode_body::<T>(key, body);
+        let at = (T::ID, key);
+        let found = history::at(self.source(), at, living.as_deref(), index, decode)?;
         Ok(found.map(|(row, _)| row))
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::engine::db::{Database, Family, Frozen};
 use crate::engine::error::StorageError;
 use crate::engine::position;
+use crate::engine::registry::Registry;
 use crate::engine::row;
 use crate::engine::scan::{Scan, Source};
 use crate::engine::table::Table;
 use crate::read::view::Visible;
-use crate::tables::Registry;
 use crate::tables::table_indexes::TableIndexes;
 
 /// Reads what is visible.

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use crate::engine::db::{Database, Family, Options};
 use crate::engine::error::StorageError;
 use crate::engine::position::{self, Position};
+use crate::engine::registry::Registry;
 use crate::engine::scan::{Scan, Source};
 use crate::engine::watch::{Watch, Written};
 use crate::read::followed::Followers;
@@ -17,7 +18,7 @@ use crate::read::view::{View, Visible};
 use crate::store::load::load;
 use crate::store::snapshot;
 use crate::store::writer::Writer;
-use crate::tables::{self, Registry};
+use crate::tables;
 
 /// The projections of one server.
 pub struct Projections {
