@@ -15,14 +15,13 @@ use crate::engine::db::Family;
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
 use crate::engine::generations::{Generations, Shared};
+use crate::engine::keeper::{Changed, Ended, Keeper};
 use crate::engine::merge;
 use crate::engine::row::{Births, Stored};
 use crate::engine::scan::Scan;
-use crate::engine::staged::{Below, Put, Write};
+use crate::engine::staged::{Below, Write};
 use crate::engine::table::{Entries, History, IndexDef, Table};
 use crate::engine::watch::{Written, row_hash};
-use crate::past::changes::{ChangeList, Operation, Recording, post};
-use crate::past::history;
 
 /// Bytes of knowing that there is no row.
 const ABSENT: usize = 64;
@@ -67,12 +66,9 @@ pub(crate) struct Layer<T: Table> {
 
 /// What the end of an event writes to.
 pub(crate) struct EventSink<'a> {
-    pub(crate) index: u64,
-    pub(crate) out: &'a mut dyn Put,
     pub(crate) canonical: &'a mut Canonical,
-    pub(crate) changes: &'a mut ChangeList,
-    pub(crate) bytes: &'a mut Vec<u8>,
-    pub(crate) scratch: &'a mut Vec<u8>,
+    /// Who is told what ended and what changed.
+    pub(crate) keeper: &'a mut dyn Keeper,
 }
 
 /// What the end of a batch writes to.
@@ -387,9 +383,13 @@ impl<T: Table> AnyLayer for Layer<T> {
         };
         if T::HISTORY == History::Full {
             if let Some(base) = base {
-                history::end_version::<T>(key, base, state, sink)?;
+                end_version::<T>(key, base, state, sink)?;
             }
-            record::<T>(key, &shown.row, (slot.state.is_none(), slot.by_rule), sink);
+            sink.keeper.changed(&changed::<T>(
+                key,
+                &shown.row,
+                (slot.state.is_none(), slot.by_rule),
+            ));
         }
         Ok(true)
     }
@@ -484,40 +484,42 @@ fn note_groups<T: Table>(slot: &Slot<T>, written: &mut Written) {
     }
 }
 
-/// Records a change for `changes` and `postings`.
-fn record<T: Table>(
+/// Tells of the version that an event ends, and of the entries that go with it.
+fn end_version<T: Table>(
     key: &[u8],
-    row: &T::Row,
-    (deleted, by_rule): (bool, bool),
+    base: &Stored<T>,
+    state: Option<&Stored<T>>,
     sink: &mut EventSink<'_>,
-) {
-    let stream = T::stream(row).filter(|_| !deleted || T::PUBLISHES_DELETES);
-    if deleted && by_rule {
-        let topic = stream.map(|stream| stream.topic);
-        return sink.changes.add_rule(T::ID, T::namespace(row), topic);
-    }
-    if let Some(stream) = &stream {
-        for key in T::POSTED
-            .iter()
-            .filter_map(|at| stream.filter_keys.get(*at))
-        {
-            if !key.is_empty() {
-                let namespace = stream.namespace;
-                post(sink.out, stream.topic, namespace, key, sink.index);
-            }
+) -> Result<(), StorageError> {
+    sink.keeper.ended(&Ended {
+        table: T::ID,
+        key,
+        from: base.modified,
+        deleted: state.is_none(),
+        body: base.body(sink.canonical)?,
+    });
+    for (entry, birth) in base.entries.list.iter().zip(&base.births) {
+        if state.is_none_or(|state| state.birth(&entry.bytes).is_none()) {
+            sink.keeper.died(T::ID, entry, *birth);
         }
     }
-    let what = Recording {
+    Ok(())
+}
+
+/// A row that an event wrote or deleted.
+fn changed<'a, T: Table>(
+    key: &'a [u8],
+    row: &'a T::Row,
+    (deleted, by_rule): (bool, bool),
+) -> Changed<'a> {
+    Changed {
         table: T::ID,
-        operation: if deleted {
-            Operation::Delete
-        } else {
-            Operation::Put
-        },
         key,
         namespace: T::namespace(row),
-        stream,
+        deleted,
+        by_rule,
+        stream: T::stream(row).filter(|_| !deleted || T::PUBLISHES_DELETES),
+        posted: T::POSTED,
         side: T::BESIDE_ANOTHER,
-    };
-    sink.changes.add(sink.bytes, &what);
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod db;
 pub mod digest;
 pub mod error;
 pub(crate) mod generations;
+pub(crate) mod keeper;
 pub mod key;
 pub(crate) mod layer;
 pub mod maintenance;

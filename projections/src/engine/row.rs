@@ -1,9 +1,7 @@
 //! Stored values: a row with its modify index and the births of its index entries.
 //!
-//! `rows`:    format (1) ‖ modify index (u64 LE) ‖ number of entries (u8) ‖ per entry, in the order
-//!            of their bytes, modify index − birth (varint) ‖ canonical row.
-//! `history`: format (1) ‖ index at which this version ended (u64 LE) ‖ 1 if it ended by deletion ‖
-//!            canonical row.
+//! Format (1) ‖ modify index (u64 LE) ‖ number of entries (u8) ‖ per entry, in the order of their
+//! bytes, modify index − birth (varint) ‖ canonical row.
 //!
 //! The births let an entry that goes leave a dead entry without being read first.
 
@@ -168,14 +166,6 @@ pub(crate) fn modified(value: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Appends the stored value of an ended version.
-pub(crate) fn write_past(out: &mut Vec<u8>, until: u64, deleted: bool, body: &[u8]) {
-    out.push(FORMAT);
-    out.extend_from_slice(&until.to_le_bytes());
-    out.push(u8::from(deleted));
-    out.extend_from_slice(body);
-}
-
 /// Replaces `out` by a version as `rows` held it, the births of its entries left out.
 pub(crate) fn write_without_entries(out: &mut Vec<u8>, modified: u64, body: &[u8]) {
     out.clear();
@@ -183,20 +173,6 @@ pub(crate) fn write_without_entries(out: &mut Vec<u8>, modified: u64, body: &[u8
     out.extend_from_slice(&modified.to_le_bytes());
     out.push(0);
     out.extend_from_slice(body);
-}
-
-/// Takes an ended version apart: the index at which it ended, whether by deletion, its bytes.
-pub(crate) fn split_past<'a>(
-    key: &[u8],
-    value: &'a [u8],
-) -> Result<(u64, bool, &'a [u8]), StorageError> {
-    let damaged = || StorageError::damaged("past row", key);
-    let (head, body) = value.split_at_checked(10).ok_or_else(damaged)?;
-    if head[0] != FORMAT || head[9] > 1 {
-        return Err(damaged());
-    }
-    let until = modified(value).ok_or_else(damaged)?;
-    Ok((until, head[9] == 1, body))
 }
 
 /// Appends an unsigned LEB128 number.

@@ -84,12 +84,12 @@ struct Record {
 }
 
 /// How a change is to be recorded.
-pub(crate) struct Recording<'a> {
+pub(crate) struct Recording<'a, 's> {
     pub(crate) table: u16,
     pub(crate) operation: Operation,
     pub(crate) key: &'a [u8],
     pub(crate) namespace: &'a str,
-    pub(crate) stream: Option<StreamKey<'a>>,
+    pub(crate) stream: Option<&'a StreamKey<'s>>,
     /// A row beside another one of the same stream key: not published twice.
     pub(crate) side: bool,
 }
@@ -101,21 +101,18 @@ impl ChangeList {
     }
 
     /// Adds a change; its bytes go to `out`, which is the event's buffer.
-    pub(crate) fn add(&mut self, out: &mut Vec<u8>, what: &Recording<'_>) {
+    pub(crate) fn add(&mut self, out: &mut Vec<u8>, what: &Recording<'_, '_>) {
         let start = out.len();
         varint(out, what.key.len() as u64);
         out.extend_from_slice(what.key);
         let mut text = KeyBuf::new();
         push_str(&mut text, what.namespace);
         out.extend_from_slice(&text);
-        let keys = what
-            .stream
-            .as_ref()
-            .map_or(0, |stream| 1 + stream.filter_keys.len());
+        let keys = what.stream.map_or(0, |stream| 1 + stream.filter_keys.len());
         out.push(keys as u8);
         let stream_start = out.len();
         let mut stream_end = stream_start;
-        if let Some(stream) = &what.stream {
+        if let Some(stream) = what.stream {
             for (at, key) in std::iter::once(&stream.key)
                 .chain(&stream.filter_keys)
                 .enumerate()
@@ -131,7 +128,7 @@ impl ChangeList {
         self.records.push(Record {
             table: what.table,
             operation: what.operation,
-            topic: what.stream.as_ref().map(|stream| stream.topic),
+            topic: what.stream.map(|stream| stream.topic),
             side: what.side,
             bytes: start..out.len(),
             stream_key: stream_start..stream_end,
@@ -157,17 +154,13 @@ impl ChangeList {
         to: &mut dyn Put,
     ) {
         for (table, namespace, topic) in std::mem::take(&mut self.rules) {
+            let stream = topic.map(|topic| StreamKey::new(topic, &namespace, "*", &[]));
             let what = Recording {
                 table,
                 operation: Operation::Rule,
                 key: &[],
                 namespace: &namespace,
-                stream: topic.map(|topic| StreamKey {
-                    topic,
-                    namespace: &namespace,
-                    key: "*",
-                    filter_keys: smallvec::SmallVec::new(),
-                }),
+                stream: stream.as_ref(),
                 side: false,
             };
             self.add(bytes, &what);

@@ -2,7 +2,8 @@
 //!
 //! `0 ‖ table (u16 BE) ‖ key ‖ from (u64 BE)` → the version that began at `from`, with the index at
 //! which it ended. The living version is in `rows` only: a row costs nothing here until it is
-//! changed or deleted, and a deletion needs no tombstone beside the version it ends.
+//! changed or deleted, and a deletion needs no tombstone beside the version it ends. Its value is
+//! format (1) ‖ index at which it ended (u64 LE) ‖ 1 if it ended by deletion ‖ canonical row.
 //!
 //! `1 ‖ table (u16 BE) ‖ index (u8) ‖ group ‖ death (u64 BE) ‖ order ‖ key` → birth (varint).
 //! A group as of N is its living entries with birth ≤ N and its dead ones with birth ≤ N < death.
@@ -12,14 +13,15 @@
 use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::key::{Key, KeyBuf};
-use crate::engine::layer::EventSink;
 use crate::engine::registry::Registry;
-use crate::engine::row::{self, Stored};
+use crate::engine::row;
 use crate::engine::scan::{Range, Source, Walk};
 use crate::engine::table::{Entry, Index, Table};
 
 const VERSION: u8 = 0;
 const DEAD: u8 = 1;
+/// What the value of a version begins with.
+const FORMAT: u8 = 1;
 
 fn version_prefix(table: u16, key: &[u8]) -> KeyBuf {
     let mut out = KeyBuf::new();
@@ -61,7 +63,7 @@ pub(crate) fn end_of(
     value: &[u8],
 ) -> Result<Option<(u64, bool)>, StorageError> {
     match key {
-        [VERSION, ..] => Ok(Some((row::split_past(key, value)?.0, true))),
+        [VERSION, ..] => Ok(Some((split_version(key, value)?.0, true))),
         [DEAD, high, low, no, rest @ ..] => {
             let table = registry.table(u16::from_be_bytes([*high, *low]));
             let Some(skip) = table.and_then(|table| table.skip_group(*no)) else {
@@ -84,35 +86,37 @@ pub(crate) fn beginning(entry: &[u8]) -> Result<u64, StorageError> {
         .ok_or_else(|| StorageError::damaged("past row", entry))
 }
 
-/// Writes the version that an event ends, and the entries that go with it.
-pub(crate) fn end_version<T: Table>(
-    key: &[u8],
-    base: &Stored<T>,
-    state: Option<&Stored<T>>,
-    sink: &mut EventSink<'_>,
-) -> Result<(), StorageError> {
-    let mut at = version_prefix(T::ID, key);
-    base.modified.encode(&mut at);
-    sink.scratch.clear();
-    row::write_past(
-        sink.scratch,
-        sink.index,
-        state.is_none(),
-        base.body(sink.canonical)?,
-    );
-    sink.out.put(Family::History, &at, sink.scratch);
-    for (entry, birth) in base.entries.list.iter().zip(&base.births) {
-        if state.is_none_or(|state| state.birth(&entry.bytes).is_none()) {
-            sink.scratch.clear();
-            row::varint(sink.scratch, *birth);
-            let dead = dead_key(T::ID, entry, sink.index);
-            sink.out.put(Family::History, &dead, sink.scratch);
-        }
-    }
-    Ok(())
+/// Where the version of a row lies that began at an index.
+pub(crate) fn begun_key(table: u16, key: &[u8], from: u64) -> KeyBuf {
+    let mut at = version_prefix(table, key);
+    from.encode(&mut at);
+    at
 }
 
-fn dead_key(table: u16, entry: &Entry, death: u64) -> KeyBuf {
+/// Appends the stored value of an ended version.
+pub(crate) fn write_version(out: &mut Vec<u8>, until: u64, deleted: bool, body: &[u8]) {
+    out.push(FORMAT);
+    out.extend_from_slice(&until.to_le_bytes());
+    out.push(u8::from(deleted));
+    out.extend_from_slice(body);
+}
+
+/// Takes an ended version apart: the index at which it ended, whether by deletion, its bytes.
+pub(crate) fn split_version<'a>(
+    key: &[u8],
+    value: &'a [u8],
+) -> Result<(u64, bool, &'a [u8]), StorageError> {
+    let damaged = || StorageError::damaged("past row", key);
+    let (head, body) = value.split_at_checked(10).ok_or_else(damaged)?;
+    if head[0] != FORMAT || head[9] > 1 {
+        return Err(damaged());
+    }
+    let until = row::modified(value).ok_or_else(damaged)?;
+    Ok((until, head[9] == 1, body))
+}
+
+/// Where an index entry lies that died at an index.
+pub(crate) fn dead_key(table: u16, entry: &Entry, death: u64) -> KeyBuf {
     let (group, rest) = entry.bytes.split_at(usize::from(entry.group_end));
     let mut out = KeyBuf::new();
     out.push(DEAD);
@@ -150,7 +154,7 @@ pub(crate) fn at<R>(
     if !walk.advance()? {
         return Ok(None);
     }
-    let (until, _, body) = row::split_past(walk.key(), walk.value())?;
+    let (until, _, body) = split_version(walk.key(), walk.value())?;
     if until <= index {
         return Ok(None);
     }
@@ -186,7 +190,7 @@ pub(crate) fn versions<T: Table>(
     let mut versions = Vec::new();
     while walk.advance()? {
         let from = beginning(walk.key())?;
-        let (until, deleted, body) = row::split_past(walk.key(), walk.value())?;
+        let (until, deleted, body) = split_version(walk.key(), walk.value())?;
         versions.push(Version {
             from,
             until: Some(until),
@@ -215,7 +219,7 @@ pub(crate) fn moments(
     let mut walk = source.walk(Family::History, range);
     while walk.advance()? {
         let from = beginning(walk.key())?;
-        let (until, deleted, _) = row::split_past(walk.key(), walk.value())?;
+        let (until, deleted, _) = split_version(walk.key(), walk.value())?;
         if deleted {
             note(until);
         }

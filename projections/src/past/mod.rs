@@ -6,4 +6,5 @@ mod alive_test;
 pub mod changes;
 pub mod history;
 pub(crate) mod prune;
+pub(crate) mod recorder;
 pub(crate) mod walks;

@@ -177,7 +177,7 @@ impl<'a> Lookup<'a> {
             return Ok(false);
         }
         let from = history::beginning(entry)?;
-        let (until, _, body) = row::split_past(entry, value)?;
+        let (until, _, body) = history::split_version(entry, value)?;
         row::write_without_entries(&mut self.value, from, body);
         Ok(self.index < until)
     }
@@ -394,7 +394,7 @@ impl<'a> Ended<'a> {
                 return Ok(false);
             }
             let from = history::beginning(entry)?;
-            let (until, _, body) = row::split_past(entry, value)?;
+            let (until, _, body) = history::split_version(entry, value)?;
             if from <= self.index {
                 if self.index < until {
                     row::write_without_entries(&mut self.value, from, body);

@@ -20,7 +20,7 @@ use crate::engine::staged::{Batch, Below, Put, Write};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Layers, Txn};
 use crate::engine::watch::Written;
-use crate::past::changes::ChangeList;
+use crate::past::recorder::Record;
 use crate::read::view::Visible;
 use crate::store::load::load;
 use crate::store::projections::Projections;
@@ -57,11 +57,10 @@ pub struct Writer {
     /// How often one was asked for.
     flushes: u64,
     canonical: Canonical,
-    changes: ChangeList,
+    record: Record,
     touched: Vec<(u16, RowKey)>,
     /// Whether a batch took the state back to an earlier one.
     restored: bool,
-    bytes: Vec<u8>,
     scratch: Vec<u8>,
 }
 
@@ -120,10 +119,9 @@ impl Writer {
             flusher: Flusher::default(),
             flushes: 0,
             canonical: Canonical::default(),
-            changes: ChangeList::default(),
+            record: Record::default(),
             touched: Vec::new(),
             restored: false,
-            bytes: Vec::new(),
             scratch: Vec::new(),
         }
     }
@@ -338,15 +336,10 @@ impl Writer {
         out: &mut dyn Put,
         changed: &mut Vec<u16>,
     ) -> Result<(), StorageError> {
-        self.changes.clear();
-        self.bytes.clear();
+        let mut keeper = self.record.of(ctx.index, out);
         let mut sink = EventSink {
-            index: ctx.index,
-            out,
             canonical: &mut self.canonical,
-            changes: &mut self.changes,
-            bytes: &mut self.bytes,
-            scratch: &mut self.scratch,
+            keeper: &mut keeper,
         };
         for (table, key) in &self.touched {
             if let Some(layer) = layer(&mut self.layers, *table)
@@ -367,8 +360,7 @@ impl Writer {
                 layer.end_event();
             }
         }
-        self.changes
-            .finish((ctx.index, ctx.kind), &mut self.bytes, out);
+        keeper.finish(ctx.kind);
         Ok(())
     }
 
