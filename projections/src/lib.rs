@@ -51,7 +51,7 @@ pub use digest::{Digest, TableDigest};
 pub use engine::at_hand::at_hand;
 pub use engine::db::{Options, damage_mark};
 pub use error::{StorageError, hex, unhex};
-pub use followed::{ChangedRow, Follow, Followed};
+pub use followed::{ChangedRow, Follow, Followed, Tells};
 pub use history::Version;
 pub use inspect::{Difference, TableSize};
 pub use key::{AsKey, Id, Key};

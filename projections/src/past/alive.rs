@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use crate::engine::db::{Database, Family, Frozen};
 use crate::engine::error::StorageError;
-use crate::engine::position;
+use crate::engine::position::{self, Position};
+use crate::engine::registry::Registry;
 use crate::engine::row::{take_varint, varint};
 use crate::engine::scan::{Range, Scan, Source, Steps};
 use crate::engine::staged::{Batch, Put};
 use crate::engine::table::History;
 use crate::past::changes::{self, Operation};
 use crate::past::walks::{Lookup, PastRows};
-use crate::store::projections::Projections;
 
 /// What the keys begin with, beside those of versions (0) and of dead entries (1).
 pub(crate) const ALIVE: u8 = 2;
@@ -260,40 +260,40 @@ impl<'a> Draft<'a> {
     }
 }
 
-impl Projections {
-    /// Makes the sets of rows alive that are due: of every table whose past is kept, at its next
-    /// mark. Answers the newest mark made; none if nothing was due. Any thread may call this while
-    /// the writer goes on.
-    ///
-    /// # Errors
-    /// A failed read or write; calling it again begins that set anew.
-    pub fn note_alive(&self) -> Result<Option<u64>, StorageError> {
-        let (db, position) = (self.database(), self.visible().position);
-        let every = db.alive_every();
-        let mut made = None;
-        for table in self.registry().tables() {
-            if table.history() != History::Full {
-                continue;
-            }
-            let frozen = Frozen::new(Arc::clone(&db));
-            let known = newest(&frozen, table.id(), u64::MAX)?;
-            drop(frozen);
-            let known = known.filter(|(mark, _)| *mark >= position.floor);
-            let mark = match known {
-                Some((mark, _)) => mark + every,
-                None => position.floor.next_multiple_of(every),
-            };
-            if mark > position.index {
-                continue;
-            }
-            match known {
-                Some(known) => go_on(&db, table.id(), known, mark)?,
-                None => begin(&db, table.id(), mark)?,
-            }
-            made = made.max(Some(mark));
+/// Makes the sets of rows alive that are due: of every table whose past is kept, at its next mark.
+/// Answers the newest mark made; none if nothing was due. The writer may go on meanwhile.
+///
+/// # Errors
+/// A failed read or write; calling it again begins that set anew.
+pub(crate) fn note(
+    db: &Arc<Database>,
+    registry: &Registry,
+    position: &Position,
+) -> Result<Option<u64>, StorageError> {
+    let every = db.alive_every();
+    let mut made = None;
+    for table in registry.tables() {
+        if table.history() != History::Full {
+            continue;
         }
-        Ok(made)
+        let frozen = Frozen::new(Arc::clone(db));
+        let known = newest(&frozen, table.id(), u64::MAX)?;
+        drop(frozen);
+        let known = known.filter(|(mark, _)| *mark >= position.floor);
+        let mark = match known {
+            Some((mark, _)) => mark + every,
+            None => position.floor.next_multiple_of(every),
+        };
+        if mark > position.index {
+            continue;
+        }
+        match known {
+            Some(known) => go_on(db, table.id(), known, mark)?,
+            None => begin(db, table.id(), mark)?,
+        }
+        made = made.max(Some(mark));
     }
+    Ok(made)
 }
 
 /// The first set of a table, by a walk. What had died before it is not counted.

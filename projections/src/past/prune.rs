@@ -4,21 +4,16 @@
 //! past with holes: a view from before keeps what it sees, a later one refuses the question. What
 //! is forgotten twice is forgotten once; a crash on the way costs another walk.
 
-use std::sync::Arc;
-
 use rocksdb::WriteBatch;
 
 use crate::engine::db::{Database, Family};
 use crate::engine::error::StorageError;
 use crate::engine::outcome::outcome_key;
-use crate::engine::position;
+use crate::engine::registry::Registry;
 use crate::engine::scan::{Scan, Source};
 use crate::engine::staged::{Batch, Put};
 use crate::past::alive;
 use crate::past::history;
-use crate::read::view::Visible;
-use crate::store::projections::Projections;
-use crate::store::writer::Writer;
 
 /// Entries deleted in one batch.
 const BATCH: usize = 4_096;
@@ -36,89 +31,56 @@ pub struct Pruned {
     pub postings: u64,
 }
 
-impl Writer {
-    /// Raises the index at which the past begins that is told here; on the disk when this returns.
-    ///
-    /// # Errors
-    /// A failed write.
-    pub fn raise_floor(&mut self, floor: u64) -> Result<(), StorageError> {
-        let position = self.position_mut();
-        if floor <= position.floor || floor > position.index {
-            return Ok(());
-        }
-        let projections = Arc::clone(self.projections());
-        let db = projections.database();
-        let mut batch = Batch::new(&db);
-        position::put_floor(&mut batch, floor);
-        batch.write()?;
-        db.flush(true)?;
-        self.position_mut().floor = floor;
-        let now = projections.visible();
-        let mut position = now.position;
-        position.floor = floor;
-        projections.show(Visible::new(
-            &db,
-            position,
-            now.sums.clone(),
-            now.tables.clone(),
-            now.registry,
-        ));
-        Ok(())
+/// Forgets what only questions below the floor could want: changes, postings and outcomes up to it,
+/// and of every key the versions and index entries that had ended by then. The writer may go on
+/// meanwhile.
+///
+/// # Errors
+/// A failed read or write; calling it again goes on.
+pub(crate) fn prune(
+    db: &Database,
+    registry: &Registry,
+    floor: u64,
+) -> Result<Pruned, StorageError> {
+    let mut pruned = Pruned::default();
+    if floor == 0 || pruned_to(db)? == Some(floor) {
+        return Ok(pruned);
     }
-}
-
-impl Projections {
-    /// Forgets what only questions below the floor could want: changes, postings and outcomes up
-    /// to it, and of every key the versions and index entries that had ended by then. Any thread
-    /// may call this while the writer goes on; what was forgotten up to this floor before costs
-    /// nothing.
-    ///
-    /// # Errors
-    /// A failed read or write; calling it again goes on.
-    pub fn prune(&self) -> Result<Pruned, StorageError> {
-        let floor = self.visible().position.floor;
-        let mut pruned = Pruned::default();
-        let (db, registry) = (self.database(), self.registry());
-        let db = &*db;
-        if floor == 0 || pruned_to(db)? == Some(floor) {
-            return Ok(pruned);
-        }
-        let mut batch = WriteBatch::default();
-        let next = (floor + 1).to_be_bytes();
-        for family in [Family::Changes, Family::Digests] {
-            batch.delete_range_cf(db.family(family), &[0; 8][..], &next[..]);
-        }
-        // A set of rows alive is of use only together with the changes since.
-        for table in registry.tables() {
-            let (from, to) = alive::sets_below(table.id(), floor);
-            batch.delete_range_cf(db.family(Family::History), &from[..], &to[..]);
-        }
-        let (from, to) = (outcome_key(0), outcome_key(floor + 1));
-        batch.delete_range_cf(db.family(Family::Meta), &from[..], &to[..]);
-        db.write(batch)?;
-        sweep(db, Family::History, |key, value| {
-            let Some((end, version)) = history::end_of(registry, key, value)? else {
-                return Ok(false);
-            };
-            let gone = end <= floor;
-            match version {
-                true => pruned.versions += u64::from(gone),
-                false => pruned.entries += u64::from(gone),
-            }
-            Ok(gone)
-        })?;
-        sweep(db, Family::Postings, |key, _| {
-            let index = key.last_chunk::<8>().copied().map(u64::from_be_bytes);
-            let gone = index.is_some_and(|index| index <= floor);
-            pruned.postings += u64::from(gone);
-            Ok(gone)
-        })?;
-        let mut batch = Batch::new(db);
-        batch.put(Family::Meta, PRUNED, &floor.to_le_bytes());
-        batch.write()?;
-        db.flush(true)?;
-        Ok(pruned)
+    let mut batch = WriteBatch::default();
+    let next = (floor + 1).to_be_bytes();
+    for family in [Family::Changes, Family::Digests] {
+        batch.delete_range_cf(db.family(family), &[0; 8][..], &next[..]);
     }
+    // A set of rows alive is of use only together with the changes since.
+    for table in registry.tables() {
+        let (from, to) = alive::sets_below(table.id(), floor);
+        batch.delete_range_cf(db.family(Family::History), &from[..], &to[..]);
+    }
+    let (from, to) = (outcome_key(0), outcome_key(floor + 1));
+    batch.delete_range_cf(db.family(Family::Meta), &from[..], &to[..]);
+    db.write(batch)?;
+    sweep(db, Family::History, |key, value| {
+        let Some((end, version)) = history::end_of(registry, key, value)? else {
+            return Ok(false);
+        };
+        let gone = end <= floor;
+        match version {
+            true => pruned.versions += u64::from(gone),
+            false => pruned.entries += u64::from(gone),
+        }
+        Ok(gone)
+    })?;
+    sweep(db, Family::Postings, |key, _| {
+        let index = key.last_chunk::<8>().copied().map(u64::from_be_bytes);
+        let gone = index.is_some_and(|index| index <= floor);
+        pruned.postings += u64::from(gone);
+        Ok(gone)
+    })?;
+    let mut batch = Batch::new(db);
+    batch.put(Family::Meta, PRUNED, &floor.to_le_bytes());
+    batch.write()?;
+    db.flush(true)?;
+    Ok(pruned)
 }
 
 /// Up to which floor everything was forgotten that could be.

@@ -11,7 +11,6 @@ use crate::engine::key::Key;
 use crate::engine::layer::RowKey;
 use crate::engine::table::Table;
 use crate::read::view::View;
-use crate::store::projections::Projections;
 
 /// Changed rows that wait for whoever follows; beyond that all rows are to be read.
 const MOST: usize = 100_000;
@@ -74,6 +73,18 @@ impl Followed {
     }
 }
 
+/// Who tells what changes.
+pub trait Tells {
+    /// Follows the rows of some tables from now on.
+    fn follow(&self, tables: &[u16]) -> Followed;
+}
+
+impl<T: Tells> Tells for Arc<T> {
+    fn follow(&self, tables: &[u16]) -> Followed {
+        T::follow(self, tables)
+    }
+}
+
 /// Somebody who keeps something about each row of some tables: a cache of the view.
 pub trait Follow {
     /// The tables.
@@ -108,7 +119,7 @@ pub trait Follow {
     /// Rows cannot be read.
     fn refresh(
         &mut self,
-        projections: &Projections,
+        projections: &impl Tells,
         view: &View,
         with: &mut Self::With,
     ) -> Result<(), StorageError> {
@@ -158,18 +169,8 @@ impl Followers {
         });
     }
 
-    fn each(&self, mut tell: impl FnMut(&Follower)) {
-        self.0.lock().retain(|follower| {
-            let alive = follower.upgrade();
-            alive.iter().for_each(|follower| tell(follower));
-            alive.is_some()
-        });
-    }
-}
-
-impl Projections {
-    /// Follows the rows of some tables from now on.
-    pub fn follow(&self, tables: &[u16]) -> Followed {
+    /// Somebody follows the rows of some tables from now on.
+    pub(crate) fn follow(&self, tables: &[u16]) -> Followed {
         let follower = Arc::new(Follower {
             tables: tables.to_vec(),
             changed: Mutex::new(Changed {
@@ -177,8 +178,16 @@ impl Projections {
                 ..Changed::default()
             }),
         });
-        self.followers().0.lock().push(Arc::downgrade(&follower));
+        self.0.lock().push(Arc::downgrade(&follower));
         Followed(follower)
+    }
+
+    fn each(&self, mut tell: impl FnMut(&Follower)) {
+        self.0.lock().retain(|follower| {
+            let alive = follower.upgrade();
+            alive.iter().for_each(|follower| tell(follower));
+            alive.is_some()
+        });
     }
 }
 

@@ -19,13 +19,13 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::engine::db::Options;
 use crate::engine::error::StorageError;
 use crate::engine::key::KeyBuf;
 use crate::engine::layer::RowKey;
 use crate::engine::table::Table;
 use crate::engine::watch::{Interest, Waiter, Watch, Written};
 use crate::read::view::View;
-use crate::store::projections::Projections;
 
 /// Changed rows that wait for a reader; beyond that the list is dropped.
 const MAX_PENDING: usize = 20_000;
@@ -322,28 +322,13 @@ impl Lists {
         }
     }
 
-    fn known<L: List>(&self) -> Arc<Known> {
-        let mut known = self.known.lock();
-        let list = known.entry(TypeId::of::<L>()).or_insert_with(|| {
-            let tables = std::iter::once(L::Table::ID).chain(L::BESIDE.iter().copied());
-            Arc::new(Known {
-                tables: tables.collect(),
-                pending: Mutex::default(),
-                state: Mutex::default(),
-                let_go: Watch::default(),
-            })
-        });
-        Arc::clone(list)
-    }
-}
-
-impl Projections {
-    /// The list as of now, if nothing is left to be read or rendered for it.
-    pub fn list_if_ready<L: List>(&self) -> Option<ListSnapshot> {
-        let known = self.lists().known::<L>();
+    /// The list as of now, if nothing is left to be read or rendered for it; `view` takes a view of
+    /// now.
+    pub(crate) fn ready<L: List>(&self, view: impl FnOnce() -> View) -> Option<ListSnapshot> {
+        let known = self.known::<L>();
         let held = known.try_hold()?;
         // What changed up to the view is noted by the time the view is taken.
-        let view = self.view();
+        let view = view();
         let pending = known.pending.lock();
         let changed = pending.rows.as_ref()?.first();
         if changed.is_some_and(|(at, _)| *at <= view.index()) {
@@ -354,22 +339,26 @@ impl Projections {
         Some(list)
     }
 
-    /// The list as of now. This never waits for others that render it.
-    pub fn list<L: List>(&self) -> Result<Listed, StorageError> {
-        let known = self.lists().known::<L>();
+    /// The list as of now, as `view` takes it. This never waits for others that render it.
+    pub(crate) fn list<L: List>(
+        &self,
+        options: &Options,
+        view: impl Fn() -> View,
+    ) -> Result<Listed, StorageError> {
+        let known = self.known::<L>();
         let mut held = match known.hold() {
             Ok(held) => held,
             Err(waiter) => return Ok(Listed::Busy(waiter)),
         };
         let state = &mut *held.state;
         let until = state.too_large;
-        if until.is_some_and(|until| self.view().index() < until) {
+        if until.is_some_and(|until| view().index() < until) {
             return Ok(Listed::TooLarge);
         }
         // Notes are on before the view is taken, so no batch falls between.
         let noted = known.begin_notes();
-        let view = self.view();
-        let limit = self.options().list_bytes;
+        let view = view();
+        let limit = options.list_bytes;
         let changed = known.take_pending(view.index());
         let snapshot = match (noted, state.snapshot.take(), changed) {
             (true, Some(old), Some(changed)) => {
@@ -384,13 +373,27 @@ impl Projections {
         let Some(snapshot) = snapshot?.filter(|snapshot| snapshot.size <= limit) else {
             known.pending.lock().rows = None;
             *state = State {
-                too_large: Some(view.index().saturating_add(self.options().list_again)),
+                too_large: Some(view.index().saturating_add(options.list_again)),
                 ..State::default()
             };
             return Ok(Listed::TooLarge);
         };
         (state.snapshot, state.too_large) = (Some(snapshot.clone()), None);
         Ok(Listed::Ready(snapshot))
+    }
+
+    fn known<L: List>(&self) -> Arc<Known> {
+        let mut known = self.known.lock();
+        let list = known.entry(TypeId::of::<L>()).or_insert_with(|| {
+            let tables = std::iter::once(L::Table::ID).chain(L::BESIDE.iter().copied());
+            Arc::new(Known {
+                tables: tables.collect(),
+                pending: Mutex::default(),
+                state: Mutex::default(),
+                let_go: Watch::default(),
+            })
+        });
+        Arc::clone(list)
     }
 }
 

@@ -6,6 +6,7 @@ mod damage_test;
 pub(crate) mod engine_test;
 #[cfg(test)]
 mod flush_test;
+mod horizon;
 mod load;
 pub(crate) mod projections;
 pub mod snapshot;

@@ -12,8 +12,8 @@ use crate::engine::position::{self, Position};
 use crate::engine::registry::Registry;
 use crate::engine::scan::{Scan, Source};
 use crate::engine::watch::{Watch, Written};
-use crate::read::followed::Followers;
-use crate::read::lists::Lists;
+use crate::read::followed::{Followed, Followers, Tells};
+use crate::read::lists::{List, ListSnapshot, Listed, Lists};
 use crate::read::view::{View, Visible};
 use crate::store::load::load;
 use crate::store::snapshot;
@@ -94,6 +94,21 @@ impl Projections {
             visible: self.visible(),
             past: None,
         }
+    }
+
+    /// The list as of now, if nothing is left to be read or rendered for it.
+    pub fn list_if_ready<L: List>(&self) -> Option<ListSnapshot> {
+        self.lists.ready::<L>(|| self.view())
+    }
+
+    /// The list as of now. This never waits for others that render it.
+    pub fn list<L: List>(&self) -> Result<Listed, StorageError> {
+        self.lists.list::<L>(&self.options, || self.view())
+    }
+
+    /// Follows the rows of some tables from now on.
+    pub fn follow(&self, tables: &[u16]) -> Followed {
+        self.followers.follow(tables)
     }
 
     /// The last applied index; 0 before the first.
@@ -228,5 +243,11 @@ impl Projections {
 
     pub(crate) fn options(&self) -> &Options {
         &self.options
+    }
+}
+
+impl Tells for Projections {
+    fn follow(&self, tables: &[u16]) -> Followed {
+        self.followers.follow(tables)
     }
 }
