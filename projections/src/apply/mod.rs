@@ -13,6 +13,7 @@ mod csi_volume;
 mod deployment;
 mod effects;
 pub mod eval;
+pub(crate) mod guards;
 mod host_volume;
 mod job;
 mod keyring;

@@ -6,16 +6,14 @@
 
 use std::sync::Arc;
 
-use drover_events::{EventId, EventKind, Guard};
+use drover_events::{EventId, EventKind};
 
 use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Key, KeyBuf};
 use crate::engine::layer::{AnyLayer, Layer, RowKey};
-use crate::engine::outcome::{Refused, Rejection};
 use crate::engine::scan::Scan;
 use crate::engine::staged::Below;
 use crate::engine::table::{Index, Table};
-use crate::tables::node_use::NodeUses;
 
 /// What an apply function knows about its event beyond the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,58 +213,27 @@ impl Txn<'_> {
             })
     }
 
-    /// Checks the guards of an event; the first that does not hold refuses it.
-    pub(crate) fn check(&self, guards: &[Guard]) -> Result<(), Refused> {
-        for (position, guard) in guards.iter().enumerate() {
-            if let Some(found) = self.fails(guard)? {
-                return Err(Refused::Rejected(Rejection::Guard {
-                    position: position as u32,
-                    found,
-                }));
-            }
-        }
-        Ok(())
+    fn layer_of(&self, table: u16) -> Option<&dyn AnyLayer> {
+        let layer = self.layers.get(usize::from(table))?;
+        layer.as_deref()
     }
 
-    /// What was found instead, if the guard does not hold.
-    fn fails(&self, guard: &Guard) -> Result<Option<u64>, StorageError> {
-        let layer = |table: u16| {
-            self.layers
-                .get(usize::from(table))
-                .and_then(Option::as_deref)
-        };
-        Ok(match guard {
-            Guard::RowAt { table, key, index } => {
-                let found = match layer(*table) {
-                    Some(layer) => layer.modified(self.below, key)?.unwrap_or(0),
-                    None => 0,
-                };
-                (found != *index).then_some(found)
-            }
-            Guard::RowAbsent { table, key } => match layer(*table) {
-                Some(layer) => layer.modified(self.below, key)?,
-                None => None,
-            },
-            Guard::CountBelow {
-                table,
-                prefix,
-                limit,
-            } => {
-                let found = match layer(*table) {
-                    Some(layer) => layer.count(self.below, prefix, *limit)?,
-                    None => 0,
-                };
-                (found >= *limit).then_some(found)
-            }
-            Guard::NodeMark { node, mark } => {
-                let found = self.get::<NodeUses>(node.as_str())?;
-                let held = found.as_ref().map_or(EventId::ZERO, |usage| usage.mark);
-                if held == *mark {
-                    return Ok(None);
-                }
-                Some(self.modified::<NodeUses>(node.as_str())?.unwrap_or(0))
-            }
-        })
+    /// As [`Txn::modified`], by the table's number and the encoded key; none where there is no such
+    /// table.
+    pub(crate) fn modified_of(&self, table: u16, key: &[u8]) -> Result<Option<u64>, StorageError> {
+        let layer = self.layer_of(table);
+        layer.map_or(Ok(None), |layer| layer.modified(self.below, key))
+    }
+
+    /// How many rows of a table have keys that begin so, counted up to a limit.
+    pub(crate) fn count_of(
+        &self,
+        table: u16,
+        prefix: &[u8],
+        limit: u64,
+    ) -> Result<u64, StorageError> {
+        let layer = self.layer_of(table);
+        layer.map_or(Ok(0), |layer| layer.count(self.below, prefix, limit))
     }
 }
 

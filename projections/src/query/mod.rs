@@ -8,11 +8,13 @@ mod positions;
 
 use std::sync::Arc;
 
-use drover_events::model::{Evaluation, Job, ScalingPolicy, ServiceRegistration};
+use drover_events::model::{Evaluation, Job, Node, ScalingPolicy, ServiceRegistration};
 
 use crate::engine::error::StorageError;
+use crate::engine::key::{AsKey, Id};
 use crate::engine::scan::{Prefix, Scan};
 use crate::engine::txn::Read;
+use crate::read::view::View;
 use crate::tables::acl_tokens::AclTokensByKey;
 use crate::tables::alloc_job_counts::AllocJobCounts;
 use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsByNode, AllocsBySigningKey};
@@ -20,7 +22,8 @@ use crate::tables::csi_volumes::CsiVolumesByKey;
 use crate::tables::deployments::DeploymentsByJob;
 use crate::tables::evals::{EvalsByJob, EvalsOpenByJob};
 use crate::tables::jobs::{Jobs, JobsByPool};
-use crate::tables::nodes::NodesByPool;
+use crate::tables::node_states::NodeStates;
+use crate::tables::nodes::{self, Nodes, NodesByPool};
 use crate::tables::scaling_policies::ScalingPoliciesByTarget;
 use crate::tables::services::{ServicesByAlloc, ServicesByNode};
 use crate::tables::variables::{Variables, VariablesByKey};
@@ -62,7 +65,7 @@ pub fn alloc_ids_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<String>>
 
 /// The allocations on a node that are not terminal.
 pub fn live_allocs_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<AllocRow>>> {
-    from.rows_by::<AllocsByNode>(Scan::group::<(crate::engine::key::Id, bool)>((node, false)))
+    from.rows_by::<AllocsByNode>(Scan::group::<(Id, bool)>((node, false)))
         .collect()
 }
 
@@ -196,21 +199,33 @@ pub fn namespace_has_variables(from: &impl Read, namespace: &str) -> Found<bool>
 
 /// The services of a node.
 pub fn services_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
-    from.rows_by::<ServicesByNode>(Scan::group::<crate::engine::key::Id>(node))
+    from.rows_by::<ServicesByNode>(Scan::group::<Id>(node))
         .collect()
 }
 
 /// The services of an allocation.
 pub fn services_of_alloc(from: &impl Read, alloc: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
-    from.rows_by::<ServicesByAlloc>(Scan::group::<crate::engine::key::Id>(alloc))
+    from.rows_by::<ServicesByAlloc>(Scan::group::<Id>(alloc))
         .collect()
 }
 
 /// Whether something that lives was signed or encrypted with the key (KR-04).
 pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
-    let scan = Scan::group::<crate::engine::key::Id>(key);
+    let scan = Scan::group::<Id>(key);
     Ok(from.any_by::<AllocsBySigningKey>(scan.clone())?
         || from.any_by::<VariablesByKey>(scan.clone())?
         || from.any_by::<CsiVolumesByKey>(scan.clone())?
         || from.any_by::<AclTokensByKey>(scan)?)
+}
+
+/// The whole node as it was after the event at `index`.
+///
+/// # Errors
+/// Those of the database.
+pub fn node_at(view: &View, id: impl AsKey<Id> + Copy, index: u64) -> Found<Option<Node>> {
+    let Some(node) = view.get_at::<Nodes>(id, index)? else {
+        return Ok(None);
+    };
+    let state = view.get_at::<NodeStates>(id, index)?.unwrap_or_default();
+    Ok(Some(nodes::join(node, state)))
 }

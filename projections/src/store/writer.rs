@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use drover_events::{EventId, EventKind, Guard, Recorded};
 
+use crate::apply::{self, guards};
 use crate::engine::canonical::Canonical;
 use crate::engine::db::{Database, Family};
 use crate::engine::digest::Sums;
@@ -96,7 +97,7 @@ impl Entry for Recorded {
 
     fn run(&self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<Reply, Refused> {
         match &self.envelope {
-            Some(envelope) => crate::apply::dispatch(txn, ctx, &envelope.event),
+            Some(envelope) => apply::dispatch(txn, ctx, &envelope.event),
             None => Ok(Reply::None),
         }
     }
@@ -285,9 +286,7 @@ impl Writer {
             touched: &mut self.touched,
             index: ctx.index,
         };
-        let result = txn
-            .check(entry.guards())
-            .and_then(|()| entry.run(&mut txn, ctx));
+        let result = guards::check(&txn, entry.guards()).and_then(|()| entry.run(&mut txn, ctx));
         match result {
             Ok(reply) => {
                 self.finish_event(ctx, out, changed)?;

@@ -8,7 +8,7 @@ use drover_events::model::Node;
 
 use super::node_states::{NodeState, NodeStates};
 use crate::engine::error::StorageError;
-use crate::engine::key::{AsKey, Id};
+use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 use crate::engine::txn::Read;
 
@@ -143,17 +143,4 @@ pub fn get(from: &impl Read, id: &str) -> Result<Option<Node>, StorageError> {
         .map(|state| NodeState::clone(&state))
         .unwrap_or_default();
     Ok(Some(join(Node::clone(&node), state)))
-}
-
-/// The whole node as it was after the event at `index`.
-pub fn get_at(
-    view: &crate::read::view::View,
-    id: impl AsKey<Id> + Copy,
-    index: u64,
-) -> Result<Option<Node>, StorageError> {
-    let Some(node) = view.get_at::<Nodes>(id, index)? else {
-        return Ok(None);
-    };
-    let state = view.get_at::<NodeStates>(id, index)?.unwrap_or_default();
-    Ok(Some(join(node, state)))
 }
