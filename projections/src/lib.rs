@@ -24,6 +24,21 @@
 //! ([`key`]), rows ([`canonical`]), digests ([`digest`]) and the tables' numbers ([`tables`]) are
 //! for ever.
 //!
+//! **Its rooms**, each of which says what it must not know. Who stands further down imports those
+//! above, and nobody those below: `cargo xtask graph` prints it, and `tidy` refuses a circle.
+//!
+//! | room | what |
+//! |---|---|
+//! | `engine` | the database itself: keys, rows, digests, layers, transactions, who waits |
+//! | `past` | what was: history, changes, postings, walks over then, where it ends |
+//! | `read` | views, cursors, pages, lists from memory, followers |
+//! | [`tables`] | what drover's tables are; of the others they know the engine alone |
+//! | [`query`] | questions about tables that apply and decisions both ask |
+//! | [`apply`] | what events do to tables |
+//! | `store` | what puts all together: [`Projections`], [`Writer`], snapshots, switching |
+//!
+//! This root only hands on what others use, and no room imports it.
+//!
 //! Start reading at [`table`], then [`txn`] and [`writer`].
 #![deny(missing_docs)]
 

@@ -1,6 +1,6 @@
 //! CSI volumes: registration, claims and their steps back, removal. The rules of claims are in
-//! [`crate::tables::claims`]; what they rest on of other tables is read here, so that a claim that was
-//! decided on older rows is refused (CSI-24).
+//! [`claims`]; what they rest on of other tables is read here, so that a claim that was decided on
+//! older rows is refused (CSI-24).
 
 use drover_events::csi::{
     CsiVolumeClaimed, CsiVolumeClaimsApplied, CsiVolumeDeregistered, CsiVolumesRegistered, mode,

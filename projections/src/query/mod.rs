@@ -1,5 +1,13 @@
-//! Queries that apply and the leader's decisions both make: one implementation each, over whatever
-//! can be read (EV-08, EV-09).
+//! Questions about drover's tables: one implementation each.
+//!
+//! **What it is.** What apply and the leader's decisions both ask, over whatever can be read
+//! ([`Read`]: EV-08, EV-09), and where a subscription finds its events (`positions`).
+//!
+//! **What it must not know.** No event and nothing that writes: apply asks here, never the other
+//! way round. It imports the tables, and what a view and the past can tell.
+//!
+//! **Invariants.** The same rows give the same answer, be they read from a view or from the
+//! transaction of an event. Nothing is remembered from one question to the next.
 
 pub mod acl;
 pub mod csi;

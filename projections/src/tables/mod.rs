@@ -1,8 +1,14 @@
 //! The tables: one file each, with prefix, key, row and secondary indexes.
 //!
-//! Numbers are for ever; a retired table keeps its line here. A table file never knows an event: it
-//! says what its rows are, how they are found, and how they appear on the stream. Rows that follow
-//! from others are `derived`: they are in snapshots and digests, only without history.
+//! **What it is.** A table file says what its rows are, how they are found, and how they appear on
+//! the stream. Rows that follow from others are `derived`: they are in snapshots and digests, only
+//! without history. [`claims`] is what a row of `csi_volumes` allows.
+//!
+//! **What it must not know.** No event, no view, no question about several tables (`query`). It
+//! imports the engine alone: what a table is, and [`Read`](crate::Read).
+//!
+//! **Invariants.** Numbers are for ever; a retired table keeps its line here. So are the names of a
+//! row's fields.
 
 pub mod acl_policies;
 pub mod acl_roles;
