@@ -106,9 +106,10 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
         }
     }
     settings::check(&files, &mut measured.excess, &mut measured.problems);
-    measured
-        .problems
-        .extend(graph::circles(&graph::read(&files)));
+    for src in graph::CRATES {
+        let graph = graph::read(&files, src);
+        measured.problems.extend(graph::circles(&graph));
+    }
     let remaining = behaviours::remaining(&files)?;
     if remaining > 0 {
         let place = (
