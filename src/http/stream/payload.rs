@@ -7,7 +7,7 @@ use drover_events::model::AclToken;
 use drover_events::{Topic, gojson};
 use drover_projections::changes::{Change, Operation};
 use drover_projections::filter::Fields;
-use drover_projections::query::csi;
+use drover_projections::query::{self, csi};
 use drover_projections::tables::*;
 use drover_projections::view::View;
 use drover_projections::{Table, key::Id};
@@ -147,7 +147,7 @@ impl At<'_> {
     /// The whole node, without its secret.
     fn node(&self) -> Result<Option<Payload>, ApiError> {
         let id = Id::new(self.change.stream_keys.first().cloned().unwrap_or_default());
-        let row = nodes::get_at(self.view, &id, self.index).map_err(storage)?;
+        let row = query::node_at(self.view, &id, self.index).map_err(storage)?;
         let row = row.map(WithoutSecrets);
         Ok(row.map(|row| boxed(OfNode { row })))
     }
