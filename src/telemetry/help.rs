@@ -41,6 +41,7 @@ nomad_client_allocated_cpu MHz given to allocations of this node.
 nomad_client_allocated_disk MiB of disk given to allocations of this node.
 nomad_client_allocated_max_memory MiB that allocations of this node may use at most.
 nomad_client_allocated_memory MiB of memory given to allocations of this node.
+nomad_client_allocated_network Mbit/s of an interface given to allocations of this node.
 nomad_client_allocations_blocked Allocations that wait for others on this node to end.
 nomad_client_allocations_migrating Allocations that take over data from another node.
 nomad_client_allocations_pending Allocations on this node that do not run yet.
@@ -85,6 +86,7 @@ nomad_client_tasks_running Tasks that run on this node.
 nomad_client_unallocated_cpu MHz of this node that nobody was given.
 nomad_client_unallocated_disk MiB of disk of this node that nobody was given.
 nomad_client_unallocated_memory MiB of memory of this node that nobody was given.
+nomad_client_unallocated_network Mbit/s of an interface of this node that nobody was given.
 nomad_client_uptime Seconds since this machine started.
 nomad_nomad_blocked_evals_cpu MHz that blocked evaluations found no place for.
 nomad_nomad_blocked_evals_memory MiB that blocked evaluations found no place for.

@@ -16,7 +16,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::actor::Actor;
 use super::asked::Asked;
 use super::dir::AllocDir;
-use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report};
+use super::factory::{
+    AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits,
+};
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
@@ -228,6 +230,10 @@ impl AllocRunner for Runner {
 
     fn told(&self) -> Option<Allocation> {
         Some(self.shared.told())
+    }
+
+    fn waits(&self) -> Waits {
+        self.shared.resources.get::<Waits>().unwrap_or_default()
     }
 
     fn done(&self) -> watch::Receiver<bool> {
