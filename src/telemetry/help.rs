@@ -55,6 +55,7 @@ nomad_client_allocs_cpu_throttled_time Nanoseconds for which a task was throttle
 nomad_client_allocs_cpu_total_percent Percent of a processor that a task uses.
 nomad_client_allocs_cpu_total_ticks MHz that a task uses.
 nomad_client_allocs_cpu_user Percent of a processor that a task uses outside the kernel.
+nomad_client_allocs_destroy Allocations of which nothing is left on this node.
 nomad_client_allocs_failed Allocations that failed on this node.
 nomad_client_allocs_memory_allocated Bytes of memory given to a task.
 nomad_client_allocs_memory_cache Bytes of page cache of a task.
@@ -62,7 +63,10 @@ nomad_client_allocs_memory_max_allocated Bytes of memory that a task may use at 
 nomad_client_allocs_memory_rss Bytes of a task that are resident.
 nomad_client_allocs_memory_swap Bytes of a task that are swapped out.
 nomad_client_allocs_memory_usage Bytes of memory that a task uses.
+nomad_client_allocs_oom_killed Tasks that the kernel killed for their memory.
+nomad_client_allocs_restart Tasks that were started again.
 nomad_client_allocs_running Allocations that began to run on this node.
+nomad_client_allocs_start Allocations that this agent began with, new ones or found again.
 nomad_client_host_cpu_idle Percent of a processor that is idle.
 nomad_client_host_cpu_system Percent of a processor in the kernel.
 nomad_client_host_cpu_total_percent Percent of a processor in use.

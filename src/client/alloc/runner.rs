@@ -15,10 +15,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Actor;
 use super::asked::Asked;
+use super::counted::Counted;
 use super::dir::AllocDir;
-use super::factory::{
-    AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits,
-};
+use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits};
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
@@ -100,6 +99,7 @@ impl AllocRunnerFactory for RunnerFactory {
             (task.name.clone(), hooks)
         });
         let task_hooks = task_hooks.collect();
+        let counted = Counted::of(&machine);
         let shared = Arc::new(RunnerShared {
             dir: AllocDir::new(&settings.alloc_dir, &alloc.id),
             alloc: Mutex::new(alloc),
@@ -124,6 +124,7 @@ impl AllocRunnerFactory for RunnerFactory {
             ready: Arc::default(),
             jobs: Jobs::default(),
             last_report: None,
+            counted,
             offered: Offers::default(),
             alloc_unwritten: false,
             stepped_at: 0,
