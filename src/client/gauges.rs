@@ -291,6 +291,7 @@ fn machine(client: &Client, labels: &[Label]) {
     }
     for cpu in told.cpu.iter() {
         for (name, value) in [
+            ("nomad.client.host.cpu.total", cpu.total_percent),
             ("nomad.client.host.cpu.total_percent", cpu.total_percent),
             ("nomad.client.host.cpu.total_ticks", cpu.total_ticks),
             ("nomad.client.host.cpu.user", cpu.user),

@@ -69,6 +69,7 @@ nomad_client_allocs_running Allocations that began to run on this node.
 nomad_client_allocs_start Allocations that this agent began with, new ones or found again.
 nomad_client_host_cpu_idle Percent of a processor that is idle.
 nomad_client_host_cpu_system Percent of a processor in the kernel.
+nomad_client_host_cpu_total Percent of a processor in use.
 nomad_client_host_cpu_total_percent Percent of a processor in use.
 nomad_client_host_cpu_total_ticks MHz of a processor in use.
 nomad_client_host_cpu_user Percent of a processor outside the kernel.

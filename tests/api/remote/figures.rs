@@ -77,6 +77,9 @@ fn a_client_without_a_server_tells_of_its_node_and_of_what_runs_there() {
         let told = value(&first, name, &ready);
         assert!(told.is_some_and(|value| value > 0.0), "{name}: {first}");
     }
+    let [total, percent] = ["total", "total_percent"]
+        .map(|name| value(&first, &format!("host_cpu_{name}"), &["cpu=\"cpu0\""]));
+    assert!(total.is_some() && total == percent, "{first}");
     let of_alloc = format!("alloc_id=\"{alloc}\"");
     let task = [
         of_alloc.as_str(),
