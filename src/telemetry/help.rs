@@ -41,6 +41,7 @@ nomad_client_allocated_cpu MHz given to allocations of this node.
 nomad_client_allocated_disk MiB of disk given to allocations of this node.
 nomad_client_allocated_max_memory MiB that allocations of this node may use at most.
 nomad_client_allocated_memory MiB of memory given to allocations of this node.
+nomad_client_allocated_network Mbit/s of an interface given to allocations of this node.
 nomad_client_allocations_blocked Allocations that wait for others on this node to end.
 nomad_client_allocations_migrating Allocations that take over data from another node.
 nomad_client_allocations_pending Allocations on this node that do not run yet.
@@ -54,6 +55,7 @@ nomad_client_allocs_cpu_throttled_time Nanoseconds for which a task was throttle
 nomad_client_allocs_cpu_total_percent Percent of a processor that a task uses.
 nomad_client_allocs_cpu_total_ticks MHz that a task uses.
 nomad_client_allocs_cpu_user Percent of a processor that a task uses outside the kernel.
+nomad_client_allocs_destroy Allocations of which nothing is left on this node.
 nomad_client_allocs_failed Allocations that failed on this node.
 nomad_client_allocs_memory_allocated Bytes of memory given to a task.
 nomad_client_allocs_memory_cache Bytes of page cache of a task.
@@ -61,9 +63,13 @@ nomad_client_allocs_memory_max_allocated Bytes of memory that a task may use at 
 nomad_client_allocs_memory_rss Bytes of a task that are resident.
 nomad_client_allocs_memory_swap Bytes of a task that are swapped out.
 nomad_client_allocs_memory_usage Bytes of memory that a task uses.
+nomad_client_allocs_oom_killed Tasks that the kernel killed for their memory.
+nomad_client_allocs_restart Tasks that were started again.
 nomad_client_allocs_running Allocations that began to run on this node.
+nomad_client_allocs_start Allocations that this agent began with, new ones or found again.
 nomad_client_host_cpu_idle Percent of a processor that is idle.
 nomad_client_host_cpu_system Percent of a processor in the kernel.
+nomad_client_host_cpu_total Percent of a processor in use.
 nomad_client_host_cpu_total_percent Percent of a processor in use.
 nomad_client_host_cpu_total_ticks MHz of a processor in use.
 nomad_client_host_cpu_user Percent of a processor outside the kernel.
@@ -85,6 +91,7 @@ nomad_client_tasks_running Tasks that run on this node.
 nomad_client_unallocated_cpu MHz of this node that nobody was given.
 nomad_client_unallocated_disk MiB of disk of this node that nobody was given.
 nomad_client_unallocated_memory MiB of memory of this node that nobody was given.
+nomad_client_unallocated_network Mbit/s of an interface of this node that nobody was given.
 nomad_client_uptime Seconds since this machine started.
 nomad_nomad_agent_http_exceeded Connections to the API that were refused: there were too many.
 nomad_nomad_blocked_evals_cpu MHz that blocked evaluations found no place for.

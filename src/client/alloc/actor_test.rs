@@ -18,7 +18,6 @@ use crate::client::clock::Clock;
 use crate::client::journal::{Journal, JournalError};
 use crate::clock::unix_nanos;
 use crate::log::LogError;
-use crate::telemetry;
 
 /// A shell that notes its process and runs on until it is told to end.
 fn endless(pids: &Path) -> serde_json::Value {
@@ -261,45 +260,4 @@ async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
     runner.update(Arc::new(stopped(&given)));
     soon("its end", &|alloc| alloc.client_status == "complete");
     runner.done().wait_for(|done| *done).await.unwrap();
-}
-
-#[test]
-fn allocations_are_counted_by_what_became_of_them() {
-    let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build().unwrap();
-    let tmp = tempfile::tempdir().unwrap();
-    let ends = async {
-        let factory = factory(tmp.path());
-        for (number, exit_code) in [(1, 0), (2, 0), (3, 1)] {
-            let config = json!({"run_for": "1ms", "exit_code": exit_code});
-            let given = Allocation {
-                id: format!("11111111-2222-3333-4444-00000000000{number}"),
-                ..alloc("batch", "mock_driver", config)
-            };
-            let runner = run(&factory, &given, &Arc::new(Mutex::new(None)));
-            runner.done().wait_for(|done| *done).await.unwrap();
-        }
-    };
-    metrics::with_local_recorder(&recorder, || runtime.block_on(ends));
-    let told = telemetry.prometheus();
-    let count = |status: &str| {
-        let name = format!("nomad_client_allocs_{status}{{");
-        let line = told.lines().find(|line| line.starts_with(&name));
-        line.and_then(|line| line.rsplit(' ').next().map(str::to_owned))
-    };
-    let counted = ["complete", "failed"].map(count);
-    let wanted = ["2", "1"].map(|text| Some(text.to_owned()));
-    assert_eq!(counted, wanted, "{told}");
-}
-
-#[test]
-fn a_child_is_counted_under_its_parent() {
-    let plain = alloc("batch", "mock_driver", json!({}));
-    assert_eq!(super::actor::measured_as(&plain), "j");
-    let mut child = plain.clone();
-    let mut job = Job::clone(plain.job.as_ref().unwrap());
-    job.parent_id = "cron".into();
-    child.job = Some(Arc::new(job));
-    assert_eq!(super::actor::measured_as(&child), "cron");
 }

@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 use crate::client::alloc::dir::AllocDir;
+use crate::client::alloc::factory::Waits;
+use crate::client::hooks::resources::Resources;
 
 /// Makes the directories that the tasks share.
 pub(super) struct AllocDirs;
@@ -29,6 +31,22 @@ impl AllocHook for AllocDirs {
     }
 }
 
+/// Says what an allocation waits for, until this is dropped.
+struct Waiting<'a>(&'a Resources);
+
+impl<'a> Waiting<'a> {
+    fn begin(resources: &'a Resources, what: Waits) -> Self {
+        resources.change(|waits: &mut Waits| *waits = what);
+        Self(resources)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.change(|waits: &mut Waits| *waits = Waits::ForNobody);
+    }
+}
+
 /// Waits until what it replaces is through.
 pub(super) struct AwaitPrevious;
 
@@ -39,6 +57,8 @@ impl AllocHook for AwaitPrevious {
 
     fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
         async move {
+            let waits = !given.previous.is_empty();
+            let _waiting = waits.then(|| Waiting::begin(&given.resources, Waits::ForOthers));
             for runner in &given.previous {
                 // An error means that the runner is gone, which is as good as done.
                 let _ = runner.done().wait_for(|done| *done).await;
@@ -62,6 +82,7 @@ impl AllocHook for MigrateDisk {
             let Some((from, tasks)) = predecessor(given) else {
                 return Ok(AllocAnswer::nothing());
             };
+            let _waiting = Waiting::begin(&given.resources, Waits::ForData);
             let dir = given.dir.clone();
             aside(move || dir.take_over(&from, &tasks)).await?;
             Ok(AllocAnswer::done())
@@ -150,6 +171,54 @@ mod tests {
             let found = (kept(&old).exists(), kept(new).exists());
             assert_eq!(found, (!taken, taken), "{asked:?}, replaces: {replaces}");
         }
+    }
+
+    #[test]
+    fn that_data_is_taken_over_is_known_while_it_is() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        let (first, runner) = runtime.block_on(async {
+            let factory = factory(tmp.path());
+            let config = serde_json::json!({"run_for": "1ms"});
+            let first = alloc("batch", "mock_driver", config);
+            let runner = run(&factory, &first, &Arc::new(Mutex::new(None)));
+            runner.done().wait_for(|done| *done).await.unwrap();
+            (first, runner)
+        });
+        let mut next = first.clone();
+        next.id = "11111111-2222-3333-4444-666666666666".into();
+        next.previous_allocation.clone_from(&first.id);
+        let job = Arc::make_mut(next.job.as_mut().unwrap());
+        job.task_groups[0].ephemeral_disk = Some(EphemeralDisk {
+            sticky: true,
+            ..EphemeralDisk::default()
+        });
+        let given = AllocGiven {
+            dir: AllocDir::new(&tmp.path().join("alloc"), &next.id),
+            alloc: Arc::new(next),
+            node: Arc::new(Node::default()),
+            settings: Arc::new(Settings::default()),
+            resources: Arc::default(),
+            previous: vec![runner],
+        };
+        given.dir.build().unwrap();
+        let waits = || given.resources.get::<Waits>().unwrap_or_default();
+        // Here one thing is done at a time: until that is through, no data is moved.
+        let mut narrow = tokio::runtime::Builder::new_current_thread();
+        let narrow = narrow.max_blocking_threads(1).build().unwrap();
+        narrow.block_on(async {
+            let (free, held) = std::sync::mpsc::channel::<()>();
+            let before = tokio::task::spawn_blocking(move || held.recv());
+            let (hook, kept) = (MigrateDisk, Value::Null);
+            let mut taking = hook.prerun(&given, &kept);
+            assert!((&mut taking).now_or_never().is_none(), "it waits");
+            assert_eq!(waits(), Waits::ForData);
+            drop(free);
+            before.await.unwrap().unwrap_err();
+            taking.await.unwrap();
+            assert_eq!(waits(), Waits::ForNobody);
+        });
     }
 
     /// Who takes none of these hooks' answers: they have none.
