@@ -23,6 +23,7 @@ mod read;
 mod retention;
 mod server;
 mod shared;
+mod size;
 mod unsupported;
 
 pub use audit::AuditConfig;
