@@ -57,13 +57,15 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         let flag = |b: bool| if b { "true" } else { "false" };
         let priority = args.eval_priority.unwrap_or(0).to_string();
-        let query = [
+        let mut query = vec![
             ("namespace", namespace.as_str()),
             ("purge", flag(args.purge)),
-            ("global", flag(args.global)),
             ("no_shutdown_delay", flag(args.no_shutdown_delay)),
             ("eval_priority", priority.as_str()),
         ];
+        if args.global {
+            query.push(("global", "true"));
+        }
         let answer = client.delete(&job_path(&id, ""), &query, None).await;
         let answer = answer.map_err(|err| err.context("Error deregistering job"))?;
         // A deployment that is canceled with its job is what was wanted.
