@@ -103,8 +103,12 @@ fn a_job_without_room_is_run_and_stopped() {
     assert_eq!(run.code, 2, "{}", run.all());
     let why = "Dimension \"memory\" exhausted on 1 node";
     assert!(run.stdout.contains(why), "{}", run.stdout);
+    // Its deployment ends with it, and was no success.
     let stop = session.quiet("job stop web");
-    assert_eq!(stop.code, 0, "{}", stop.all());
+    assert_eq!(stop.code, 1, "{}", stop.all());
+    for part in ["Monitoring deployment", "\" cancelled\n"] {
+        assert!(stop.stdout.contains(part), "{part}: {}", stop.all());
+    }
     session.done("job stop -purge -detach web");
 }
 
