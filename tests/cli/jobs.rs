@@ -116,7 +116,7 @@ fn a_job_without_room_is_run_and_stopped() {
 fn what_an_agent_ignores_is_told_beside_what_is_asked_for() {
     let session = Session::new("ignored");
     session.file("web.hcl", &service("web", "1", ""));
-    let told = "Warning: the agent ignored ";
+    let told = "Warning: the agent does not act on ";
     let run = session.quiet("job run -detach web.hcl");
     assert!((run.code, run.stderr.as_str()) == (0, ""), "{}", run.all());
     // A plan says so in its own warnings.
