@@ -10,7 +10,7 @@ use crate::client::agent::Client;
 use crate::client::config::Settings;
 use crate::client::env::inherited;
 use crate::client::start;
-use crate::config::Config;
+use crate::config::{Config, option};
 use crate::net::Budget;
 use crate::net::tls::Loader;
 use crate::rpc::caller::{Caller, Servers};
@@ -125,7 +125,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
     if let Some(enabled) = raw_exec {
         client
             .options
-            .insert("driver.raw_exec.enable".into(), enabled.to_string());
+            .insert(option::RAW_EXEC_ENABLE.into(), enabled.to_string());
     }
     let host_env = inherited(environment(), &client.options);
     Ok(Settings {

@@ -13,6 +13,8 @@ use crate::support::{json_of, register};
 /// What a specification says: whoever may read the job sees it, and exports hide it.
 const CONFIGURED: &str = "canary-configured-77d0";
 const SENSITIVE: &str = "canary-sensitive-4be1";
+/// What is sensitive, but for destinations that are told to show it.
+const NAMED: &str = "canary-named-2c6f";
 const SECRET: &str = "canary-secret-90aa";
 const TOKEN: &str = "canary-token-17d0";
 
@@ -195,6 +197,32 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
         !clear.contains(secret),
         "a node's secret is a hash in its event"
     );
+}
+
+#[test]
+fn what_is_named_for_a_destination_is_shown_there_and_nothing_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let mut setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &data).expect("free ports");
+    setup.config += "event_publisher {\n  http {\n    public_fields = [\"Job.Meta\"]\n  }\n}\n";
+    let agent = setup.start().expect("the agent starts");
+    let mut http = agent.http();
+    let mut named = job();
+    named["Job"]["Meta"]["job"] = json!(NAMED);
+    register(&mut http, &named);
+    let items = json!({"Items": {"password": SECRET}});
+    let put = http.put("/v1/var/app/db", &items).expect("an answer");
+    assert_eq!(put.status, 200, "{}", put.text());
+    let streamed = streamed(&agent, "format=cloudevents");
+    agent.stop(LONG).expect("it stops");
+    let exported_so = exported(&data, &["-public", "Job.Meta"]);
+    for told in [streamed, exported_so] {
+        assert!(told.contains(NAMED), "{told}");
+        for hidden in [SENSITIVE, CONFIGURED, SECRET] {
+            assert!(!told.contains(hidden), "{told}");
+        }
+    }
+    assert!(!exported(&data, &[]).contains(NAMED));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::option;
+
 /// The agent's own: what it logs in with elsewhere, and what its starter told it. No task sees
 /// these, whatever is configured.
 const OWN: &[&str] = &[
@@ -49,8 +51,8 @@ pub fn inherited(
 ) -> BTreeMap<String, String> {
     // The second name is what the option was called before.
     let named = options
-        .get("env.denylist")
-        .or_else(|| options.get("env.blacklist"));
+        .get(option::ENV_DENYLIST)
+        .or_else(|| options.get(option::ENV_BLACKLIST));
     let denied: Vec<&str> = match named {
         Some(list) => list.split(',').map(str::trim).collect(),
         None => DENYLIST.to_vec(),

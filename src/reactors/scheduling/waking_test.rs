@@ -60,6 +60,44 @@ async fn nobody_is_woken_in_a_backlog_for_what_cannot_be_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn as_many_workers_are_woken_as_there_is_work_for() {
+    let direct = Direct::new();
+    let settings = SchedulingSettings {
+        workers: 8,
+        ..SchedulingSettings::default()
+    };
+    let projections = Arc::clone(&direct.projections);
+    let mut scheduling = Scheduling::start(projections, direct.clone(), settings).unwrap();
+    let shared = Arc::clone(&scheduling.shared);
+    // Nobody follows and nobody works any more: what is ready stays so.
+    for task in scheduling.tasks.drain(..) {
+        task.abort();
+        let _ = task.await;
+    }
+    shared.stopped.store(true, Ordering::Release);
+    shared.changed();
+    let workers: Vec<_> = scheduling.workers.drain(..).collect();
+    tokio::task::block_in_place(|| {
+        for worker in workers {
+            worker.join().unwrap();
+        }
+    });
+    shared.stopped.store(false, Ordering::Release);
+    let woken = || shared.woken.load(Ordering::SeqCst);
+    let mut retried = shared.clock.now();
+    for (number, job) in ["a", "b", "c"].into_iter().enumerate() {
+        let before = woken();
+        shared.changed();
+        assert_eq!(woken() - before, number, "before {job}");
+        register(&direct, job, 1);
+        step(&shared, &mut retried).unwrap();
+        let before = woken();
+        shared.changed();
+        assert_eq!(woken() - before, number + 1, "{job}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_goes_on_of_what_is_dropped() {
     let stage = Stage::new(1);
     let eval = stage.register("a", 1);
