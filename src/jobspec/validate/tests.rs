@@ -540,3 +540,23 @@ fn what_has_no_effect_is_warned_of() {
         assert_eq!(found.warnings.join("\n").contains(text), warned, "{dir}");
     }
 }
+
+#[test]
+fn what_an_update_says_of_deployments_has_no_effect_where_there_are_none() {
+    let warned = |kind: &str, update: &str| {
+        let update = format!("update {{\n {update}\n }}");
+        job(kind, &update, "", "").warnings.join("\n")
+    };
+    let text = "canary, auto_revert, progress_deadline of an update has no effect in a system job";
+    let deployed = "canary = 10\n auto_revert = true\n progress_deadline = \"20m\"";
+    assert!(warned("system", deployed).contains(text));
+    assert!(!warned("service", deployed).contains("no effect"));
+    let rolled = warned("system", "max_parallel = 3\n stagger = \"1m\"");
+    assert!(!rolled.contains("no effect"), "{rolled}");
+    assert!(
+        !job("system", "", "", "")
+            .warnings
+            .join("\n")
+            .contains("no effect")
+    );
+}

@@ -1,7 +1,9 @@
 //! What is allowed, but perhaps not meant.
 
 use super::Limits;
-use drover_events::model::{Job, Task, TaskGroup};
+use drover_events::model::{Job, Task, TaskGroup, UpdateStrategy};
+
+const SECOND: i64 = 1_000_000_000;
 
 /// All warnings about a job.
 pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
@@ -34,6 +36,13 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
         out.extend(g.tasks.iter().filter_map(|t| no_disk(g, t)));
         without_effect(g, &mut out);
     }
+    if job.is_system() {
+        let updated = job
+            .task_groups
+            .iter()
+            .filter_map(|g| Some((g, g.update.as_ref()?)));
+        out.extend(updated.filter_map(|(g, update)| undeployed(g, update)));
+    }
     if !limits.memory_oversubscription {
         for g in job.task_groups.iter() {
             for t in g
@@ -61,6 +70,35 @@ fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
             "Task \"{}.{}\" asks for disk, which is ignored: the group's ephemeral_disk is what \
              its tasks share",
             g.name, t.name
+        )
+    })
+}
+
+/// What an update says of deployments, where there are none.
+fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
+    let plain = matches!(update.health_check.as_str(), "" | "checks");
+    let said = [
+        ("canary", update.canary > 0),
+        ("auto_revert", update.auto_revert),
+        ("auto_promote", update.auto_promote),
+        ("health_check", !plain),
+        ("min_healthy_time", update.min_healthy_time != 10 * SECOND),
+        ("healthy_deadline", update.healthy_deadline != 300 * SECOND),
+        (
+            "progress_deadline",
+            update.progress_deadline != 600 * SECOND,
+        ),
+    ];
+    let said = said
+        .into_iter()
+        .filter_map(|(what, said)| said.then_some(what));
+    let said: Vec<&str> = said.collect();
+    (!said.is_empty()).then(|| {
+        format!(
+            "Group {:?}: {} of an update has no effect in a system job: it makes no deployment; \
+             max_parallel and stagger say how it is updated",
+            g.name,
+            said.join(", ")
         )
     })
 }

@@ -352,7 +352,9 @@ fn make_events(
         prepared.slots.extend(touched);
         if full && left == 0 {
             event.evals.push(outcome.finished.clone());
-            event.evals.extend(outcome.blocked.clone());
+            event
+                .evals
+                .extend(outcome.blocked.iter().chain(&outcome.next).cloned());
         }
         decided.event = event.into();
         prepared.events.push(decided);

@@ -1,5 +1,6 @@
 //! Who is woken, and when.
 
+use drover_events::model::Job;
 use drover_testkit::{LONG, eventually, so};
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -55,6 +56,39 @@ async fn nobody_is_woken_in_a_backlog_for_what_cannot_be_taken() {
     }
     assert!(woken() > before);
     stage.wait(|stage| !stage.scheduling.is_placing()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_system_job_goes_on_by_itself_to_its_last_node() {
+    let stage = Stage::new(3);
+    let mut spec = job("system", 1);
+    spec.update.max_parallel = 1;
+    spec.update.stagger = 1_000_000;
+    let put = |spec: &Job| {
+        let eval_id = uuid::Uuid::new_v4().to_string();
+        let command = RegisterJob {
+            job: spec.clone(),
+            eval_id: eval_id.clone(),
+            ..RegisterJob::default()
+        };
+        stage.direct.command(&command).unwrap();
+        eval_id
+    };
+    let first = put(&spec);
+    stage.until(&first, "complete").await;
+    spec.task_groups[0].tasks[0].user = "other".into();
+    let second = put(&spec);
+    let done = stage.until(&second, "complete").await;
+    let changed = |stage: &Stage| {
+        let allocs = stage.allocs("j");
+        let new = |row: &&AllocRow| row.desired_status == "run" && row.job_version == 1;
+        allocs.iter().filter(new).count()
+    };
+    stage.wait(|stage| changed(stage) == 3).await;
+    let third = stage.until(&done.next_eval, "complete").await;
+    let last = stage.until(&third.next_eval, "complete").await;
+    assert_eq!(last.triggered_by, "rolling-update");
+    assert_eq!(last.next_eval, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
