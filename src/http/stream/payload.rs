@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use drover_events::mask::{Hidden, NoSecrets};
-use drover_events::model::AclToken;
+use drover_events::model::{AclToken, Allocation};
 use drover_events::{Topic, gojson};
 use drover_projections::changes::{Change, Operation};
 use drover_projections::filter::Fields;
@@ -116,11 +116,16 @@ pub(super) fn payload(view: &View, change: &Change) -> Result<Option<Payload>, A
             boxed(OfVariable { row, deleted })
         }),
         allocs::Allocs::ID => read.row::<allocs::Allocs>(|row| {
+            let timeout = row.ran_too_long();
             let row = row.alloc.with_summed_resources();
             boxed(OfAllocation {
                 row,
-                timeout: false,
-                timeout_reason: "",
+                timeout,
+                timeout_reason: if timeout {
+                    Allocation::RAN_TOO_LONG
+                } else {
+                    ""
+                },
             })
         }),
         nodes::Nodes::ID | node_states::NodeStates::ID => read.node(),
