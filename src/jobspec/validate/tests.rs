@@ -532,6 +532,12 @@ fn what_has_no_effect_is_warned_of() {
     assert!(!warned.contains("cni"), "{warned}");
     let plain = job("service", "", "network {\n mode = \"host\"\n }", "");
     assert!(!plain.warnings.join("\n").contains("no effect"));
+    for (disk, warned) in [("sticky", false), ("migrate", true)] {
+        let disk = format!("ephemeral_disk {{\n {disk} = true\n }}");
+        let found = job("service", "", &disk, "").warnings.join("\n");
+        let text = "migrate of an ephemeral_disk has no effect between nodes";
+        assert_eq!(found.contains(text), warned, "{found}");
+    }
     // Where the files of a plugin lie matters to one that has its own.
     let text = "mount_dir or stage_publish_base_dir of a task has no effect";
     for (dir, warned) in [("", false), ("mount_dir = \"/sock\"", true)] {

@@ -121,6 +121,14 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
             )
         });
     }
+    let far = g.ephemeral_disk.as_ref().is_some_and(|disk| disk.migrate);
+    super::when(out, far, || {
+        format!(
+            "Group {:?}: migrate of an ephemeral_disk has no effect between nodes: only what is \
+             on the same node is taken over",
+            g.name
+        )
+    });
     for t in g.tasks.iter() {
         let secrets = t.resources.as_ref().map_or(0, |r| r.secrets_mb);
         let shares_files = t.driver == "raw_exec";
