@@ -538,6 +538,16 @@ fn what_has_no_effect_is_warned_of() {
         let text = "migrate of an ephemeral_disk has no effect between nodes";
         assert_eq!(found.contains(text), warned, "{found}");
     }
+    for (status, warned) in [("pending", false), ("success", true)] {
+        let check = "type = \"tcp\"\n interval = \"1s\"\n timeout = \"1s\"\n";
+        let service = format!(
+            "service {{\n provider = \"nomad\"\n port = \"80\"\n check {{\n {check} \
+             initial_status = \"{status}\"\n }}\n }}"
+        );
+        let found = job("service", "", &service, "").warnings.join("\n");
+        let text = "initial_status of check";
+        assert_eq!(found.contains(text), warned, "{found}");
+    }
     // Where the files of a plugin lie matters to one that has its own.
     let text = "mount_dir or stage_publish_base_dir of a task has no effect";
     for (dir, warned) in [("", false), ("mount_dir = \"/sock\"", true)] {

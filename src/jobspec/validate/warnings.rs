@@ -35,6 +35,7 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
     for g in job.task_groups.iter() {
         out.extend(g.tasks.iter().filter_map(|t| no_disk(g, t)));
         without_effect(g, &mut out);
+        out.extend(initial_statuses(g));
     }
     if job.is_system() {
         let updated = job
@@ -99,6 +100,22 @@ fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
              max_parallel and stagger say how it is updated",
             g.name,
             said.join(", ")
+        )
+    })
+}
+
+/// Checks of the cluster's own registry begin alike, whatever they say: nobody has looked yet.
+fn initial_statuses(g: &TaskGroup) -> impl Iterator<Item = String> {
+    let of_tasks = g.tasks.iter().flat_map(|t| t.services.iter());
+    let native = g.services.iter().chain(of_tasks);
+    let native = native.filter(|service| service.provider == "nomad");
+    let checks = native.flat_map(|s| s.checks.iter().map(move |check| (s, check)));
+    let other = checks.filter(|(_, c)| !matches!(c.initial_status.as_str(), "" | "pending"));
+    other.map(move |(service, check)| {
+        format!(
+            "Group {:?}: initial_status of check {:?} of service {:?} has no effect: checks are \
+             pending until they are looked at",
+            g.name, check.name, service.name
         )
     })
 }
