@@ -198,7 +198,7 @@ pub(super) fn sample(topic: Topic) -> Option<Payload> {
     Some(match topic {
         Topic::Job => boxed(OfJob::<Row<jobs::Jobs>>::default()),
         Topic::Evaluation => boxed(OfEvaluation::<Row<evals::Evals>>::default()),
-        Topic::Allocation => boxed(OfAllocation::<drover_events::model::Allocation>::default()),
+        Topic::Allocation => boxed(OfAllocation::<Allocation>::default()),
         Topic::Deployment => boxed(OfDeployment::<Row<deployments::Deployments>>::default()),
         Topic::Node => boxed(OfNode::<Row<nodes::Nodes>>::default()),
         Topic::NodePool => boxed(OfNodePool::<Row<node_pools::NodePools>>::default()),
