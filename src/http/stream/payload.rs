@@ -239,7 +239,7 @@ mod tests {
                 ..Allocation::default()
             };
             let mut text = Vec::new();
-            of_allocation(alloc).write(&mut text).unwrap();
+            Shown::write(&*of_allocation(alloc), &mut text).unwrap();
             let told: Value = serde_json::from_slice(&text).unwrap();
             assert_eq!(told["Timeout"], json!(timeout));
             assert_eq!(told["TimeoutReason"], json!(reason));
