@@ -124,6 +124,9 @@ pub struct Outcome {
     pub follow_ups: Vec<Evaluation>,
     /// A new blocked evaluation for what could not be placed.
     pub blocked: Option<Evaluation>,
+    /// The evaluation that goes on where this one came to a limit; it exists once this one is
+    /// finished.
+    pub next: Option<Evaluation>,
     /// What the plan means for each group.
     pub desired: BTreeMap<String, DesiredUpdates>,
     /// Why groups could not be placed in full.

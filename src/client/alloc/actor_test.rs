@@ -261,3 +261,52 @@ async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
     soon("its end", &|alloc| alloc.client_status == "complete");
     runner.done().wait_for(|done| *done).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
+    const HOUR: i64 = 3_600_000_000_000;
+    let tmp = tempfile::tempdir().unwrap();
+    let pids = tmp.path().join("pids");
+    let mut given = alloc("batch", "raw_exec", endless(&pids));
+    let mut spec = Job::clone(given.job.as_ref().unwrap());
+    spec.task_groups[0].max_run_duration = Some(HOUR);
+    given.job = Some(Arc::new(spec));
+    let clock = Arc::new(Mutex::new(unix_nanos()));
+    let agent = || {
+        let mut factory = factory(tmp.path());
+        factory.clock = Clock::Manual(Arc::clone(&clock));
+        factory
+    };
+    let told: Arc<Mutex<Option<Allocation>>> = Arc::new(Mutex::new(None));
+    {
+        let factory = agent();
+        let runner = run(&factory, &given, &told);
+        until("it runs", || pids.exists()).await;
+        until("it is told", || {
+            let told = told.lock();
+            told.as_ref().is_some_and(|a| a.client_status == "running")
+        })
+        .await;
+        runner.detach().await;
+        drop(runner);
+        until("the journal is let go", || {
+            Arc::strong_count(&factory.journal) == 1
+        })
+        .await;
+    }
+    *clock.lock() += HOUR;
+    let runner = run(&agent(), &given, &told);
+    runner.done().wait_for(|done| *done).await.unwrap();
+    let last = told.lock().clone().unwrap();
+    assert_eq!(
+        (
+            last.client_status.as_str(),
+            last.client_description.as_str()
+        ),
+        ("complete", Allocation::RAN_TOO_LONG)
+    );
+    let pid = std::fs::read_to_string(&pids).unwrap();
+    assert_eq!(pid.lines().count(), 1, "it was not started again");
+    let task = Path::new("/proc").join(pid.trim());
+    until("the task is gone", || !task.exists()).await;
+}

@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
 
 use crate::telemetry::milliseconds;
@@ -175,10 +176,10 @@ impl Broker {
             return;
         }
         let id = eval.id.clone();
-        let wait = if eval.wait > 0 {
-            now.saturating_add(eval.wait)
-        } else {
-            eval.wait_until.0
+        // A server that begins to lead does not let it wait from the beginning.
+        let wait = match eval.wait_until {
+            Time::ZERO if eval.wait > 0 => now.saturating_add(eval.wait),
+            Time(until) => until,
         };
         self.evals.insert(id.clone(), eval);
         if wait > now {

@@ -147,11 +147,24 @@ fn a_paused_clock_does_not_run_out() {
 fn an_evaluation_waits_for_its_time() {
     let mut broker = broker();
     let mut later = eval("a", "job", 50, 1);
-    later.wait_until = drover_events::gojson::Time(5 * SECOND);
+    later.wait_until = Time(5 * SECOND);
     broker.enqueue(later, 0);
     assert_eq!(next(&mut broker, 0), None);
     broker.tick(5 * SECOND);
     assert_eq!(next(&mut broker, 5 * SECOND).unwrap().0, "a");
+}
+
+#[test]
+fn what_waits_for_a_while_does_not_wait_longer_where_another_server_leads() {
+    let mut later = eval("a", "job", 50, 1);
+    later.wait = 5 * SECOND;
+    let mut long = broker();
+    long.enqueue(later.clone(), SECOND);
+    assert_eq!(long.next_due(), Some(6 * SECOND), "nothing says since when");
+    later.wait_until = Time(5 * SECOND);
+    let mut broker = broker();
+    broker.enqueue(later, 4 * SECOND);
+    assert_eq!(broker.next_due(), Some(5 * SECOND));
 }
 
 #[test]
@@ -217,7 +230,7 @@ fn what_waits_is_forgotten_alone() {
     let mut broker = broker();
     for (id, at) in [("a", 3), ("b", 5)] {
         let mut later = eval(id, id, 50, 1);
-        later.wait_until = drover_events::gojson::Time(at);
+        later.wait_until = Time(at);
         broker.enqueue(later, 0);
     }
     broker.forget("a");

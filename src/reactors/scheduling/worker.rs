@@ -383,6 +383,7 @@ async fn submit(shared: &Shared, request: PlanRequest) -> Result<PlanAnswer, Wor
 fn evals_of(outcome: Outcome) -> Vec<Evaluation> {
     let mut evals = vec![outcome.finished];
     evals.extend(outcome.blocked);
+    evals.extend(outcome.next);
     evals.extend(outcome.follow_ups);
     evals
 }

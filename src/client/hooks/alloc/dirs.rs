@@ -79,8 +79,15 @@ impl AllocHook for MigrateDisk {
 
     fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
         async move {
-            let Some((from, tasks)) = predecessor(given) else {
+            let Some(tasks) = wanting(given) else {
                 return Ok(AllocAnswer::nothing());
+            };
+            let Some(from) = predecessor(given) else {
+                let id = &given.alloc.previous_allocation;
+                let text =
+                    format!("allocation {id} is not on this node: its data was not taken over");
+                (given.tell)(self.name(), &text);
+                return Ok(AllocAnswer::done());
             };
             let _waiting = Waiting::begin(&given.resources, Waits::ForData);
             let dir = given.dir.clone();
@@ -98,17 +105,19 @@ async fn aside(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> R
         .map_err(|e| e.to_string())
 }
 
-/// Whose data is taken over, and of which tasks.
-fn predecessor(given: &AllocGiven) -> Option<(AllocDir, Vec<String>)> {
+/// The tasks that want what those of another allocation left.
+fn wanting(given: &AllocGiven) -> Option<Vec<String>> {
     let group = given.alloc.group()?;
     let disk = group.ephemeral_disk.as_ref()?;
-    if !disk.sticky && !disk.migrate {
-        return None;
-    }
-    let tasks = group.tasks.iter().map(|t| t.name.clone()).collect();
+    let wants = (disk.sticky || disk.migrate) && !given.alloc.previous_allocation.is_empty();
+    wants.then(|| group.tasks.iter().map(|t| t.name.clone()).collect())
+}
+
+/// Whose data is taken over, where it is here.
+fn predecessor(given: &AllocGiven) -> Option<AllocDir> {
     let mut previous = given.previous.iter();
     let runner = previous.find(|runner| runner.alloc().id == given.alloc.previous_allocation)?;
-    Some((runner.control()?.dir().clone(), tasks))
+    Some(runner.control()?.dir().clone())
 }
 
 #[cfg(test)]
@@ -200,6 +209,7 @@ mod tests {
             node: Arc::new(Node::default()),
             settings: Arc::new(Settings::default()),
             resources: Arc::default(),
+            tell: Arc::new(|_: &str, _: &str| {}),
             previous: vec![runner],
         };
         given.dir.build().unwrap();
@@ -219,6 +229,32 @@ mod tests {
             taking.await.unwrap();
             assert_eq!(waits(), Waits::ForNobody);
         });
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn data_that_is_on_another_node_is_said_to_be_missing() {
+        for asked in [true, false] {
+            let tmp = tempfile::tempdir().unwrap();
+            let config = serde_json::json!({"run_for": "1ms"});
+            let mut given = alloc("batch", "mock_driver", config);
+            given.previous_allocation = "22222222-2222-3333-4444-555555555555".into();
+            let job = Arc::make_mut(given.job.as_mut().unwrap());
+            job.task_groups[0].ephemeral_disk = Some(EphemeralDisk {
+                migrate: asked,
+                ..EphemeralDisk::default()
+            });
+            let told = Arc::new(Mutex::new(None));
+            let runner = run(&factory(tmp.path()), &given, &told);
+            runner.done().wait_for(|done| *done).await.unwrap();
+            let last: Allocation = told.lock().clone().unwrap();
+            assert_eq!(last.client_status, "complete");
+            let mut events = last.task_states["web"].events.iter();
+            let said = events.find(|event| event.r#type == "Task hook message");
+            let said = said.map(|event| event.message.as_str());
+            let text = "migrate_disk: allocation 22222222-2222-3333-4444-555555555555 is not on \
+                        this node: its data was not taken over";
+            assert_eq!(said, asked.then_some(text));
+        }
     }
 
     /// Who takes none of these hooks' answers: they have none.
@@ -257,6 +293,7 @@ mod tests {
                 settings: Arc::new(settings),
                 resources: Arc::default(),
                 previous: Vec::new(),
+                tell: Arc::new(|_: &str, _: &str| {}),
             };
             let hooks: AllocHooks = [
                 Box::new(AllocDirs) as Box<dyn AllocHook>,
