@@ -76,7 +76,7 @@ impl View {
     /// This view, as the state was after the event at `index`, whose time is `time` (Unix
     /// nanoseconds); none if that was not applied yet, or if the past does not reach so far back
     /// here ([`Position::floor`]). Rows, indexes and walks are of the past then, but for tables
-    /// whose past is not kept ([`crate::engine::table::History`]): those are empty.
+    /// whose past is not kept ([`crate::table::History`]): those are empty.
     pub fn as_of(&self, index: u64, time: i64) -> Option<Self> {
         let (newest, floor) = (self.visible.position.index, self.visible.position.floor);
         let past = (index < newest).then_some(Past { index, time });
