@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_a_client_that_nobody_acts_on_is_named_and_one_that_counts_is_not() {
+    fn options_of_a_client_are_named_where_nobody_acts_on_them() {
         let mut config = Config::default();
         for key in option::KNOWN {
             config.client.options.insert((*key).into(), "a".into());

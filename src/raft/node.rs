@@ -25,6 +25,8 @@ use super::write::LogWriter;
 use crate::log::LogEngine;
 use crate::telemetry::{milliseconds, took};
 
+/// How often at most is looked at when the other servers answered.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 /// How long a base may take.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(600);
 /// How long dropping the beginning of the log may take.
@@ -143,7 +145,7 @@ impl RaftNode {
         let config = Arc::new(config(start.settings).validate().map_err(failed)?);
         let (tx, leadership) = watch::channel(Leadership::default());
         let (number, bootstrap) = (start.number, start.bootstrap);
-        let often = start.settings.election_min.max(Duration::from_millis(1));
+        let often = start.settings.election_min.max(SHORTEST_LOOK);
         let begin = async move {
             let raft = Inner::new(number, config, network, store, machine)
                 .await

@@ -143,25 +143,7 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
     check_online(&agent, &mut http, secret.trim());
     agent.stop(LONG).expect("it stops");
 
-    let redacted = events(&data, &[]);
-    assert!(!redacted.contains(SENSITIVE) && !redacted.contains(SECRET));
-    assert!(!redacted.contains(CONFIGURED));
-    let registered = redacted
-        .lines()
-        .find(|line| line.contains("\"JobRegistered\""));
-    let registered: Value = serde_json::from_str(registered.expect("the job")).expect("JSON");
-    let job = &registered["Payload"]["Job"];
-    let task = &job["TaskGroups"][0]["Tasks"][0];
-    let hash = task["Env"]["PASSWORD"].as_str().expect("a text");
-    assert!(hash.starts_with("hmac:"), "{hash}");
-    let configured = &job["Meta"]["job"];
-    assert!(
-        configured
-            .as_str()
-            .is_some_and(|text| text.starts_with("hmac:"))
-    );
-    assert_eq!(task["Config"]["note"], *configured);
-    assert_eq!(job["ID"], "canary");
+    let hash = &hidden_in_an_export(&data);
     let clear = events(&data, &["-clear"]);
     assert!(clear.contains(SENSITIVE) && !clear.contains(SECRET));
 
@@ -197,6 +179,26 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
         !clear.contains(secret),
         "a node's secret is a hash in its event"
     );
+}
+
+/// An export shows of the job no more than hashes; answers that of what is sensitive.
+fn hidden_in_an_export(data: &Path) -> String {
+    let redacted = events(&data, &[]);
+    assert!(!redacted.contains(SENSITIVE) && !redacted.contains(SECRET));
+    assert!(!redacted.contains(CONFIGURED));
+    let registered = redacted
+        .lines()
+        .find(|line| line.contains("\"JobRegistered\""));
+    let registered: Value = serde_json::from_str(registered.expect("the job")).expect("JSON");
+    let job = &registered["Payload"]["Job"];
+    let task = &job["TaskGroups"][0]["Tasks"][0];
+    let hash = task["Env"]["PASSWORD"].as_str().expect("a text");
+    assert!(hash.starts_with("hmac:"), "{hash}");
+    let configured = job["Meta"]["job"].as_str().expect("a text");
+    assert!(configured.starts_with("hmac:"), "{configured}");
+    assert_eq!(task["Config"]["note"], configured);
+    assert_eq!(job["ID"], "canary");
+    hash.to_owned()
 }
 
 #[test]

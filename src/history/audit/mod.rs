@@ -1,7 +1,7 @@
 //! The audit trail: who changed what, when, why, and from what to what.
 //!
 //! A [`Question`] says which events are wanted, a [`Trail`] (a view and the log) answers with
-//! [`Entry`]s: the event's [`Document`](crate::history::record::Document), whether it was applied or
+//! [`Entry`]s: the event's [`Document`](super::record::Document), whether it was applied or
 //! refused, and the rows it changed, field by field. Objects that are long gone are found as those
 //! that live, since `history` keeps their versions. [`trace()`] goes from an event to all that
 //! followed from it; [`Between`] compares two states.
