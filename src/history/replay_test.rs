@@ -58,7 +58,7 @@ fn a_database_of_a_newer_drover_is_refused() {
 fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
     let dir = tempfile::tempdir().unwrap();
     let log = ReadOnlyLog::open(&write_log(dir.path(), 300)).unwrap();
-    let open = |name: &str| Projections::open(&dir.path().join(name), Options::dev()).unwrap();
+    let open = |name: &str| Projections::open(dir.path().join(name), Options::dev()).unwrap();
     let (folded, fold) = open("folded");
     let (batched, mut batches) = open("batched");
     let fold = unfold(&log, None, 100, fold, &mut |_, _| ()).unwrap();

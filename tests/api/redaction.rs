@@ -183,7 +183,7 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
 
 /// An export shows of the job no more than hashes; answers that of what is sensitive.
 fn hidden_in_an_export(data: &Path) -> String {
-    let redacted = events(&data, &[]);
+    let redacted = events(data, &[]);
     assert!(!redacted.contains(SENSITIVE) && !redacted.contains(SECRET));
     assert!(!redacted.contains(CONFIGURED));
     let registered = redacted
