@@ -85,9 +85,9 @@
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! No two folders know each other, whatever the way round: `cargo xtask graph` prints who knows
-//! whom, and `tidy` refuses a circle. Below are those that know nobody; [`server`] is made of what
-//! runs in a server, what is offered to others ([`endpoints`], [`http`]) works on it, and [`agent`]
-//! puts all together.
+//! whom, here and in `projections/src`, and `tidy` refuses a circle. Below are those that know
+//! nobody; [`server`] is made of what runs in a server, what is offered to others ([`endpoints`],
+//! [`http`]) works on it, and [`agent`] puts all together.
 //!
 //! # Invariants
 //!

@@ -4,27 +4,44 @@
 //! Fields that are not listed are public. A class holds for everything below its field. What is
 //! listed as public only looks like a secret; the line says that somebody thought about it.
 
-use Class::{Configured, Public, Secret, Sensitive};
+use Class::{Address, Configured, Public, Secret, Sensitive};
 
-/// How confidential a field is; the greater, the more.
+/// How confidential a field is; the greater, the more. What the API shows to those who may read
+/// an object the audit trail and differences show as well, for who may read one may read the
+/// others: but for what people put passwords into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Shown as it is.
     #[default]
     Public,
-    /// What a task is to do: shown to those who may read the object, in the audit trail and in
-    /// differences as well; exports show a keyed hash of it.
+    /// What an object is to be and to do: shown to those who may read it, in the audit trail and
+    /// in differences as well; exports show a keyed hash of it.
     Configured,
-    /// Shown to those who may read the object; exports and audit show a keyed hash of it.
+    /// Where something is to be had: as what is configured, but for the credentials in it, which
+    /// are as what is sensitive.
+    Address,
+    /// Environments, templates and what else holds credentials: shown to those who may read the
+    /// object; exports and audit show a keyed hash of it.
     Sensitive,
     /// Never shown, not even as a hash; in the log it is ciphertext or a hash already.
     Secret,
+}
+
+impl Class {
+    /// Whether exports show a keyed hash of it.
+    pub const fn is_hashed(self) -> bool {
+        matches!(self, Self::Configured | Self::Address | Self::Sensitive)
+    }
 }
 
 /// A field's name on the wire, and its class.
 type Field = (&'static str, &'static str, Class);
 
 /// Struct, field, class; in the order of their names.
+///
+/// Headers and the options of getters are where credentials are put. What plugins of volumes are
+/// given, and the flags of mounts, may hold some, says their standard. The source of a job holds
+/// its environments and templates, and a difference between two jobs may be one of those.
 #[rustfmt::skip]
 pub const CLASSES: &[Field] = &[
     ("AclAuthMethod", "MaxTokenTTL", Public),
@@ -35,17 +52,17 @@ pub const CLASSES: &[Field] = &[
     ("AclToken", "SecretID", Secret),
     ("AclTokensUpserted", "Tokens", Public),
     ("Action", "Args", Configured),
-    ("ChangeScript", "Args", Sensitive),
+    ("ChangeScript", "Args", Configured),
     ("CheckQueryResult", "Output", Sensitive),
-    ("CniConfig", "Args", Sensitive),
-    ("ConsulGatewayProxy", "Config", Sensitive),
+    ("CniConfig", "Args", Configured),
+    ("ConsulGatewayProxy", "Config", Configured),
     ("ConsulHttpHeaderModifiers", "Add", Sensitive),
     ("ConsulHttpHeaderModifiers", "Set", Sensitive),
     ("ConsulIngressService", "RequestHeaders", Public),
     ("ConsulIngressService", "ResponseHeaders", Public),
-    ("ConsulProxy", "Config", Sensitive),
-    ("ConsulSidecarService", "Meta", Sensitive),
-    ("ConsulUpstream", "Config", Sensitive),
+    ("ConsulProxy", "Config", Configured),
+    ("ConsulSidecarService", "Meta", Configured),
+    ("ConsulUpstream", "Config", Configured),
     ("CsiMountOptions", "MountFlags", Sensitive),
     ("CsiSnapshot", "Parameters", Sensitive),
     ("CsiSnapshot", "Secrets", Secret),
@@ -54,26 +71,26 @@ pub const CLASSES: &[Field] = &[
     ("CsiVolume", "Secrets", Secret),
     ("CsiVolumeClaimed", "PublishContext", Sensitive),
     ("CsiVolumeExternalStub", "VolumeContext", Sensitive),
-    ("DrainMetadata", "Meta", Sensitive),
+    ("DrainMetadata", "Meta", Configured),
     ("EvalsDeleted", "PageToken", Public),
     ("Evaluation", "LeaderACL", Secret),
     ("FieldDiff", "New", Sensitive),
     ("FieldDiff", "Old", Sensitive),
     ("HostVolume", "Parameters", Sensitive),
     ("Job", "DispatchIdempotencyToken", Public),
-    ("Job", "Meta", Sensitive),
+    ("Job", "Meta", Configured),
     ("Job", "NomadTokenID", Public),
     ("Job", "Payload", Configured),
     ("JobSubmission", "Source", Sensitive),
     ("JobSubmission", "VariableFlags", Sensitive),
     ("JobSubmission", "Variables", Sensitive),
     ("JobSummariesReconciled", "PageToken", Public),
-    ("MultiregionRegion", "Meta", Sensitive),
-    ("Namespace", "Meta", Sensitive),
-    ("Node", "Meta", Sensitive),
+    ("MultiregionRegion", "Meta", Configured),
+    ("Namespace", "Meta", Configured),
+    ("Node", "Meta", Configured),
     ("Node", "SecretID", Secret),
-    ("NodeDrainUpdated", "Meta", Sensitive),
-    ("NodePool", "Meta", Sensitive),
+    ("NodeDrainUpdated", "Meta", Configured),
+    ("NodePool", "Meta", Configured),
     ("OidcClientAssertion", "ExtraHeaders", Sensitive),
     ("OidcClientAssertion", "PrivateKey", Public),
     ("OidcClientAssertionKey", "PemKey", Secret),
@@ -85,30 +102,30 @@ pub const CLASSES: &[Field] = &[
     ("ParameterizedJobConfig", "Payload", Public),
     ("Plan", "EvalToken", Secret),
     ("Resources", "SecretsMB", Public),
-    ("ScalingEvent", "Meta", Sensitive),
+    ("ScalingEvent", "Meta", Configured),
     ("SealedSecret", "Ciphertext", Secret),
     ("SealedSecret", "Hash", Secret),
     ("SealedToken", "Secret", Secret),
     ("SealedToken", "Token", Public),
     ("Secret", "Config", Sensitive),
     ("Secret", "Env", Sensitive),
-    ("Service", "CanaryMeta", Sensitive),
-    ("Service", "Meta", Sensitive),
-    ("ServiceCheck", "Args", Sensitive),
-    ("ServiceCheck", "Body", Sensitive),
+    ("Service", "CanaryMeta", Configured),
+    ("Service", "Meta", Configured),
+    ("ServiceCheck", "Args", Configured),
+    ("ServiceCheck", "Body", Configured),
     ("ServiceCheck", "Header", Sensitive),
     ("SidecarTask", "Config", Configured),
     ("SidecarTask", "Env", Sensitive),
-    ("SidecarTask", "Meta", Sensitive),
+    ("SidecarTask", "Meta", Configured),
     ("Task", "Config", Configured),
     ("Task", "DispatchPayload", Public),
     ("Task", "Env", Sensitive),
-    ("Task", "Meta", Sensitive),
+    ("Task", "Meta", Configured),
     ("Task", "Secrets", Public),
     ("TaskArtifact", "GetterHeaders", Sensitive),
     ("TaskArtifact", "GetterOptions", Sensitive),
-    ("TaskArtifact", "GetterSource", Sensitive),
-    ("TaskGroup", "Meta", Sensitive),
+    ("TaskArtifact", "GetterSource", Address),
+    ("TaskGroup", "Meta", Configured),
     ("Template", "EmbeddedTmpl", Sensitive),
     ("VariableDecrypted", "Items", Secret),
     ("VariableEncrypted", "Data", Secret),

@@ -243,6 +243,34 @@ fn nothing_that_looks_like_a_secret_lacks_a_class() {
     }
 }
 
+/// What a job's specification says is told to who may read the job, but for these.
+#[test]
+fn of_a_specification_environments_templates_and_credentials_alone_are_sensitive() {
+    let mut job = Structs::default();
+    job.read::<model::Job>();
+    let mine = CLASSES.iter().filter(|(name, ..)| job.0.contains_key(name));
+    let sensitive: Vec<String> = mine
+        .filter(|(_, _, class)| *class == Class::Sensitive)
+        .map(|(name, field, _)| format!("{name}.{field}"))
+        .collect();
+    assert_eq!(
+        sensitive,
+        [
+            "ConsulHttpHeaderModifiers.Add",
+            "ConsulHttpHeaderModifiers.Set",
+            "CsiMountOptions.MountFlags",
+            "Secret.Config",
+            "Secret.Env",
+            "ServiceCheck.Header",
+            "SidecarTask.Env",
+            "Task.Env",
+            "TaskArtifact.GetterHeaders",
+            "TaskArtifact.GetterOptions",
+            "Template.EmbeddedTmpl",
+        ]
+    );
+}
+
 #[test]
 fn debug_output_shows_no_value_that_has_a_class() {
     const CANARY: &str = "canary-7d1f";

@@ -17,10 +17,11 @@ pub trait Hide {
     /// the class is not [`Class::Public`].
     fn text(&self, class: Class, value: &str) -> String;
 
-    /// Whether what stands in a sensitive field of a struct is shown as it is: all of it, or where
-    /// a key is given what a map in it has under that key. Secrets never are.
-    fn shows(&self, _field: Place, _key: Option<&str>) -> bool {
-        false
+    /// The class that counts for what stands in a field of a struct, where exports hash it: for
+    /// all of it, or where a key is given for what a map in it has under that key. Of secrets
+    /// nobody asks.
+    fn class_of(&self, _field: Place, _key: Option<&str>, class: Class) -> Class {
+        class
     }
 }
 
@@ -45,7 +46,9 @@ impl Hide for NoSecrets {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Secret => String::new(),
-            Class::Public | Class::Configured | Class::Sensitive => value.to_owned(),
+            Class::Public | Class::Configured | Class::Address | Class::Sensitive => {
+                value.to_owned()
+            }
         }
     }
 }
@@ -107,7 +110,7 @@ macro_rules! compounds {
         fn $method(self, $($arg: $type),*) -> Result<Self::$compound, S::Error> {
             let Self { inner, hide, class, place } = self;
             let inner = inner.$method($($arg),*)?;
-            Ok(Parts { inner, hide, class, place, shown: false, classes: Classes::default() })
+            Ok(Parts { inner, hide, class, place, under: class, classes: Classes::default() })
         }
     )*};
 }
@@ -235,7 +238,7 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
             hide: self.hide,
             class: self.class,
             place: self.place,
-            shown: false,
+            under: self.class,
             classes: Classes::of(name),
         })
     }
@@ -255,7 +258,7 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
             hide: self.hide,
             class: self.class,
             place: self.place,
-            shown: false,
+            under: self.class,
             classes: Classes::of(name),
         })
     }
@@ -267,8 +270,8 @@ struct Parts<'r, C> {
     hide: &'r dyn Hide,
     class: Class,
     place: Option<Place>,
-    /// Whether the value of the key that a map is at is shown as it is.
-    shown: bool,
+    /// The class of the value of the key that a map is at.
+    under: Class,
     /// The classes of a struct's fields.
     classes: Classes,
 }
@@ -291,9 +294,10 @@ impl<'r, C> Parts<'r, C> {
         'r: 'a,
     {
         let (place, own) = self.classes.place(name);
-        let may = matches!(own, Class::Configured | Class::Sensitive);
-        let opened = may && place.is_some_and(|at| self.hide.shows(at, None));
-        let own = if opened { Class::Public } else { own };
+        let own = match place {
+            Some(at) if own.is_hashed() => self.hide.class_of(at, None, own),
+            _ => own,
+        };
         Hidden {
             class: self.class.max(own),
             place: place.filter(|_| self.class == Class::Public),
@@ -359,21 +363,21 @@ impl<C: SerializeMap> SerializeMap for Parts<'_, C> {
     type Error = C::Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
-        self.shown = match (self.class, self.place) {
-            (Class::Configured | Class::Sensitive, Some(place)) => {
-                let text = key.serialize(KeyText).ok();
-                text.is_some_and(|text| self.hide.shows(place, Some(&text)))
-            }
-            _ => false,
+        self.under = match self.place {
+            Some(place) if self.class.is_hashed() => match key.serialize(KeyText) {
+                Ok(text) => self.hide.class_of(place, Some(&text), self.class),
+                Err(_) => self.class,
+            },
+            _ => self.class,
         };
         self.inner.serialize_key(key)
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), C::Error> {
-        let mut value = self.below(value);
-        if self.shown {
-            value.class = Class::Public;
-        }
+        let value = Hidden {
+            class: self.under,
+            ..self.below(value)
+        };
         self.inner.serialize_value(&value)
     }
 

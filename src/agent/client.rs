@@ -1,5 +1,6 @@
 //! The client of an agent, and the port on which servers are called.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::client::agent::Client;
 use crate::client::config::Settings;
 use crate::client::env::inherited;
 use crate::client::start;
-use crate::config::Config;
+use crate::config::{Config, option};
 use crate::net::Budget;
 use crate::net::tls::Loader;
 use crate::rpc::caller::{Caller, Servers};
@@ -125,9 +126,9 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
     if let Some(enabled) = raw_exec {
         client
             .options
-            .insert("driver.raw_exec.enable".into(), enabled.to_string());
+            .insert(option::RAW_EXEC_ENABLE.into(), enabled.to_string());
     }
-    let host_env = inherited(environment(), &client.options);
+    let host_env = inherited(environment(), denied(&client.options));
     Ok(Settings {
         client,
         plugins: config.plugins.clone(),
@@ -152,6 +153,14 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Variables of the agent that no task sees, where the options of the client name any.
+fn denied(options: &BTreeMap<String, String>) -> Option<&str> {
+    // The second name is what the option was called before.
+    let names = [option::ENV_DENYLIST, option::ENV_BLACKLIST];
+    let named = names.iter().find_map(|name| options.get(*name));
+    named.map(String::as_str)
 }
 
 #[cfg(test)]

@@ -60,14 +60,8 @@ impl Roles {
         let _ = server.around.set(around);
         let ticks = tokio::spawn(tick(telemetry, Arc::clone(&config), stop.clone()));
         let mut tasks = vec![ticks, expiring];
-        if !sinks(&config).is_empty() {
-            let every = config.telemetry.collection_interval;
-            tasks.push(tokio::spawn(collect(
-                Arc::clone(&server),
-                every,
-                stop.clone(),
-            )));
-        }
+        let observed = Arc::clone(&server);
+        tasks.extend(collected(move || observed.observe(), &config, &stop));
         let settings = settings(&config)?;
         // What HTTP and RPC take in at once, together.
         let bodies = Arc::clone(&settings.bodies);
@@ -134,7 +128,7 @@ impl Roles {
             parts.web(&settings);
         });
         let around: Arc<dyn Around> = Arc::<Reloader>::clone(reloader);
-        let edge = http::Edge {
+        let edge = Arc::new(http::Edge {
             client: Arc::clone(&client),
             near,
             caller,
@@ -143,8 +137,10 @@ impl Roles {
             requests,
             around,
             settings,
-        };
-        let router = http::edge(Arc::new(edge));
+        });
+        let observed = Arc::clone(&edge);
+        tasks.extend(collected(move || observed.observe(), config, &stop));
+        let router = http::edge(edge);
         let router = http::through(router, Proxies::read(&config.http_trusted_proxies)?);
         tasks.extend(open(config, &router, &door(config, reloader), &stop).await?);
         Ok(Self {
@@ -317,16 +313,29 @@ async fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-/// Reads the levels of a server off so often that those who are sent metrics hear of them; who
-/// asks for metrics has them read off then.
-async fn collect(server: Arc<Server>, every: std::time::Duration, stop: CancellationToken) {
+/// Has levels read off by `observe` so often that those who are sent metrics hear of them; nothing
+/// where nobody is: who asks for metrics has them read off then.
+fn collected(
+    observe: impl Fn() + Clone + Send + 'static,
+    config: &Config,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    let every = config.telemetry.collection_interval;
+    let is_sent = !sinks(config).is_empty();
+    is_sent.then(|| tokio::spawn(collect(observe, every, stop.clone())))
+}
+
+async fn collect(
+    observe: impl Fn() + Clone + Send + 'static,
+    every: Duration,
+    stop: CancellationToken,
+) {
     let mut ticks = tokio::time::interval(every.max(SHORTEST_INTERVAL));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                let server = Arc::clone(&server);
-                let _ = tokio::task::spawn_blocking(move || server.observe()).await;
+                let _ = tokio::task::spawn_blocking(observe.clone()).await;
             }
             () = stop.cancelled() => return,
         }

@@ -6,6 +6,7 @@ use super::secure::{NotSecure, Secure};
 use super::show::{ago, now, time};
 pub(super) use super::stream::Stream;
 use crate::clock::Moment;
+use crate::http::{IGNORED, MEANS_NOTHING};
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
 use bytes::Bytes;
@@ -344,9 +345,11 @@ impl Client {
         query: Query<'_>,
         body: Option<&Json>,
     ) -> Result<Reply> {
+        let changes = method != Method::GET;
         let response = self.send(method, path, query, body).await?;
         let header = |name| response.headers().get(name)?.to_str().ok();
         let next_token = header("x-nomad-nexttoken").unwrap_or("").to_owned();
+        let ignored = header(IGNORED).filter(|_| changes).map(str::to_owned);
         let kept_since = header("x-drover-first-time").and_then(|time| {
             Some(Kept {
                 since: time.parse().ok()?,
@@ -359,6 +362,9 @@ impl Client {
             .await
             .context("reading the answer")?
             .to_bytes();
+        if let Some(warning) = ignored.and_then(|names| untold(&names, &body)) {
+            Out::terminal().error(&warning);
+        }
         Ok(Reply {
             body,
             next_token,
@@ -441,6 +447,13 @@ impl Client {
     }
 }
 
+/// What is to be said of the parts of a request that an agent ignored; nothing where the warnings
+/// of its answer say so.
+fn untold(names: &str, answer: &[u8]) -> Option<String> {
+    let said = String::from_utf8_lossy(answer).contains(MEANS_NOTHING);
+    (!said).then(|| format!("Warning: the agent does not act on {names}"))
+}
+
 /// The error that an answer is which is no success.
 pub(super) async fn refused(response: Response<Incoming>, asked: String) -> anyhow::Error {
     let code = response.status().as_u16();
@@ -491,4 +504,18 @@ async fn connected(address: &str) -> Result<TcpStream> {
         .with_context(|| format!("dial tcp {address}"))?;
     stream.set_nodelay(true).ok();
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_ignored_is_told_once() {
+        let told = untold("global, field Job.Colour", b"{\"EvalID\":\"\"}");
+        let wanted = "Warning: the agent does not act on global, field Job.Colour";
+        assert_eq!(told.as_deref(), Some(wanted));
+        let warned = format!("{{\"Warnings\":\"\\\"global\\\" {MEANS_NOTHING}\"}}");
+        assert_eq!(untold("global", warned.as_bytes()), None);
+    }
 }

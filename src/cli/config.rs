@@ -5,10 +5,6 @@ use super::out::Out;
 use crate::config::{self, Config, ConfigError};
 use std::path::{Path, PathBuf};
 
-/// Why what is said of Serf does nothing.
-pub(super) const NO_GOSSIP: &str = "there is no gossip between servers, nothing listens there; \
-    the port is shown as a server's, as Nomad's clients expect";
-
 /// What can be done with configuration files.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
@@ -49,8 +45,8 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
             if !role {
                 out.line(NO_ROLE);
             }
-            for path in config::without_effect(&config) {
-                out.line(&format!("{path} has no effect: {NO_GOSSIP}"));
+            for setting in config::without_effect(&config) {
+                out.line(&setting.to_string());
             }
             Ok(0)
         }

@@ -1,12 +1,10 @@
 //! TLS to an agent: whom the command trusts, what it shows, and what to do when that fails.
 
 use super::conn::Trust;
-use crate::net::tls::{Fault, certificates, explain, private_key, provider};
+use crate::net::tls::{Anybody, Fault, certificates, explain, private_key, provider, system_roots};
 use anyhow::{Context, Result, anyhow, bail};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, Error, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -133,6 +131,9 @@ fn named<T>(flag: &str, path: &Path, read: fn(&[u8]) -> Result<T, String>) -> Re
 
 /// The authorities that are trusted: those that are named, else those of this machine.
 fn roots(trust: &Trust) -> Result<RootCertStore> {
+    if trust.ca_cert.is_none() && trust.ca_path.is_none() {
+        return Ok(system_roots());
+    }
     let mut roots = RootCertStore::empty();
     let mut files: Vec<(&str, PathBuf)> = Vec::new();
     files.extend(trust.ca_cert.iter().map(|file| ("-ca-cert", file.clone())));
@@ -151,60 +152,7 @@ fn roots(trust: &Trust) -> Result<RootCertStore> {
             added.with_context(|| format!("{flag} {}", file.display()))?;
         }
     }
-    if trust.ca_cert.is_none() && trust.ca_path.is_none() {
-        let native = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(native.certs);
-    }
     Ok(roots)
-}
-
-/// Takes any certificate, as it was asked to (`-tls-skip-verify`).
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            dss,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -110,6 +110,8 @@ pub struct Contact {
     pub ttl: i64,
     /// The index of the node's last change that was heard of.
     pub node_index: u64,
+    /// Whether allocations may come, in the servers' word; empty before it was heard of.
+    pub eligibility: String,
     /// The epoch of the servers' log; empty before it was heard of.
     pub epoch: String,
     /// Allocations have been asked for and answered.

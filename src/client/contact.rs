@@ -197,6 +197,9 @@ fn note(
     let given_up = restored || may_be_given_up(contact, changed, now);
     contact.epoch.clone_from(&answer.epoch);
     contact.node_index = answer.node_modify_index;
+    contact
+        .eligibility
+        .clone_from(&answer.scheduling_eligibility);
     contact.registered = true;
     contact.trouble.clear();
     if changed.is_some() {

@@ -32,6 +32,7 @@ pub mod endpoints;
 pub mod env;
 pub mod executor;
 pub mod fingerprint;
+mod gauges;
 mod gc;
 pub mod hooks;
 pub mod ids;

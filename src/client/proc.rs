@@ -68,6 +68,22 @@ impl Drop for Group {
 pub struct TreeUsage {
     /// Per process: user ticks, system ticks, resident bytes.
     pub pids: BTreeMap<i32, PidUsage>,
+    /// What control groups count of all of it; nothing of what an older executor looked at.
+    #[serde(default)]
+    pub group: GroupUsage,
+}
+
+/// What control groups count of a task, each where one does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupUsage {
+    /// Page cache, bytes.
+    pub cache: Option<u64>,
+    /// Swapped out, bytes.
+    pub swap: Option<u64>,
+    /// In how many periods it was held back until now.
+    pub throttled_periods: Option<u64>,
+    /// For how long it was, nanoseconds.
+    pub throttled_time: Option<u64>,
 }
 
 /// CPU and memory of one process.
@@ -195,6 +211,7 @@ pub fn used(all: Vec<ProcStat>) -> TreeUsage {
     };
     TreeUsage {
         pids: alive.map(|s| (s.pid, usage(s))).collect(),
+        group: GroupUsage::default(),
     }
 }
 

@@ -28,6 +28,7 @@ use super::journal::{JournalError, LogJournal};
 use super::service::book::Book;
 use super::volumes::csi::{Csi, Known, answer};
 use super::volumes::host::{self, HostVolumes};
+use crate::config::option;
 use crate::rpc::caller::Caller;
 
 /// Why a client does not start.
@@ -133,7 +134,7 @@ fn known(runner: &dyn AllocRunner) -> Known {
 
 fn drivers(settings: &Settings) -> io::Result<Registry> {
     let options = &settings.client.options;
-    let enabled = match options.get("driver.raw_exec.enable") {
+    let enabled = match options.get(option::RAW_EXEC_ENABLE) {
         Some(text) => text == "1" || text == "true",
         None => settings.dev,
     };

@@ -1,15 +1,21 @@
 //! Resource figures in the form the API shows them.
 
-use drover_events::gojson::Map;
+use drover_events::gojson::{List, Map};
 use drover_events::model::{
     AllocResourceUsage, CpuStats, MemoryStats, ResourceUsage, TaskResourceUsage,
 };
 
 use crate::client::clock::SECOND;
-use crate::client::proc::{PidUsage, TICKS_PER_SECOND, TreeUsage};
+use crate::client::proc::{GroupUsage, PidUsage, TICKS_PER_SECOND, TreeUsage};
 
-const MEMORY_MEASURED: [&str; 2] = ["RSS", "Swap"];
+/// What is measured of every process.
+const MEMORY_MEASURED: [&str; 1] = ["RSS"];
 const CPU_MEASURED: [&str; 3] = ["System Mode", "User Mode", "Percent"];
+/// What only control groups count.
+pub(super) const CACHE: &str = "Cache";
+pub(super) const SWAP: &str = "Swap";
+const THROTTLED_PERIODS: &str = "Throttled Periods";
+const THROTTLED_TIME: &str = "Throttled Time";
 
 /// MHz of one core, for turning percents into ticks; read once.
 fn core_mhz() -> f64 {
@@ -37,6 +43,7 @@ pub fn task_usage(
     for one in pids.values() {
         add(&mut all, one);
     }
+    add_group(&mut all, &usage.group);
     TaskResourceUsage {
         resource_usage: Some(all),
         timestamp: now,
@@ -77,12 +84,61 @@ fn usage_of(rss: u64, user: f64, system: f64) -> ResourceUsage {
 fn add(all: &mut ResourceUsage, one: &ResourceUsage) {
     if let (Some(a), Some(b)) = (&mut all.memory_stats, &one.memory_stats) {
         a.rss += b.rss;
+        a.cache += b.cache;
+        a.swap += b.swap;
+        note(&mut a.measured, &b.measured);
     }
     if let (Some(a), Some(b)) = (&mut all.cpu_stats, &one.cpu_stats) {
         a.system_mode += b.system_mode;
         a.user_mode += b.user_mode;
         a.total_ticks += b.total_ticks;
         a.percent += b.percent;
+        a.throttled_periods += b.throttled_periods;
+        a.throttled_time += b.throttled_time;
+        note(&mut a.measured, &b.measured);
+    }
+}
+
+/// Notes what was measured of a part as measured of the whole.
+fn note(all: &mut List<String>, more: &[String]) {
+    for name in more {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+}
+
+/// Adds what control groups count, and says so.
+fn add_group(all: &mut ResourceUsage, group: &GroupUsage) {
+    if let Some(memory) = &mut all.memory_stats {
+        for (count, name, sum) in [
+            (group.cache, CACHE, &mut memory.cache),
+            (group.swap, SWAP, &mut memory.swap),
+        ] {
+            if let Some(count) = count {
+                *sum += count;
+                memory.measured.push(name.to_owned());
+            }
+        }
+    }
+    if let Some(cpu) = &mut all.cpu_stats {
+        for (count, name, sum) in [
+            (
+                group.throttled_periods,
+                THROTTLED_PERIODS,
+                &mut cpu.throttled_periods,
+            ),
+            (
+                group.throttled_time,
+                THROTTLED_TIME,
+                &mut cpu.throttled_time,
+            ),
+        ] {
+            if let Some(count) = count {
+                *sum += count;
+                cpu.measured.push(name.to_owned());
+            }
+        }
     }
 }
 
@@ -138,5 +194,70 @@ mod tests {
         assert_eq!(told, (25.0, 11.0, 36.0));
         assert!((cpu.total_ticks - 0.36 * core_mhz()).abs() < 1e-6);
         assert!(!usage.device_stats.is_nil(), "an empty list and not null");
+    }
+
+    #[test]
+    fn what_control_groups_count_is_told_as_measured_and_nothing_else() {
+        let pids = [(
+            7,
+            PidUsage {
+                rss: 100,
+                ..PidUsage::default()
+            },
+        )];
+        let of = |group| {
+            let usage = TreeUsage {
+                pids: pids.into(),
+                group,
+            };
+            task_usage(&TreeUsage::default(), 0, &usage, SECOND)
+        };
+        let alone = GroupUsage::default();
+        let memory = GroupUsage {
+            cache: Some(20),
+            swap: Some(3),
+            ..alone
+        };
+        let all = GroupUsage {
+            throttled_periods: Some(4),
+            throttled_time: Some(5),
+            ..memory
+        };
+        let told = |usage: Option<ResourceUsage>| {
+            let usage = usage.unwrap();
+            let (memory, cpu) = (usage.memory_stats.unwrap(), usage.cpu_stats.unwrap());
+            let figures = [
+                memory.rss,
+                memory.cache,
+                memory.swap,
+                cpu.throttled_periods,
+                cpu.throttled_time,
+            ];
+            let measured = memory.measured.iter().chain(cpu.measured.iter());
+            (figures, measured.cloned().collect::<Vec<_>>().join(","))
+        };
+        for (group, figures, of_memory, of_cpu) in [
+            (alone, [100, 0, 0, 0, 0], "", ""),
+            (memory, [100, 20, 3, 0, 0], ",Cache,Swap", ""),
+            (
+                all,
+                [100, 20, 3, 4, 5],
+                ",Cache,Swap",
+                ",Throttled Periods,Throttled Time",
+            ),
+        ] {
+            let cpu = "System Mode,User Mode,Percent";
+            let measured = format!("RSS{of_memory},{cpu}{of_cpu}");
+            assert_eq!(told(of(group).resource_usage), (figures, measured));
+            // Of one process nothing else is known.
+            let process = of(group).pids["7"].clone();
+            let measured = format!("RSS,{cpu}");
+            assert_eq!(told(Some(process)), ([100, 0, 0, 0, 0], measured));
+        }
+        let tasks = [("a".to_owned(), of(all)), ("b".to_owned(), of(memory))];
+        let (figures, measured) = told(alloc_usage(tasks.into_iter().collect()).resource_usage);
+        assert_eq!(figures, [200, 40, 6, 4, 5]);
+        assert_eq!(measured.matches("Swap").count(), 1, "{measured}");
+        assert!(measured.ends_with("Throttled Time"), "{measured}");
     }
 }

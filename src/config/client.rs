@@ -1,5 +1,6 @@
 //! The `client` block.
 
+use super::option;
 use super::read::Reader;
 use super::server::ServerJoin;
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ pub struct ClientConfig {
     pub node_class: String,
     /// The node's pool.
     pub node_pool: String,
-    /// Free-form options.
+    /// Options by name: see [`option`].
     pub options: BTreeMap<String, String>,
     /// The node's meta.
     pub meta: BTreeMap<String, String>,
@@ -120,7 +121,7 @@ pub struct ClientConfig {
 }
 
 /// Options that are looked at whenever a task is started.
-const CHANGING_OPTIONS: [&str; 2] = ["user.denylist", "user.checked_drivers"];
+const CHANGING_OPTIONS: [&str; 2] = [option::USER_DENYLIST, option::USER_CHECKED_DRIVERS];
 
 impl ClientConfig {
     /// Takes over what counts from now on without a restart.

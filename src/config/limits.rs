@@ -1,7 +1,7 @@
 //! What callers may take: connections, requests, bytes.
 
 use super::read::Reader;
-use super::server::read_size;
+use super::size::read_size;
 use crate::net::BODIES;
 #[cfg(doc)]
 use crate::net::PER_CLIENT;

@@ -18,11 +18,13 @@ mod differences;
 mod hidden;
 mod limits;
 mod load;
+pub mod option;
 mod publisher;
 mod read;
 mod retention;
 mod server;
 mod shared;
+mod size;
 mod unsupported;
 
 pub use audit::AuditConfig;
@@ -45,7 +47,7 @@ pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
 pub use shared::Shared;
-pub use unsupported::{UNSUPPORTED, Unsupported, advice, without_effect};
+pub use unsupported::{UNSUPPORTED, Unsupported, WithoutEffect, advice, without_effect};
 
 use drover_hcl1 as hcl1;
 use read::Reader;
@@ -183,7 +185,7 @@ impl Config {
         config
             .client
             .options
-            .insert("driver.raw_exec.enable".into(), "true".into());
+            .insert(option::RAW_EXEC_ENABLE.into(), "true".into());
         config
             .client
             .options

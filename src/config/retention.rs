@@ -1,42 +1,25 @@
 //! How much of a log is kept, and where what is dropped goes before: the blocks `retention` and
 //! `archive` of a server. Without limits everything is kept, but of the request log 1 GB.
 
-use super::hcl1::{Node, Value};
-use super::read::{FromNode, Reader};
-use super::server::parse_size;
+use super::read::Reader;
+use super::size::read_size;
 use crate::history::store;
 use crate::log::Keep;
 use std::time::Duration;
 
 fn read_keep(keep: &mut Keep, r: &mut Reader<'_>) {
-    let (mut bytes, mut age, mut events) = (Size(0), Duration::ZERO, 0);
-    r.set("bytes", &mut bytes);
+    let (mut bytes, mut age, mut events) = (0, Duration::ZERO, 0);
+    read_size(r, "bytes", &mut bytes);
     r.set("age", &mut age);
     r.set("events", &mut events);
-    if bytes.0 > 0 {
-        keep.bytes = Some(bytes.0);
+    if bytes > 0 {
+        keep.bytes = Some(bytes);
     }
     if !age.is_zero() {
         keep.age = Some(age);
     }
     if events > 0 {
         keep.events = Some(events);
-    }
-}
-
-/// Bytes, as `512M` or `10G`: powers of ten.
-#[derive(Clone, PartialEq)]
-struct Size(u64);
-
-impl FromNode for Size {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
-        let text = match &node.value {
-            Value::String(text) | Value::Number(text) => text,
-            other => return Err(format!("expected a size, not {}", other.kind())),
-        };
-        let wrong = || format!("cannot be {text:?}. Must be a size like 512M or 10G");
-        self.0 = parse_size(text).ok_or_else(wrong)?;
-        Ok(())
     }
 }
 
@@ -96,10 +79,10 @@ impl RetentionConfig {
         });
         r.set("interval", &mut self.interval);
         r.set("publisher_wait", &mut self.publisher_wait);
-        let mut size = Size(0);
-        r.set("segment_size", &mut size);
-        if size.0 > 0 {
-            self.segment_size = Some(size.0);
+        let mut size = 0;
+        read_size(r, "segment_size", &mut size);
+        if size > 0 {
+            self.segment_size = Some(size);
         }
     }
 

@@ -1,9 +1,9 @@
 //! The `server` block.
 
-use super::hcl1::Node;
 use super::hidden::Hidden;
-use super::read::{FromNode, Reader, scalar};
+use super::read::Reader;
 use super::retention::{RetentionConfig, read_archive};
+use super::size::read_size;
 use crate::history::store;
 use drover_events::model::status::algorithm;
 use std::path::PathBuf;
@@ -210,11 +210,7 @@ impl ServerConfig {
         r.set("job_max_count", &mut self.job_max_count);
         read_size(r, "job_max_source_size", &mut self.job_max_source_size);
         r.set("job_tracked_versions", &mut self.job_tracked_versions);
-        let mut quota = String::new();
-        r.set("variables_quota", &mut quota);
-        if let Some(bytes) = parse_size(&quota).filter(|_| !quota.is_empty()) {
-            self.variables_quota = bytes;
-        }
+        read_size(r, "variables_quota", &mut self.variables_quota);
         r.set("oidc_issuer", &mut self.oidc_issuer);
         r.set("start_timeout", &mut self.start_timeout);
         r.set("digest_events", &mut self.digest_events);
@@ -267,41 +263,6 @@ impl ServerConfig {
             &mut self.root_key_rotation_threshold,
         );
     }
-}
-
-/// Reads a number of bytes that may be written with its unit.
-pub(super) fn read_size(r: &mut Reader<'_>, name: &str, bytes: &mut u64) {
-    let mut size = SourceSize(*bytes);
-    r.set(name, &mut size);
-    *bytes = size.0;
-}
-
-/// A size as `job_max_source_size` takes it.
-#[derive(Clone, PartialEq)]
-struct SourceSize(u64);
-
-impl FromNode for SourceSize {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
-        let text = scalar(node)?;
-        let bytes =
-            parse_size(&text).ok_or_else(|| format!("{text:?} is not a size such as \"1M\""))?;
-        self.0 = bytes;
-        Ok(())
-    }
-}
-
-/// Reads `1M`, `512K`, `100` and the like; units are powers of ten.
-pub(super) fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim().to_ascii_uppercase();
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let scale = match text[digits.len()..].trim() {
-        "" | "B" => 1,
-        "K" | "KB" => 1_000,
-        "M" | "MB" => 1_000_000,
-        "G" | "GB" => 1_000_000_000,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(scale)
 }
 
 /// How to find other servers.

@@ -5,6 +5,7 @@
 //! disabled block) is no change. The list may only shrink; `drover config validate` prints it.
 
 use super::hcl1::{Node, Value};
+use super::option;
 
 /// A setting, or a block with all that is in it, and what to do instead.
 #[derive(Debug, Clone, Copy)]
@@ -212,26 +213,79 @@ pub fn advice(path: &str) -> Option<&'static str> {
     UNSUPPORTED.iter().find(covers).map(|one| one.advice)
 }
 
-/// What is taken since files name it everywhere, and does nothing here.
-pub fn without_effect(config: &super::Config) -> Vec<&'static str> {
-    let usual = super::Config::default();
+/// A setting that is taken since files name it everywhere, and does nothing here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WithoutEffect {
+    /// Its path.
+    pub path: String,
+    /// Why it does nothing.
+    pub why: String,
+}
+
+impl std::fmt::Display for WithoutEffect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} has no effect: {}", self.path, self.why)
+    }
+}
+
+const NO_GOSSIP: &str = "there is no gossip between servers, nothing listens there";
+const NO_GOSSIP_PORT: &str = "there is no gossip between servers, nothing listens there; the port \
+    is shown as a server's, as Nomad's clients expect";
+const NO_ACL: &str = "nobody is asked for a token: set acl { enabled = true }";
+const ACL_AT_HAND: &str = "a server has tokens, roles and policies itself; only an agent without \
+    a server keeps what servers said of them";
+
+/// What is taken and does nothing.
+pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
+    let usual = match config.dev {
+        true => super::Config::dev(),
+        false => super::Config::default(),
+    };
     // Only an agent without a server asks others who asks it.
     let asks = config.acl.enabled && !config.server.enabled && !config.dev;
+    let unasked = match config.acl.enabled {
+        true => ACL_AT_HAND,
+        false => NO_ACL,
+    };
     let (acl, usually) = (&config.acl, &usual.acl);
-    [
+    let settings = [
         (
             !asks && acl.policy_ttl != usually.policy_ttl,
             "acl.policy_ttl",
+            unasked,
         ),
-        (!asks && acl.role_ttl != usually.role_ttl, "acl.role_ttl"),
-        (!asks && acl.token_ttl != usually.token_ttl, "acl.token_ttl"),
-        (config.ports.serf != usual.ports.serf, "ports.serf"),
-        (config.addresses.serf.is_some(), "addresses.serf"),
-        (config.advertise.serf.is_some(), "advertise.serf"),
-    ]
-    .into_iter()
-    .filter_map(|(set, path)| set.then_some(path))
-    .collect()
+        (
+            !asks && acl.role_ttl != usually.role_ttl,
+            "acl.role_ttl",
+            unasked,
+        ),
+        (
+            !asks && acl.token_ttl != usually.token_ttl,
+            "acl.token_ttl",
+            unasked,
+        ),
+        (
+            config.ports.serf != usual.ports.serf,
+            "ports.serf",
+            NO_GOSSIP_PORT,
+        ),
+        (config.addresses.serf.is_some(), "addresses.serf", NO_GOSSIP),
+        (config.advertise.serf.is_some(), "advertise.serf", NO_GOSSIP),
+    ];
+    let settings = settings.into_iter().filter(|(is_set, ..)| *is_set);
+    let settings = settings.map(|(_, path, why)| WithoutEffect {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    });
+    let (options, usually) = (&config.client.options, &usual.client.options);
+    let unknown = options.iter().filter(|(key, value)| {
+        !option::KNOWN.contains(&key.as_str()) && usually.get(*key) != Some(*value)
+    });
+    let unknown = unknown.map(|(key, _)| WithoutEffect {
+        path: format!("client.options {key:?}"),
+        why: format!("nobody acts on it, only on {}", option::KNOWN.join(", ")),
+    });
+    settings.chain(unknown).collect()
 }
 
 /// Whether a value says that nothing is wanted: empty, or a block that is switched off.
@@ -363,18 +417,65 @@ mod tests {
 
     #[test]
     fn what_is_taken_and_does_nothing_is_named() {
+        for mut config in [Config::default(), Config::dev()] {
+            assert!(without_effect(&config).is_empty());
+            config.ports.serf = 5648;
+            config.addresses.serf = Some("10.0.0.1".to_owned());
+            config.advertise.serf = Some("10.0.0.1".to_owned());
+            let told = [
+                ("ports.serf", NO_GOSSIP_PORT),
+                ("addresses.serf", NO_GOSSIP),
+                ("advertise.serf", NO_GOSSIP),
+            ];
+            assert_eq!(told_of(&config), told.map(owned));
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_tokens_does_nothing_where_nobody_is_asked_about_them() {
         let mut config = Config::default();
-        assert!(without_effect(&config).is_empty());
-        config.ports.serf = 5648;
-        config.advertise.serf = Some("10.0.0.1".to_owned());
-        assert_eq!(without_effect(&config), ["ports.serf", "advertise.serf"]);
-        let mut config = Config::default();
-        config.acl.role_ttl = std::time::Duration::from_secs(1);
-        config.server.enabled = true;
+        let second = std::time::Duration::from_secs(1);
+        config.acl.policy_ttl = second;
+        config.acl.role_ttl = second;
+        config.acl.token_ttl = second;
+        let all = ["acl.policy_ttl", "acl.role_ttl", "acl.token_ttl"];
+        assert_eq!(told_of(&config), all.map(|path| owned((path, NO_ACL))));
         config.acl.enabled = true;
-        assert_eq!(without_effect(&config), ["acl.role_ttl"]);
-        config.server.enabled = false;
         assert!(without_effect(&config).is_empty());
+        config.server.enabled = true;
+        assert_eq!(told_of(&config), all.map(|path| owned((path, ACL_AT_HAND))));
+    }
+
+    #[test]
+    fn options_of_a_client_are_named_where_nobody_acts_on_them() {
+        let mut config = Config::default();
+        for key in option::KNOWN {
+            config.client.options.insert((*key).into(), "a".into());
+        }
+        assert!(without_effect(&config).is_empty());
+        let unknown = ["docker.volumes", "driver.raw_exec.enabled"];
+        for key in unknown {
+            config.client.options.insert(key.into(), "true".into());
+        }
+        let told: Vec<_> = without_effect(&config)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(told.len(), unknown.len(), "{told:?}");
+        for (key, told) in unknown.iter().zip(&told) {
+            let begin = format!("client.options {key:?} has no effect: nobody acts on it");
+            assert!(told.starts_with(&begin), "{told}");
+            assert!(told.contains("driver.raw_exec.enable,"), "{told}");
+        }
+    }
+
+    fn told_of(config: &Config) -> Vec<(String, String)> {
+        let told = without_effect(config).into_iter();
+        told.map(|one| (one.path, one.why)).collect()
+    }
+
+    fn owned((path, why): (&str, &str)) -> (String, String) {
+        (path.to_owned(), why.to_owned())
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use drover_events::acl::SealedSecret;
 use drover_events::model::{AclPolicy, AclRole, AclRolePolicyLink, AclToken, AclTokenRoleLink};
-use drover_projections::tables::acl_tokens::{self, secret_hash as token_hash};
+use drover_projections::query;
+use drover_projections::tables::acl_tokens::secret_hash as token_hash;
 use drover_testkit::LONG;
 use tokio_util::sync::CancellationToken;
 
@@ -103,7 +104,7 @@ impl World {
         )
         .await;
         let view = server.projections.view();
-        let role = drover_projections::query::acl::role_by_name(&view, "crew");
+        let role = query::acl::role_by_name(&view, "crew");
         let role = role.unwrap().unwrap().id.clone();
         for (secret, kind) in [(CI, "client"), (ROOT, "management")] {
             submit(&server, token(secret, kind)).await;
@@ -284,7 +285,7 @@ async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
 async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_down_as_who_he_is() {
     let world = World::start(true).await;
     let view = world.server.projections.view();
-    let token = acl_tokens::by_secret(&view, &token_hash(CI))
+    let token = query::acl::by_secret(&view, &token_hash(CI))
         .unwrap()
         .unwrap();
     let accessor = token.accessor_id.clone();

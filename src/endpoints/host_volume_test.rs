@@ -165,7 +165,7 @@ async fn a_token_makes_shows_and_deletes_what_it_may() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_is_answered_by_the_rights_of_then() {
     use crate::commands::acl::DeleteAclTokens;
-    use drover_projections::tables::acl_tokens;
+    use drover_projections::{query, tables::acl_tokens};
     let world = world().await;
     let made = world.call::<HostVolumeCreate>(("", ROOT), created("data"));
     let made = made.await.unwrap();
@@ -183,7 +183,7 @@ async fn who_waits_is_answered_by_the_rights_of_then() {
         .await;
         waits.expect("it waits");
         let view = world.server.projections.view();
-        let token = acl_tokens::by_secret(&view, &acl_tokens::secret_hash(ROOT));
+        let token = query::acl::by_secret(&view, &acl_tokens::secret_hash(ROOT));
         let gone = DeleteAclTokens {
             accessor_ids: vec![token.unwrap().unwrap().accessor_id.clone()],
             expired_by: 0,

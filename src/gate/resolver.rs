@@ -12,7 +12,7 @@ use drover_events::model::{AclRole, AclToken};
 use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
 use drover_projections::tables::acl_tokens::{self, AclTokens};
-use drover_projections::{StorageError, Table, View};
+use drover_projections::{StorageError, Table, View, query};
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
 
@@ -150,7 +150,7 @@ impl Resolver {
     pub(super) fn find(&self, view: &View, secret: Option<&Secret>) -> Result<Found, StorageError> {
         let found = match secret {
             None => Found::Anonymous(self.compiled(view, vec![ANONYMOUS])?.0),
-            Some(secret) => match acl_tokens::by_secret(view, &secret.0)? {
+            Some(secret) => match query::acl::by_secret(view, &secret.0)? {
                 None => return Ok(Found::Nobody),
                 Some(token) => Found::Bearer(Arc::new(self.held(view, token)?)),
             },

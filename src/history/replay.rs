@@ -204,15 +204,24 @@ fn replay_once(
     })
 }
 
-/// As [`unfold`], from the earliest state beside the log, row by row once: for projections that
-/// nobody reads meanwhile.
+/// As [`unfold`], from the earliest state beside the log or behind what the projections have.
 fn unfold_fast(
     (log_dir, log): (&Path, &ReadOnlyLog),
     last: u64,
     writer: Writer,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(u64, Writer), ReplayError> {
-    let (mut fold, from) = begin(log_dir, log, writer, FOLD_BYTES)?;
+    let begun = begin(log_dir, log, writer, FOLD_BYTES)?;
+    fold_up_to(log, begun, last, progress)
+}
+
+/// Lets a fold that stands just before the index `from` go on up to `last`, and commits it.
+fn fold_up_to(
+    log: &dyn Readable,
+    (mut fold, from): (Fold, u64),
+    last: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(u64, Writer), ReplayError> {
     let entries = match last + 1 {
         next if next == from && fold.position().begun => 0,
         next if next < from => {
@@ -231,7 +240,7 @@ fn unfold_fast(
 }
 
 /// Folds a log from the state it goes on from, or from nothing, up to `last` into projections that
-/// hold nothing yet; answers how many entries that were.
+/// hold nothing yet and nobody reads meanwhile: each row is written once.
 ///
 /// # Errors
 /// As [`replay`]; a state whose digests are not those it says; a `last` below that state.
@@ -239,21 +248,30 @@ pub fn unfold(
     log: &ReadOnlyLog,
     base: Option<&SnapshotDir>,
     last: u64,
-    writer: &mut Writer,
+    mut writer: Writer,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<u64, ReplayError> {
+) -> Result<Writer, ReplayError> {
     let from = match base {
-        Some(base) => lay(base, writer)? + 1,
+        Some(base) => lay(base, &mut writer)? + 1,
         None => log.bounds().0,
     };
-    match last + 1 {
-        next if next == from && base.is_some() => Ok(0),
-        next if next < from => Err(ReplayError::Gone {
-            wanted: last,
-            first: from.saturating_sub(1),
-        }),
-        _ => fold(log, from, last, writer, progress),
-    }
+    let fold = writer.fold(FOLD_BYTES)?;
+    Ok(fold_up_to(log, (fold, from), last, progress)?.1)
+}
+
+/// Goes on as [`unfold`] behind what it gave.
+///
+/// # Errors
+/// As [`replay`]; a `last` below what there is.
+pub fn unfold_on(
+    log: &dyn Readable,
+    last: u64,
+    writer: Writer,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Writer, ReplayError> {
+    let fold = writer.fold(FOLD_BYTES)?;
+    let from = fold.position().index + 1;
+    Ok(fold_up_to(log, (fold, from), last, progress)?.1)
 }
 
 /// Folds the entries `from..=last` into projections that stand just before them; nothing if `last`

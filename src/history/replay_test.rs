@@ -4,6 +4,7 @@ use drover_projections::maintenance::Maintenance;
 
 use super::*;
 use crate::error::chain;
+use crate::history::testing::write_log;
 use crate::log::LogEngine;
 
 /// A log with a membership and an event of a kind that nobody knows yet.
@@ -51,4 +52,31 @@ fn a_database_of_a_newer_drover_is_refused() {
     let error = catch_up(&log, &path).unwrap_err();
     assert!(matches!(error, ReplayError::Schema(_)), "{error}");
     assert!(error.to_string().contains("schema 99"), "{error}");
+}
+
+#[test]
+fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = ReadOnlyLog::open(&write_log(dir.path(), 300)).unwrap();
+    let open = |name: &str| Projections::open(dir.path().join(name), Options::dev()).unwrap();
+    let (folded, fold) = open("folded");
+    let (batched, mut batches) = open("batched");
+    let fold = unfold(&log, None, 100, fold, &mut |_, _| ()).unwrap();
+    go_on(&log, 0, 100, &mut batches, &mut |_, _| ()).unwrap();
+    assert_eq!(StateAt::of(&folded).index, 100);
+    // How many rows of which digest there are in a table.
+    let written = |projections: &Projections, name: &str| {
+        let view = projections.view();
+        view.write_snapshot(&dir.path().join(name), 1 << 20)
+            .unwrap()
+            .tables
+    };
+    assert_eq!(
+        written(&folded, "of-folded"),
+        written(&batched, "of-batched")
+    );
+    unfold_on(&log, 200, fold, &mut |_, _| ()).unwrap();
+    go_on(&log, 101, 200, &mut batches, &mut |_, _| ()).unwrap();
+    assert_eq!(StateAt::of(&folded).index, 200);
+    assert_eq!(StateAt::of(&folded), StateAt::of(&batched));
 }

@@ -42,6 +42,10 @@ pub(super) fn body(index: u64) -> Vec<u8> {
     if index == 0 {
         return RaftPayload::blank().body(0, 3);
     }
+    body_of(index, event(index))
+}
+
+fn body_of(index: u64, event: Event) -> Vec<u8> {
     let envelope = Envelope {
         time: START + index.cast_signed() * 1_000_000_000,
         id: EventId(u128::from(index).to_be_bytes()),
@@ -50,34 +54,42 @@ pub(super) fn body(index: u64) -> Vec<u8> {
         cause: None,
         trace: String::new(),
         guards: Vec::new(),
-        event: event(index),
+        event,
     };
     RaftPayload::encode(&envelope).unwrap().body(index, 3)
 }
 
 /// Writes the entries `0..count` as a server's log under a data directory; answers the log's.
 pub(super) fn write_log(data_dir: &Path, count: u64) -> PathBuf {
+    write_events(data_dir, (1..count).map(event))
+}
+
+/// The same with these events behind Raft's first entry.
+pub(super) fn write_events(data_dir: &Path, events: impl Iterator<Item = Event>) -> PathBuf {
     let dir = data_dir.join("server/log");
     let options = Options {
         segment_bytes: 64 << 10,
         ..Options::default()
     };
     let (log, _) = LogEngine::open(&dir, options).unwrap();
-    let entries = (0..count).map(|index| Entry {
-        index,
-        kind: match index {
-            0 => EventKind::RaftBlank.number(),
-            _ => event(index).kind().number(),
-        },
-        time: match index {
-            0 => 0,
-            _ => START + index.cast_signed() * 1_000_000_000,
-        },
-        body: body(index).into(),
-    });
-    log.append(entries.collect(), Box::new(|_| ())).unwrap();
+    let mut entries = vec![Entry {
+        index: 0,
+        kind: EventKind::RaftBlank.number(),
+        time: 0,
+        body: body(0).into(),
+    }];
+    for (index, event) in (1_u64..).zip(events) {
+        entries.push(Entry {
+            index,
+            kind: event.kind().number(),
+            time: START + index.cast_signed() * 1_000_000_000,
+            body: body_of(index, event).into(),
+        });
+    }
+    let last = entries.last().map_or(0, |entry| entry.index);
+    log.append(entries, Box::new(|_| ())).unwrap();
     log.sync().unwrap();
-    Seed::default().commit(&log, (count - 1, 3));
+    Seed::default().commit(&log, (last, 3));
     log.sync().unwrap();
     log.close();
     dir

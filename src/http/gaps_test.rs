@@ -243,6 +243,20 @@ async fn what_is_ignored_is_named_in_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_of_a_job_that_nobody_reads_are_named() {
+    let h = Harness::start().await;
+    let mut far = job("web");
+    far["Job"]["ConsulNamespace"] = json!("team");
+    far["Job"]["VaultNamespace"] = json!("");
+    let done = h.put("/v1/job/web/plan", &far).await;
+    let named = "field Job.ConsulNamespace";
+    assert_eq!(done.header("x-drover-ignored"), named);
+    let warned = done.json()["Warnings"].to_string();
+    assert!(warned.contains(named), "{warned}");
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fields_and_headers_that_nothing_acts_on_are_named() {
     let h = Harness::start().await;
     let mut body = job("web");

@@ -540,3 +540,19 @@ async fn bounds_of_sources_versions_and_searches_are_in_force() {
     assert_eq!(off.text(), "fuzzy search is not enabled");
     h.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fuzzy_search_looks_at_as_many_objects_as_the_settings_say() {
+    let mut settings = super::Settings::default();
+    settings.search.limit_query = 1;
+    let h = Harness::with(settings, None).await;
+    h.register("looked-at-one").await;
+    h.register("looked-at-two").await;
+    for (text, found) in [("looked", Some(1)), ("one", Some(1)), ("two", None)] {
+        let query = json!({ "Text": text, "Context": "jobs" });
+        let answer = h.put("/v1/search/fuzzy", &query).await.json();
+        let jobs = answer["Matches"]["jobs"].as_array().map(Vec::len);
+        assert_eq!(jobs, found, "{text}: {answer}");
+    }
+    h.stop().await;
+}

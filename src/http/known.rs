@@ -5,7 +5,7 @@
 use hyper::HeaderMap;
 
 /// The header that names what was ignored.
-pub(super) const HEADER: &str = "x-drover-ignored";
+pub(crate) const HEADER: &str = "x-drover-ignored";
 
 /// Parameters that clients send with every request, whether or not it concerns the route.
 pub(super) const EVERYWHERE: [&str; 4] = ["namespace", "pretty", "region", "stale"];
@@ -59,11 +59,14 @@ pub(super) fn field(path: &str) -> String {
     format!("field {path}")
 }
 
+/// What is said of each in the warnings of an answer.
+pub(crate) const MEANS_NOTHING: &str = "means nothing here and was ignored";
+
 /// The same as a warning for each.
 pub(super) fn warnings(names: Vec<String>) -> impl Iterator<Item = String> {
     names
         .into_iter()
-        .map(|name| format!("{name:?} means nothing here and was ignored"))
+        .map(|name| format!("{name:?} {MEANS_NOTHING}"))
 }
 
 #[cfg(test)]

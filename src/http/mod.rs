@@ -164,6 +164,7 @@ fn new_id() -> String {
 pub use client::far::Near;
 pub use edge::{Edge, edge};
 pub use follow::{Leading, follow};
+pub(crate) use known::{HEADER as IGNORED, MEANS_NOTHING};
 pub use proxies::through;
 pub(crate) use query::encode;
 pub use rendered::Rendered;

@@ -307,3 +307,46 @@ async fn hashes_of_values_are_told_to_who_may_see_all_alone() {
     }
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_read_a_job_is_told_what_it_says_but_for_what_holds_credentials() {
+    let server = two_namespaces().await;
+    let mut body = job("job-red");
+    body["Job"]["Meta"] = serde_json::json!({"team": "told-job"});
+    let group = &mut body["Job"]["TaskGroups"][0];
+    group["Meta"] = serde_json::json!({"tier": "told-group"});
+    group["Tasks"][0]["Meta"] = serde_json::json!({"owner": "told-task"});
+    group["Tasks"][0]["Env"] = serde_json::json!({"X": "guess"});
+    group["Services"] = serde_json::json!([{
+        "Name": "api", "Provider": "nomad", "PortLabel": "8080", "Meta": {"side": "told-service"},
+        "Checks": [{
+            "Name": "alive", "Type": "http", "Path": "/", "Method": "POST", "Body": "told-body",
+            "Header": {"Accept": ["told/type"], "Authorization": ["guess"]},
+            "Interval": 1_000_000_000, "Timeout": 1_000_000_000,
+        }],
+    }]);
+    let target = "/v1/jobs?namespace=red";
+    let reply = server.by("root", "PUT", target, body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    for target in [
+        "/v1/state/diff?from=0&per_page=1000&table=jobs",
+        "/v1/audit?per_page=1000&kind=JobRegistered",
+    ] {
+        let told = server.seen("red", target).await.text();
+        for word in [
+            "told-job",
+            "told-group",
+            "told-task",
+            "told-service",
+            "told-body",
+            "told/type",
+        ] {
+            assert!(told.contains(word), "{target}: {word}: {told}");
+        }
+        assert!(
+            told.contains("Authorization") && !told.contains("guess"),
+            "{told}"
+        );
+    }
+    server.stop().await;
+}

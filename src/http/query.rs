@@ -454,9 +454,10 @@ mod tests {
 
     #[test]
     fn an_option_counts_as_acted_on_once_it_is_asked_for() {
+        type Ask = fn(&Options) -> String;
         let all = "index=7&wait=1s&prefix=a&per_page=3&next_token=t&filter=ID&reverse=true";
         let names = Query::parse(Some(all)).unwrap().ignored();
-        let asks: [(&str, &str, fn(&Options) -> String); 7] = [
+        let asks: [(&str, &str, Ask); 7] = [
             ("index", "7", |options| options.index().to_string()),
             ("wait", "1000000000", |options| options.wait().to_string()),
             ("prefix", "a", |options| options.prefix().to_owned()),

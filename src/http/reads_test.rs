@@ -228,6 +228,36 @@ async fn eval_11_eval_10_the_list_stays_a_list_and_the_count_knows_no_older_para
     h.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_from_memory_begins_where_one_from_rows_does() {
+    let (h, _) = placed().await;
+    let allocs = h.get("/v1/allocations").await.json();
+    let index = &allocs[0]["CreateIndex"];
+    let ids = |list: &Value| -> Vec<Value> {
+        let rows = list.as_array().unwrap().iter();
+        rows.map(|row| row["ID"].clone()).collect()
+    };
+    for (list, tokens) in [
+        ("nodes", ["0", "x", "0.x"].map(str::to_owned)),
+        (
+            "allocations",
+            ["0", "x", ""].map(|id| format!("{index}.{id}")),
+        ),
+    ] {
+        for token in tokens {
+            for reverse in [false, true] {
+                let target = format!("/v1/{list}?next_token={token}&reverse={reverse}");
+                let plain = h.get(&target).await.json();
+                let walked = h.get(&format!("{target}&filter=ID!=none")).await.json();
+                assert_eq!(ids(&plain), ids(&walked), "{target}");
+            }
+        }
+    }
+    let nodes = h.get("/v1/nodes?next_token=0").await.json();
+    assert_eq!(ids(&nodes).len(), 1);
+    h.stop().await;
+}
+
 /// Which rows a list is made from.
 #[derive(Clone, Copy, PartialEq)]
 enum Origins {

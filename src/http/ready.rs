@@ -27,6 +27,8 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gzip::{self, Packed};
 use super::list::storage;
+use super::query::Options;
+use super::rows::is_uuid;
 use super::sight::All;
 use crate::error::ApiError;
 
@@ -54,6 +56,7 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Ans
     if read.view.is_past()
         // What was begun from rows goes on from rows.
         || options.later
+        || !begins::<L>(options)
         || !options.filter().is_empty()
         || !options.prefix().is_empty()
         || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(read.view.one())?)
@@ -64,6 +67,18 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Ans
         Listed::Ready(list) => page_of::<L>(read, &list).map(Some),
         Listed::TooLarge => Ok(None),
         Listed::Busy(waiter) => Ok(Some(Answer::later(waiter))),
+    }
+}
+
+/// Whether a page begins where its place says: places are keys, in which an id that is no UUID
+/// comes elsewhere than as the text that a token is.
+fn begins<L: Ready>(options: &Options) -> bool {
+    match options.next_token() {
+        "" => true,
+        token => match PageToken::parse(L::TOKEN, token) {
+            Ok(PageToken::Id(id) | PageToken::IndexId(_, id)) => is_uuid(&id),
+            Ok(PageToken::NamespaceId(..)) | Err(_) => true,
+        },
     }
 }
 
@@ -112,7 +127,7 @@ pub(super) fn near<L: Ready>(read: &Read<'_>, _seen: All) -> Option<Answer> {
     let options = read.options;
     let plain = options.filter().is_empty() && options.prefix().is_empty();
     let across = options.namespace == "*" && L::SPACED;
-    if !plain || across {
+    if !plain || across || !begins::<L>(options) {
         return None;
     }
     let list = read.api.projections.list_if_ready::<L>()?;

@@ -125,6 +125,8 @@ impl Host for Front {
         Content-Type: text/plain\r\nContent-Length: 81\r\nConnection: close\r\n\r\n\
         Your IP is issuing too many concurrent connections, please rate limit your calls\n";
 
+    const EXCEEDED: Option<&'static str> = Some("nomad.nomad.agent.http.exceeded");
+
     const TLS_ONLY: &'static [u8] = b"HTTP/1.0 400 Bad Request\r\n\r\n\
         Client sent an HTTP request to an HTTPS server.\n";
 

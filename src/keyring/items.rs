@@ -116,7 +116,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(items in prop::collection::btree_map("(?s).*", "(?s).*", 0..8)) {
+        fn what_was_written_is_read(
+            items in prop::collection::btree_map("(?s).*", "(?s).*", 0..8),
+        ) {
             let items = Map::from(items);
             let json = serde_json::to_vec(&items).expect("texts can be written");
             prop_assert_eq!(read(&json).expect("it was just written"), items);

@@ -173,6 +173,8 @@ pub trait Host: Send + Sync + 'static {
     const NAME: &'static str;
     /// What one of too many is told.
     const TOO_MANY: &'static [u8];
+    /// What Nomad calls the count of those, where it has one.
+    const EXCEEDED: Option<&'static str> = None;
     /// What is told to who speaks clear text where TLS is spoken.
     const TLS_ONLY: &'static [u8];
 
@@ -235,6 +237,9 @@ fn turn_away<H: Host>(
     refusals: &mut Refusals,
 ) {
     metrics::counter!("drover.connections.refused_total", "port" => H::NAME).increment(1);
+    if let Some(name) = H::EXCEEDED {
+        metrics::counter!(name).increment(1);
+    }
     if told.full.lock().is_due() {
         tracing::warn!(
             %peer,

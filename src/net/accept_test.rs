@@ -18,6 +18,7 @@ struct Echo {
 impl Host for Echo {
     const NAME: &'static str = "test";
     const TOO_MANY: &'static [u8] = b"too many";
+    const EXCEEDED: Option<&'static str> = Some("nomad.test.exceeded");
     const TLS_ONLY: &'static [u8] = b"TLS only";
 
     async fn receive(&self, mut arrival: Arrival) {
@@ -108,6 +109,27 @@ async fn a_panic_of_one_connection_ends_that_one_and_gives_its_place_back() {
     }
     open.stop.cancel();
     open.ended.await.unwrap().wait().await;
+}
+
+#[test]
+fn who_is_one_too_many_is_counted_by_nomads_name_as_well() {
+    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let visits = async {
+        let open = open(Loader::clear(), Port::Http, 1, SOON).await;
+        let _first = TcpStream::connect(open.address).await.unwrap();
+        assert_eq!(open.say(b"").await, "too many");
+    };
+    metrics::with_local_recorder(&recorder, || runtime.unwrap().block_on(visits));
+    let text = telemetry.prometheus();
+    for counted in [
+        "drover_connections_refused_total{port=\"test\"} 1",
+        "nomad_test_exceeded 1",
+    ] {
+        assert!(text.lines().any(|line| line == counted), "{text}");
+    }
 }
 
 #[tokio::test]

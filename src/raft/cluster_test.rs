@@ -288,6 +288,30 @@ fn three_servers_agree_and_outlive_their_leader() {
 }
 
 #[test]
+fn how_long_ago_followers_answered_is_measured_while_one_leads() {
+    let telemetry = crate::telemetry::install(Duration::from_secs(10));
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let wires = Wires::default();
+        let mut nodes = Vec::new();
+        for n in [1, 2, 3] {
+            nodes.push(start(dir.path(), n, 3, &wires).await);
+        }
+        let measured = || {
+            let text = telemetry.prometheus();
+            let line = "nomad_raft_leader_lastContact_count ";
+            let told = text.lines().any(|told| told.starts_with(line));
+            told.then_some(()).ok_or("not yet")
+        };
+        let waited = eventually("contact to be measured", LONG, measured);
+        waited.await.unwrap();
+        for node in &nodes {
+            node.shutdown().await;
+        }
+    });
+}
+
+#[test]
 fn a_server_that_joins_late_starts_from_a_snapshot_and_goes_on_with_its_tree() {
     runtime().block_on(async {
         let dir: TempDir = tempfile::tempdir().unwrap();

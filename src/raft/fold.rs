@@ -11,6 +11,7 @@ use drover_projections::{Outcome, Projections, Writer};
 
 use super::types::{Entry, Payload};
 use crate::error::chain;
+use crate::telemetry::{milliseconds, took};
 
 /// Bytes of one file of a snapshot, roughly.
 const SNAPSHOT_FILE: u64 = 64 << 20;
@@ -165,9 +166,11 @@ impl Fold for Projector {
         self.writer
             .apply_each(&self.batch, |applied| {
                 // Nothing else is applied while a batch is, so this is how long a barrier may wait.
-                let took = crate::telemetry::milliseconds(began.elapsed());
+                let took = milliseconds(began.elapsed());
                 metrics::histogram!("nomad.raft.apply_batch").record(took);
                 metrics::counter!("nomad.raft.apply").increment(applied.len() as u64);
+                let each = took / applied.len().max(1) as f64;
+                metrics::histogram!("nomad.raft.fsm.apply").record(each);
                 began = Instant::now();
                 for a in applied {
                     done(a.index, Some(a.outcome));
@@ -186,13 +189,21 @@ impl Fold for Projector {
     fn save(&mut self) -> Save {
         let view = self.projections.view();
         Box::new(move |dir| {
+            let began = Instant::now();
             let written = view.write_snapshot(dir, SNAPSHOT_FILE);
+            if written.is_ok() {
+                took("nomad.raft.fsm.snapshot", began);
+            }
             written.map(|_| ()).map_err(|e| io::Error::other(chain(&e)))
         })
     }
 
     fn load(&mut self, dir: &Path) -> io::Result<()> {
+        let began = Instant::now();
         let installed = self.writer.install(dir);
+        if installed.is_ok() {
+            took("nomad.raft.fsm.restore", began);
+        }
         installed
             .map(|_| ())
             .map_err(|e| io::Error::other(chain(&e)))
@@ -275,4 +286,38 @@ pub fn opaque(len: usize) -> Payload {
     let mut bytes = vec![0xAB; len.max(4)];
     bytes[..4].copy_from_slice(&[0xFF, 0xFF, 1, 0]);
     Payload(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_projections::Options;
+    use openraft::entry::RaftEntry as _;
+
+    use super::super::types::log_id;
+    use super::*;
+
+    #[test]
+    fn what_is_applied_saved_and_loaded_is_timed() {
+        let options = crate::telemetry::Options::default();
+        let (telemetry, recorder) = crate::telemetry::build(&options);
+        let dir = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let (_, writer) = Projections::open(dir.path().join(name), Options::dev()).unwrap();
+            Projector::new(writer)
+        };
+        let blank = |index| Entry::new(log_id(1, index), Payload::from(RaftPayload::blank()));
+        let entries: Vec<Entry> = (1..4).map(blank).collect();
+        let saved = dir.path().join("saved");
+        metrics::with_local_recorder(&recorder, || {
+            let mut one = open("one");
+            one.apply(&entries, &mut |_, _| {}).unwrap();
+            one.save()(saved.as_path()).unwrap();
+            open("two").load(&saved).unwrap();
+        });
+        let text = telemetry.prometheus();
+        for what in ["apply", "snapshot", "restore"] {
+            let line = format!("nomad_raft_fsm_{what}_count 1");
+            assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+        }
+    }
 }

@@ -13,8 +13,10 @@ use openraft::vote::RaftLeaderId;
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use tokio::sync::oneshot;
 
+use super::pace::Pace;
 use super::types::{Entry, LogId, Payload, TypeConfig, Vote, log_id};
 use crate::log::{self, Done, LogEngine, LogError};
+use crate::telemetry::took;
 
 /// Bytes of index and term before the payload.
 const POSITION: usize = 16;
@@ -27,12 +29,21 @@ const CHUNK: usize = 1 << 20;
 #[derive(Clone)]
 pub struct LogStore {
     log: Arc<LogEngine>,
+    /// What is measured; nothing where the log is no server's.
+    pace: Option<Arc<Pace>>,
 }
 
 impl LogStore {
     /// A store over an open log.
     pub fn new(log: Arc<LogEngine>) -> LogStore {
-        LogStore { log }
+        LogStore { log, pace: None }
+    }
+
+    /// The same, of the server with this number: what it writes as the leader is timed.
+    #[must_use]
+    pub fn of(self, number: u64) -> LogStore {
+        let pace = Some(Arc::new(Pace::new(number)));
+        LogStore { pace, ..self }
     }
 
     /// The entries `from..to` that exist, all of them.
@@ -258,12 +269,19 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let (done, wait) = waiter();
         self.log.save_vote(encode_vote(vote), done)?;
-        wait.await
+        wait.await?;
+        if let Some(pace) = &self.pace {
+            pace.voted(*vote.leader_id().node_id(), vote.is_committed());
+        }
+        Ok(())
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         if let Some(id) = committed {
             self.log.commit(id.index, position(&id));
+            if let Some(pace) = &self.pace {
+                pace.committed(id.index);
+            }
         }
         Ok(())
     }
@@ -285,7 +303,14 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             self.log.begin_at(index, done)?;
             wait.await?;
         }
-        let done: Done = Box::new(move |r| callback.io_completed(r.map_err(io::Error::from)));
+        let last = entries.last().map(|e| e.index);
+        let led = last.and_then(|last| self.pace.as_ref()?.writes(last));
+        let done: Done = Box::new(move |r| {
+            if let (Some(began), Ok(())) = (led, &r) {
+                took("nomad.raft.leader.dispatchLog", began);
+            }
+            callback.io_completed(r.map_err(io::Error::from));
+        });
         Ok(self.log.append(entries, done)?)
     }
 

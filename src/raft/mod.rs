@@ -21,6 +21,7 @@ mod fold;
 mod log_store;
 pub mod network;
 mod node;
+mod pace;
 mod read;
 pub mod seed;
 pub mod snapshot;

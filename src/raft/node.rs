@@ -5,12 +5,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_projections::Writer;
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
-use openraft::{Config, Raft, ServerState, Snapshot, SnapshotPolicy};
+use openraft::{Config, Instant as _, Raft, ServerState, Snapshot, SnapshotPolicy};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -23,7 +23,10 @@ use super::state_machine::{Applier, Parked, StateMachine};
 use super::types::{Member, Payload, Response, TypeConfig};
 use super::write::LogWriter;
 use crate::log::LogEngine;
+use crate::telemetry::{milliseconds, took};
 
+/// How often at most is looked at when the other servers answered.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 /// How long a base may take.
 const SNAPSHOT_LIMIT: Duration = Duration::from_secs(600);
 /// How long dropping the beginning of the log may take.
@@ -137,11 +140,12 @@ impl RaftNode {
         let (handle, thread) = spawn_runtime()?;
         let machine = StateMachine::new(start.fold, Arc::clone(&start.log), start.snapshots)?;
         let applier = machine.applier();
-        let store = LogStore::new(Arc::clone(&start.log));
+        let store = LogStore::new(Arc::clone(&start.log)).of(start.number);
         let network = Network::new(start.transport, start.number);
         let config = Arc::new(config(start.settings).validate().map_err(failed)?);
         let (tx, leadership) = watch::channel(Leadership::default());
         let (number, bootstrap) = (start.number, start.bootstrap);
+        let often = start.settings.election_min.max(SHORTEST_LOOK);
         let begin = async move {
             let raft = Inner::new(number, config, network, store, machine)
                 .await
@@ -154,6 +158,7 @@ impl RaftNode {
                 raft.trigger().elect(false).await.map_err(failed)?;
             }
             tokio::spawn(follow(raft.clone(), number, tx));
+            tokio::spawn(watch_contact(raft.clone(), number, often));
             Ok::<Inner, RaftFailure>(raft)
         };
         let raft = handle.spawn(begin).await.map_err(failed)??;
@@ -423,6 +428,7 @@ async fn follow(raft: Inner, this: u64, tx: watch::Sender<Leadership>) {
         let now = metrics.borrow_watched().clone();
         let term = now.vote.leader_id.term;
         if now.state == ServerState::Leader {
+            let began = Instant::now();
             tx.send_if_modified(|l| replace(l, Leadership::Elected, term));
             let own = move |m: &openraft::RaftMetrics<TypeConfig>| {
                 m.state != ServerState::Leader
@@ -439,7 +445,10 @@ async fn follow(raft: Inner, this: u64, tx: watch::Sender<Leadership>) {
             }
             let still = metrics.borrow_watched().clone();
             if still.state == ServerState::Leader && still.vote.leader_id.term == term {
-                tx.send_if_modified(|l| replace(l, Leadership::Leading { term }, term));
+                let leads = tx.send_if_modified(|l| replace(l, Leadership::Leading { term }, term));
+                if leads {
+                    took("nomad.nomad.leader.barrier", began);
+                }
             }
         } else {
             let leader = now.current_leader.filter(|l| *l != this);
@@ -453,6 +462,31 @@ async fn follow(raft: Inner, this: u64, tx: watch::Sender<Leadership>) {
         }
     }
     tx.send_replace(Leadership::Unknown);
+}
+
+/// Samples how long ago each other voter answered this server, while it leads.
+async fn watch_contact(raft: Inner, this: u64, often: Duration) {
+    let seen = raft.metrics();
+    drop(raft);
+    let mut looks = tokio::time::interval(often);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let now = seen.borrow_watched().clone();
+        if now.running_state.is_err() {
+            return;
+        }
+        let voters: Vec<u64> = now.membership_config.voter_ids().collect();
+        for (number, answered) in now.heartbeat.iter().flatten() {
+            if let Some(answered) = answered
+                && *number != this
+                && voters.contains(number)
+            {
+                let ago = milliseconds(answered.elapsed());
+                metrics::histogram!("nomad.raft.leader.lastContact").record(ago);
+            }
+        }
+    }
 }
 
 /// Sets `now` to `next`; a leader of the same term is not told again that it was elected.

@@ -151,7 +151,7 @@ mod tests {
     async fn one_that_panics_while_it_waits_is_its_own_too() {
         let mut each = Each::default();
         let breaks = async || -> Result<u8, &'static str> {
-            tokio::task::yield_now().await;
+            tokio::spawn(async {}).await.unwrap();
             panic!("it breaks")
         };
         assert_eq!(each.attend("a", breaks()).await, None);

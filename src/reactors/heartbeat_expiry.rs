@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_events::model::status::node;
 use drover_projections::tables::node_states::NodeStates;
@@ -18,6 +18,7 @@ use serde_json::json;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
 use crate::commands::node::MissHeartbeat;
+use crate::telemetry::took;
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
@@ -209,11 +210,14 @@ impl HeartbeatExpiry {
     /// Gives up one node. Whatever is wrong with it, the next one has its turn.
     async fn give_up(&self, context: &Context, node: &str, at: i64, each: &mut Each) {
         tracing::warn!(node, "node heartbeat missed");
+        let began = Instant::now();
         let command = MissHeartbeat {
             node_id: node.to_owned(),
         };
         let given_up = context.proposer.submit(Arc::new(command), self.name());
-        let gone = match given_up.await {
+        let given_up = given_up.await;
+        took("nomad.nomad.heartbeat.invalidate", began);
+        let gone = match given_up {
             Ok(_) => true,
             // Nobody misses the heartbeats of a node that was removed.
             Err(error) => {

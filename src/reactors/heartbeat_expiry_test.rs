@@ -135,6 +135,23 @@ async fn a_node_that_is_silent_for_too_long_is_down_and_says_why() {
     assert_eq!(stage.status(2), "down", "what died later is found as well");
 }
 
+#[test]
+fn how_long_it_takes_to_give_up_a_node_is_measured() {
+    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let stage = Stage::new(1..4);
+    let missed = async {
+        stage.at(START).await;
+        stage.at(START + 300 * SECOND).await;
+    };
+    metrics::with_local_recorder(&recorder, || runtime.unwrap().block_on(missed));
+    let text = telemetry.prometheus();
+    let counted = "nomad_nomad_heartbeat_invalidate_count 3";
+    assert!(text.lines().any(|line| line == counted), "{text}");
+}
+
 #[tokio::test]
 async fn a_node_that_was_purged_keeps_nobody_from_being_missed() {
     let stage = Stage::new(1..5);

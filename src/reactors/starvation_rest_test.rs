@@ -33,7 +33,7 @@ pub(super) fn add_tokens(direct: &Direct, numbers: Range<usize>, expires: Option
         token: AclToken {
             accessor_id: accessor(number),
             r#type: "management".into(),
-            global: number % 2 == 0,
+            global: number.is_multiple_of(2),
             expiration_time: expires.map(GoTime),
             ..AclToken::default()
         },

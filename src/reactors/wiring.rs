@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_projections::Projections;
 use parking_lot::Mutex;
@@ -32,6 +32,7 @@ use crate::error::chain;
 use crate::history::proof::Ledger;
 use crate::keyring::Keyring;
 use crate::proposer::decided::Propose;
+use crate::telemetry::took;
 use crate::volumes::Volumes;
 
 /// What reactors can be told.
@@ -280,12 +281,17 @@ impl Lead {
     async fn follow(self, mut ready: watch::Receiver<Option<u64>>) {
         let always: Vec<Running> = self.list(Scope::EveryServer);
         let mut leading: Vec<Running> = Vec::new();
-        let mut term = None;
+        let (mut term, mut begun) = (None, None);
         loop {
             let now = *ready.borrow_and_update();
             if now != term {
+                let ended = Instant::now();
                 stop_all(std::mem::take(&mut leading)).await;
                 self.stop_scheduling().await;
+                if term.is_some() {
+                    took("nomad.nomad.leader.revoke_leadership", ended);
+                }
+                begun = now.map(|_| Instant::now());
                 if let Some(term) = now {
                     tracing::info!(term, "reactors of the leader start");
                     leading = self.list(Scope::Leader);
@@ -293,6 +299,9 @@ impl Lead {
                 term = now;
             }
             let missing = term.is_some() && !self.start_scheduling().await;
+            if let Some(begun) = begun.take_if(|_| !missing) {
+                took("nomad.nomad.leader.establish_leadership", begun);
+            }
             let again = if missing { RESTART } else { Duration::MAX };
             let changed = timeout(again, ready.changed());
             match self.stopped.run_until_cancelled(changed).await {

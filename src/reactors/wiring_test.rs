@@ -179,3 +179,37 @@ fn nobody_who_asks_waits_until_scheduling_has_read_what_it_begins_with() {
         reactors.stop().await;
     });
 }
+
+#[test]
+fn how_long_it_takes_to_lead_and_to_lead_no_more_is_measured() {
+    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let terms = async {
+        let (direct, dir) = (Direct::new(), tempfile::tempdir().unwrap());
+        let (keeping, signing, _projections) = kept(dir.path()).await;
+        let sources = Sources {
+            server: "s1".to_owned(),
+            volumes: None,
+            signing,
+            kafka: None,
+            keeping,
+        };
+        let (term, ready) = watch::channel(None);
+        let projections = Arc::clone(&direct.projections);
+        let reactors = Reactors::start(projections, direct, ready, Default::default(), sources);
+        let counted = |what: &str, wanted: u64| {
+            let line = format!("nomad_nomad_leader_{what}_leadership_count {wanted}");
+            telemetry.prometheus().lines().any(|told| told == line)
+        };
+        for number in 1..=2 {
+            term.send_replace(Some(number));
+            until("it leads", || counted("establish", number)).await;
+            term.send_replace(None);
+            until("it leads no more", || counted("revoke", number)).await;
+        }
+        reactors.stop().await;
+    };
+    metrics::with_local_recorder(&recorder, || runtime.unwrap().block_on(terms));
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_events::gojson::Map;
+use drover_events::gojson::{Map, Time};
 use drover_events::model::status::{eval, trigger};
 use drover_events::model::{AllocMetric, Evaluation, PlanAnnotations};
 
@@ -57,6 +57,27 @@ pub(super) fn finish(
     let blocked = blocked_of(eval, inputs, progress, rng, false);
     done.blocked_eval.clone_from(&blocked.id);
     (done, Some(blocked))
+}
+
+/// The evaluation that goes on with an update, of which no more may be replaced before `wait` is
+/// over.
+pub(super) fn rolling(eval: &Evaluation, inputs: &Inputs, wait: i64, rng: &mut Rng) -> Evaluation {
+    Evaluation {
+        id: rng.uuid(),
+        namespace: eval.namespace.clone(),
+        priority: eval.priority,
+        r#type: eval.r#type.clone(),
+        triggered_by: trigger::ROLLING_UPDATE.to_owned(),
+        job_id: eval.job_id.clone(),
+        job_modify_index: eval.job_modify_index,
+        status: eval::PENDING.to_owned(),
+        wait,
+        wait_until: Time(inputs.now.saturating_add(wait)),
+        previous_eval: eval.id.clone(),
+        create_time: inputs.now,
+        modify_time: inputs.now,
+        ..Evaluation::default()
+    }
 }
 
 fn reblock(done: &mut Evaluation, progress: &Progress) {

@@ -334,6 +334,7 @@ impl Attempt<'_> {
             finished,
             follow_ups,
             blocked,
+            next: None,
             desired,
             failed: self.progress.failed,
             searches: self.searches.take_searches(),

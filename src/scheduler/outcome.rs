@@ -13,7 +13,7 @@ use super::cluster::Demand;
 use super::rank::Search;
 
 /// The version of the scheduler's rules. It goes up with every change that can alter a decision.
-pub const SCHEDULER_VERSION: u32 = 7;
+pub const SCHEDULER_VERSION: u32 = 8;
 
 /// What a decision depends on beside the state: with the same state and these, it is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,9 @@ pub struct Outcome {
     pub follow_ups: Vec<Evaluation>,
     /// A new blocked evaluation for what could not be placed.
     pub blocked: Option<Evaluation>,
+    /// The evaluation that goes on where this one came to a limit; it exists once this one is
+    /// finished.
+    pub next: Option<Evaluation>,
     /// What the plan means for each group.
     pub desired: BTreeMap<String, DesiredUpdates>,
     /// Why groups could not be placed in full.

@@ -1,7 +1,8 @@
 //! System and sysbatch jobs: one allocation of every group, or as many as its count says, on every
 //! node that may run it (scheduler.md 6).
 //!
-//! First form: updates are limited by `max_parallel`; they make no deployments.
+//! Updates replace so many allocations of a group as its `max_parallel` says; the next evaluation,
+//! `stagger` later, goes on with the rest. They make no deployments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,6 +60,7 @@ pub(super) fn schedule(
         progress: Progress::default(),
         desired: BTreeMap::new(),
         destructive: Vec::new(),
+        stagger: None,
         sysbatch: eval.r#type == job_type::SYSBATCH,
         filtered: BTreeMap::new(),
         placed: BTreeMap::new(),
@@ -84,6 +86,8 @@ struct Run<'a> {
     progress: Progress,
     desired: BTreeMap<String, DesiredUpdates>,
     destructive: Vec<Alloc>,
+    /// How long what an update may not replace yet has to wait.
+    stagger: Option<i64>,
     sysbatch: bool,
     filtered: BTreeMap<String, AllocMetric>,
     placed: BTreeMap<String, u32>,
@@ -279,22 +283,26 @@ impl Run<'_> {
         });
     }
 
-    /// Replaces allocations of older versions, so many at a time as the job allows.
+    /// Replaces allocations of older versions, so many of each group at a time as it allows. One
+    /// that says nothing of its own is updated as the job says.
     fn replace(&mut self) {
-        let parallel = usize::try_from(self.job.update.max_parallel).unwrap_or(0);
         let list = std::mem::take(&mut self.destructive);
-        let limit = if parallel == 0 { list.len() } else { parallel };
         let job = Arc::clone(&self.job);
-        for (i, alloc) in list.into_iter().enumerate() {
+        let mut replaced: BTreeMap<&str, i64> = BTreeMap::new();
+        for alloc in list {
             let group = job.task_groups.iter().find(|g| g.name == alloc.task_group);
             let slot = self.stack.cluster().find(&alloc.node_id);
             let (Some(group), Some(slot)) = (group, slot) else {
                 continue;
             };
-            if i >= limit {
+            let update = group.update.as_ref().unwrap_or(&job.update);
+            let begun = replaced.entry(group.name.as_str()).or_default();
+            if update.max_parallel > 0 && *begun >= update.max_parallel {
                 self.desired(&group.name).ignore += 1;
+                self.stagger = self.stagger.max(Some(update.stagger));
                 continue;
             }
+            *begun += 1;
             self.desired(&group.name).destructive_update += 1;
             let name = alloc.name.clone();
             self.stop(Alloc::clone(&alloc), "", UPDATING);
@@ -379,13 +387,20 @@ impl Run<'_> {
         self.progress.annotations = Some(annotations);
         self.progress.classes = self.stack.class_eligibility();
         self.progress.escaped = self.stack.escaped();
-        let (finished, blocked) =
+        let (mut finished, blocked) =
             evals::finish(self.eval, self.inputs, &self.progress, &mut self.rng);
+        let next = self
+            .stagger
+            .map(|wait| evals::rolling(self.eval, self.inputs, wait, &mut self.rng));
+        if let Some(next) = &next {
+            finished.next_eval.clone_from(&next.id);
+        }
         Outcome {
             plan: self.plan,
             finished,
             follow_ups: Vec::new(),
             blocked,
+            next,
             desired: self.desired,
             failed: self.progress.failed,
             searches: self.stack.take_searches(),

@@ -1,9 +1,7 @@
-//! Gauges that are read off the server and its client when somebody asks for the metrics: what the
-//! scheduler holds, how far Raft and the log are, what jobs there are, what runs on the node and
-//! how the machine is.
+//! Gauges that are read off the server when somebody asks for the metrics: what the scheduler
+//! holds, how far Raft and the log are, and what jobs there are. A client beside it has its own.
 
 pub(super) mod jobs;
-mod node;
 
 use drover_events::model::status::job_type;
 use metrics::{counter, gauge};
@@ -29,7 +27,7 @@ impl Server {
         self.observe_scheduling();
         self.observe_jobs();
         if let Some(client) = self.client.get() {
-            self.observe_client(client);
+            client.observe(&self.configured().telemetry);
         }
     }
 
@@ -39,8 +37,7 @@ impl Server {
         gauge!("nomad.raft.lastIndex").set(last as f64);
         let now = jiff::Timestamp::now().as_second();
         for one in self.expiries() {
-            let left = (one.until - now) as f64;
-            gauge!("drover.tls.expires_in_seconds", "setting" => one.setting).set(left);
+            one.observe(now);
         }
         gauge!("nomad.raft.peers").set(self.raft.members().len() as f64);
         gauge!("nomad.nomad.heartbeat.active").set(self.heartbeats.len() as f64);

@@ -248,7 +248,7 @@ impl Server {
         data_dir: &Path,
         telemetry: Telemetry,
     ) -> Result<Arc<Self>, StartError> {
-        let started = Instant::now();
+        let (started, agreement) = (Instant::now(), Arc::new(Agreement::default()));
         check_publisher(&config)?;
         let dir = config.server_dir(data_dir);
         let me = Myself::settle(&config, &dir)?;
@@ -258,7 +258,6 @@ impl Server {
         let log = open_log(&config, &dir, projections.applied_index())?;
         let owed = about::owed(&log);
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
-        let agreement = Arc::new(Agreement::default());
         let requests = requests(&config, &dir)?;
         let fold = Box::new(Projector::new(writer).observed(agreement.observer()));
         let raft = RaftNode::start(raft_start(&config, &me, &dir, log, fold)).await?;

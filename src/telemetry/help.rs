@@ -41,6 +41,7 @@ nomad_client_allocated_cpu MHz given to allocations of this node.
 nomad_client_allocated_disk MiB of disk given to allocations of this node.
 nomad_client_allocated_max_memory MiB that allocations of this node may use at most.
 nomad_client_allocated_memory MiB of memory given to allocations of this node.
+nomad_client_allocated_network Mbit/s of an interface given to allocations of this node.
 nomad_client_allocations_blocked Allocations that wait for others on this node to end.
 nomad_client_allocations_migrating Allocations that take over data from another node.
 nomad_client_allocations_pending Allocations on this node that do not run yet.
@@ -54,6 +55,7 @@ nomad_client_allocs_cpu_throttled_time Nanoseconds for which a task was throttle
 nomad_client_allocs_cpu_total_percent Percent of a processor that a task uses.
 nomad_client_allocs_cpu_total_ticks MHz that a task uses.
 nomad_client_allocs_cpu_user Percent of a processor that a task uses outside the kernel.
+nomad_client_allocs_destroy Allocations of which nothing is left on this node.
 nomad_client_allocs_failed Allocations that failed on this node.
 nomad_client_allocs_memory_allocated Bytes of memory given to a task.
 nomad_client_allocs_memory_cache Bytes of page cache of a task.
@@ -61,9 +63,13 @@ nomad_client_allocs_memory_max_allocated Bytes of memory that a task may use at 
 nomad_client_allocs_memory_rss Bytes of a task that are resident.
 nomad_client_allocs_memory_swap Bytes of a task that are swapped out.
 nomad_client_allocs_memory_usage Bytes of memory that a task uses.
+nomad_client_allocs_oom_killed Tasks that the kernel killed for their memory.
+nomad_client_allocs_restart Tasks that were started again.
 nomad_client_allocs_running Allocations that began to run on this node.
+nomad_client_allocs_start Allocations that this agent began with, new ones or found again.
 nomad_client_host_cpu_idle Percent of a processor that is idle.
 nomad_client_host_cpu_system Percent of a processor in the kernel.
+nomad_client_host_cpu_total Percent of a processor in use.
 nomad_client_host_cpu_total_percent Percent of a processor in use.
 nomad_client_host_cpu_total_ticks MHz of a processor in use.
 nomad_client_host_cpu_user Percent of a processor outside the kernel.
@@ -85,7 +91,9 @@ nomad_client_tasks_running Tasks that run on this node.
 nomad_client_unallocated_cpu MHz of this node that nobody was given.
 nomad_client_unallocated_disk MiB of disk of this node that nobody was given.
 nomad_client_unallocated_memory MiB of memory of this node that nobody was given.
+nomad_client_unallocated_network Mbit/s of an interface of this node that nobody was given.
 nomad_client_uptime Seconds since this machine started.
+nomad_nomad_agent_http_exceeded Connections to the API that were refused: there were too many.
 nomad_nomad_blocked_evals_cpu MHz that blocked evaluations found no place for.
 nomad_nomad_blocked_evals_memory MiB that blocked evaluations found no place for.
 nomad_nomad_blocked_evals_total_blocked Evaluations that found no place.
@@ -95,6 +103,9 @@ nomad_nomad_broker__core_ready Evaluations of garbage collection that can be wor
 nomad_nomad_broker__core_unacked Evaluations of garbage collection that are worked on.
 nomad_nomad_broker_batch_ready Evaluations of batch jobs that can be worked on.
 nomad_nomad_broker_batch_unacked Evaluations of batch jobs that are worked on.
+nomad_nomad_broker_eval_waiting Seconds until an evaluation that waits for a time can be worked on.
+nomad_nomad_broker_process_time Milliseconds that evaluations were worked on.
+nomad_nomad_broker_response_time Milliseconds from an evaluation's being ready until it was done.
 nomad_nomad_broker_service_ready Evaluations of services that can be worked on.
 nomad_nomad_broker_service_unacked Evaluations of services that are worked on.
 nomad_nomad_broker_sysbatch_ready Evaluations of sysbatch jobs that can be worked on.
@@ -106,7 +117,9 @@ nomad_nomad_broker_total_pending Evaluations that wait for another one of their 
 nomad_nomad_broker_total_ready Evaluations that can be worked on.
 nomad_nomad_broker_total_unacked Evaluations that are worked on.
 nomad_nomad_broker_total_waiting Evaluations that wait for a time.
+nomad_nomad_broker_wait_time Milliseconds that evaluations were ready and nobody took them.
 nomad_nomad_heartbeat_active Nodes whose heartbeats are waited for.
+nomad_nomad_heartbeat_invalidate Milliseconds that it took to give up a node that was silent.
 nomad_nomad_job_status_dead Jobs of which nothing runs or will run.
 nomad_nomad_job_status_pending Jobs that wait for a place.
 nomad_nomad_job_status_running Jobs of which something runs.
@@ -117,6 +130,9 @@ nomad_nomad_job_summary_queued Allocations of a group that wait for a place.
 nomad_nomad_job_summary_running Allocations of a group that run.
 nomad_nomad_job_summary_starting Allocations of a group that start.
 nomad_nomad_job_summary_unknown Allocations of a group whose nodes are out of contact.
+nomad_nomad_leader_barrier Milliseconds from an election until its first entry was applied.
+nomad_nomad_leader_establish_leadership Milliseconds until all that a leader does had started.
+nomad_nomad_leader_revoke_leadership Milliseconds until all that a leader does had ended.
 nomad_nomad_plan_apply Milliseconds from a plan's being proposed until it was applied.
 nomad_nomad_plan_evaluate Milliseconds that the check of a plan took.
 nomad_nomad_plan_node_rejected Nodes that plans no longer fitted on.
@@ -130,14 +146,24 @@ nomad_nomad_worker_invoke_scheduler_batch Milliseconds of a run of the scheduler
 nomad_nomad_worker_invoke_scheduler_service Milliseconds of a run of the scheduler for services.
 nomad_nomad_worker_invoke_scheduler_sysbatch Milliseconds of a run of the scheduler for sysbatch.
 nomad_nomad_worker_invoke_scheduler_system Milliseconds of a run of the scheduler for system jobs.
+nomad_nomad_worker_send_ack Milliseconds until the broker knew that an evaluation was over.
 nomad_nomad_worker_submit_plan Milliseconds that a worker waited for its plan to be settled.
 nomad_nomad_worker_update_eval Milliseconds until the end of an evaluation was written.
 nomad_nomad_worker_wait_for_index Milliseconds that a worker waited for its view of the state.
 nomad_raft_appliedIndex The last index that is applied.
 nomad_raft_apply Entries of the log that were applied.
 nomad_raft_apply_batch Milliseconds for which one batch of applied events held up all others.
+nomad_raft_commitTime Milliseconds until a majority had a batch of entries that this server led.
+nomad_raft_fsm_apply Milliseconds that an entry took to apply, the mean of each batch.
+nomad_raft_fsm_restore Milliseconds that it took to read a state from a snapshot.
+nomad_raft_fsm_snapshot Milliseconds that it took to write the state for a snapshot.
 nomad_raft_lastIndex The last index of the log.
+nomad_raft_leader_dispatchLog Milliseconds until what this server led was on its own disk.
+nomad_raft_leader_lastContact Milliseconds since another voter answered this server, which leads.
 nomad_raft_peers Servers of the cluster.
+nomad_raft_state_candidate How often this server stood for election.
+nomad_raft_state_follower How often this server became a follower, its start included.
+nomad_raft_state_leader How often this server became the leader.
 nomad_runtime_alloc_bytes Resident bytes of this process.
 nomad_runtime_num_goroutines Threads of this process.
 nomad_runtime_open_files Open files of this process.

@@ -6,7 +6,9 @@
 //! It knows no metric by name and nothing of HTTP. Names are Nomad's, with dots. Labels carry the
 //! id of an allocation where `publish_allocation_metrics` asks for it, and that of a job there and
 //! in `nomad.nomad.job_summary.*`, as dashboards expect it; the setting
-//! `disable_dispatched_job_summary_metrics` leaves the many dispatched ones out. Nothing else does.
+//! `disable_dispatched_job_summary_metrics` leaves the many dispatched ones out. Evaluations that
+//! wait for a time are levels of their own, some at a time. Nothing else does: a timing is kept as
+//! long as the process.
 //!
 //! Invariants: one recorder per process, the first [`install`] wins; recording never blocks on a
 //! reader for longer than the copy of one interval.
@@ -21,7 +23,7 @@ mod push;
 mod summary;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -126,6 +128,11 @@ pub(crate) fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + u
 /// A duration as samples are recorded: Nomad measures in milliseconds.
 pub fn milliseconds(took: Duration) -> f64 {
     took.as_secs_f64() * 1_000.0
+}
+
+/// Notes how long something took.
+pub fn took(name: &'static str, began: Instant) {
+    metrics::histogram!(name).record(milliseconds(began.elapsed()));
 }
 
 impl Telemetry {

@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 
 use crate::support::{json_of, register};
 
-/// What a task is configured to do: whoever may read the job sees it, and exports hide it.
+/// What a specification says: whoever may read the job sees it, and exports hide it.
 const CONFIGURED: &str = "canary-configured-77d0";
 const SENSITIVE: &str = "canary-sensitive-4be1";
+/// What is sensitive, but for destinations that are told to show it.
+const NAMED: &str = "canary-named-2c6f";
 const SECRET: &str = "canary-secret-90aa";
 const TOKEN: &str = "canary-token-17d0";
 
@@ -20,10 +22,10 @@ const TOKEN: &str = "canary-token-17d0";
 fn job() -> Value {
     json!({"Job": {
         "ID": "canary", "Name": "canary", "Type": "batch", "Datacenters": ["*"],
-        "Meta": {"job": SENSITIVE},
-        "TaskGroups": [{"Name": "g", "Count": 1, "Meta": {"group": SENSITIVE}, "Tasks": [{
+        "Meta": {"job": CONFIGURED},
+        "TaskGroups": [{"Name": "g", "Count": 1, "Meta": {"group": CONFIGURED}, "Tasks": [{
             "Name": "t", "Driver": "mock_driver", "Config": {"run_for": "1ms", "note": CONFIGURED},
-            "Env": {"PASSWORD": SENSITIVE}, "Meta": {"task": SENSITIVE},
+            "Env": {"PASSWORD": SENSITIVE}, "Meta": {"task": CONFIGURED},
         }]}],
     }, "Submission": {"Source": format!("job # {SENSITIVE}"), "Format": "hcl2"}})
 }
@@ -87,7 +89,7 @@ fn check_online(agent: &Agent, http: &mut Http, secret: &str) {
         }
         assert!(
             path.ends_with("requests") || told.text().contains(CONFIGURED),
-            "{path}: what a task does is no secret"
+            "{path}: what a job is to do is no secret"
         );
     }
 }
@@ -141,18 +143,7 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
     check_online(&agent, &mut http, secret.trim());
     agent.stop(LONG).expect("it stops");
 
-    let redacted = events(&data, &[]);
-    assert!(!redacted.contains(SENSITIVE) && !redacted.contains(SECRET));
-    assert!(!redacted.contains(CONFIGURED));
-    let registered = redacted
-        .lines()
-        .find(|line| line.contains("\"JobRegistered\""));
-    let registered: Value = serde_json::from_str(registered.expect("the job")).expect("JSON");
-    let job = &registered["Payload"]["Job"];
-    let hash = job["Meta"]["job"].as_str().expect("a text");
-    assert!(hash.starts_with("hmac:"), "{hash}");
-    assert_eq!(job["TaskGroups"][0]["Tasks"][0]["Env"]["PASSWORD"], hash);
-    assert_eq!(job["ID"], "canary");
+    let hash = &hidden_in_an_export(&data);
     let clear = events(&data, &["-clear"]);
     assert!(clear.contains(SENSITIVE) && !clear.contains(SECRET));
 
@@ -188,6 +179,52 @@ fn exports_hide_what_is_confidential_and_secrets_lie_nowhere() {
         !clear.contains(secret),
         "a node's secret is a hash in its event"
     );
+}
+
+/// An export shows of the job no more than hashes; answers that of what is sensitive.
+fn hidden_in_an_export(data: &Path) -> String {
+    let redacted = events(data, &[]);
+    assert!(!redacted.contains(SENSITIVE) && !redacted.contains(SECRET));
+    assert!(!redacted.contains(CONFIGURED));
+    let registered = redacted
+        .lines()
+        .find(|line| line.contains("\"JobRegistered\""));
+    let registered: Value = serde_json::from_str(registered.expect("the job")).expect("JSON");
+    let job = &registered["Payload"]["Job"];
+    let task = &job["TaskGroups"][0]["Tasks"][0];
+    let hash = task["Env"]["PASSWORD"].as_str().expect("a text");
+    assert!(hash.starts_with("hmac:"), "{hash}");
+    let configured = job["Meta"]["job"].as_str().expect("a text");
+    assert!(configured.starts_with("hmac:"), "{configured}");
+    assert_eq!(task["Config"]["note"], configured);
+    assert_eq!(job["ID"], "canary");
+    hash.to_owned()
+}
+
+#[test]
+fn what_is_named_for_a_destination_is_shown_there_and_nothing_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let mut setup = Setup::dev(env!("CARGO_BIN_EXE_drover"), &data).expect("free ports");
+    setup.config += "event_publisher {\n  http {\n    public_fields = [\"Job.Meta\"]\n  }\n}\n";
+    let agent = setup.start().expect("the agent starts");
+    let mut http = agent.http();
+    let mut named = job();
+    named["Job"]["Meta"]["job"] = json!(NAMED);
+    register(&mut http, &named);
+    let items = json!({"Items": {"password": SECRET}});
+    let put = http.put("/v1/var/app/db", &items).expect("an answer");
+    assert_eq!(put.status, 200, "{}", put.text());
+    let streamed = streamed(&agent, "format=cloudevents");
+    agent.stop(LONG).expect("it stops");
+    let exported_so = exported(&data, &["-public", "Job.Meta"]);
+    for told in [streamed, exported_so] {
+        assert!(told.contains(NAMED), "{told}");
+        for hidden in [SENSITIVE, CONFIGURED, SECRET] {
+            assert!(!told.contains(hidden), "{told}");
+        }
+    }
+    assert!(!exported(&data, &[]).contains(NAMED));
 }
 
 #[test]

@@ -5,7 +5,28 @@ use std::thread;
 use crate::support::{Session, service};
 
 /// The commands that drover has of Nomad's, and the flags of each there but for the connection's.
-const FLAGS: [(&str, &str); 79] = [
+const FLAGS: [(&str, &str); 110] = [
+    ("acl bootstrap", "json t"),
+    ("acl policy apply", "description group job task"),
+    ("acl policy delete", ""),
+    ("acl policy info", ""),
+    ("acl policy list", "json t"),
+    ("acl policy self", "json t"),
+    ("acl role create", "description json name policy t"),
+    ("acl role delete", ""),
+    ("acl role info", "by-name json t"),
+    ("acl role list", "json t"),
+    ("acl role update", "description json name no-merge policy t"),
+    (
+        "acl token create",
+        "accessor global json name policy role-id role-name t ttl type",
+    ),
+    ("acl token delete", ""),
+    ("acl token info", ""),
+    ("acl token list", "json t"),
+    ("acl token self", ""),
+    ("acl token update", "name policy role-id role-name type"),
+    ("alloc exec", "e group i job t task"),
     ("alloc signal", "s task verbose"),
     ("alloc stop", "detach no-shutdown-delay verbose"),
     ("alloc fs", "c f group H job n stat tail verbose"),
@@ -125,6 +146,7 @@ const FLAGS: [(&str, &str); 79] = [
     ),
     ("operator snapshot save", "redact stale"),
     ("operator snapshot inspect", "json"),
+    ("plugin status", "json short t type verbose"),
     ("scaling policy info", "json t verbose"),
     ("scaling policy list", "job json t type verbose"),
     ("server members", "detailed json t ui verbose"),
@@ -148,6 +170,21 @@ const FLAGS: [(&str, &str); 79] = [
     ("var list", "filter out page-token per-page template ui"),
     ("var put", "check-index force in out template ui verbose"),
     ("var get", "item out template ui"),
+    ("volume claim delete", "y"),
+    ("volume claim list", "group job json t verbose volume-name"),
+    ("volume create", "detach id policy-override verbose"),
+    ("volume delete", "force secret type"),
+    ("volume deregister", "force"),
+    ("volume detach", ""),
+    ("volume init", "json type"),
+    ("volume register", "id policy-override"),
+    ("volume snapshot create", "parameter secret verbose"),
+    ("volume snapshot delete", "secret"),
+    (
+        "volume snapshot list",
+        "page-token per-page plugin secret verbose",
+    ),
+    ("volume status", "json node node-pool short t type verbose"),
 ];
 
 /// The flags that drover refuses, whichever command they are of.
@@ -176,7 +213,7 @@ const REFUSED: [&str; 21] = [
 ];
 
 /// Commands that ask no agent.
-const OFFLINE: [&str; 7] = [
+const OFFLINE: [&str; 8] = [
     "node pool init",
     "operator snapshot inspect",
     "tls ca create",
@@ -184,6 +221,7 @@ const OFFLINE: [&str; 7] = [
     "tls cert create",
     "tls cert info",
     "var init",
+    "volume init",
 ];
 
 /// Flags of the connection that are taken.

@@ -103,9 +103,36 @@ fn a_job_without_room_is_run_and_stopped() {
     assert_eq!(run.code, 2, "{}", run.all());
     let why = "Dimension \"memory\" exhausted on 1 node";
     assert!(run.stdout.contains(why), "{}", run.stdout);
+    // Its deployment ends with it, and was no success.
     let stop = session.quiet("job stop web");
-    assert_eq!(stop.code, 0, "{}", stop.all());
+    assert_eq!(stop.code, 1, "{}", stop.all());
+    for part in ["Monitoring deployment", "\" cancelled\n"] {
+        assert!(stop.stdout.contains(part), "{part}: {}", stop.all());
+    }
     session.done("job stop -purge -detach web");
+}
+
+#[test]
+fn what_an_agent_ignores_is_told_beside_what_is_asked_for() {
+    let session = Session::new("ignored");
+    session.file("web.hcl", &service("web", "1", ""));
+    let told = "Warning: the agent does not act on ";
+    let run = session.quiet("job run -detach web.hcl");
+    assert!((run.code, run.stderr.as_str()) == (0, ""), "{}", run.all());
+    // A plan says so in its own warnings.
+    let plan = session.quiet("job plan -policy-override web.hcl");
+    let warned = plan.stdout.contains("PolicyOverride");
+    assert!(warned && !plan.stderr.contains(told), "{}", plan.all());
+    let stop = session.quiet("job stop -detach -global web");
+    let named = stop.stderr.starts_with(&format!("{told}global"));
+    assert!(stop.code == 0 && named, "{}", stop.all());
+    assert!(!stop.stdout.contains(told), "{}", stop.stdout);
+    let purged = session.quiet("job stop -detach -purge web");
+    assert!(
+        (purged.code, purged.stderr.as_str()) == (0, ""),
+        "{}",
+        purged.all()
+    );
 }
 
 #[test]

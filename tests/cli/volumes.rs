@@ -78,18 +78,28 @@ fn flags_of_the_other_type_of_volume_are_refused_by_name() {
     assert!(listed.contains("Dynamic Host Volumes"), "{listed}");
 }
 
-/// A volume of the suite's only host, which is made; its id.
-fn made(session: &Session, name: &str) -> String {
+/// A volume of the suite's only host, which is made with these flags; its id, and what was said.
+fn made(session: &Session, name: &str, flags: &str) -> (String, String) {
     let spec = format!(
         r#"{{"type": "host", "name": "{name}", "plugin_id": "mkdir",
              "capability": [{{"access_mode": "single-node-writer",
                               "attachment_mode": "file-system"}}]}}"#
     );
     session.file("made.json", &spec);
-    let said = session.done("volume create made.json");
+    let said = session.done(&format!("volume create {flags} made.json"));
     let line = said.lines().find(|line| line.contains(" with ID "));
     let id = line.and_then(|line| line.rsplit(' ').next());
-    id.expect("an id").to_owned()
+    (id.expect("an id").to_owned(), said)
+}
+
+#[test]
+fn what_nobody_acts_on_of_a_host_volume_is_in_its_warnings() {
+    let session = Session::new("volume-warned");
+    let (id, said) = made(&session, "warned", "-policy-override");
+    let warnings = said.split("Volume Warnings:\n").nth(1);
+    let named = warnings.is_some_and(|warnings| warnings.contains("field PolicyOverride"));
+    assert!(named, "{said}");
+    session.done(&format!("volume delete -type host {id}"));
 }
 
 #[test]
@@ -113,7 +123,7 @@ fn job_12_what_is_to_be_done_by_force_is_asked_for_so_and_nothing_else_is() {
         let target = format!("/v1/volume/csi/nothing/detach?node={node}&{query}");
         assert_eq!(last, format!("DELETE {target}"));
 
-        let id = made(&session, &format!("by-force-{force}"));
+        let (id, _) = made(&session, &format!("by-force-{force}"), "");
         let (ran, last) = asked(&format!("volume delete -type host {flag} {id}"));
         assert_eq!(ran.code, 0, "{}", ran.all());
         assert_eq!(last, format!("DELETE /v1/volume/host/{id}?{query}"));

@@ -109,6 +109,26 @@ fn what_waits_for_a_place_is_counted_and_looked_for_once() {
 }
 
 #[test]
+fn the_evaluation_of_a_stop_names_the_deployment_that_ends_with_the_job() {
+    for (heals, status) in [(true, "successful"), (false, "cancelled")] {
+        let mut spec = job("service", 1);
+        spec.task_groups[0].update = Some(update(1, 0));
+        let mut world = World::new(1, spec);
+        world.run("job-register");
+        if heals {
+            world.heal();
+            world.run("deployment-watcher");
+        }
+        world.change(|job| job.stop = true);
+        let outcome = world.run("job-deregister");
+        let deployment = world.deployment();
+        assert_eq!(deployment.status, status);
+        assert_eq!(outcome.finished.deployment_id, deployment.id);
+        assert!(world.live().is_empty());
+    }
+}
+
+#[test]
 fn what_is_changed_in_place_is_of_the_new_version_s_deployment() {
     let mut spec = job("service", 1);
     spec.task_groups[0].update = Some(update(1, 0));

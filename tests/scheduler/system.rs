@@ -1,9 +1,11 @@
 //! Stories of system jobs: on every node that may run them.
 
-use drover_events::model::Constraint;
+use drover_events::gojson::Time;
+use drover_events::model::{Constraint, UpdateStrategy};
+use drover_projections::tables::evals::Evals;
 
 use super::world::World;
-use drover_testkit::fixtures::{job, node};
+use drover_testkit::fixtures::{SECOND, job, node};
 
 fn nodes_of(world: &World) -> Vec<String> {
     world
@@ -66,6 +68,68 @@ fn a_system_job_runs_on_every_node_that_may() {
     world.change(|job| job.stop = true);
     world.run("job-deregister");
     assert!(world.live().is_empty());
+}
+
+#[test]
+fn a_changed_system_job_reaches_all_its_nodes_so_many_at_a_time() {
+    let mut world = World::new(5, job("system", 1));
+    world.run("job-register");
+    world.change(|job| {
+        job.update.max_parallel = 2;
+        job.update.stagger = 30 * SECOND;
+        job.task_groups[0].tasks[0].user = "other".into();
+    });
+    let mut outcome = world.run("job-register");
+    for _ in 0..2 {
+        assert_eq!(outcome.desired["g"].destructive_update, 2);
+        let next = outcome.next.expect("three and then one are left");
+        let done = world.row::<Evals>(outcome.finished.id.as_str()).unwrap();
+        assert_eq!(
+            (done.status.as_str(), &done.next_eval),
+            ("complete", &next.id)
+        );
+        let next = world.row::<Evals>(next.id.as_str()).unwrap();
+        assert_eq!(
+            (next.triggered_by.as_str(), next.status.as_str()),
+            ("rolling-update", "pending")
+        );
+        assert_eq!(next.previous_eval, done.id);
+        assert_eq!(next.wait, 30 * SECOND);
+        assert_eq!(next.wait_until, Time(world.now + 30 * SECOND));
+        world.now += 30 * SECOND;
+        outcome = world.run_eval(&next);
+    }
+    let desired = &outcome.desired["g"];
+    assert_eq!((desired.destructive_update, desired.ignore), (1, 4));
+    assert_eq!(outcome.next, None);
+    assert_eq!(world.live().len(), 5);
+    assert!(world.run("node-update").plan.is_empty());
+}
+
+#[test]
+fn a_group_of_a_system_job_is_updated_as_it_says_itself() {
+    let mut spec = job("system", 1);
+    let mut all = spec.task_groups[0].clone();
+    all.name = "all".into();
+    spec.task_groups = vec![spec.task_groups[0].clone(), all].into();
+    let mut world = World::new(3, spec);
+    world.run("job-register");
+    world.change(|job| {
+        job.update.max_parallel = 2;
+        job.update.stagger = SECOND;
+        job.task_groups[0].update = Some(UpdateStrategy {
+            max_parallel: 1,
+            stagger: 60 * SECOND,
+            ..UpdateStrategy::default()
+        });
+        job.task_groups[1].update = Some(UpdateStrategy::default());
+        job.task_groups[0].tasks[0].user = "other".into();
+        job.task_groups[1].tasks[0].user = "other".into();
+    });
+    let outcome = world.run("job-register");
+    assert_eq!(outcome.desired["g"].destructive_update, 1);
+    assert_eq!(outcome.desired["all"].destructive_update, 3);
+    assert_eq!(outcome.next.map(|next| next.wait), Some(60 * SECOND));
 }
 
 #[test]

@@ -229,6 +229,7 @@ impl World {
         if outcome.plan.is_empty() {
             let mut evals = vec![outcome.finished.clone()];
             evals.extend(outcome.blocked.clone());
+            evals.extend(outcome.next.clone());
             evals.extend(outcome.follow_ups.clone());
             self.apply(EvalsUpserted {
                 evals,

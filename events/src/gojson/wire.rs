@@ -231,7 +231,7 @@ pub fn show<T: Zero + fmt::Debug>(
     value: &T,
 ) {
     match class {
-        Class::Configured | Class::Sensitive if !value.is_blank() => {
+        class if class.is_hashed() && !value.is_blank() => {
             out.field(name, &format_args!("(sensitive)"))
         }
         Class::Secret if !value.is_blank() => out.field(name, &format_args!("(secret)")),

@@ -98,6 +98,15 @@ impl Allocation {
             .unwrap_or_default()
     }
 
+    /// What its client says of it when it ran longer than its group may.
+    pub const RAN_TOO_LONG: &'static str = "allocation exceeded max_run_duration";
+
+    /// It was ended since it ran longer than its group may.
+    #[must_use]
+    pub fn ran_too_long(&self) -> bool {
+        self.client_description == Self::RAN_TOO_LONG
+    }
+
     /// Placed as a canary of its deployment.
     #[must_use]
     pub fn is_canary(&self) -> bool {

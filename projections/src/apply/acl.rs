@@ -5,14 +5,14 @@ use drover_events::acl::*;
 use drover_events::model::AclToken;
 
 use super::Answer;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::query::acl::{SECRET_TAKEN, role_by_name, token_by_hash};
 use crate::tables::acl_policies::AclPolicies;
 use crate::tables::acl_roles::AclRoles;
 use crate::tables::acl_tokens::AclTokens;
 use crate::tables::cluster_meta::ClusterMetas;
 use crate::tables::one_time_tokens::{OneTimeTokens, OneTimeTokensByExpiration};
-use crate::txn::{Ctx, Txn};
 
 /// How many one-time tokens one event removes at most because they ran out, the oldest first.
 pub const EXPIRED_PAGE: usize = 1_000;

@@ -6,9 +6,9 @@ use drover_events::model::{AllocDeploymentStatus, Allocation, DesiredTransition}
 
 use super::effects::{Effects, came_back};
 use super::{Answer, eval, node, service};
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::allocs::{AllocRow, Allocs};
-use crate::txn::{Ctx, Txn};
 
 /// Clients reported what became of their allocations. An allocation that is gone is passed over.
 pub(super) fn updated_by_client(

@@ -5,11 +5,11 @@ use drover_events::csi::CSI_LEVEL;
 use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
 
 use super::{Answer, csi_plugin, namespace, node_pool};
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::autopilot_config::AutopilotConfig;
 use crate::tables::cluster_meta::{ClusterMeta, ClusterMetas};
 use crate::tables::scheduler_config::SchedulerConfig;
-use crate::txn::{Ctx, Txn};
 
 /// A server became leader.
 pub(super) fn leader_elected(txn: &mut Txn<'_>, ctx: &Ctx, ev: &LeaderElected) -> Answer {

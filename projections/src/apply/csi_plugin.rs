@@ -9,16 +9,16 @@ use drover_events::model::{CsiInfo, Job, Node};
 
 use super::Answer;
 use super::cluster::speaks;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::scan::Scan;
+use crate::engine::txn::{Ctx, Txn};
 use crate::query::csi;
-use crate::scan::Scan;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::AllocRow;
 use crate::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
 use crate::tables::job_summaries::JobSummaries;
 use crate::tables::jobs::Jobs;
 use crate::tables::nodes::Nodes;
-use crate::txn::{Ctx, Txn};
 
 /// A plugin left over is removed; one that something still stands for is kept (PLG-03).
 pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &CsiPluginDeleted) -> Answer {

@@ -1,6 +1,6 @@
 //! CSI volumes: registration, claims and their steps back, removal. The rules of claims are in
-//! [`crate::claims`]; what they rest on of other tables is read here, so that a claim that was
-//! decided on older rows is refused (CSI-24).
+//! [`claims`]; what they rest on of other tables is read here, so that a claim that was decided on
+//! older rows is refused (CSI-24).
 
 use drover_events::csi::{
     CsiVolumeClaimed, CsiVolumeClaimsApplied, CsiVolumeDeregistered, CsiVolumesRegistered, mode,
@@ -11,13 +11,13 @@ use drover_events::model::CsiVolume;
 
 use super::cluster::feature_level;
 use super::{Answer, namespace};
-use crate::claims;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::query::csi;
 use crate::tables::allocs::Allocs;
+use crate::tables::claims;
 use crate::tables::csi_plugins::CsiPlugins;
 use crate::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
-use crate::txn::{Ctx, Txn};
 
 /// Volumes are registered, or described again.
 pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumesRegistered) -> Answer {

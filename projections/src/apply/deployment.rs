@@ -11,10 +11,10 @@ use drover_events::model::{
 
 use super::effects::Effects;
 use super::{Answer, eval, job};
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::allocs::{AllocRow, Allocs};
 use crate::tables::deployments::Deployments;
-use crate::txn::{Ctx, Txn};
 
 /// Writes a deployment as it is given; its create index stays.
 pub(super) fn put(txn: &mut Txn<'_>, ctx: &Ctx, row: &Deployment) -> Result<(), Refused> {

@@ -11,10 +11,10 @@ use drover_events::model::{Allocation, Deployment, TaskGroupSummary};
 use super::csi_plugin;
 use super::job::{spec, status, summary};
 use super::usage::{self, UseDelta};
-use crate::outcome::Refused;
+use crate::engine::outcome::Refused;
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::allocs::AllocRow;
 use crate::tables::deployments::Deployments;
-use crate::txn::{Ctx, Txn};
 
 /// The gathered effects of one event.
 #[derive(Default)]

@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use drover_events::eval::*;
 use drover_events::model::Evaluation;
 use drover_events::model::status::eval as status;
+use drover_filter as filter;
 
 use super::Answer;
 use super::effects::Effects;
 use super::job;
-use crate::filter;
-use crate::outcome::{Refused, Reply};
-use crate::page::{PageToken, Pager, Step};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::scan::{Prefix, Scan};
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
-use crate::scan::{Prefix, Scan};
+use crate::read::page::{PageToken, Pager, Step};
 use crate::tables::allocs::Allocs;
 use crate::tables::evals::Evals;
 use crate::tables::scheduler_config::SchedulerConfig;
-use crate::txn::{Ctx, Txn};
 
 /// How many evaluations one page looks at, whether they match or not, so that a filter that
 /// matches little holds nobody up (EV-13).

@@ -11,13 +11,15 @@ use sha2::{Digest as _, Sha256};
 
 use super::cluster::speaks;
 use super::{Answer, namespace};
-use crate::outcome::{Refused, Reply};
+use crate::engine::error::hex;
+use crate::engine::key::Id;
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::scan::Scan;
+use crate::engine::txn::{Ctx, Txn};
 use crate::query::{csi, host};
-use crate::scan::Scan;
 use crate::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
 use crate::tables::host_volumes::{HostVolumes, HostVolumesByNode};
 use crate::tables::nodes::Nodes;
-use crate::txn::{Ctx, Txn};
 
 /// A host volume is created, registered or changed.
 pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &HostVolumeRegistered) -> Answer {
@@ -122,7 +124,7 @@ pub(super) fn claim_released(
     _ctx: &Ctx,
     ev: &HostVolumeClaimReleased,
 ) -> Answer {
-    let scan = Scan::group::<crate::Id>(ev.claim_id.as_str());
+    let scan = Scan::group::<Id>(ev.claim_id.as_str());
     let claim = txn
         .by_index_scan::<HostVolumeClaimsById>(scan)
         .next()
@@ -287,7 +289,7 @@ fn claim_id(ctx: &Ctx, alloc: &Allocation, volume: &HostVolume) -> String {
     hash.update(ctx.id.0);
     hash.update(alloc.id.as_bytes());
     hash.update(volume.id.as_bytes());
-    let hash = crate::hex(&hash.finalize()[..16]);
+    let hash = hex(&hash.finalize()[..16]);
     let (variant, rest) = hash[16..].split_at(1);
     let variant = match variant {
         "0" | "4" | "8" | "c" => "8",

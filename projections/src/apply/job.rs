@@ -14,14 +14,14 @@ use drover_events::model::{DesiredTransition, Evaluation, Job, ScalingPolicy};
 
 use super::alloc::transition;
 use super::{Answer, csi_plugin, deployment, eval, namespace, node_pool, scaling};
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::job_summaries::JobSummaries;
 use crate::tables::jobs::Jobs;
 use crate::tables::periodic_launches::{PeriodicLaunch, PeriodicLaunches};
 use crate::tables::scaling_events::ScalingEvents;
 use crate::tables::scaling_policies::ScalingPolicies;
-use crate::txn::{Ctx, Txn};
 
 /// A job is registered.
 pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> Answer {

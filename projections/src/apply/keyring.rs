@@ -4,11 +4,11 @@ use drover_events::keyring::*;
 use drover_events::model::status::root_key;
 
 use super::Answer;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::scan::Scan;
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
-use crate::scan::Scan;
 use crate::tables::root_keys::{RootKey, RootKeys};
-use crate::txn::{Ctx, Txn};
 
 /// A key's metadata is written. There is one active key: a new one takes the old one's place.
 pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &RootKeyUpserted) -> Answer {

@@ -4,7 +4,7 @@
 use drover_events::EventKind;
 
 use super::Answer;
-use crate::outcome::Refused;
+use crate::engine::outcome::Refused;
 
 /// The kinds that are registered and not applied yet.
 pub const LATER: &[EventKind] = &[

@@ -5,10 +5,10 @@ use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::namespace::*;
 
 use super::Answer;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::namespaces::Namespaces;
-use crate::txn::{Ctx, Txn};
 
 /// Whether jobs and variables may name the namespace.
 pub(super) fn exists(txn: &Txn<'_>, name: &str) -> Result<bool, Refused> {

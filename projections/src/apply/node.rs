@@ -9,12 +9,12 @@ use drover_events::model::{DrainMetadata, Node, NodeEvent, NodePool};
 use drover_events::node::*;
 
 use super::{Answer, csi_plugin, eval, host_volume, usage};
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::node_pools::NodePools;
 use crate::tables::node_states::{NodeState, NodeStates};
 use crate::tables::node_use::NodeUses;
 use crate::tables::nodes::{self, Nodes};
-use crate::txn::{Ctx, Txn};
 
 /// How many of a node's events are kept, the newest.
 const MAX_NODE_EVENTS: usize = 10;

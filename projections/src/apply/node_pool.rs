@@ -5,10 +5,10 @@ use drover_events::model::status::{ALL_NODE_POOL, DEFAULT_NODE_POOL};
 use drover_events::node_pool::*;
 
 use super::Answer;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::node_pools::NodePools;
-use crate::txn::{Ctx, Txn};
 
 /// Whether jobs and nodes may name the pool.
 pub(super) fn exists(txn: &Txn<'_>, name: &str) -> Result<bool, Refused> {

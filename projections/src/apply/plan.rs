@@ -10,9 +10,9 @@ use drover_events::plan::*;
 use super::effects::Effects;
 use super::job::spec;
 use super::{Answer, deployment, eval, host_volume, node};
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::allocs::{AllocRow, Allocs};
-use crate::txn::{Ctx, Txn};
 
 /// A plan is committed.
 pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PlanApplied) -> Answer {

@@ -4,9 +4,9 @@ use drover_events::model::ScalingEvent;
 use drover_events::scaling::ScalingEventRecorded;
 
 use super::Answer;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::scaling_events::{JobScalingEvents, ScalingEvents};
-use crate::txn::{Ctx, Txn};
 
 /// How many events of a group are kept, the newest.
 const MAX_SCALING_EVENTS: usize = 20;

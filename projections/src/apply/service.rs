@@ -4,10 +4,10 @@ use drover_events::model::ServiceRegistration;
 use drover_events::service::*;
 
 use super::Answer;
-use crate::outcome::{Refused, Reply};
+use crate::engine::outcome::{Refused, Reply};
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::services::Services;
-use crate::txn::{Ctx, Txn};
 
 /// Services are registered; one that is unchanged is not written.
 pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ServiceRegistrationsUpserted) -> Answer {

@@ -2,10 +2,10 @@
 
 use drover_events::model::{Allocation, ComparableResources};
 
-use crate::outcome::Refused;
+use crate::engine::outcome::Refused;
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::node_use::{NodeUse, NodeUses};
-use crate::txn::{Ctx, Txn};
 
 /// How the use of one node changes in one event.
 #[derive(Default)]

@@ -7,10 +7,10 @@ use drover_events::model::{VariableEncrypted, VariableMetadata};
 use drover_events::variable::*;
 
 use super::{Answer, namespace};
-use crate::outcome::{Refused, Reply, VarOutcome};
+use crate::engine::outcome::{Refused, Reply, VarOutcome};
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::variable_quotas::{VariableQuota, VariableQuotas};
 use crate::tables::variables::Variables;
-use crate::txn::{Ctx, Txn};
 
 /// One operation on one variable. A conflict is an answer, not a refusal (VAR-03).
 pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VariableApplied) -> Answer {

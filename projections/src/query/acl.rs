@@ -8,12 +8,13 @@ use drover_events::acl::SealedToken;
 use drover_events::model::{AclPolicy, AclRole, AclToken, AclTokenRoleLink, OneTimeToken};
 
 use super::Found;
-use crate::scan::Scan;
+use crate::engine::key::Id;
+use crate::engine::scan::Scan;
+use crate::engine::txn::Read;
 use crate::tables::acl_policies::{AclPolicies, AclPoliciesByJob};
 use crate::tables::acl_roles::{AclRoles, AclRolesByName};
 use crate::tables::acl_tokens::AclTokensBySecret;
 use crate::tables::one_time_tokens::OneTimeTokensBySecret;
-use crate::txn::Read;
 
 /// Why a token is refused whose secret is another's.
 pub const SECRET_TAKEN: &str = "a token with this secret exists already";
@@ -23,8 +24,17 @@ pub fn token_by_hash(from: &impl Read, hash: &str) -> Found<Option<Arc<SealedTok
     if hash.is_empty() {
         return Ok(None);
     }
-    let mut rows = from.rows_by::<AclTokensBySecret>(Scan::group::<crate::Id>(hash));
+    let mut rows = from.rows_by::<AclTokensBySecret>(Scan::group::<Id>(hash));
     rows.next().transpose()
+}
+
+/// The token with this hash of a secret, also one that has expired; its own secret is empty.
+///
+/// # Errors
+/// Those of the database.
+pub fn by_secret(from: &impl Read, hash: &str) -> Found<Option<AclToken>> {
+    let found = token_by_hash(from, hash)?;
+    Ok(found.map(|found| found.token.clone()))
 }
 
 /// The one-time token with this hash of a secret; also one that has expired.
@@ -32,7 +42,7 @@ pub fn one_time_token_by_hash(from: &impl Read, hash: &str) -> Found<Option<Arc<
     if hash.is_empty() {
         return Ok(None);
     }
-    let mut rows = from.rows_by::<OneTimeTokensBySecret>(Scan::group::<crate::Id>(hash));
+    let mut rows = from.rows_by::<OneTimeTokensBySecret>(Scan::group::<Id>(hash));
     rows.next().transpose()
 }
 

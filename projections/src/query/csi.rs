@@ -12,14 +12,15 @@ use drover_events::model::{
 };
 
 use super::Found;
-use crate::scan::{Prefix, Scan};
+use crate::engine::key::Id;
+use crate::engine::scan::{Prefix, Scan};
+use crate::engine::txn::Read;
+use crate::read::view::View;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::{AllocRow, Allocs, AllocsByNode};
 use crate::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
 use crate::tables::csi_volumes::{CsiVolumeRow, CsiVolumes, CsiVolumesByPlugin};
 use crate::tables::nodes::NodesByPlugin;
-use crate::txn::Read;
-use crate::{Id, View};
 
 /// A volume as one view sees it, and its plugin from the same view (EV-10).
 #[derive(Clone, Debug)]

@@ -9,11 +9,11 @@ use drover_events::model::{
 
 use super::csi::group_of;
 use super::{Found, live_allocs_of_node};
-use crate::scan::{Prefix, Scan};
+use crate::engine::scan::{Prefix, Scan};
+use crate::engine::txn::Read;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::host_volume_claims::HostVolumeClaims;
 use crate::tables::host_volumes::{HostVolumes, HostVolumesByName};
-use crate::txn::Read;
 
 /// The host volumes that a group asks for, by the name that each allocation of its own gets.
 pub fn asked_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {

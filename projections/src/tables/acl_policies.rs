@@ -3,7 +3,7 @@
 use drover_events::Topic;
 use drover_events::model::AclPolicy;
 
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
 /// The table.
 pub struct AclPolicies;

@@ -2,13 +2,11 @@
 
 use drover_events::Topic;
 use drover_events::acl::SealedToken;
-use drover_events::model::AclToken;
 use sha2::{Digest as _, Sha256};
 
-use crate::View;
-use crate::error::{StorageError, hex};
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::error::hex;
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
 /// The table; its key is the accessor.
 pub struct AclTokens;
@@ -53,15 +51,6 @@ pub(super) fn hash_of(domain: &str, secret: &str) -> String {
     hash.update([0]);
     hash.update(secret);
     hex(&hash.finalize())
-}
-
-/// The token with this hash of a secret, also one that has expired; its own secret is empty.
-///
-/// # Errors
-/// Those of the database.
-pub fn by_secret(view: &View, hash: &str) -> Result<Option<AclToken>, StorageError> {
-    let found = crate::query::acl::token_by_hash(view, hash)?;
-    Ok(found.map(|found| found.token.clone()))
 }
 
 /// All tokens, by their creation.

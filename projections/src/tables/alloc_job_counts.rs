@@ -1,6 +1,6 @@
 //! `alloc_job_counts`: how many allocations name a row of `alloc_jobs`.
 
-use crate::table::{History, Table};
+use crate::engine::table::{History, Table};
 
 /// The table; its key is (namespace, job id, job modify index).
 pub struct AllocJobCounts;

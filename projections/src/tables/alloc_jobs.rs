@@ -3,7 +3,7 @@
 
 use drover_events::model::Job;
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table; its key is (namespace, id, job modify index).
 pub struct AllocJobs;

@@ -10,10 +10,10 @@ use drover_events::Topic;
 use drover_events::model::Allocation;
 
 use super::alloc_jobs::AllocJobs;
-use crate::error::StorageError;
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
-use crate::txn::Read;
+use crate::engine::error::StorageError;
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::txn::Read;
 
 /// The table.
 pub struct Allocs;

@@ -1,6 +1,6 @@
 //! `cluster_meta`: what the cluster knows of itself: one row.
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table.
 pub struct ClusterMetas;

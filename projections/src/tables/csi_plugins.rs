@@ -7,7 +7,7 @@
 use drover_events::Topic;
 use drover_events::model::CsiPlugin;
 
-use crate::table::{StreamKey, Table};
+use crate::engine::table::{StreamKey, Table};
 
 /// The table.
 pub struct CsiPlugins;

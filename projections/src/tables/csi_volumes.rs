@@ -7,8 +7,8 @@ use drover_events::csi::{CsiVolumeClaimed, as_sealed};
 use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
 
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
 /// The table; its key is (namespace, id) (EV-17).
 pub struct CsiVolumes;

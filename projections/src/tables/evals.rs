@@ -3,8 +3,8 @@
 use drover_events::Topic;
 use drover_events::model::Evaluation;
 
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
 /// The table.
 pub struct Evals;

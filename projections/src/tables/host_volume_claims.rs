@@ -2,8 +2,8 @@
 
 use drover_events::model::TaskGroupHostVolumeClaim;
 
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, Table};
 
 /// The table; its key is (namespace, job id, group, volume id).
 pub struct HostVolumeClaims;

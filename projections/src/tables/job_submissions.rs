@@ -2,7 +2,7 @@
 
 use drover_events::model::JobSubmission;
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table; its key is (namespace, job id, version).
 pub struct JobSubmissions;

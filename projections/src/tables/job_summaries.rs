@@ -2,7 +2,7 @@
 
 use drover_events::model::JobSummary;
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table; its key is (namespace, job id).
 pub struct JobSummaries;

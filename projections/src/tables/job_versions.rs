@@ -2,7 +2,7 @@
 
 use drover_events::model::Job;
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table; its key is (namespace, id, version).
 pub struct JobVersions;

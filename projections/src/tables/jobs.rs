@@ -3,7 +3,7 @@
 use drover_events::Topic;
 use drover_events::model::Job;
 
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
 /// The table; its key is (namespace, id).
 pub struct Jobs;

@@ -1,8 +1,14 @@
 //! The tables: one file each, with prefix, key, row and secondary indexes.
 //!
-//! Numbers are for ever; a retired table keeps its line here. A table file never knows an event: it
-//! says what its rows are, how they are found, and how they appear on the stream. Rows that follow
-//! from others are `derived`: they are in snapshots and digests, only without history.
+//! **What it is.** A table file says what its rows are, how they are found, and how they appear on
+//! the stream. Rows that follow from others are `derived`: they are in snapshots and digests, only
+//! without history. [`claims`] is what a row of `csi_volumes` allows.
+//!
+//! **What it must not know.** No event, no view, no question about several tables (`query`). It
+//! imports the engine alone: what a table is, and [`Read`](crate::Read).
+//!
+//! **Invariants.** Numbers are for ever; a retired table keeps its line here. So are the names of a
+//! row's fields.
 
 pub mod acl_policies;
 pub mod acl_roles;
@@ -13,6 +19,7 @@ pub mod allocs;
 pub mod auth_methods;
 pub mod autopilot_config;
 pub mod binding_rules;
+pub mod claims;
 pub mod cluster_meta;
 pub mod csi_plugins;
 pub mod csi_volumes;
@@ -76,114 +83,10 @@ pub use table_indexes::TableIndexes;
 pub use variable_quotas::VariableQuotas;
 pub use variables::Variables;
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tables_test;
 
-use crate::error::StorageError;
-use crate::generations::Shared;
-use crate::layer::{AnyLayer, Layer};
-use crate::table::{History, SkipKey, Table};
-use crate::trail::Trail;
-
-/// A table as the registry knows it.
-#[derive(Clone, Copy)]
-pub struct TableInfo {
-    id: u16,
-    name: &'static str,
-    history: History,
-    indexes: fn() -> Vec<(u8, &'static str)>,
-    group: fn(u8) -> Option<SkipKey>,
-    layer: fn(&Arc<Shared>) -> Box<dyn AnyLayer>,
-    pub(crate) trail: Trail,
-    pub(crate) json: fn(&[u8], &[u8]) -> Result<serde_json::Value, StorageError>,
-}
-
-impl TableInfo {
-    /// The registry's line for a table.
-    pub const fn of<T: Table>() -> Self {
-        Self {
-            id: T::ID,
-            name: T::NAME,
-            history: T::HISTORY,
-            indexes: || {
-                T::INDEXES
-                    .iter()
-                    .map(|index| (index.no, index.name))
-                    .collect()
-            },
-            group: |no| {
-                let index = T::INDEXES.iter().find(|index| index.no == no);
-                index.map(|index| index.skip_group)
-            },
-            layer: Layer::<T>::boxed,
-            trail: Trail::of::<T>(),
-            json: |key, body| {
-                let row = crate::row::decode_body::<T>(key, body)?;
-                serde_json::to_value(row).map_err(|_| StorageError::damaged("row", key))
-            },
-        }
-    }
-
-    /// The number.
-    pub fn id(&self) -> u16 {
-        self.id
-    }
-
-    /// The name.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Whether the past is kept.
-    pub fn history(&self) -> History {
-        self.history
-    }
-
-    /// What passes over a group of an index, by the index's number.
-    pub(crate) fn skip_group(&self, no: u8) -> Option<SkipKey> {
-        (self.group)(no)
-    }
-
-    /// Numbers and names of the indexes.
-    pub fn indexes(&self) -> Vec<(u8, &'static str)> {
-        (self.indexes)()
-    }
-}
-
-/// All tables of a database.
-pub struct Registry {
-    tables: &'static [TableInfo],
-}
-
-impl Registry {
-    pub(crate) const fn new(tables: &'static [TableInfo]) -> Self {
-        Self { tables }
-    }
-
-    /// The tables, by number.
-    pub fn tables(&self) -> impl Iterator<Item = &'static TableInfo> {
-        self.tables.iter()
-    }
-
-    /// The table with this number.
-    pub fn table(&self, id: u16) -> Option<&'static TableInfo> {
-        self.tables.iter().find(|table| table.id == id)
-    }
-
-    /// The table with this name.
-    pub fn named(&self, name: &str) -> Option<&'static TableInfo> {
-        self.tables.iter().find(|table| table.name == name)
-    }
-
-    /// The tables' overlays, which share a bound of what they keep.
-    pub(crate) fn layers(&self, kept: &Arc<Shared>) -> Vec<Option<Box<dyn AnyLayer>>> {
-        let mut layers = Vec::new();
-        for table in self.tables {
-            layers.resize_with(usize::from(table.id) + 1, || None);
-            layers[usize::from(table.id)] = Some((table.layer)(kept));
-        }
-        layers
-    }
-}
+pub use crate::engine::registry::{Registry, TableInfo};
 
 static TABLES: Registry = Registry::new(&[
     TableInfo::of::<TableIndexes>(),

@@ -2,7 +2,7 @@
 
 use drover_events::model::Namespace;
 
-use crate::table::{Entries, Index, IndexDef, Table};
+use crate::engine::table::{Entries, Index, IndexDef, Table};
 
 /// The table.
 pub struct Namespaces;

@@ -3,7 +3,7 @@
 use drover_events::Topic;
 use drover_events::model::NodePool;
 
-use crate::table::{StreamKey, Table};
+use crate::engine::table::{StreamKey, Table};
 
 /// The table.
 pub struct NodePools;

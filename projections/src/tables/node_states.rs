@@ -4,8 +4,8 @@ use drover_events::Topic;
 use drover_events::gojson::List;
 use drover_events::model::NodeEvent;
 
-use crate::key::Id;
-use crate::table::{StreamKey, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{StreamKey, Table};
 
 /// The table.
 pub struct NodeStates;

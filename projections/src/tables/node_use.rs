@@ -3,8 +3,8 @@
 use drover_events::EventId;
 use serde::{Deserialize, Serialize};
 
-use crate::key::Id;
-use crate::table::{History, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{History, Table};
 
 /// The table.
 pub struct NodeUses;

@@ -7,10 +7,10 @@ use drover_events::Topic;
 use drover_events::model::Node;
 
 use super::node_states::{NodeState, NodeStates};
-use crate::error::StorageError;
-use crate::key::{AsKey, Id};
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
-use crate::txn::Read;
+use crate::engine::error::StorageError;
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::txn::Read;
 
 /// The table. Its rows have none of the fields of [`NodeState`].
 pub struct Nodes;
@@ -143,17 +143,4 @@ pub fn get(from: &impl Read, id: &str) -> Result<Option<Node>, StorageError> {
         .map(|state| NodeState::clone(&state))
         .unwrap_or_default();
     Ok(Some(join(Node::clone(&node), state)))
-}
-
-/// The whole node as it was after the event at `index`.
-pub fn get_at(
-    view: &crate::View,
-    id: impl AsKey<Id> + Copy,
-    index: u64,
-) -> Result<Option<Node>, StorageError> {
-    let Some(node) = view.get_at::<Nodes>(id, index)? else {
-        return Ok(None);
-    };
-    let state = view.get_at::<NodeStates>(id, index)?.unwrap_or_default();
-    Ok(Some(join(node, state)))
 }

@@ -3,8 +3,8 @@
 
 use drover_events::model::OneTimeToken;
 
-use crate::key::Id;
-use crate::table::{Entries, History, Index, IndexDef, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, History, Index, IndexDef, Table};
 
 /// The table; its key is the accessor.
 pub struct OneTimeTokens;

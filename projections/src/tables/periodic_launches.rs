@@ -1,6 +1,6 @@
 //! `periodic_launches`: when a periodic job was launched last.
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table; its key is (namespace, job id).
 pub struct PeriodicLaunches;

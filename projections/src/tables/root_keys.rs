@@ -3,8 +3,8 @@
 use drover_events::gojson::Base64;
 use drover_events::model::RootKeyMeta;
 
-use crate::key::Id;
-use crate::table::Table;
+use crate::engine::key::Id;
+use crate::engine::table::Table;
 
 /// The table.
 pub struct RootKeys;

@@ -3,7 +3,7 @@
 use drover_events::gojson::{List, Map};
 use drover_events::model::ScalingEvent;
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table; its key is (namespace, job id).
 pub struct ScalingEvents;

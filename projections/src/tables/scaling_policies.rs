@@ -2,8 +2,8 @@
 
 use drover_events::model::ScalingPolicy;
 
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, Table};
 
 /// The table.
 pub struct ScalingPolicies;

@@ -2,7 +2,7 @@
 
 use drover_events::model::SchedulerConfiguration;
 
-use crate::table::Table;
+use crate::engine::table::Table;
 
 /// The table.
 pub struct SchedulerConfig;

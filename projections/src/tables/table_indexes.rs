@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::{History, Table};
+use crate::engine::table::{History, Table};
 
 /// The table.
 pub struct TableIndexes;

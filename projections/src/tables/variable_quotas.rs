@@ -1,6 +1,6 @@
 //! `variable_quotas`: the size of all variables of a namespace; it follows from them.
 
-use crate::table::{History, Table};
+use crate::engine::table::{History, Table};
 
 /// The table; its key is the namespace.
 pub struct VariableQuotas;

@@ -3,8 +3,8 @@
 use drover_events::Topic;
 use drover_events::model::VariableEncrypted;
 
-use crate::key::Id;
-use crate::table::{Entries, Index, IndexDef, StreamKey, Table};
+use crate::engine::key::Id;
+use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
 /// The table; its key is (namespace, path).
 pub struct Variables;

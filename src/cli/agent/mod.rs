@@ -3,7 +3,6 @@
 pub(super) mod info;
 pub(super) mod log;
 
-use super::config::NO_GOSSIP;
 use super::out::Out;
 use crate::config::{self, Config};
 use anyhow::{Result, bail};
@@ -287,8 +286,8 @@ fn announce(config: &Config, out: &Out) {
             clear.join(", ")
         ));
     }
-    for path in config::without_effect(config) {
-        out.line(&format!("==> WARNING: {path} has no effect: {NO_GOSSIP}"));
+    for setting in config::without_effect(config) {
+        out.line(&format!("==> WARNING: {setting}"));
     }
     out.line("==> Starting drover agent...");
     out.line("==> drover agent configuration:\n");

@@ -89,10 +89,22 @@ impl Tail {
         ]
     }
 
+    /// The same of a log. Nothing before the end of one is all of its last file: who wants only
+    /// what is new begins beyond its end.
+    pub(super) fn query_of_log(&self) -> [(&'static str, String); 4] {
+        let mut query = self.query();
+        if self.is_from_end() && query[1].1 == "0" {
+            query[0].1 = "start".to_owned();
+            query[1].1 = i64::MAX.to_string();
+        }
+        query
+    }
+
     /// Prints a stream that begins where it was asked for.
     pub(super) async fn print(&self, mut stream: Stream, out: &Out) -> Result<()> {
         let lines = self.lines.unwrap_or(LINES);
-        let cuts = self.is_from_end() && self.bytes.is_none();
+        // Who asked for no lines has none before what is new.
+        let cuts = self.is_from_end() && self.bytes.is_none() && lines > 0;
         let (mut first, mut held) = (true, Vec::new());
         while let Some(chunk) = stream.chunk().await? {
             if cuts && !self.follow {
@@ -146,20 +158,24 @@ mod tests {
 
     #[test]
     fn where_to_begin_is_said_to_the_api() {
-        let said = |tail: bool, lines: Option<usize>, bytes: Option<u64>| {
+        let beyond = i64::MAX.to_string();
+        for (tail, lines, bytes, of_file, of_log) in [
+            (false, None, None, ("start", "0"), ("start", "0")),
+            (true, None, None, ("end", "1200"), ("end", "1200")),
+            (false, Some(2), None, ("end", "240"), ("end", "240")),
+            (false, None, Some(0), ("end", "0"), ("start", &*beyond)),
+            (false, Some(0), None, ("end", "0"), ("start", &*beyond)),
+        ] {
             let tail = Tail {
                 follow: false,
                 tail,
                 lines,
                 bytes,
             };
-            let [origin, offset, ..] = tail.query();
-            (origin.1, offset.1)
-        };
-        let wanted = |origin: &str, offset: &str| (origin.to_owned(), offset.to_owned());
-        assert_eq!(said(false, None, None), wanted("start", "0"));
-        assert_eq!(said(true, None, None), wanted("end", "1200"));
-        assert_eq!(said(false, Some(2), None), wanted("end", "240"));
-        assert_eq!(said(false, None, Some(0)), wanted("end", "0"));
+            for (query, wanted) in [(tail.query(), of_file), (tail.query_of_log(), of_log)] {
+                let [(_, origin), (_, offset), ..] = &query;
+                assert_eq!((&**origin, &**offset), wanted, "{tail:?}");
+            }
+        }
     }
 }

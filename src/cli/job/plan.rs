@@ -129,7 +129,8 @@ fn dry_run(answer: &Json) -> String {
     };
     for eval in answer["CreatedEvals"].as_array().into_iter().flatten() {
         if text(eval, "TriggeredBy") == trigger::ROLLING_UPDATE {
-            out += "- Rolling update, next evaluation will be in some time.\n";
+            let wait = crate::jobspec::duration::format(number(eval, "Wait"));
+            out += &format!("- Rolling update, next evaluation will be in {wait}.\n");
         }
     }
     let next = text(answer, "NextPeriodicLaunch");

@@ -11,7 +11,9 @@ use anyhow::Result;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover job stop web
-  drover job stop -purge -yes web    and remove it")]
+  drover job stop -purge -yes web    and remove it
+
+Exit code 1 also where the job's deployment was no success: one that goes on is cancelled.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -57,17 +59,18 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         let flag = |b: bool| if b { "true" } else { "false" };
         let priority = args.eval_priority.unwrap_or(0).to_string();
-        let query = [
+        let mut query = vec![
             ("namespace", namespace.as_str()),
             ("purge", flag(args.purge)),
-            ("global", flag(args.global)),
             ("no_shutdown_delay", flag(args.no_shutdown_delay)),
             ("eval_priority", priority.as_str()),
         ];
+        if args.global {
+            query.push(("global", "true"));
+        }
         let answer = client.delete(&job_path(&id, ""), &query, None).await;
         let answer = answer.map_err(|err| err.context("Error deregistering job"))?;
-        // A deployment that is canceled with its job is what was wanted.
-        let monitor = Monitor::new(&client, out, args.verbose, &namespace).evaluations_only();
+        let monitor = Monitor::new(&client, out, args.verbose, &namespace);
         let code = monitor.after(&answer, args.detach).await?;
         worst = worst.max(code);
     }

@@ -60,8 +60,8 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// One that is done when the evaluation is: what becomes of a deployment is no success or
-    /// failure of a job's stop.
+    /// One that is done when the evaluation is: a deployment that was failed by hand is what was
+    /// wanted.
     pub(super) fn evaluations_only(mut self) -> Monitor<'a> {
         self.deployments = false;
         self

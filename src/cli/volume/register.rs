@@ -105,6 +105,10 @@ async fn host(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
     let made = &done["Volume"];
     let (name, id) = (text(made, "Name"), text(made, "ID"));
     out.line(&format!("{done_word} host volume {name} with ID {id}"));
+    let warnings = text(&done, "Warnings");
+    if !warnings.is_empty() {
+        out.line(&format!("Volume Warnings:\n{warnings}"));
+    }
     if how == How::Create && !args.detach {
         wait(args, made, out).await?;
     }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::model::Allocation;
-use drover_events::model::status::{ClientStatus, client};
+use drover_events::model::status::client;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
+use super::counted::{self, Counted};
 use super::factory::{AllocRunner, Report};
 use super::jobs::Jobs;
 use super::machine::{Action, AllocSpec, Input, Phase};
@@ -47,6 +48,7 @@ pub(super) struct Actor {
     /// What hooks do now.
     pub(super) jobs: Jobs,
     pub(super) last_report: Option<Allocation>,
+    pub(super) counted: Counted,
     pub(super) offered: Offers,
     /// The allocation as the servers last sent it is not known to be durable.
     pub(super) alloc_unwritten: bool,
@@ -57,6 +59,7 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) async fn run(mut self, mut rx: mpsc::UnboundedReceiver<Msg>) {
         self.remember_alloc().await;
+        counted::begun(&self.shared.alloc.lock());
         let mut first = self.shared.machine.lock().begin();
         // What was restored looks around once: nothing else might happen to it.
         first.extend(self.step(Input::Tick));
@@ -149,7 +152,13 @@ impl Actor {
     fn step(&mut self, input: Input) -> Vec<Action> {
         let now = self.factory.clock.now();
         self.stepped_at = now;
-        self.shared.machine.lock().step(&self.spec, input, now)
+        // Before the other lock is taken: others hold this one while they wait for that.
+        let alloc = self.shared.alloc.lock().clone();
+        let mut machine = self.shared.machine.lock();
+        counted::heard(&alloc, &input);
+        let actions = machine.step(&self.spec, input, now);
+        self.counted.go_on(&alloc, &machine);
+        actions
     }
 
     /// What the servers want is in the journal before the machine has followed it; after a crash
@@ -220,39 +229,12 @@ impl Actor {
     fn tell(&mut self) {
         let update = self.shared.told();
         if self.last_report.as_ref() != Some(&update) {
-            self.count(&update);
             self.last_report = Some(update.clone());
             (self.report)(update);
         }
         if self.shared.machine.lock().phase == Phase::Done {
             self.shared.done.send_replace(true);
         }
-    }
-
-    /// Counts what became of the allocation, once.
-    fn count(&self, update: &Allocation) {
-        let before = self
-            .last_report
-            .as_ref()
-            .map(|last| last.client_status.as_str());
-        if before == Some(update.client_status.as_str()) {
-            return;
-        }
-        let name = match update.client() {
-            Some(ClientStatus::Running) => "nomad.client.allocs.running",
-            Some(ClientStatus::Complete) => "nomad.client.allocs.complete",
-            Some(ClientStatus::Failed) => "nomad.client.allocs.failed",
-            Some(ClientStatus::Pending | ClientStatus::Lost | ClientStatus::Unknown) | None => {
-                return;
-            }
-        };
-        let alloc = self.shared.alloc.lock().clone();
-        let labels = [
-            ("job", measured_as(&alloc).to_owned()),
-            ("task_group", alloc.task_group.clone()),
-            ("namespace", alloc.namespace.clone()),
-        ];
-        metrics::counter!(name, &labels).increment(1);
     }
 
     async fn take_update(&mut self, alloc: Arc<Allocation>) -> Vec<Action> {
@@ -292,6 +274,7 @@ impl Actor {
         if let Ok(Err(e)) = removed {
             tracing::warn!(alloc = %id, "cannot remove its directory: {e}");
         }
+        counted::removed(&self.shared.alloc.lock());
     }
 }
 
@@ -300,13 +283,4 @@ impl Actor {
 fn is_reconnected(before: &Allocation, now: &Allocation) -> bool {
     let unknown = |alloc: &Allocation| alloc.client_status == client::UNKNOWN;
     unknown(now) && !unknown(before) && !now.server_terminal()
-}
-
-/// The job that an allocation is counted under: a child under its parent, for there is no end of
-/// children, and what is counted once is kept.
-pub(super) fn measured_as(alloc: &Allocation) -> &str {
-    let parent = alloc.job.as_ref().map(|job| job.parent_id.as_str());
-    parent
-        .filter(|parent| !parent.is_empty())
-        .unwrap_or(&alloc.job_id)
 }

@@ -13,12 +13,11 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::runner::{RunnerFactory, alloc_key, state_key};
-use super::runner_test::{alloc, events, factory, run, until};
+use super::runner_test::{alloc, events, factory, journal_let_go, run, until};
 use crate::client::clock::Clock;
 use crate::client::journal::{Journal, JournalError};
 use crate::clock::unix_nanos;
 use crate::log::LogError;
-use crate::telemetry;
 
 /// A shell that notes its process and runs on until it is told to end.
 fn endless(pids: &Path) -> serde_json::Value {
@@ -103,10 +102,7 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
             .await
             .unwrap();
         drop(runner);
-        until("the journal is let go", || {
-            Arc::strong_count(&factory.journal) == 1
-        })
-        .await;
+        journal_let_go(&factory).await;
     }
     let factory = factory(tmp.path());
     let bytes = factory.journal.load()[&alloc_key(&given.id)].clone();
@@ -263,43 +259,48 @@ async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
     runner.done().wait_for(|done| *done).await.unwrap();
 }
 
-#[test]
-fn allocations_are_counted_by_what_became_of_them() {
-    let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build().unwrap();
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
+    const HOUR: i64 = 3_600_000_000_000;
     let tmp = tempfile::tempdir().unwrap();
-    let ends = async {
-        let factory = factory(tmp.path());
-        for (number, exit_code) in [(1, 0), (2, 0), (3, 1)] {
-            let config = json!({"run_for": "1ms", "exit_code": exit_code});
-            let given = Allocation {
-                id: format!("11111111-2222-3333-4444-00000000000{number}"),
-                ..alloc("batch", "mock_driver", config)
-            };
-            let runner = run(&factory, &given, &Arc::new(Mutex::new(None)));
-            runner.done().wait_for(|done| *done).await.unwrap();
-        }
+    let pids = tmp.path().join("pids");
+    let mut given = alloc("batch", "raw_exec", endless(&pids));
+    let mut spec = Job::clone(given.job.as_ref().unwrap());
+    spec.task_groups[0].max_run_duration = Some(HOUR);
+    given.job = Some(Arc::new(spec));
+    let clock = Arc::new(Mutex::new(unix_nanos()));
+    let agent = || {
+        let mut factory = factory(tmp.path());
+        factory.clock = Clock::Manual(Arc::clone(&clock));
+        factory
     };
-    metrics::with_local_recorder(&recorder, || runtime.block_on(ends));
-    let told = telemetry.prometheus();
-    let count = |status: &str| {
-        let name = format!("nomad_client_allocs_{status}{{");
-        let line = told.lines().find(|line| line.starts_with(&name));
-        line.and_then(|line| line.rsplit(' ').next().map(str::to_owned))
-    };
-    let counted = ["complete", "failed"].map(count);
-    let wanted = ["2", "1"].map(|text| Some(text.to_owned()));
-    assert_eq!(counted, wanted, "{told}");
-}
-
-#[test]
-fn a_child_is_counted_under_its_parent() {
-    let plain = alloc("batch", "mock_driver", json!({}));
-    assert_eq!(super::actor::measured_as(&plain), "j");
-    let mut child = plain.clone();
-    let mut job = Job::clone(plain.job.as_ref().unwrap());
-    job.parent_id = "cron".into();
-    child.job = Some(Arc::new(job));
-    assert_eq!(super::actor::measured_as(&child), "cron");
+    let told: Arc<Mutex<Option<Allocation>>> = Arc::new(Mutex::new(None));
+    {
+        let factory = agent();
+        let runner = run(&factory, &given, &told);
+        until("it runs", || pids.exists()).await;
+        until("it is told", || {
+            let told = told.lock();
+            told.as_ref().is_some_and(|a| a.client_status == "running")
+        })
+        .await;
+        runner.detach().await;
+        drop(runner);
+        journal_let_go(&factory).await;
+    }
+    *clock.lock() += HOUR;
+    let runner = run(&agent(), &given, &told);
+    runner.done().wait_for(|done| *done).await.unwrap();
+    let last = told.lock().clone().unwrap();
+    assert_eq!(
+        (
+            last.client_status.as_str(),
+            last.client_description.as_str()
+        ),
+        ("complete", Allocation::RAN_TOO_LONG)
+    );
+    let pid = std::fs::read_to_string(&pids).unwrap();
+    assert_eq!(pid.lines().count(), 1, "it was not started again");
+    let task = Path::new("/proc").join(pid.trim());
+    until("the task is gone", || !task.exists()).await;
 }

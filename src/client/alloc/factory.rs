@@ -16,6 +16,18 @@ use crate::client::drivers::exec::{ExecCommand, Wires};
 /// status, health and network; nothing else of it is filled in.
 pub type Report = Arc<dyn Fn(Allocation) + Send + Sync>;
 
+/// What an allocation waits for before its tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waits {
+    /// For no other allocation.
+    #[default]
+    ForNobody,
+    /// Until those that it replaces are through.
+    ForOthers,
+    /// Until what one of them left is taken over.
+    ForData,
+}
+
 /// Runs one allocation. This is all that the agent needs; [`AllocRunner::control`] is for runners
 /// that users can talk to.
 pub trait AllocRunner: Send + Sync {
@@ -28,6 +40,11 @@ pub trait AllocRunner: Send + Sync {
     /// What the servers are told of it now; none where that is not kept.
     fn told(&self) -> Option<Allocation> {
         None
+    }
+
+    /// What it waits for before its tasks; for nobody where that is not kept.
+    fn waits(&self) -> Waits {
+        Waits::default()
     }
 
     /// Turns true when nothing of it runs any more, and stays so.

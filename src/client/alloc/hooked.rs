@@ -19,6 +19,7 @@ use crate::client::hooks::notes::Keep;
 use crate::client::hooks::task::chain as task_chain;
 use crate::client::hooks::task::list::TaskHooks;
 use crate::client::hooks::task::{Hooked, Running, TaskGiven, TaskHook, TaskNote};
+use crate::client::task::events;
 use crate::client::task::machine::{Ending, HookError, TaskInput};
 
 /// How long hooks may hold up the end of tasks.
@@ -178,6 +179,16 @@ impl Call {
 
 impl Actor {
     fn alloc_given(&mut self) -> AllocGiven {
+        let (tx, clock) = (self.tx.clone(), self.factory.clock.clone());
+        let tasks: Vec<String> = self.spec.tasks.keys().cloned().collect();
+        let tell = move |hook: &str, text: &str| {
+            let event = events::hook_message(clock.now(), hook, text);
+            for name in &tasks {
+                let told = TaskInput::Event(event.clone());
+                // A runner that has ended needs no input.
+                let _ = tx.send(Msg::Input(Input::Task(name.clone(), told)));
+            }
+        };
         AllocGiven {
             alloc: self.shared.alloc.lock().clone(),
             dir: self.shared.dir.clone(),
@@ -185,6 +196,7 @@ impl Actor {
             settings: self.factory.settings.get(),
             resources: self.shared.resources.clone(),
             previous: std::mem::take(&mut self.previous),
+            tell: Arc::new(tell),
         }
     }
 

@@ -1,13 +1,14 @@
 //! The allocation runner: `(state, input) -> (state, actions)` over the machines of its tasks.
 
 mod hooked;
+mod limit;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_events::gojson::{Map, Time};
-use drover_events::model::status::{client, task};
-use drover_events::model::{AllocDeploymentStatus, Allocation, TaskEvent, TaskState};
+use drover_events::gojson::Time;
+use drover_events::model::status::task;
+use drover_events::model::{AllocDeploymentStatus, Allocation, TaskEvent};
 use serde::{Deserialize, Serialize};
 
 use super::coordinator::{Kind, Progress, Stage};
@@ -26,6 +27,8 @@ pub struct AllocSpec {
     pub health: Option<HealthSpec>,
     /// Between taking its services away and asking its tasks to end, nanoseconds (CL-22).
     pub shutdown_delay: i64,
+    /// How long it may run, nanoseconds.
+    pub max_run_duration: Option<i64>,
 }
 
 impl AllocSpec {
@@ -58,6 +61,9 @@ impl AllocSpec {
             tasks: tasks.collect(),
             health: HealthSpec::of(alloc),
             shutdown_delay: group.shutdown_delay.unwrap_or_default().max(0),
+            max_run_duration: group
+                .max_run_duration
+                .filter(|limit| *limit > 0 && job.is_batch()),
         })
     }
 }
@@ -184,6 +190,12 @@ pub struct AllocMachine {
     /// The servers want its end.
     stopped: bool,
     no_delay: bool,
+    /// When it came here, unix nanoseconds; not known of what older agents wrote.
+    #[serde(default)]
+    began: Option<i64>,
+    /// It ran longer than it may.
+    #[serde(default)]
+    overran: bool,
     health_since: i64,
     /// When its tasks may be asked to end; set with the wish for it (CL-22).
     #[serde(default)]
@@ -227,6 +239,7 @@ impl AllocMachine {
             .map(|name| (name.clone(), TaskMachine::new(jitter.draw(), now)));
         Self {
             tasks: tasks.collect(),
+            began: Some(now),
             health_since: now,
             ..Self::default()
         }
@@ -261,7 +274,8 @@ impl AllocMachine {
         };
         let kill = self.kill.and(self.kill_at);
         let kill = kill.filter(|at| *at > stepped_at);
-        [tasks, health, kill].into_iter().flatten().min()
+        let end = self.ends_at(spec);
+        [tasks, health, kill, end].into_iter().flatten().min()
     }
 
     /// Takes one input.
@@ -375,6 +389,7 @@ impl AllocMachine {
 
     /// Follows up until nothing changes any more.
     fn settle(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
+        self.end_in_time(spec, now, out);
         if self.phase == Phase::Prerun {
             if self.kill.is_none() {
                 return;
@@ -528,28 +543,6 @@ impl AllocMachine {
             task.phase = crate::client::task::machine::Phase::Ended;
         }
         self.phase = Phase::Live;
-    }
-
-    /// The tasks' states, as the servers are told.
-    pub fn task_states(&self) -> Map<TaskState> {
-        self.tasks
-            .iter()
-            .map(|(name, task)| (name.clone(), task.state.clone()))
-            .collect()
-    }
-
-    /// Client status and its description.
-    pub fn status(&self) -> (&'static str, &'static str) {
-        let any = |test: fn(&TaskMachine) -> bool| self.tasks.values().any(test);
-        if any(|t| t.is_dead() && t.state.failed) {
-            (client::FAILED, "Failed tasks")
-        } else if any(TaskMachine::is_running) {
-            (client::RUNNING, "Tasks are running")
-        } else if any(|t| !t.is_dead()) {
-            (client::PENDING, "No tasks have started")
-        } else {
-            (client::COMPLETE, "All tasks have completed")
-        }
     }
 
     /// Whether a restart request makes sense.

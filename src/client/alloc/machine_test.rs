@@ -8,6 +8,8 @@ use super::*;
 use crate::client::clock::SECOND;
 use crate::client::drivers::{ExitResult, Handle};
 use crate::client::task::machine::Prepared;
+#[path = "limit_test.rs"]
+mod limit;
 
 /// Runs a whole allocation with a driver that starts everything at once.
 struct Case {
@@ -42,6 +44,7 @@ impl Case {
             tasks,
             health: None,
             shutdown_delay: 0,
+            max_run_duration: None,
         };
         let alloc = AllocMachine::new(&spec, 1, 0);
         Self {

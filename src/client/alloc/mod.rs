@@ -13,6 +13,7 @@ mod asked;
 #[cfg(test)]
 mod claims_test;
 pub mod coordinator;
+mod counted;
 pub mod dir;
 mod effects;
 pub mod factory;

@@ -15,8 +15,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Actor;
 use super::asked::Asked;
+use super::counted::Counted;
 use super::dir::AllocDir;
-use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report};
+use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits};
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
@@ -98,6 +99,7 @@ impl AllocRunnerFactory for RunnerFactory {
             (task.name.clone(), hooks)
         });
         let task_hooks = task_hooks.collect();
+        let counted = Counted::of(&machine);
         let shared = Arc::new(RunnerShared {
             dir: AllocDir::new(&settings.alloc_dir, &alloc.id),
             alloc: Mutex::new(alloc),
@@ -122,6 +124,7 @@ impl AllocRunnerFactory for RunnerFactory {
             ready: Arc::default(),
             jobs: Jobs::default(),
             last_report: None,
+            counted,
             offered: Offers::default(),
             alloc_unwritten: false,
             stepped_at: 0,
@@ -228,6 +231,10 @@ impl AllocRunner for Runner {
 
     fn told(&self) -> Option<Allocation> {
         Some(self.shared.told())
+    }
+
+    fn waits(&self) -> Waits {
+        self.shared.resources.get::<Waits>().unwrap_or_default()
     }
 
     fn done(&self) -> watch::Receiver<bool> {

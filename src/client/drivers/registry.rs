@@ -7,6 +7,7 @@ use drover_events::gojson::{Map, Time};
 use drover_events::model::DriverInfo;
 
 use super::Driver;
+use crate::config::option;
 
 /// Drivers by name.
 #[derive(Clone, Default)]
@@ -28,7 +29,8 @@ impl Registry {
                 .filter(|n| !n.is_empty())
                 .collect()
         };
-        let (allow, deny) = (list("driver.allowlist"), list("driver.denylist"));
+        let allow = list(option::DRIVER_ALLOWLIST);
+        let deny = list(option::DRIVER_DENYLIST);
         let drivers = drivers
             .into_iter()
             .map(|d| (d.name(), d))

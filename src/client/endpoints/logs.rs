@@ -117,7 +117,9 @@ impl Output {
         beneath::regular(&self.dir, &format!("{}.{index}", self.name))
     }
 
-    /// File and offset in it of a position in the whole; it is counted over all files.
+    /// File and offset in it of a position in the whole; it is counted over all files. Nothing
+    /// before the end is, as with Nomad, the last file from its start; a position beyond the end is
+    /// the end.
     fn place(&self, origin: Origin, offset: u64) -> io::Result<(u64, u64)> {
         let mut sizes = Vec::new();
         for index in self.indexes()? {
@@ -127,6 +129,7 @@ impl Output {
         }
         let total: u64 = sizes.iter().map(|(_, size)| size).sum();
         let mut left = match origin {
+            Origin::End if offset == 0 => return Ok(sizes.last().map_or((0, 0), |(i, _)| (*i, 0))),
             Origin::Start => offset.min(total),
             Origin::End => total.saturating_sub(offset),
         };
@@ -238,7 +241,7 @@ mod tests {
             (Origin::Start, 0, (3, 0)),
             (Origin::Start, 6, (4, 1)),
             (Origin::Start, 100, (5, 1)),
-            (Origin::End, 0, (5, 1)),
+            (Origin::End, 0, (5, 0)),
             (Origin::End, 1, (4, 3)),
             (Origin::End, 2, (4, 2)),
             (Origin::End, 100, (3, 0)),
@@ -299,20 +302,29 @@ mod tests {
     }
 
     #[test]
-    fn mod_23_who_follows_from_the_end_gets_what_is_written_later_and_nothing_else() {
+    fn mod_23_who_follows_from_the_end_begins_with_the_last_file_or_behind_all_of_them() {
         let tmp = tempfile::tempdir().unwrap();
-        assert_eq!(
-            all(&mut open(tmp.path(), Origin::End, 0)),
-            "",
-            "no file yet"
-        );
-        let mut log = Rotator::open(tmp.path(), "web.stdout", 5, 6).unwrap();
-        log.write(b"one\ntwo\nthree\n").unwrap();
-        let mut output = open(tmp.path(), Origin::End, 0);
-        assert_eq!(all(&mut output), "");
-        log.write(b"four\nfive\nsix\n").unwrap();
-        assert_eq!(all(&mut output), "four\nfive\nsix\n");
-        assert_eq!(all(&mut open(tmp.path(), Origin::End, 4)), "six\n");
+        let beyond = || open(tmp.path(), Origin::Start, u64::MAX);
+        let mut early = [open(tmp.path(), Origin::End, 0), beyond()];
+        for output in &mut early {
+            assert_eq!(all(output), "", "no file yet");
+        }
+        let write = |index: u64, text: &str| {
+            fs::write(tmp.path().join(format!("web.stdout.{index}")), text).unwrap();
+        };
+        write(0, "one\ntwo\n");
+        write(1, "three\n");
+        for output in &mut early {
+            assert_eq!(all(output), "one\ntwo\nthree\n");
+        }
+        let (mut last, mut later) = (open(tmp.path(), Origin::End, 0), beyond());
+        assert_eq!(all(&mut last), "three\n");
+        assert_eq!(all(&mut later), "");
+        write(2, "four\n");
+        for output in [&mut last, &mut later] {
+            assert_eq!(all(output), "four\n");
+        }
+        assert_eq!(all(&mut open(tmp.path(), Origin::End, 4)), "our\n");
     }
 
     #[test]
@@ -324,7 +336,7 @@ mod tests {
         let mode = nix::sys::stat::Mode::S_IRWXU;
         nix::unistd::mkfifo(&tmp.path().join("web.stdout.3"), mode).unwrap();
         std::os::unix::fs::symlink(&secret, tmp.path().join("web.stdout.1")).unwrap();
-        for (origin, offset) in [(Origin::Start, 0), (Origin::End, 100)] {
+        for (origin, offset) in [(Origin::Start, 0), (Origin::End, 0), (Origin::End, 100)] {
             assert_eq!(all(&mut open(tmp.path(), origin, offset)), "text");
         }
         // A file that was there and is a pipe now is passed over too.

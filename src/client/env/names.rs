@@ -41,17 +41,13 @@ const DENYLIST: &[&str] = &[
     "GOOGLE_OAUTH_ACCESS_TOKEN",
 ];
 
-/// The variables of the agent that tasks inherit: not its own, and none of `env.denylist`, names
-/// separated by commas where `*` stands for anything.
+/// The variables of the agent that tasks inherit: not its own, and none of those that are denied:
+/// names separated by commas where `*` stands for anything.
 pub fn inherited(
     vars: impl IntoIterator<Item = (String, String)>,
-    options: &BTreeMap<String, String>,
+    denied: Option<&str>,
 ) -> BTreeMap<String, String> {
-    // The second name is what the option was called before.
-    let named = options
-        .get("env.denylist")
-        .or_else(|| options.get("env.blacklist"));
-    let denied: Vec<&str> = match named {
+    let denied: Vec<&str> = match denied {
         Some(list) => list.split(',').map(str::trim).collect(),
         None => DENYLIST.to_vec(),
     };
@@ -134,18 +130,18 @@ mod tests {
             "NOMAD_ADDR",
             "MY_KEY",
         ];
-        let seen = |options: &[(&str, &str)]| {
-            let options = options.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+        let seen = |denied: Option<&str>| {
             let vars = all.iter().map(|name| ((*name).to_owned(), "x".to_owned()));
-            let seen = inherited(vars, &options.collect());
+            let seen = inherited(vars, denied);
             seen.into_keys().collect::<Vec<_>>()
         };
-        assert_eq!(seen(&[]), ["AWS_REGION", "MY_KEY", "NOMAD_ADDR", "PATH"]);
+        assert_eq!(seen(None), ["AWS_REGION", "MY_KEY", "NOMAD_ADDR", "PATH"]);
         let own_list = ["AWS_REGION", "NOMAD_ADDR", "PATH", "VAULT_TOKEN"];
-        assert_eq!(seen(&[("env.denylist", "MY_*, none")]), own_list);
-        assert_eq!(seen(&[("env.blacklist", "MY_KEY")]), own_list);
+        for denied in ["MY_*, none", "MY_KEY"] {
+            assert_eq!(seen(Some(denied)), own_list, "{denied}");
+        }
         let empty = ["AWS_REGION", "MY_KEY", "NOMAD_ADDR", "PATH", "VAULT_TOKEN"];
-        assert_eq!(seen(&[("env.denylist", "")]), empty);
+        assert_eq!(seen(Some("")), empty);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::device_program;
 use super::devices;
 use super::files::ExecSpec;
 use crate::client::drivers::Limits;
+use crate::client::proc::GroupUsage;
 
 /// The group of all tasks where the configuration names none: of version 2 and 1.
 const PARENT: &str = "drover.slice";
@@ -285,15 +286,37 @@ impl Groups {
 
     /// How often the kernel killed something in it for its memory.
     pub fn killed_for_memory(&self) -> u64 {
-        let told = |path: PathBuf| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            let count = |line: &str| line.strip_prefix("oom_kill ")?.trim().parse().ok();
-            text.lines().find_map(count).unwrap_or(0)
+        let v1 = self.told_v1("memory", "memory.oom_control", "oom_kill");
+        let unified = self.told_unified("memory.events", "oom_kill");
+        v1.unwrap_or(0) + unified.unwrap_or(0)
+    }
+
+    /// What they count of the task, each where one of them does.
+    pub fn usage(&self) -> GroupUsage {
+        let memory = |name: &str| self.told_v1("memory", "memory.stat", name);
+        let cpu = |name: &str| self.told_v1("cpu", "cpu.stat", name);
+        let unified = |file: &str, name: &str| self.told_unified(file, name);
+        let swap = || -> Option<u64> {
+            let path = self.unified.as_ref()?.join(TASK);
+            let text = fs::read_to_string(path.join("memory.swap.current")).ok()?;
+            text.trim().parse().ok()
         };
-        let v1 = self.v1.get("memory");
-        let v1 = v1.map_or(0, |path| told(path.join("memory.oom_control")));
-        let unified = self.unified.as_ref();
-        v1 + unified.map_or(0, |path| told(path.join(TASK).join("memory.events")))
+        let periods = || unified("cpu.stat", "nr_throttled");
+        let time = || Some(unified("cpu.stat", "throttled_usec")?.saturating_mul(1_000));
+        GroupUsage {
+            cache: memory("total_cache").or_else(|| unified("memory.stat", "file")),
+            swap: memory("total_swap").or_else(swap),
+            throttled_periods: cpu("nr_throttled").or_else(periods),
+            throttled_time: cpu("throttled_time").or_else(time),
+        }
+    }
+
+    fn told_v1(&self, controller: &str, file: &str, name: &str) -> Option<u64> {
+        told(&self.v1.get(controller)?.join(file), name)
+    }
+
+    fn told_unified(&self, file: &str, name: &str) -> Option<u64> {
+        told(&self.unified.as_ref()?.join(TASK).join(file), name)
     }
 
     /// Leaves the group of the run, and removes what there is.
@@ -311,6 +334,14 @@ impl Groups {
             remove(path);
         }
     }
+}
+
+/// The number behind a name in a file of a group.
+fn told(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    let (_, number) = lines.find(|(found, _)| *found == name)?;
+    number.trim().parse().ok()
 }
 
 /// Groups of version 2 from one to the top.
@@ -436,6 +467,45 @@ mod tests {
         let v1 = [("cpu", "/sys/fs/cgroup/cpu"), ("memory", "/m")];
         let v1 = v1.map(|(c, path)| (c.to_owned(), PathBuf::from(path)));
         assert_eq!(mounts_v1(mounts), v1);
+    }
+
+    #[test]
+    fn what_each_version_counts_is_read_and_nothing_else_is_told() {
+        let tmp = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = tmp.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let mut groups = Groups {
+            unified: Some(tmp.path().join("run")),
+            v1: BTreeMap::new(),
+        };
+        assert_eq!(groups.usage(), GroupUsage::default());
+        // A group that shares no processors counts their time all the same, and no more.
+        write("run/task/cpu.stat", "usage_usec 7\nuser_usec 7\n");
+        assert_eq!(groups.usage(), GroupUsage::default());
+        let stat = "usage_usec 7\nnr_periods 9\nnr_throttled 3\nthrottled_usec 5\n";
+        write("run/task/cpu.stat", stat);
+        write("run/task/memory.stat", "anon 1\nfile 4096\nfile_mapped 2\n");
+        write("run/task/memory.swap.current", "8192\n");
+        let mut wanted = GroupUsage {
+            cache: Some(4_096),
+            swap: Some(8_192),
+            throttled_periods: Some(3),
+            throttled_time: Some(5_000),
+        };
+        assert_eq!(groups.usage(), wanted);
+        write("v1/memory.stat", "cache 1\ntotal_cache 16384\n");
+        write(
+            "v1/cpu.stat",
+            "nr_periods 9\nnr_throttled 2\nthrottled_time 6\n",
+        );
+        let v1 = |controller: &str| (controller.to_owned(), tmp.path().join("v1"));
+        groups.v1 = ["cpu", "memory"].map(v1).into();
+        wanted.cache = Some(16_384);
+        (wanted.throttled_periods, wanted.throttled_time) = (Some(2), Some(6));
+        assert_eq!(groups.usage(), wanted, "a controller is in one of the two");
     }
 
     #[test]

@@ -1,15 +1,20 @@
-//! Tasks in control groups of this host: which devices they have, and what becomes of groups that
-//! nobody knows any more.
+//! Tasks in control groups of this host: which devices they have, what is counted of them, and what
+//! becomes of groups that nobody knows any more.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use drover_testkit::LONG;
+use rustix::process::Signal;
 
 use super::cgroup::{self, Parents};
 use super::executor_test::{Run, launcher, until};
+use super::measure::Measure;
 use super::sweep;
 use super::world_test::{Apart, can, named};
 use super::{device_program, devices};
-use crate::client::drivers::Device;
+use crate::client::drivers::{Device, Limits};
 
 /// Groups of a test; they are removed with this.
 struct Places(Parents);
@@ -92,6 +97,39 @@ async fn rights_are_held(parents: &Parents) {
     parents.run("a.2", &mut spec);
     let error = second.launch(&spec).await.unwrap_err().to_string();
     assert!(error.contains("device /etc/passwd: it is none"), "{error}");
+}
+
+#[tokio::test]
+async fn what_control_groups_count_of_a_task_is_in_its_samples() {
+    if !can("counting by control groups") {
+        return;
+    }
+    let places = Places::new("counted");
+    if let Some(why) = places.0.missing() {
+        return drover_testkit::skip("counting by control groups", why);
+    }
+    let run = Run::new();
+    let mut spec = run.shell("exec sleep 1000");
+    spec.limits = Limits {
+        cpu_shares: 100,
+        memory: 64 << 20,
+        ..Limits::default()
+    };
+    places.0.run("a.1", &mut spec);
+    let executor = launcher().launch(&run.dir, &spec).await.unwrap();
+    let mut measures = executor.measure(LONG).await.unwrap();
+    let told = tokio::time::timeout(LONG, measures.next()).await;
+    let usage = match told {
+        Ok(Measure::Sample { usage, .. }) => usage,
+        other => panic!("no sample at once: {other:?}"),
+    };
+    assert!(usage.group.cache.is_some(), "{usage:?}");
+    assert_eq!(usage.group.throttled_periods, Some(0), "{usage:?}");
+    assert_eq!(usage.group.throttled_time, Some(0), "{usage:?}");
+    executor
+        .stop(Signal::KILL.as_raw(), Duration::ZERO)
+        .unwrap();
+    executor.wait().await;
 }
 
 #[tokio::test]

@@ -260,7 +260,7 @@ impl Guest {
         let Some(measured) = &mut self.measured else {
             return true;
         };
-        measured.go_on(&self.stream, place.world.map(|world| world.init))
+        measured.go_on(&self.stream, place)
     }
 
     fn kill(&self) {

@@ -200,6 +200,11 @@ fn drv_04_every_word_of_the_protocol_is_read_as_it_was_written() {
             },
         )]
         .into(),
+        group: proc::GroupUsage {
+            cache: Some(4),
+            throttled_time: Some(5),
+            ..proc::GroupUsage::default()
+        },
     };
     for told in [
         Told::Sample { at: 5, usage },
@@ -216,6 +221,12 @@ fn drv_04_every_word_of_the_protocol_is_read_as_it_was_written() {
         let line = serde_json::to_string(&told).unwrap();
         assert_eq!(serde_json::from_str::<Told>(&line).unwrap(), told, "{line}");
     }
+    // One of a former release counts nothing of control groups.
+    let former = r#"{"Sample":{"at":5,"usage":{"pids":{"7":{"user":1,"system":2,"rss":3}}}}}"#;
+    let Told::Sample { usage, .. } = serde_json::from_str::<Told>(former).unwrap() else {
+        panic!("a sample")
+    };
+    assert_eq!(usage.group, proc::GroupUsage::default());
     // An executor of a former release reads of it what it knows, and that is nothing to start.
     #[derive(serde::Deserialize)]
     struct Former {

@@ -8,9 +8,9 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use nix::unistd::Pid;
-
+use super::cgroup::Groups;
 use super::files::Told;
+use super::spawn::Place;
 use crate::client::proc;
 use crate::clock::unix_nanos;
 
@@ -45,13 +45,13 @@ impl Measured {
         self.next
     }
 
-    /// Tells what is due, without the init of the task's namespaces; whether more follows.
-    pub(super) fn go_on(&mut self, stream: &UnixStream, init: Option<Pid>) -> bool {
+    /// Tells what is due of the task that lives there; whether more follows.
+    pub(super) fn go_on(&mut self, stream: &UnixStream, place: Place<'_>) -> bool {
         let now = Instant::now();
         if self.next <= now {
             // One that is late is not made up for.
             self.next = now.checked_add(self.every).unwrap_or(now + FAR);
-            if let (true, Some(told)) = (self.unsent.is_empty(), sample(init)) {
+            if let (true, Some(told)) = (self.unsent.is_empty(), sample(place)) {
                 self.say(&told);
             }
         }
@@ -89,11 +89,13 @@ impl Measured {
 /// As good as never.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What the executor's own tree has used; nothing where all of it has died a moment ago.
-fn sample(init: Option<Pid>) -> Option<Told> {
+/// What the executor's own tree has used, without the init of the task's namespaces; nothing where
+/// all of it has died a moment ago.
+fn sample(place: Place<'_>) -> Option<Told> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let mut all = proc::descendants(own);
-    all.retain(|process| init.is_none_or(|init| init.as_raw() != process.pid));
+    let init = place.world.map(|world| world.init.as_raw());
+    all.retain(|process| init != Some(process.pid));
     if all.is_empty() {
         // Who died is seen until the executor has taken notice: the kernel's files are not open to
         // it.
@@ -102,7 +104,8 @@ fn sample(init: Option<Pid>) -> Option<Told> {
             recoverable: true,
         });
     }
-    let usage = proc::used(all);
+    let mut usage = proc::used(all);
+    usage.group = Groups::of(place.spec).usage();
     (!usage.pids.is_empty()).then(|| Told::Sample {
         at: unix_nanos(),
         usage,

@@ -19,7 +19,7 @@ use drover_events::model::{ClientHostVolumeConfig, Node, NodeReservedResources, 
 use crate::client::config::Settings;
 use crate::client::drivers::Registry;
 use crate::client::ids::NodeIds;
-use crate::config::{ClientConfig, HostVolume};
+use crate::config::{ClientConfig, HostVolume, option};
 use crate::version::NOMAD_VERSION;
 
 /// What the probes found.
@@ -65,7 +65,8 @@ pub fn probe(settings: &Settings) -> Facts {
             .filter(|n| !n.is_empty())
             .collect()
     };
-    let (allow, deny) = (list("fingerprint.allowlist"), list("fingerprint.denylist"));
+    let allow = list(option::FINGERPRINT_ALLOWLIST);
+    let deny = list(option::FINGERPRINT_DENYLIST);
     let mut facts = Facts::default();
     facts.resources.min_dynamic_port = i64::from(settings.client.min_dynamic_port);
     facts.resources.max_dynamic_port = i64::from(settings.client.max_dynamic_port);

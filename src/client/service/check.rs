@@ -7,9 +7,11 @@ use drover_events::model::CheckQueryResult;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::describe::Probe;
+use super::secure;
 use crate::client::clock::nanos;
 
 /// The longest output that is kept, bytes.
@@ -112,13 +114,26 @@ async fn open(probe: &Probe) -> Found {
 }
 
 async fn page(probe: &Probe) -> Found {
-    if probe.check.protocol.eq_ignore_ascii_case("https") {
-        return Err((
-            0,
-            "nomad: https checks are not supported by this client".into(),
-        ));
+    let failed = |why: String| (0_i64, format!("nomad: {why}"));
+    let request = request(probe).map_err(failed)?;
+    let stream = connect(probe).await?;
+    let answer = match probe.check.protocol.eq_ignore_ascii_case("https") {
+        true => {
+            let host = probe.host.trim_matches(['[', ']']);
+            let shaken = secure::shake(stream, host, probe.check.tls_skip_verify).await;
+            ask(shaken.map_err(failed)?, request).await
+        }
+        false => ask(stream, request).await,
+    };
+    let (code, text) = answer.map_err(failed)?;
+    match code {
+        200 => Ok((200, "nomad: http ok".to_owned())),
+        201..400 => Ok((code.into(), text)),
+        _ => Err((code.into(), text)),
     }
-    let failed = |e: &dyn std::fmt::Display| (0, format!("nomad: {e}"));
+}
+
+fn request(probe: &Probe) -> Result<Request<Full<Bytes>>, String> {
     let path = match probe.check.path.as_str() {
         "" => "/",
         path => path,
@@ -138,14 +153,20 @@ async fn page(probe: &Probe) -> Found {
         }
     }
     let body = Full::new(Bytes::from(probe.check.body.clone()));
-    let request = request.body(body).map_err(|e| failed(&e))?;
-    let stream = TokioIo::new(connect(probe).await?);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
+    request.body(body).map_err(|e| e.to_string())
+}
+
+/// The code and the text of an answer.
+async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(u16, String), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|e| failed(&e))?;
+        .map_err(|e| e.to_string())?;
     let driver = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
-    let answer = answer.map_err(|e| failed(&e))?;
+    let answer = answer.map_err(|e| e.to_string())?;
     let code = answer.status().as_u16();
     let text = Limited::new(answer.into_body(), MAX_OUTPUT).collect().await;
     driver.abort();
@@ -153,11 +174,7 @@ async fn page(probe: &Probe) -> Found {
         |_| String::new(),
         |body| String::from_utf8_lossy(&body.to_bytes()).into_owned(),
     );
-    match code {
-        200 => Ok((200, "nomad: http ok".to_owned())),
-        201..400 => Ok((code.into(), text)),
-        _ => Err((code.into(), text)),
-    }
+    Ok((code, text))
 }
 
 fn result(probe: &Probe, status: &str, code: i64, output: String, at: i64) -> CheckQueryResult {

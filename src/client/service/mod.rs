@@ -2,7 +2,8 @@
 //! the servers while it is offered, and checked on this machine.
 //!
 //! [`describe`] says which registrations and checks follow from an allocation and the tasks that
-//! run; [`book`] keeps the servers' registry like that; [`check`] runs the checks.
+//! run; [`book`] keeps the servers' registry like that; [`check`] runs the checks, over TLS where
+//! `secure` says whom it trusts.
 //!
 //! It must not know: drivers, the journal.
 //!
@@ -14,5 +15,6 @@
 pub mod book;
 pub mod check;
 pub mod describe;
+mod secure;
 #[cfg(test)]
 mod service_test;

@@ -22,13 +22,14 @@ const NAMES: [&str; 2] = ["Name", "ID"];
 pub struct Field {
     /// Where it is.
     pub path: String,
-    /// What it was, its hash where that is sensitive; none where it was not there, or is secret.
+    /// What it was, its hash where that is sensitive; none where it was not there, or where what
+    /// changed is secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// What it is now, in the same way; none where it is gone, or is secret.
+    /// What it is now, in the same way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
-    /// Whether its values are not shown.
+    /// Whether what changed is not shown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
 }
@@ -133,14 +134,6 @@ impl Work {
     }
 
     fn note(&mut self, path: &str, before: Option<&Value>, after: Option<&Value>) {
-        let sides = [before, after];
-        if sides.into_iter().flatten().any(is_covered) {
-            return self.push(Field {
-                path: path.to_owned(),
-                secret: true,
-                ..Field::default()
-            });
-        }
         let shown = |value: Option<&Value>| {
             value.map(|value| {
                 let mut value = value.clone();
@@ -149,13 +142,16 @@ impl Work {
                 value
             })
         };
-        let field = Field {
+        let covered = [before, after].into_iter().flatten().any(is_covered);
+        let (before, after) = (shown(before), shown(after));
+        // Where both sides look the same, what differs is hidden in them.
+        let secret = covered || before == after;
+        self.push(Field {
             path: path.to_owned(),
-            before: shown(before),
-            after: shown(after),
-            secret: false,
-        };
-        self.push(field);
+            before: before.filter(|_| !secret),
+            after: after.filter(|_| !secret),
+            secret,
+        });
     }
 
     fn push(&mut self, field: Field) {
@@ -304,6 +300,18 @@ mod tests {
             told(json!({}), json!({"Secrets": {"user": "\0s", "none": ""}})),
             ["Secrets: secret"]
         );
+    }
+
+    #[test]
+    fn a_change_of_what_is_hidden_in_a_text_is_told_without_it() {
+        let row = |user: &str, path: &str| json!({"Source": format!("a://\0{user}\0@h/{path}")});
+        let shown = |path: &str| format!("\"a://{REDACTED}@h/{path}\"");
+        assert_eq!(
+            told(row("one", "x"), row("one", "y")),
+            [format!("Source: {} -> {}", shown("x"), shown("y"))]
+        );
+        assert_eq!(told(row("one", "x"), row("two", "x")), ["Source: secret"]);
+        assert!(told(row("one", "x"), row("one", "x")).is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The audit trail: who changed what, when, why, and from what to what.
 //!
 //! A [`Question`] says which events are wanted, a [`Trail`] (a view and the log) answers with
-//! [`Entry`]s: the event's [`Document`](crate::history::record::Document), whether it was applied or
+//! [`Entry`]s: the event's [`Document`](super::record::Document), whether it was applied or
 //! refused, and the rows it changed, field by field. Objects that are long gone are found as those
 //! that live, since `history` keeps their versions. [`trace()`] goes from an event to all that
 //! followed from it; [`Between`] compares two states.
@@ -11,9 +11,10 @@
 //! - It reads; nothing here changes state or waits.
 //! - A refused event is told as refused and has no changes.
 //! - Secret values never leave, and sensitive ones as their keyed hashes, as in exports; a change
-//!   of a secret is told without its bytes.
+//!   of a secret is told without its bytes. What else a specification says is told as it is.
 //! - Work is bounded: a page looks at [`LOOKS`] events at most and says where it stopped.
 
+mod address;
 mod asked;
 mod between;
 mod chain;

@@ -1,8 +1,8 @@
 //! A log saved as one file, and made the base of a new epoch again.
 //!
-//! [`save`] writes a backup ([`manifest`] says what is in it, [`tar`] how it is packed); [`inspect`]
-//! checks one; [`restore`] makes it the base of a new epoch of the log, and [`adopt`] ends that at
-//! the next start. [`base`] signs the state that a log goes on from.
+//! [`save`] writes a backup ([`manifest`] says what is in it, [`tar`] how it is packed) and
+//! [`inspect`] checks one; [`restore`] makes it the base of a new epoch of the log, and [`adopt`]
+//! ends that at the next start. [`base`] signs the state that a log goes on from.
 //!
 //! What it must not know: HTTP, what an event means, how Raft decides.
 //!

@@ -268,15 +268,15 @@ fn fold_to(
     let fold = dir.join("fold");
     let base = unpacked.join("base");
     let base = base.is_dir().then(|| SnapshotDir::new(base));
-    let (projections, mut writer) = Projections::open(&fold, Options::dev()).map_err(storage)?;
+    let (projections, writer) = Projections::open(&fold, Options::dev()).map_err(storage)?;
     let mut heard = |at, _| progress(Step::Fold, at, last);
-    replay::unfold(log, base.as_ref(), index, &mut writer, &mut heard).map_err(folding)?;
+    let writer = replay::unfold(log, base.as_ref(), index, writer, &mut heard).map_err(folding)?;
     let state = SnapshotDir::new(dir.join("at"));
     let write = projections
         .view()
         .write_snapshot(&state.state(), STATE_FILE);
     write.map_err(storage)?;
-    replay::go_on(log, index + 1, last, &mut writer, &mut heard).map_err(folding)?;
+    let writer = replay::unfold_on(log, last, writer, &mut heard).map_err(folding)?;
     let wanted = digests_of(&SnapshotDir::new(unpacked.to_owned()))?;
     let view = projections.view();
     for table in view.digests() {

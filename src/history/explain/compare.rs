@@ -178,7 +178,8 @@ impl Comparison {
         given_up: &[Evaluation],
         whole: bool,
     ) {
-        let own = std::iter::once(&outcome.finished).chain(&outcome.blocked);
+        let left = outcome.blocked.iter().chain(&outcome.next);
+        let own = std::iter::once(&outcome.finished).chain(left);
         let ends: Vec<&Evaluation> = match whole {
             true => own.collect(),
             false => given_up.iter().collect(),

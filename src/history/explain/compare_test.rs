@@ -87,7 +87,7 @@ fn what_is_the_same_is_identical_in_all_parts() {
 #[test]
 fn whatever_part_is_other_is_a_difference() {
     let was = committed(&decided());
-    let others: [(&str, Change); 8] = [
+    let others: [(&str, Change); 9] = [
         ("the stop of allocation web.g[c] is decided now", |again| {
             again.plan.stops.push(stop("c"));
         }),
@@ -117,6 +117,9 @@ fn whatever_part_is_other_is_a_difference() {
         }),
         ("evaluation g is decided now", |again| {
             again.blocked = Some(eval("g", "blocked"));
+        }),
+        ("evaluation h is decided now", |again| {
+            again.next = Some(eval("h", "pending"));
         }),
     ];
     for (text, change) in others {

@@ -5,11 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use drover_events::Event;
+use drover_events::model::ServiceRegistration;
+use drover_events::service::ServiceRegistrationsUpserted;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+
 use super::ArchiveError;
 use super::lines::Export;
 use super::outcomes::{Outcomes, Wanted};
 use super::parquet::write;
-use super::testing::{START, write_log};
+use super::testing::{START, write_events, write_log};
 use crate::history::record::Outcome;
 use crate::log::ReadOnlyLog;
 
@@ -244,4 +250,48 @@ fn an_export_says_with_which_flags_it_was_made() {
         "Until": "2023-11-14T22:13:50Z", "Kinds": ["NamespacesDeleted"]});
     assert_eq!(said["Flags"], flags);
     assert_eq!((&said["From"], &said["Events"]), (&7.into(), &5.into()));
+}
+
+/// The texts of the first row of a file, by column.
+fn texts(path: &Path) -> BTreeMap<String, String> {
+    let reader = SerializedFileReader::try_from(path).unwrap();
+    let row = reader.get_row_iter(None).unwrap().next().unwrap().unwrap();
+    let text = |(name, field): (String, Field)| match field {
+        Field::Str(text) => Some((name, text)),
+        _ => None,
+    };
+    row.into_columns().into_iter().filter_map(text).collect()
+}
+
+#[test]
+fn what_an_event_is_about_stands_in_the_column_that_is_named_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = ServiceRegistration {
+        id: "the-service".to_owned(),
+        namespace: "the-space".to_owned(),
+        job_id: "the-job".to_owned(),
+        alloc_id: "the-alloc".to_owned(),
+        node_id: "the-node".to_owned(),
+        ..ServiceRegistration::default()
+    };
+    let event = Event::from(ServiceRegistrationsUpserted {
+        services: vec![service],
+    });
+    let log = write_events(&dir.path().join("data"), std::iter::once(event));
+    let out = dir.path().join("out");
+    assert_eq!(export(&log, &out).unwrap(), 1);
+    let files = files(&out, ".parquet");
+    assert_eq!(files.len(), 1, "{files:?}");
+    let row = texts(&files[0]);
+    for (column, text) in [
+        ("kind", "ServiceRegistrationsUpserted"),
+        ("request_id", "request-1"),
+        ("namespace", "the-space"),
+        ("job_id", "the-job"),
+        ("alloc_id", "the-alloc"),
+        ("node_id", "the-node"),
+    ] {
+        let found = row.get(column).map(String::as_str);
+        assert_eq!(found, Some(text), "{column}: {row:?}");
+    }
 }

@@ -27,7 +27,7 @@ impl Hide for Inject {
     fn text(&self, class: Class, value: &str) -> String {
         let (count, canary) = match class {
             Class::Secret => (&self.secrets, SECRET),
-            Class::Configured | Class::Sensitive => (&self.sensitive, SENSITIVE),
+            Class::Configured | Class::Address | Class::Sensitive => (&self.sensitive, SENSITIVE),
             Class::Public => return value.to_owned(),
         };
         count.set(count.get() + 1);

@@ -1,10 +1,11 @@
 //! What an export hides: values of a class other than public, on their way into any format.
 //!
-//! A sensitive text becomes `hmac:` and the hexadecimal HMAC-SHA256 of it, under a key derived from
-//! a root key: the same value gives the same text, so whoever knows a value finds it, and nobody
-//! else can try values. A secret text becomes `redacted`. Shapes, names and empty values stay, so
-//! what was valid under a schema stays so. The classes are those of [`drover_events::class`]; they
-//! are applied while a value is serialised, and no tree of it is built.
+//! A text that is configured or sensitive becomes `hmac:` and the hexadecimal HMAC-SHA256 of it,
+//! under a key derived from a root key: the same value gives the same text, so whoever knows a
+//! value finds it, and nobody else can try values. A secret text becomes `redacted`. Shapes, names
+//! and empty values stay, so what was valid under a schema stays so. The classes are those of
+//! [`drover_events::class`]; they are applied while a value is serialised, and no tree of it is
+//! built.
 //!
 //! The key is that of the *oldest* root key at hand: it stays through rotations, is the same on
 //! every server, and goes when its root key is deleted. With no key at hand, sensitive values are
@@ -68,17 +69,12 @@ impl PublicFields {
     }
 }
 
-/// Whether exports hide fields of a class behind hashes.
-fn is_hidden(class: Class) -> bool {
-    matches!(class, Class::Configured | Class::Sensitive)
-}
-
 impl PublicField {
     fn read(name: &str) -> Result<Self, String> {
         let mut parts = name.splitn(3, '.');
         let (owner, field, key) = (parts.next(), parts.next(), parts.next());
         let wanted = |(one, other, class): &&(&str, &str, Class)| {
-            is_hidden(*class) && Some(*one) == owner && Some(*other) == field
+            class.is_hashed() && Some(*one) == owner && Some(*other) == field
         };
         match CLASSES.iter().find(wanted) {
             Some((owner, field, _)) if key != Some("") => Ok(Self {
@@ -86,7 +82,7 @@ impl PublicField {
                 key: key.map(str::to_owned),
             }),
             _ => {
-                let listed = CLASSES.iter().filter(|one| is_hidden(one.2));
+                let listed = CLASSES.iter().filter(|one| one.2.is_hashed());
                 let listed: Vec<String> =
                     listed.map(|one| format!("{}.{}", one.0, one.1)).collect();
                 Err(format!(
@@ -193,13 +189,16 @@ impl Hide for Redactor {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Public => value.to_owned(),
-            Class::Configured | Class::Sensitive => self.hash(value),
+            Class::Configured | Class::Address | Class::Sensitive => self.hash(value),
             Class::Secret => REDACTED.to_owned(),
         }
     }
 
-    fn shows(&self, field: Place, key: Option<&str>) -> bool {
-        self.public.show(field, key)
+    fn class_of(&self, field: Place, key: Option<&str>, class: Class) -> Class {
+        match self.public.show(field, key) {
+            true => Class::Public,
+            false => class,
+        }
     }
 }
 
@@ -231,8 +230,7 @@ struct Search<'f> {
 
 impl Hide for Search<'_> {
     fn text(&self, class: Class, value: &str) -> String {
-        let hashed_outside = is_hidden(class);
-        if hashed_outside && !self.found.get() {
+        if class.is_hashed() && !self.found.get() {
             let keys = &self.finder.redactor.keys;
             let is = |key: &hmac::Key| self.finder.wanted.contains(&hashed(key, value));
             self.found.set(keys.iter().any(is));

@@ -24,8 +24,8 @@ fn make_base(server: &Path, index: u64) -> SnapshotDir {
     let log = ReadOnlyLog::open(&server.join("log")).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let opened = Projections::open(scratch.path().join("db"), Options::dev());
-    let (projections, mut writer) = opened.unwrap();
-    replay::unfold(&log, None, index, &mut writer, &mut |_, _| ()).unwrap();
+    let (projections, writer) = opened.unwrap();
+    replay::unfold(&log, None, index, writer, &mut |_, _| ()).unwrap();
     let name = format!("{:020}-{index:020}", 3);
     let dir = SnapshotDir::new(server.join("snapshots").join(name));
     let view = projections.view();

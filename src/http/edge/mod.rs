@@ -167,6 +167,15 @@ enum Told {
 }
 
 impl Edge {
+    /// Sets every gauge of this agent to what it is now.
+    pub fn observe(&self) {
+        let now = jiff::Timestamp::now().as_second();
+        for one in self.around.expiries() {
+            one.observe(now);
+        }
+        self.client.observe(&self.around.config().telemetry);
+    }
+
     fn respond(&self, outline: Outline, answer: Answer) -> Response {
         front::finish(&self.settings, None, outline, answer)
     }
@@ -378,7 +387,14 @@ impl Edge {
 
     fn metrics(&self, request: &Request) -> Result<Answer, ApiError> {
         let form = request.query.text("format");
-        let (text, summary) = (|| self.telemetry.prometheus(), || self.telemetry.summary());
+        let text = || {
+            self.observe();
+            self.telemetry.prometheus()
+        };
+        let summary = || {
+            self.observe();
+            self.telemetry.summary()
+        };
         agent::measured(form, self.settings.now().prometheus, text, summary)
     }
 }

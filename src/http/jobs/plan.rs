@@ -85,8 +85,8 @@ fn planned(
         let next = cron::next_launch(periodic, now).unwrap_or_default();
         answer.next_periodic_launch = Time(next);
     }
-    let created = outcome.follow_ups.into_iter().chain(outcome.blocked);
-    let created: Vec<Evaluation> = created.collect();
+    let later = outcome.follow_ups.into_iter().chain(outcome.next);
+    let created: Vec<Evaluation> = later.chain(outcome.blocked).collect();
     if !created.is_empty() {
         answer.created_evals = created.into();
     }

@@ -119,6 +119,14 @@ impl JobBody {
         let mut job = api
             .into_model()
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
+        // Kept and shown, and there is neither a Consul nor a Vault that they could be of.
+        let unread = [
+            ("Job.ConsulNamespace", &job.consul_namespace),
+            ("Job.VaultNamespace", &job.vault_namespace),
+        ];
+        let unread = unread.into_iter().filter(|(_, said)| !said.is_empty());
+        let unread = unread.map(|(path, _)| known::field(path));
+        write.request.query.ignore(unread);
         job.namespace = namespace;
         place_region(&self.region, &mut job, write)?;
         if unsaid {

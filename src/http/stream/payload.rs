@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use drover_events::mask::{Hidden, NoSecrets};
-use drover_events::model::AclToken;
+use drover_events::model::{AclToken, Allocation};
 use drover_events::{Topic, gojson};
 use drover_projections::changes::{Change, Operation};
 use drover_projections::filter::Fields;
-use drover_projections::query::csi;
+use drover_projections::query::{self, csi};
 use drover_projections::tables::*;
 use drover_projections::view::View;
 use drover_projections::{Table, key::Id};
@@ -115,17 +115,23 @@ pub(super) fn payload(view: &View, change: &Change) -> Result<Option<Payload>, A
             let row = metadata(row);
             boxed(OfVariable { row, deleted })
         }),
-        allocs::Allocs::ID => read.row::<allocs::Allocs>(|row| {
-            let row = row.alloc.with_summed_resources();
-            boxed(OfAllocation {
-                row,
-                timeout: false,
-                timeout_reason: "",
-            })
-        }),
+        allocs::Allocs::ID => read.row::<allocs::Allocs>(|row| of_allocation(row.alloc)),
         nodes::Nodes::ID | node_states::NodeStates::ID => read.node(),
         _ => read.rest(),
     }
+}
+
+fn of_allocation(alloc: Allocation) -> Payload {
+    let timeout = alloc.ran_too_long();
+    let timeout_reason = match timeout {
+        true => Allocation::RAN_TOO_LONG,
+        false => "",
+    };
+    boxed(OfAllocation {
+        row: alloc.with_summed_resources(),
+        timeout,
+        timeout_reason,
+    })
 }
 
 /// Where a change's row is read.
@@ -147,7 +153,7 @@ impl At<'_> {
     /// The whole node, without its secret.
     fn node(&self) -> Result<Option<Payload>, ApiError> {
         let id = Id::new(self.change.stream_keys.first().cloned().unwrap_or_default());
-        let row = nodes::get_at(self.view, &id, self.index).map_err(storage)?;
+        let row = query::node_at(self.view, &id, self.index).map_err(storage)?;
         let row = row.map(WithoutSecrets);
         Ok(row.map(|row| boxed(OfNode { row })))
     }
@@ -193,7 +199,7 @@ pub(super) fn sample(topic: Topic) -> Option<Payload> {
     Some(match topic {
         Topic::Job => boxed(OfJob::<Row<jobs::Jobs>>::default()),
         Topic::Evaluation => boxed(OfEvaluation::<Row<evals::Evals>>::default()),
-        Topic::Allocation => boxed(OfAllocation::<drover_events::model::Allocation>::default()),
+        Topic::Allocation => boxed(OfAllocation::<Allocation>::default()),
         Topic::Deployment => boxed(OfDeployment::<Row<deployments::Deployments>>::default()),
         Topic::Node => boxed(OfNode::<Row<nodes::Nodes>>::default()),
         Topic::NodePool => boxed(OfNodePool::<Row<node_pools::NodePools>>::default()),
@@ -210,4 +216,33 @@ pub(super) fn sample(topic: Topic) -> Option<Payload> {
         // Of those that are our own the event itself is shown; under Operator nothing is published.
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_allocation_that_ran_too_long_says_so() {
+        for (description, timeout, reason) in [
+            ("All tasks have completed", false, ""),
+            (
+                "allocation exceeded max_run_duration",
+                true,
+                "allocation exceeded max_run_duration",
+            ),
+        ] {
+            let alloc = Allocation {
+                client_description: description.into(),
+                ..Allocation::default()
+            };
+            let mut text = Vec::new();
+            Shown::write(&*of_allocation(alloc), &mut text).unwrap();
+            let told: Value = serde_json::from_slice(&text).unwrap();
+            assert_eq!(told["Timeout"], json!(timeout));
+            assert_eq!(told["TimeoutReason"], json!(reason));
+        }
+    }
 }

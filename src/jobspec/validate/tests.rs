@@ -532,6 +532,22 @@ fn what_has_no_effect_is_warned_of() {
     assert!(!warned.contains("cni"), "{warned}");
     let plain = job("service", "", "network {\n mode = \"host\"\n }", "");
     assert!(!plain.warnings.join("\n").contains("no effect"));
+    for (disk, warned) in [("sticky", false), ("migrate", true)] {
+        let disk = format!("ephemeral_disk {{\n {disk} = true\n }}");
+        let found = job("service", "", &disk, "").warnings.join("\n");
+        let text = "migrate of an ephemeral_disk has no effect between nodes";
+        assert_eq!(found.contains(text), warned, "{found}");
+    }
+    for (status, warned) in [("pending", false), ("success", true)] {
+        let check = "type = \"tcp\"\n interval = \"1s\"\n timeout = \"1s\"\n";
+        let service = format!(
+            "service {{\n provider = \"nomad\"\n port = \"80\"\n check {{\n {check} \
+             initial_status = \"{status}\"\n }}\n }}"
+        );
+        let found = job("service", "", &service, "").warnings.join("\n");
+        let text = "initial_status of check";
+        assert_eq!(found.contains(text), warned, "{found}");
+    }
     // Where the files of a plugin lie matters to one that has its own.
     let text = "mount_dir or stage_publish_base_dir of a task has no effect";
     for (dir, warned) in [("", false), ("mount_dir = \"/sock\"", true)] {
@@ -539,4 +555,24 @@ fn what_has_no_effect_is_warned_of() {
         let found = job("service", "", "", &plugin);
         assert_eq!(found.warnings.join("\n").contains(text), warned, "{dir}");
     }
+}
+
+#[test]
+fn what_an_update_says_of_deployments_has_no_effect_where_there_are_none() {
+    let warned = |kind: &str, update: &str| {
+        let update = format!("update {{\n {update}\n }}");
+        job(kind, &update, "", "").warnings.join("\n")
+    };
+    let text = "canary, auto_revert, progress_deadline of an update has no effect in a system job";
+    let deployed = "canary = 10\n auto_revert = true\n progress_deadline = \"20m\"";
+    assert!(warned("system", deployed).contains(text));
+    assert!(!warned("service", deployed).contains("no effect"));
+    let rolled = warned("system", "max_parallel = 3\n stagger = \"1m\"");
+    assert!(!rolled.contains("no effect"), "{rolled}");
+    assert!(
+        !job("system", "", "", "")
+            .warnings
+            .join("\n")
+            .contains("no effect")
+    );
 }

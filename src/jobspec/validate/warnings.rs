@@ -1,7 +1,9 @@
 //! What is allowed, but perhaps not meant.
 
 use super::Limits;
-use drover_events::model::{Job, Task, TaskGroup};
+use drover_events::model::{Job, Task, TaskGroup, UpdateStrategy};
+
+const SECOND: i64 = 1_000_000_000;
 
 /// All warnings about a job.
 pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
@@ -33,6 +35,14 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
     for g in job.task_groups.iter() {
         out.extend(g.tasks.iter().filter_map(|t| no_disk(g, t)));
         without_effect(g, &mut out);
+        out.extend(initial_statuses(g));
+    }
+    if job.is_system() {
+        let updated = job
+            .task_groups
+            .iter()
+            .filter_map(|g| Some((g, g.update.as_ref()?)));
+        out.extend(updated.filter_map(|(g, update)| undeployed(g, update)));
     }
     if !limits.memory_oversubscription {
         for g in job.task_groups.iter() {
@@ -65,6 +75,51 @@ fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
     })
 }
 
+/// What an update says of deployments, where there are none.
+fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
+    let plain = matches!(update.health_check.as_str(), "" | "checks");
+    let said = [
+        ("canary", update.canary > 0),
+        ("auto_revert", update.auto_revert),
+        ("auto_promote", update.auto_promote),
+        ("health_check", !plain),
+        ("min_healthy_time", update.min_healthy_time != 10 * SECOND),
+        ("healthy_deadline", update.healthy_deadline != 300 * SECOND),
+        (
+            "progress_deadline",
+            update.progress_deadline != 600 * SECOND,
+        ),
+    ];
+    let said = said
+        .into_iter()
+        .filter_map(|(what, said)| said.then_some(what));
+    let said: Vec<&str> = said.collect();
+    (!said.is_empty()).then(|| {
+        format!(
+            "Group {:?}: {} of an update has no effect in a system job: it makes no deployment; \
+             max_parallel and stagger say how it is updated",
+            g.name,
+            said.join(", ")
+        )
+    })
+}
+
+/// Checks of the cluster's own registry begin alike, whatever they say: nobody has looked yet.
+fn initial_statuses(g: &TaskGroup) -> impl Iterator<Item = String> {
+    let of_tasks = g.tasks.iter().flat_map(|t| t.services.iter());
+    let native = g.services.iter().chain(of_tasks);
+    let native = native.filter(|service| service.provider == "nomad");
+    let checks = native.flat_map(|s| s.checks.iter().map(move |check| (s, check)));
+    let other = checks.filter(|(_, c)| !matches!(c.initial_status.as_str(), "" | "pending"));
+    other.map(move |(service, check)| {
+        format!(
+            "Group {:?}: initial_status of check {:?} of service {:?} has no effect: checks are \
+             pending until they are looked at",
+            g.name, check.name, service.name
+        )
+    })
+}
+
 /// What is kept with a job and has no effect in this version.
 fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
     let of_networks = [
@@ -83,6 +138,14 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
             )
         });
     }
+    let far = g.ephemeral_disk.as_ref().is_some_and(|disk| disk.migrate);
+    super::when(out, far, || {
+        format!(
+            "Group {:?}: migrate of an ephemeral_disk has no effect between nodes: only what is \
+             on the same node is taken over",
+            g.name
+        )
+    });
     for t in g.tasks.iter() {
         let secrets = t.resources.as_ref().map_or(0, |r| r.secrets_mb);
         let shares_files = t.driver == "raw_exec";

@@ -67,6 +67,12 @@ impl Expiry {
         ))
     }
 
+    /// Sets the gauge of how long after `now` (Unix seconds) it ends.
+    pub fn observe(&self, now: i64) {
+        let left = (self.until - now) as f64;
+        metrics::gauge!("drover.tls.expires_in_seconds", "setting" => self.setting).set(left);
+    }
+
     /// When it ends, to be read.
     #[must_use]
     pub fn moment(&self) -> String {

@@ -11,6 +11,7 @@
 //!
 //! It must not know: routes, methods, the agent's configuration.
 
+mod anybody;
 mod explain;
 mod loader;
 mod material;
@@ -20,6 +21,7 @@ mod settings;
 pub(crate) mod testing;
 mod verify;
 
+pub use anybody::{Anybody, system_roots};
 pub use explain::{Fault, explain};
 pub use loader::{Expiry, Loader, Port, Wanted};
 pub use material::{TlsError, certificates, private_key};

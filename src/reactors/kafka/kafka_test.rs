@@ -11,7 +11,7 @@ use drover_projections::tables::cluster_meta::ClusterMetas;
 use drover_testkit::{LONG, eventually};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{Headers, Message};
+use rdkafka::message::{Headers, Message, OwnedMessage};
 use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -88,11 +88,11 @@ async fn happen(server: &Server, name: &str) {
     server.submit(command, Origin::default()).await.unwrap();
 }
 
-/// Headers `index` and `mark` of everything in a topic.
-fn read(cluster: &Cluster, topic: &str) -> Vec<(u64, Option<String>)> {
+/// Everything in a topic, for a reader of this name.
+fn consumed(cluster: &Cluster, topic: &str, group: &str) -> Vec<OwnedMessage> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", cluster.bootstrap_servers())
-        .set("group.id", "reader")
+        .set("group.id", group)
         .set("enable.partition.eof", "true")
         .create()
         .unwrap();
@@ -105,17 +105,24 @@ fn read(cluster: &Cluster, topic: &str) -> Vec<(u64, Option<String>)> {
         match consumer.poll(Duration::from_secs(30)).expect("an answer") {
             Err(KafkaError::PartitionEOF(_)) => return found,
             Err(error) => panic!("{error}"),
-            Ok(message) => {
-                let headers = message.headers().expect("headers");
-                let text = |name: &str| {
-                    let all = headers.iter().find(|header| header.key == name);
-                    let value = all.and_then(|header| header.value);
-                    value.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
-                };
-                found.push((text("index").unwrap().parse().unwrap(), text("mark")));
-            }
+            Ok(message) => found.push(message.detach()),
         }
     }
+}
+
+/// Headers `index` and `mark` of everything in a topic.
+fn read(cluster: &Cluster, topic: &str) -> Vec<(u64, Option<String>)> {
+    let all = consumed(cluster, topic, "reader");
+    let marks = all.iter().map(|message| {
+        let headers = message.headers().expect("headers");
+        let text = |name: &str| {
+            let all = headers.iter().find(|header| header.key == name);
+            let value = all.and_then(|header| header.value);
+            value.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+        };
+        (text("index").unwrap().parse().unwrap(), text("mark"))
+    });
+    marks.collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -453,22 +460,34 @@ async fn messages_have_the_time_of_their_events() {
 
 /// The times of all messages, Unix milliseconds.
 fn stamps(cluster: &Cluster) -> Vec<i64> {
-    let consumer: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", cluster.bootstrap_servers())
-        .set("group.id", "stamps")
-        .set("enable.partition.eof", "true")
-        .create()
-        .unwrap();
-    let mut list = TopicPartitionList::new();
-    list.add_partition_offset("drover.events", 0, Offset::Beginning)
-        .unwrap();
-    consumer.assign(&list).unwrap();
-    let mut found = Vec::new();
-    loop {
-        match consumer.poll(Duration::from_secs(30)).expect("an answer") {
-            Err(KafkaError::PartitionEOF(_)) => return found,
-            Err(error) => panic!("{error}"),
-            Ok(message) => found.push(message.timestamp().to_millis().expect("a time")),
-        }
-    }
+    let all = consumed(cluster, "drover.events", "stamps");
+    let times = all.iter().map(|message| message.timestamp().to_millis());
+    times.map(|time| time.expect("a time")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_that_are_named_are_shown_in_clear_and_no_others() {
+    let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
+    let kafka = KafkaConfig {
+        public_fields: vec!["Namespace.Meta.shown".to_owned()],
+        ..config(&cluster)
+    };
+    let server = server(dir.path(), kafka).await;
+    let meta = ["shown", "hidden"].map(|key| (key.to_owned(), format!("canary-{key}")));
+    let namespace = Namespace {
+        name: "one".to_owned(),
+        meta: meta.into(),
+        ..Namespace::default()
+    };
+    let command = UpsertNamespaces {
+        namespaces: vec![namespace],
+    };
+    server.submit(command, Origin::default()).await.unwrap();
+    caught_up(&server).await;
+    let all = consumed(&cluster, "drover.events", "payloads");
+    let payloads = all.iter().filter_map(|message| message.payload());
+    let told: String = payloads.map(String::from_utf8_lossy).collect();
+    assert!(told.contains("canary-shown"), "{told}");
+    assert!(!told.contains("canary-hidden"), "{told}");
+    server.shutdown().await;
 }

@@ -7,10 +7,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
+use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
 
+use crate::telemetry::milliseconds;
+
 const SECOND: i64 = 1_000_000_000;
+/// How many evaluations that wait for a time are shown in metrics, the next first.
+const SHOWN: usize = 100;
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +63,8 @@ type PendingKey = (Reverse<i64>, Reverse<u64>, String);
 struct Outstanding {
     eval: Evaluation,
     token: u64,
+    /// Since when it could be given out, and when it was.
+    since: (i64, i64),
     /// None while its plan is queued.
     expires: Option<i64>,
     /// A newer copy, to be given out once this one is done.
@@ -91,6 +99,12 @@ pub struct Broker {
     pending: BTreeMap<JobKey, BTreeSet<PendingKey>>,
     outstanding: BTreeMap<String, Outstanding>,
     deliveries: BTreeMap<String, u32>,
+    /// Since when those can be given out that are ready.
+    since: BTreeMap<String, i64>,
+    /// The last time that was passed in.
+    latest: i64,
+    /// When those that wait for a time were shown.
+    shown: i64,
     waiting: BTreeSet<(i64, String)>,
     cancelable: VecDeque<Evaluation>,
     failed: VecDeque<Evaluation>,
@@ -99,6 +113,22 @@ pub struct Broker {
 
 fn job_of(eval: &Evaluation) -> JobKey {
     (eval.namespace.clone(), eval.job_id.clone())
+}
+
+/// Nanoseconds as a time, which is never negative.
+fn span(nanos: i64) -> Duration {
+    Duration::from_nanos(nanos.max(0).unsigned_abs())
+}
+
+/// Notes how long something took, by what sort of evaluation it was. Its job is not said: of jobs
+/// there is no end, and a timing is kept as long as the process.
+fn timed(name: &'static str, eval: &Evaluation, nanos: i64) {
+    let labels = [
+        ("eval_type", eval.r#type.clone()),
+        ("namespace", eval.namespace.clone()),
+        ("triggered_by", eval.triggered_by.clone()),
+    ];
+    metrics::histogram!(name, &labels).record(milliseconds(span(nanos)));
 }
 
 impl Broker {
@@ -135,6 +165,7 @@ impl Broker {
         if !self.enabled {
             return;
         }
+        self.latest = now;
         if let Some(outstanding) = self.outstanding.get_mut(&eval.id) {
             if eval.modify_index > outstanding.eval.modify_index {
                 outstanding.requeue = Some(eval);
@@ -145,10 +176,10 @@ impl Broker {
             return;
         }
         let id = eval.id.clone();
-        let wait = if eval.wait > 0 {
-            now.saturating_add(eval.wait)
-        } else {
-            eval.wait_until.0
+        // A server that begins to lead does not let it wait from the beginning.
+        let wait = match eval.wait_until {
+            Time::ZERO if eval.wait > 0 => now.saturating_add(eval.wait),
+            Time(until) => until,
         };
         self.evals.insert(id.clone(), eval);
         if wait > now {
@@ -169,6 +200,7 @@ impl Broker {
             return;
         }
         let key = (Reverse(eval.priority), eval.create_index, id.clone());
+        self.since.insert(id.clone(), self.latest);
         self.ready
             .entry(eval.r#type.clone())
             .or_default()
@@ -186,9 +218,12 @@ impl Broker {
         let eval = self.evals.remove(&key.2)?;
         self.tokens += 1;
         *self.deliveries.entry(eval.id.clone()).or_default() += 1;
+        let since = self.since.remove(&eval.id).unwrap_or(now);
+        timed("nomad.nomad.broker.wait_time", &eval, now - since);
         let outstanding = Outstanding {
             eval: eval.clone(),
             token: self.tokens,
+            since: (since, now),
             expires: Some(now.saturating_add(self.settings.nack_timeout)),
             requeue: None,
         };
@@ -232,6 +267,10 @@ impl Broker {
         let Some(done) = self.outstanding.remove(id) else {
             return Err(BrokerError::NotOutstanding);
         };
+        self.latest = now;
+        let (since, given) = done.since;
+        timed("nomad.nomad.broker.process_time", &done.eval, now - given);
+        timed("nomad.nomad.broker.response_time", &done.eval, now - since);
         self.deliveries.remove(id);
         let job = job_of(&done.eval);
         self.busy.remove(&job);
@@ -255,6 +294,7 @@ impl Broker {
         let Some(failed) = self.outstanding.remove(id) else {
             return Err(BrokerError::NotOutstanding);
         };
+        self.latest = now;
         let eval = failed.requeue.unwrap_or(failed.eval);
         let deliveries = self.deliveries.get(id).copied().unwrap_or_default();
         let job = job_of(&eval);
@@ -306,6 +346,7 @@ impl Broker {
 
     /// Does what is due: takes back what was not finished in time, and lets what waited go on.
     pub fn tick(&mut self, now: i64) {
+        self.latest = now;
         let late: Vec<(String, u64)> = self
             .outstanding
             .iter()
@@ -320,6 +361,26 @@ impl Broker {
             if let Some((_, id)) = self.waiting.pop_first() {
                 self.make_ready(id);
             }
+        }
+        if now.saturating_sub(self.shown) >= SECOND {
+            self.shown = now;
+            self.show_waiting(now);
+        }
+    }
+
+    /// Shows how many seconds those that wait for a time have left.
+    fn show_waiting(&self, now: i64) {
+        for (at, id) in self.waiting.iter().take(SHOWN) {
+            let Some(eval) = self.evals.get(id) else {
+                continue;
+            };
+            let labels = [
+                ("eval_id", id.clone()),
+                ("job", eval.job_id.clone()),
+                ("namespace", eval.namespace.clone()),
+            ];
+            let left = span(at.saturating_sub(now)).as_secs_f64();
+            metrics::gauge!("nomad.nomad.broker.eval_waiting", &labels).set(left);
         }
     }
 
@@ -336,6 +397,7 @@ impl Broker {
             return;
         };
         let job = job_of(&eval);
+        self.since.remove(id);
         self.waiting.retain(|(_, other)| other != id);
         if let Some(ready) = self.ready.get_mut(&eval.r#type) {
             ready.retain(|(_, _, other)| other != id);

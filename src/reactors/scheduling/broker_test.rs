@@ -88,6 +88,49 @@ fn what_is_not_finished_in_time_comes_again_later_each_time_and_is_given_up() {
 }
 
 #[test]
+fn how_long_evaluations_wait_and_are_worked_on_is_measured() {
+    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    metrics::with_local_recorder(&recorder, || {
+        let mut broker = broker();
+        broker.enqueue(eval("a", "job", 50, 1), 0);
+        broker.enqueue(eval("b", "job", 50, 2), 0);
+        let (_, token) = next(&mut broker, 3 * SECOND).unwrap();
+        broker.ack("a", token, 7 * SECOND).unwrap();
+        // It could not be given out before the one of its job was done.
+        let (_, token) = next(&mut broker, 8 * SECOND).unwrap();
+        broker.nack("b", token, 9 * SECOND).unwrap();
+        broker.tick(10 * SECOND);
+        let (_, token) = next(&mut broker, 15 * SECOND).unwrap();
+        broker.ack("b", token, 16 * SECOND).unwrap();
+        let mut later = eval("c", "other", 50, 3);
+        later.wait_until = drover_events::gojson::Time(30 * SECOND);
+        broker.enqueue(later, 16 * SECOND);
+        broker.tick(18 * SECOND);
+    });
+    let text = telemetry.prometheus();
+    for (name, count, sum) in [
+        ("wait_time", 3, 3_000 + 1_000 + 5_000),
+        ("process_time", 2, 4_000 + 1_000),
+        ("response_time", 2, 7_000 + 6_000),
+    ] {
+        let told = |what: &str| {
+            let begin = format!("nomad_nomad_broker_{name}_{what}{{");
+            let line = text.lines().find(|line| line.starts_with(&begin));
+            let line = line.unwrap_or_else(|| panic!("no {begin} in {text}"));
+            assert!(line.contains("eval_type=\"service\""), "{line}");
+            line.rsplit(' ')
+                .next()
+                .and_then(|value| value.parse::<f64>().ok())
+        };
+        assert_eq!(told("count"), Some(f64::from(count)), "{name}");
+        assert_eq!(told("sum"), Some(f64::from(sum)), "{name}");
+    }
+    let waits = "nomad_nomad_broker_eval_waiting{eval_id=\"c\",job=\"other\",\
+                 namespace=\"default\"} 12";
+    assert!(text.lines().any(|line| line == waits), "{text}");
+}
+
+#[test]
 fn a_paused_clock_does_not_run_out() {
     let mut broker = broker();
     broker.enqueue(eval("a", "job", 50, 1), 0);
@@ -104,11 +147,24 @@ fn a_paused_clock_does_not_run_out() {
 fn an_evaluation_waits_for_its_time() {
     let mut broker = broker();
     let mut later = eval("a", "job", 50, 1);
-    later.wait_until = drover_events::gojson::Time(5 * SECOND);
+    later.wait_until = Time(5 * SECOND);
     broker.enqueue(later, 0);
     assert_eq!(next(&mut broker, 0), None);
     broker.tick(5 * SECOND);
     assert_eq!(next(&mut broker, 5 * SECOND).unwrap().0, "a");
+}
+
+#[test]
+fn what_waits_for_a_while_does_not_wait_longer_where_another_server_leads() {
+    let mut later = eval("a", "job", 50, 1);
+    later.wait = 5 * SECOND;
+    let mut long = broker();
+    long.enqueue(later.clone(), SECOND);
+    assert_eq!(long.next_due(), Some(6 * SECOND), "nothing says since when");
+    later.wait_until = Time(5 * SECOND);
+    let mut broker = broker();
+    broker.enqueue(later, 4 * SECOND);
+    assert_eq!(broker.next_due(), Some(5 * SECOND));
 }
 
 #[test]
@@ -174,7 +230,7 @@ fn what_waits_is_forgotten_alone() {
     let mut broker = broker();
     for (id, at) in [("a", 3), ("b", 5)] {
         let mut later = eval(id, id, 50, 1);
-        later.wait_until = drover_events::gojson::Time(at);
+        later.wait_until = Time(at);
         broker.enqueue(later, 0);
     }
     broker.forget("a");

@@ -351,8 +351,8 @@ fn make_events(
         link = hold(core, &mut decided, &after, guarded, &touched).or(link);
         prepared.slots.extend(touched);
         if full && left == 0 {
-            event.evals.push(outcome.finished.clone());
-            event.evals.extend(outcome.blocked.clone());
+            let ended = std::iter::once(&outcome.finished).chain(&outcome.blocked);
+            event.evals.extend(ended.chain(&outcome.next).cloned());
         }
         decided.event = event.into();
         prepared.events.push(decided);

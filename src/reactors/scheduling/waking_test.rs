@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 
+use drover_events::model::Job;
 use drover_testkit::LONG;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -57,6 +58,75 @@ async fn nobody_is_woken_in_a_backlog_for_what_cannot_be_taken() {
     }
     assert!(woken() > before);
     stage.wait(|stage| !stage.scheduling.is_placing()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_workers_are_woken_as_there_is_work_for() {
+    let direct = Direct::new();
+    let settings = SchedulingSettings {
+        workers: 8,
+        ..SchedulingSettings::default()
+    };
+    let projections = Arc::clone(&direct.projections);
+    let mut scheduling = Scheduling::start(projections, direct.clone(), settings).unwrap();
+    let shared = Arc::clone(&scheduling.shared);
+    // Nobody follows and nobody works any more: what is ready stays so.
+    shared.tasks.stop();
+    tokio::task::block_in_place(|| shared.tasks.wait());
+    shared.stopped.store(true, Ordering::Release);
+    shared.changed();
+    let workers: Vec<_> = scheduling.workers.drain(..).collect();
+    tokio::task::block_in_place(|| {
+        for worker in workers {
+            worker.join().unwrap();
+        }
+    });
+    shared.stopped.store(false, Ordering::Release);
+    let woken = || shared.woken.load(Ordering::SeqCst);
+    let mut retried = shared.clock.now();
+    for (number, job) in ["a", "b", "c"].into_iter().enumerate() {
+        let before = woken();
+        shared.changed();
+        assert_eq!(woken() - before, number, "before {job}");
+        register(&direct, job, 1);
+        step(&shared, &mut retried).unwrap();
+        let before = woken();
+        shared.changed();
+        assert_eq!(woken() - before, number + 1, "{job}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_system_job_goes_on_by_itself_to_its_last_node() {
+    let stage = Stage::new(3);
+    let mut spec = job("system", 1);
+    spec.update.max_parallel = 1;
+    spec.update.stagger = 1_000_000;
+    let put = |spec: &Job| {
+        let eval_id = uuid::Uuid::new_v4().to_string();
+        let command = RegisterJob {
+            job: spec.clone(),
+            eval_id: eval_id.clone(),
+            ..RegisterJob::default()
+        };
+        stage.direct.command(&command).unwrap();
+        eval_id
+    };
+    let first = put(&spec);
+    stage.until(&first, "complete").await;
+    spec.task_groups[0].tasks[0].user = "other".into();
+    let second = put(&spec);
+    let done = stage.until(&second, "complete").await;
+    let changed = |stage: &Stage| {
+        let allocs = stage.allocs("j");
+        let new = |row: &&AllocRow| row.desired_status == "run" && row.job_version == 1;
+        allocs.iter().filter(new).count()
+    };
+    stage.wait(|stage| changed(stage) == 3).await;
+    let third = stage.until(&done.next_eval, "complete").await;
+    let last = stage.until(&third.next_eval, "complete").await;
+    assert_eq!(last.triggered_by, "rolling-update");
+    assert_eq!(last.next_eval, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]

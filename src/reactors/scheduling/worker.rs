@@ -27,7 +27,7 @@ use crate::scheduler::{
     Inputs, Outcome, ReadError, SCHEDULER_VERSION, attempts, give_up, schedule,
 };
 use crate::scheduling_view::Snapshot;
-use crate::telemetry::milliseconds;
+use crate::telemetry::took;
 
 /// How long a worker sleeps before it looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(500);
@@ -177,7 +177,7 @@ fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
         return;
     }
     let (id, token) = (item.eval.id.as_str(), item.token);
-    let now = shared.clock.now();
+    let (now, began) = (shared.clock.now(), Instant::now());
     let mut core = shared.core.lock();
     let settled = match ended {
         Ok(()) => core.broker.ack(id, token, now),
@@ -189,14 +189,10 @@ fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
         }
     };
     drop(core);
+    took("nomad.nomad.worker.send_ack", began);
     if let Err(error) = settled {
         tracing::debug!(eval = id, %error, "evaluation was taken back before its end");
     }
-}
-
-/// Notes how long something took, in milliseconds.
-pub(super) fn took(name: &'static str, began: Instant) {
-    metrics::histogram!(name).record(milliseconds(began.elapsed()));
 }
 
 /// What a run of the scheduler is called in metrics.
@@ -387,6 +383,7 @@ async fn submit(shared: &Shared, request: PlanRequest) -> Result<PlanAnswer, Wor
 fn evals_of(outcome: Outcome) -> Vec<Evaluation> {
     let mut evals = vec![outcome.finished];
     evals.extend(outcome.blocked);
+    evals.extend(outcome.next);
     evals.extend(outcome.follow_ups);
     evals
 }

@@ -109,6 +109,8 @@ impl<'a> Reconciler<'a> {
             Some(job) if !job.stop => Arc::clone(job),
             _ => {
                 self.stop_everything();
+                // As with Nomad the evaluation names it: whoever follows a stop is told of it.
+                self.result.current_deployment = self.old_deployment;
                 return self.result;
             }
         };

@@ -87,11 +87,13 @@ impl Follow for JobGauges {
             ..Self::default()
         };
         for job in view.scan::<Jobs>(Scan::all()) {
-            let job = job?;
+            let Some(job) = readable(job)? else { continue };
             self.job((job.namespace, job.id), Some(&job.status));
         }
         for summary in view.scan::<JobSummaries>(Scan::all()) {
-            let summary = summary?;
+            let Some(summary) = readable(summary)? else {
+                continue;
+            };
             let name = (summary.namespace.clone(), summary.job_id.clone());
             self.summary(name, Some(&summary));
         }
@@ -100,13 +102,27 @@ impl Follow for JobGauges {
 
     fn row(&mut self, view: &View, row: &ChangedRow, (): &mut ()) -> Result<(), StorageError> {
         if let Some(name) = row.key_of::<Jobs>() {
-            let job = view.get::<Jobs>((name.0.as_str(), name.1.as_str()))?;
-            self.job(name, job.as_ref().map(|job| job.status.as_str()));
+            let job = readable(view.get::<Jobs>((name.0.as_str(), name.1.as_str())))?;
+            self.job(name, job.flatten().as_ref().map(|job| job.status.as_str()));
         } else if let Some(name) = row.key_of::<JobSummaries>() {
-            let summary = view.get::<JobSummaries>((name.0.as_str(), name.1.as_str()))?;
-            self.summary(name, summary.as_ref());
+            let key = (name.0.as_str(), name.1.as_str());
+            let summary = readable(view.get::<JobSummaries>(key))?;
+            self.summary(name, summary.flatten().as_ref());
         }
         Ok(())
+    }
+}
+
+/// What was read; none where the row is damaged: it is left out, and ends no other's figures.
+fn readable<R>(read: Result<R, StorageError>) -> Result<Option<R>, StorageError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.is_of_one_row() => {
+            let error = crate::error::chain(&error);
+            tracing::warn!(error, "a job is not counted");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -205,7 +221,7 @@ mod tests {
 
     use super::*;
     use crate::commands::job::RegisterJob;
-    use crate::reactors::testing::Direct;
+    use crate::reactors::testing::{Direct, spoil};
     use drover_testkit::fixtures::job;
 
     #[test]
@@ -258,6 +274,41 @@ mod tests {
         };
         assert!(shown(false));
         assert!(!shown(true));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_ends_no_other_jobs_figures() {
+        type Spoil = fn(&std::path::Path, &(String, String));
+        let cases: [(Spoil, u64, usize); 2] =
+            [(spoil::<Jobs>, 2, 3), (spoil::<JobSummaries>, 3, 2)];
+        for (spoil, pending, groups) in cases {
+            let direct = Direct::new();
+            let register = |direct: &Direct, id: &str| {
+                let mut spec = job("batch", 1);
+                (spec.id, spec.name) = (id.to_owned(), id.to_owned());
+                let register = RegisterJob {
+                    job: spec,
+                    eval_id: uuid::Uuid::new_v4().to_string(),
+                    ..RegisterJob::default()
+                };
+                direct.command(&register).unwrap();
+            };
+            for id in ["after", "damaged", "zebra"] {
+                register(&direct, id);
+            }
+            let direct = direct.reopened(|database| {
+                spoil(database, &("default".to_owned(), "damaged".to_owned()));
+            });
+            let mut jobs = JobGauges::default();
+            let mut counted = || {
+                let view = direct.projections.view();
+                jobs.refresh(&direct.projections, &view, &mut ()).unwrap();
+                (jobs.counts.iter().sum::<u64>(), jobs.groups.len())
+            };
+            assert_eq!(counted(), (pending, groups), "all are read");
+            register(&direct, "new");
+            assert_eq!(counted(), (pending + 1, groups + 1), "one is read");
+        }
     }
 
     #[test]

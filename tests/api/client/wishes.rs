@@ -244,22 +244,27 @@ fn what_is_finished_is_removed_one_by_one_and_all_at_once() {
 #[test]
 fn a_task_killed_by_a_signal_shows_the_exit_code_of_shells() {
     let mut world = World::start();
-    let script = "trap '' HUP; echo up; while :; do sleep 0.05; done";
-    let more = json!({"KillSignal": "SIGHUP", "KillTimeout": 50_000_000});
-    let alloc = world.run("killed", script, more);
-    let gone = world.http.send("DELETE", "/v1/job/killed", &[]);
-    assert_eq!(gone.expect("an answer").status, 200);
-    finished(&mut world.http, "killed");
-    let row = json_of(&mut world.http, &format!("/v1/allocation/{alloc}"));
-    let events = row["TaskStates"]["t"]["Events"]
-        .as_array()
-        .expect("events")
-        .clone();
-    let end = events
-        .iter()
-        .find(|event| event["Type"] == "Terminated")
-        .expect("an end");
-    assert_eq!((&end["ExitCode"], &end["Signal"]), (&json!(137), &json!(9)));
-    assert_eq!(end["Details"]["exit_code"], "137");
-    assert_eq!(end["DisplayMessage"], "Exit Code: 137, Signal: 9");
+    let deaf = "trap '' HUP; echo up; while :; do sleep 0.05; done";
+    let forced = json!({"KillSignal": "SIGHUP", "KillTimeout": 50_000_000});
+    let patient = json!({"KillTimeout": 60_000_000_000_u64});
+    for (job, script, more, (code, signal)) in [
+        ("killed", deaf, forced, (137, 9)),
+        // Without a word a task is interrupted.
+        ("interrupted", "echo up; exec sleep 1000", patient, (130, 2)),
+    ] {
+        let alloc = world.run(job, script, more);
+        let gone = world.http.send("DELETE", &format!("/v1/job/{job}"), &[]);
+        assert_eq!(gone.expect("an answer").status, 200);
+        finished(&mut world.http, job);
+        let row = json_of(&mut world.http, &format!("/v1/allocation/{alloc}"));
+        let events = row["TaskStates"]["t"]["Events"].as_array();
+        let mut events = events.into_iter().flatten();
+        let end = events.find(|event| event["Type"] == "Terminated");
+        let end = end.unwrap_or_else(|| panic!("{job} has no end: {row}"));
+        assert_eq!(end["ExitCode"], code, "{end}");
+        assert_eq!(end["Signal"], signal, "{end}");
+        assert_eq!(end["Details"]["exit_code"], code.to_string());
+        let shown = format!("Exit Code: {code}, Signal: {signal}");
+        assert_eq!(end["DisplayMessage"], shown);
+    }
 }

@@ -3,6 +3,7 @@
 
 mod edge;
 mod elsewhere;
+mod figures;
 mod lost;
 mod smuggled;
 mod verbs;

@@ -1,8 +1,9 @@
-//! Which folders of `src` know which others.
+//! Which folders of a crate know which others: those of `src`, and those of `projections/src`.
 //!
 //! An arrow is a path in code that is not a test: `crate::net::Budget` in `src/http/front.rs` is
-//! http → net. The compiler holds the crates apart; within the crate `drover` nothing but this
-//! keeps two folders from knowing each other.
+//! http → net. The compiler holds the crates apart; within a crate nothing but this keeps two
+//! folders from knowing each other. In the projections a folder that names something of the crate's
+//! root knows whatever the root hands on, all folders, so that no arrow is hidden there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,23 +13,30 @@ use crate::tree::File;
 /// Who is known by whom, each with a file that shows it.
 pub(crate) type Graph = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The folders and single files right below `src`.
-pub(crate) fn read(files: &[File]) -> Graph {
+/// The projections, whose root only hands on what its folders have.
+pub(crate) const PROJECTIONS: &str = "projections/src/";
+/// Where the crates begin whose folders may not know each other.
+pub(crate) const CRATES: [&str; 2] = ["src/", PROJECTIONS];
+/// What a crate's root is called among its folders.
+const ROOT: &str = "lib";
+
+/// The folders and single files right below the `src` of a crate.
+pub(crate) fn read(files: &[File], src: &str) -> Graph {
     let mut graph = Graph::new();
-    let code = || files.iter().filter(|file| is_code(file));
-    let names: BTreeSet<&str> = code().filter_map(|file| room(&file.path)).collect();
+    let code = || files.iter().filter(|file| is_code(file, src));
+    let names: BTreeSet<&str> = code().filter_map(|file| room(&file.path, src)).collect();
     let is_crate = |name: &str| {
-        let manifest = format!("src/{name}/Cargo.toml");
+        let manifest = format!("{src}{name}/Cargo.toml");
         files.iter().any(|file| file.path == manifest)
     };
     for file in code() {
-        let Some(own) = room(&file.path) else {
+        let Some(own) = room(&file.path, src) else {
             continue;
         };
         // Paths of a crate of its own begin there.
-        let prefix = match is_crate(own) {
-            true => "drover_",
-            false => "crate::",
+        let (prefix, root) = match is_crate(own) {
+            true => ("drover_", false),
+            false => ("crate::", src == PROJECTIONS),
         };
         let known = graph.entry(own.to_owned()).or_default();
         let blanked = lexer::blank(&file.text);
@@ -37,11 +45,19 @@ pub(crate) fn read(files: &[File]) -> Graph {
         let product = lines.iter().zip(&tests).filter(|(_, test)| !**test);
         let text: String = product.map(|(line, _)| format!("{line}\n")).collect();
         for other in named(&text, prefix).into_iter().filter(|name| *name != own) {
-            if names.contains(other) {
-                let shown = || file.path.clone();
-                known.entry(other.to_owned()).or_insert_with(shown);
-            }
+            let other = match names.contains(other) {
+                true => other,
+                false if root => ROOT,
+                false => continue,
+            };
+            let shown = || file.path.clone();
+            known.entry(other.to_owned()).or_insert_with(shown);
         }
+    }
+    if graph.values().any(|known| known.contains_key(ROOT)) {
+        let lib = || format!("{src}{ROOT}.rs");
+        let all = names.iter().map(|name| ((*name).to_owned(), lib()));
+        graph.insert(ROOT.to_owned(), all.collect());
     }
     graph
 }
@@ -105,13 +121,16 @@ pub(crate) fn told(graph: &Graph) -> String {
     text
 }
 
-fn is_code(file: &File) -> bool {
-    let root = ["src/lib.rs", "src/main.rs"].contains(&file.path.as_str());
-    file.is_rust() && file.path.starts_with("src/") && !root && !file.is_test()
+fn is_code(file: &File, src: &str) -> bool {
+    let inner = file.path.strip_prefix(src);
+    let code = inner.is_some_and(|inner| !["lib.rs", "main.rs"].contains(&inner));
+    // A folder of tests, as that of apply.
+    let tests = inner.is_some_and(|inner| inner.contains("/tests/"));
+    file.is_rust() && code && !tests && !file.is_test()
 }
 
-fn room(path: &str) -> Option<&str> {
-    let inner = path.strip_prefix("src/")?;
+fn room<'a>(path: &'a str, src: &str) -> Option<&'a str> {
+    let inner = path.strip_prefix(src)?;
     let first = inner.split('/').next()?;
     Some(first.trim_end_matches(".rs"))
 }
@@ -184,7 +203,7 @@ mod tests {
                 "use crate::a;\nuse drover_c::X;\nuse drover_events::Y;",
             ),
         ];
-        let graph = read(&files);
+        let graph = read(&files, "src/");
         let known = |name: &str| graph[name].keys().map(String::as_str).collect::<Vec<_>>();
         assert_eq!(known("a"), ["b"]);
         assert_eq!(known("b"), [""; 0]);
@@ -203,15 +222,49 @@ mod tests {
             file("src/c.rs", "use crate::b;"),
         ];
         let circle = "folders that know each other: b → c (src/b.rs), c → b (src/c.rs)";
-        let graph = read(&files);
+        let graph = read(&files, "src/");
         assert_eq!(circles(&graph), [circle]);
         assert!(told(&graph).contains("c            → b"));
     }
 
     #[test]
+    fn rooms_of_the_projections_are_read_and_their_root_hides_no_arrow() {
+        let mut files = vec![
+            file("projections/src/engine/key.rs", "use crate::engine::row;"),
+            file("projections/src/read/view.rs", "use crate::engine::key;"),
+            file("projections/src/read/it_test.rs", "use crate::View;"),
+            file("projections/src/apply/tests/job.rs", "use crate::View;"),
+            file("projections/src/lib.rs", "pub use read::view::View;"),
+            file("projections/src/filter/Cargo.toml", ""),
+            file("projections/src/filter/mod.rs", "use crate::ast;"),
+            file("src/a.rs", "use crate::View;"),
+        ];
+        let told = |files: &[File]| {
+            let graph = read(files, PROJECTIONS);
+            (
+                graph.keys().cloned().collect::<Vec<_>>().join(" "),
+                circles(&graph),
+            )
+        };
+        assert_eq!(told(&files), ("engine filter read".to_owned(), vec![]));
+        assert_eq!(circles(&read(&files, "src/")), [""; 0]);
+        files[0].text = "use crate::View;".to_owned();
+        let circle = "folders that know each other: engine → lib (projections/src/engine/key.rs), \
+                      lib → engine (projections/src/lib.rs)";
+        assert_eq!(told(&files).1[0], circle);
+        files[0].text = "use crate::read::view;".to_owned();
+        let circle = "folders that know each other: engine → read (projections/src/engine/key.rs), \
+                      read → engine (projections/src/read/view.rs)";
+        assert_eq!(told(&files).1, [circle]);
+    }
+
+    #[test]
     fn plg_08_what_calls_plugins_knows_nothing_of_volumes() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let graph = read(&crate::tree::read(&root).expect("the project's files"));
+        let graph = read(
+            &crate::tree::read(&root).expect("the project's files"),
+            "src/",
+        );
         let knows = |name: &str, other: &str| graph[name].contains_key(other);
         for room in ["csi", "csi_calls", "rpc", "client"] {
             for other in ["volumes", "commands", "endpoints", "reactors"] {

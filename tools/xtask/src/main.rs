@@ -127,7 +127,10 @@ fn run() -> Result<()> {
         Task::Fix => run::fix(&root),
         Task::Tidy => run::report("tidy", tidy::check(&root)?),
         Task::Graph => {
-            print!("{}", graph::told(&graph::read(&tree::read(&root)?)));
+            let files = tree::read(&root)?;
+            for src in graph::CRATES {
+                print!("{src}\n{}", graph::told(&graph::read(&files, src)));
+            }
             Ok(())
         }
         Task::Routes { check: false } => routes::print(&root),

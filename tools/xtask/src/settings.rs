@@ -15,7 +15,7 @@ const UNSUPPORTED: &str = "src/config/unsupported.rs";
 const ROOT: &str = "Config";
 
 /// Files that write settings, or show them to who asks: neither is to act on them.
-const ECHOES: [&str; 2] = ["src/cli/agent.rs", "src/server/about.rs"];
+const ECHOES: [&str; 2] = ["src/cli/agent/mod.rs", "src/server/about.rs"];
 /// What the configuration itself turns into what others read, or refuses: paths, or blocks.
 const RESOLVED: &[&str] = &[
     "addresses.http",
@@ -57,6 +57,13 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
     let listed: Vec<&str> = list.text.split("not(").skip(1).filter_map(quoted).collect();
     let place = ("unsupported-settings".to_owned(), UNSUPPORTED.to_owned());
     excess.insert(place, listed.len());
+    for path in ECHOES {
+        if !files.iter().any(|file| file.path == path) {
+            problems.push(format!(
+                "{path}: is exempted from what reads settings, and is not there"
+            ));
+        }
+    }
     let mut structs = Structs::new();
     for file in files {
         if file.path.starts_with(FOLDER) {
@@ -179,11 +186,12 @@ mod tests {
              pub struct Server {\n    pub join: Join,\n    pub limit: u32,\n}\n\
              pub struct Client {\n    pub join: Join,\n}\n\
              pub struct Join {\n    pub retry_max: u32,\n}\n";
-        let files = [
+        let mut files = vec![
             file("src/config/mod.rs", config),
             file(UNSUPPORTED, list),
             file(reader.0, reader.1),
         ];
+        files.extend(ECHOES.map(|path| file(path, "")));
         let mut found = Vec::new();
         check(&files, &mut Excess::new(), &mut found);
         let paths = found.iter().filter_map(|line| line.split(':').next());
@@ -210,6 +218,22 @@ mod tests {
         assert!(problems(listed, ("src/a.rs", read)).is_empty());
         let typed = "fn f(join: &Join) { join.retry_max } fn g(s: &Server) { s.limit }";
         assert!(problems("", ("src/a.rs", typed)).is_empty());
+    }
+
+    #[test]
+    fn what_is_exempted_is_there() {
+        let file = |path: &str| File {
+            path: path.to_owned(),
+            text: String::new(),
+        };
+        let mut found = Vec::new();
+        let files = [file(UNSUPPORTED), file(ECHOES[0])];
+        check(&files, &mut Excess::new(), &mut found);
+        let told = format!("{}: is exempted from what reads", ECHOES[1]);
+        assert!(
+            matches!(found.as_slice(), [one] if one.starts_with(&told)),
+            "{found:?}"
+        );
     }
 
     #[test]

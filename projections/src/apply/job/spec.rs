@@ -6,12 +6,12 @@ use std::sync::Arc;
 use drover_events::model::Job;
 
 use super::versions;
-use crate::outcome::Refused;
+use crate::engine::outcome::Refused;
+use crate::engine::txn::Txn;
 use crate::tables::alloc_job_counts::{AllocJobCount, AllocJobCounts};
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::AllocRow;
 use crate::tables::jobs::Jobs;
-use crate::txn::Txn;
 
 /// The name of a specification.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,10 +4,10 @@ use drover_events::model::Job;
 use drover_events::model::status::{job as status, job_type};
 
 use super::summary;
-use crate::outcome::Refused;
+use crate::engine::outcome::Refused;
+use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::jobs::Jobs;
-use crate::txn::{Ctx, Txn};
 
 /// Looks at a job's status again and writes it if it moved. `live`: an allocation that this event
 /// wrote is not terminal. `evals_deleted`: a job of which nothing is left was there before.

@@ -9,9 +9,9 @@ use drover_events::model::{
     Allocation, Evaluation, Job, JobChildrenSummary, JobSummary, TaskGroupSummary,
 };
 
-use crate::outcome::Refused;
+use crate::engine::outcome::Refused;
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::job_summaries::JobSummaries;
-use crate::txn::{Ctx, Txn};
 
 /// Moves the counts of a group as an allocation changes.
 pub(crate) fn count(group: &mut TaskGroupSummary, before: Option<&Allocation>, after: &Allocation) {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use drover_events::model::{Job, JobSubmission};
 
-use crate::outcome::Refused;
-use crate::scan::Scan;
+use crate::engine::outcome::Refused;
+use crate::engine::scan::Scan;
+use crate::engine::txn::{Ctx, Txn};
 use crate::tables::job_submissions::JobSubmissions;
 use crate::tables::job_versions::JobVersions;
 use crate::tables::jobs::Jobs;
-use crate::txn::{Ctx, Txn};
 
 /// How many versions are kept when nobody says otherwise.
 const TRACKED_VERSIONS: u32 = 6;

@@ -8,7 +8,7 @@ use drover_events::model::{AclRole, AclToken, OneTimeToken, RootKeyMeta};
 
 use super::*;
 use crate::apply::EXPIRED_PAGE;
-use crate::scan::Scan;
+use crate::engine::scan::Scan;
 use crate::tables::acl_roles::AclRoles;
 use crate::tables::one_time_tokens::OneTimeTokens;
 

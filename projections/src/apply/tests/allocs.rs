@@ -9,15 +9,15 @@ use drover_events::plan::*;
 use drover_events::service::ServiceRegistrationsUpserted;
 
 use super::*;
+use crate::engine::scan::Scan;
+use crate::engine::txn::Read;
 use crate::query;
-use crate::scan::Scan;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::{AllocRow, Allocs, AllocsBySigningKey};
 use crate::tables::job_summaries::JobSummaries;
 use crate::tables::jobs::Jobs;
 use crate::tables::node_use::NodeUses;
 use crate::tables::services::Services;
-use crate::txn::Read;
 
 /// A client's report of one allocation.
 pub(in crate::apply) fn update(number: u32, status: &str) -> AllocsUpdatedByClient {

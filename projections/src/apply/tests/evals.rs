@@ -5,7 +5,7 @@ use drover_events::eval::EvalsDeleted;
 use drover_events::model::SchedulerConfiguration;
 
 use super::*;
-use crate::scan::Scan;
+use crate::engine::scan::Scan;
 use crate::tables::evals::Evals;
 use crate::tables::job_summaries::JobSummaries;
 

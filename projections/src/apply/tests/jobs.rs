@@ -2,7 +2,7 @@ use drover_events::job::*;
 use drover_events::model::{JobSubmission, JobVersionTag, PeriodicConfig, ScalingPolicy};
 
 use super::*;
-use crate::scan::Scan;
+use crate::engine::scan::Scan;
 use crate::tables::job_submissions::JobSubmissions;
 use crate::tables::job_summaries::JobSummaries;
 use crate::tables::job_versions::JobVersions;

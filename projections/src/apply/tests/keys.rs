@@ -7,10 +7,10 @@ use drover_events::model::Allocation;
 
 use super::allocs::update;
 use super::*;
+use crate::engine::scan::Scan;
+use crate::engine::txn::Read;
 use crate::query;
-use crate::scan::Scan;
 use crate::tables::allocs::{Allocs, AllocsBySigningKey};
-use crate::txn::Read;
 
 /// Keys that allocations are signed by, and one that none is.
 const KEYS: u32 = 4;

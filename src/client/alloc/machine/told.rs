@@ -1,13 +1,45 @@
-//! The health of an allocation: what is told of it, and to which deployment.
+//! What is told of an allocation: its status, and its health to its deployment.
 
-use drover_events::gojson::Time;
-use drover_events::model::AllocDeploymentStatus;
+use drover_events::gojson::{Map, Time};
+use drover_events::model::status::client;
+use drover_events::model::{AllocDeploymentStatus, Allocation, TaskState};
 
 use super::{AllocMachine, AllocSpec, Phase};
 use crate::client::alloc::health::{Verdict, judge};
 use crate::client::task::events;
+use crate::client::task::machine::TaskMachine;
+
+/// What is said of one whose tasks are over.
+const ENDED: &str = "All tasks have completed";
 
 impl AllocMachine {
+    /// The tasks' states, as the servers are told.
+    pub fn task_states(&self) -> Map<TaskState> {
+        self.tasks
+            .iter()
+            .map(|(name, task)| (name.clone(), task.state.clone()))
+            .collect()
+    }
+
+    /// Client status and its description.
+    pub fn status(&self) -> (&'static str, &'static str) {
+        let any = |test: fn(&TaskMachine) -> bool| self.tasks.values().any(test);
+        if any(|t| t.is_dead() && t.state.failed) {
+            (client::FAILED, "Failed tasks")
+        } else if any(TaskMachine::is_running) {
+            (client::RUNNING, "Tasks are running")
+        } else if any(|t| !t.is_dead()) {
+            (client::PENDING, "No tasks have started")
+        } else {
+            let all = if self.overran {
+                Allocation::RAN_TOO_LONG
+            } else {
+                ENDED
+            };
+            (client::COMPLETE, all)
+        }
+    }
+
     /// Whether its health is told to this deployment, or nothing of that is known.
     pub fn follows(&self, deployment: &str) -> bool {
         self.deployment

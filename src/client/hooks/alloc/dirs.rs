@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 use crate::client::alloc::dir::AllocDir;
+use crate::client::alloc::factory::Waits;
+use crate::client::hooks::resources::Resources;
 
 /// Makes the directories that the tasks share.
 pub(super) struct AllocDirs;
@@ -29,6 +31,22 @@ impl AllocHook for AllocDirs {
     }
 }
 
+/// Says what an allocation waits for, until this is dropped.
+struct Waiting<'a>(&'a Resources);
+
+impl<'a> Waiting<'a> {
+    fn begin(resources: &'a Resources, what: Waits) -> Self {
+        resources.change(|waits: &mut Waits| *waits = what);
+        Self(resources)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.change(|waits: &mut Waits| *waits = Waits::ForNobody);
+    }
+}
+
 /// Waits until what it replaces is through.
 pub(super) struct AwaitPrevious;
 
@@ -39,6 +57,8 @@ impl AllocHook for AwaitPrevious {
 
     fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
         async move {
+            let waits = !given.previous.is_empty();
+            let _waiting = waits.then(|| Waiting::begin(&given.resources, Waits::ForOthers));
             for runner in &given.previous {
                 // An error means that the runner is gone, which is as good as done.
                 let _ = runner.done().wait_for(|done| *done).await;
@@ -59,9 +79,17 @@ impl AllocHook for MigrateDisk {
 
     fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
         async move {
-            let Some((from, tasks)) = predecessor(given) else {
+            let Some(tasks) = wanting(given) else {
                 return Ok(AllocAnswer::nothing());
             };
+            let Some(from) = predecessor(given) else {
+                let id = &given.alloc.previous_allocation;
+                let text =
+                    format!("allocation {id} is not on this node: its data was not taken over");
+                (given.tell)(self.name(), &text);
+                return Ok(AllocAnswer::done());
+            };
+            let _waiting = Waiting::begin(&given.resources, Waits::ForData);
             let dir = given.dir.clone();
             aside(move || dir.take_over(&from, &tasks)).await?;
             Ok(AllocAnswer::done())
@@ -77,17 +105,19 @@ async fn aside(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> R
         .map_err(|e| e.to_string())
 }
 
-/// Whose data is taken over, and of which tasks.
-fn predecessor(given: &AllocGiven) -> Option<(AllocDir, Vec<String>)> {
+/// The tasks that want what those of another allocation left.
+fn wanting(given: &AllocGiven) -> Option<Vec<String>> {
     let group = given.alloc.group()?;
     let disk = group.ephemeral_disk.as_ref()?;
-    if !disk.sticky && !disk.migrate {
-        return None;
-    }
-    let tasks = group.tasks.iter().map(|t| t.name.clone()).collect();
+    let wants = (disk.sticky || disk.migrate) && !given.alloc.previous_allocation.is_empty();
+    wants.then(|| group.tasks.iter().map(|t| t.name.clone()).collect())
+}
+
+/// Whose data is taken over, where it is here.
+fn predecessor(given: &AllocGiven) -> Option<AllocDir> {
     let mut previous = given.previous.iter();
     let runner = previous.find(|runner| runner.alloc().id == given.alloc.previous_allocation)?;
-    Some((runner.control()?.dir().clone(), tasks))
+    Some(runner.control()?.dir().clone())
 }
 
 #[cfg(test)]
@@ -152,6 +182,81 @@ mod tests {
         }
     }
 
+    #[test]
+    fn that_data_is_taken_over_is_known_while_it_is() {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        let (first, runner) = runtime.block_on(async {
+            let factory = factory(tmp.path());
+            let config = serde_json::json!({"run_for": "1ms"});
+            let first = alloc("batch", "mock_driver", config);
+            let runner = run(&factory, &first, &Arc::new(Mutex::new(None)));
+            runner.done().wait_for(|done| *done).await.unwrap();
+            (first, runner)
+        });
+        let mut next = first.clone();
+        next.id = "11111111-2222-3333-4444-666666666666".into();
+        next.previous_allocation.clone_from(&first.id);
+        let job = Arc::make_mut(next.job.as_mut().unwrap());
+        job.task_groups[0].ephemeral_disk = Some(EphemeralDisk {
+            sticky: true,
+            ..EphemeralDisk::default()
+        });
+        let given = AllocGiven {
+            dir: AllocDir::new(&tmp.path().join("alloc"), &next.id),
+            alloc: Arc::new(next),
+            node: Arc::new(Node::default()),
+            settings: Arc::new(Settings::default()),
+            resources: Arc::default(),
+            tell: Arc::new(|_: &str, _: &str| {}),
+            previous: vec![runner],
+        };
+        given.dir.build().unwrap();
+        let waits = || given.resources.get::<Waits>().unwrap_or_default();
+        // Here one thing is done at a time: until that is through, no data is moved.
+        let mut narrow = tokio::runtime::Builder::new_current_thread();
+        let narrow = narrow.max_blocking_threads(1).build().unwrap();
+        narrow.block_on(async {
+            let (free, held) = std::sync::mpsc::channel::<()>();
+            let before = tokio::task::spawn_blocking(move || held.recv());
+            let (hook, kept) = (MigrateDisk, Value::Null);
+            let mut taking = hook.prerun(&given, &kept);
+            assert!((&mut taking).now_or_never().is_none(), "it waits");
+            assert_eq!(waits(), Waits::ForData);
+            drop(free);
+            before.await.unwrap().unwrap_err();
+            taking.await.unwrap();
+            assert_eq!(waits(), Waits::ForNobody);
+        });
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn data_that_is_on_another_node_is_said_to_be_missing() {
+        for asked in [true, false] {
+            let tmp = tempfile::tempdir().unwrap();
+            let config = serde_json::json!({"run_for": "1ms"});
+            let mut given = alloc("batch", "mock_driver", config);
+            given.previous_allocation = "22222222-2222-3333-4444-555555555555".into();
+            let job = Arc::make_mut(given.job.as_mut().unwrap());
+            job.task_groups[0].ephemeral_disk = Some(EphemeralDisk {
+                migrate: asked,
+                ..EphemeralDisk::default()
+            });
+            let told = Arc::new(Mutex::new(None));
+            let runner = run(&factory(tmp.path()), &given, &told);
+            runner.done().wait_for(|done| *done).await.unwrap();
+            let last: Allocation = told.lock().clone().unwrap();
+            assert_eq!(last.client_status, "complete");
+            let mut events = last.task_states["web"].events.iter();
+            let said = events.find(|event| event.r#type == "Task hook message");
+            let said = said.map(|event| event.message.as_str());
+            let text = "migrate_disk: allocation 22222222-2222-3333-4444-555555555555 is not on \
+                        this node: its data was not taken over";
+            assert_eq!(said, asked.then_some(text));
+        }
+    }
+
     /// Who takes none of these hooks' answers: they have none.
     struct Nowhere;
 
@@ -188,6 +293,7 @@ mod tests {
                 settings: Arc::new(settings),
                 resources: Arc::default(),
                 previous: Vec::new(),
+                tell: Arc::new(|_: &str, _: &str| {}),
             };
             let hooks: AllocHooks = [
                 Box::new(AllocDirs) as Box<dyn AllocHook>,

@@ -56,7 +56,12 @@ pub struct AllocGiven {
     pub resources: Arc<Resources>,
     /// Runners of allocations that it replaces, on this node; before the tasks only.
     pub previous: Vec<Arc<dyn AllocRunner>>,
+    /// Tells something in an event of all its tasks.
+    pub tell: Tell,
 }
+
+/// Takes the name of a hook, and what it has to say.
+pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a hook answers. One that answers nothing leaves nothing in the journal, and is called
 /// again.

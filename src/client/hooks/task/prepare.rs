@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
 use crate::client::drivers::runs_as;
 use crate::client::task::events;
+use crate::config::option;
 
 /// The task can be run here at all.
 pub const VALIDATE: &str = "validate";
@@ -130,8 +131,8 @@ fn denied_user(task: &Task, options: &BTreeMap<String, String>) -> Option<String
         let list = options.get(key).map_or(default, String::as_str);
         list.split(',').any(|one| one.trim() == name)
     };
-    let denied = lists("user.checked_drivers", USER_CHECKED, &task.driver)
-        && lists("user.denylist", USER_DENYLIST, &task.user);
+    let denied = lists(option::USER_CHECKED_DRIVERS, USER_CHECKED, &task.driver)
+        && lists(option::USER_DENYLIST, USER_DENYLIST, &task.user);
     let denied = denied && !task.user.is_empty();
     denied.then(|| format!("running as user {:?} is disallowed", task.user))
 }

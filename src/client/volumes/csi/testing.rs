@@ -216,6 +216,7 @@ impl World {
             settings: Arc::new(Settings::default()),
             resources: Arc::default(),
             previous: Vec::new(),
+            tell: Arc::new(|_: &str, _: &str| {}),
         }
     }
 }

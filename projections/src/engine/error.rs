@@ -1,0 +1,177 @@
+//! What can go wrong between the projections and their database.
+
+use std::path::PathBuf;
+
+/// A failure of storage. It stops the applier: a business refusal is never one of these.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The database cannot be opened.
+    #[error("cannot open the projections at {path}")]
+    Open {
+        /// Where it lies.
+        path: PathBuf,
+        /// RocksDB's reason.
+        #[source]
+        source: rocksdb::Error,
+    },
+    /// RocksDB refused a read or a write.
+    #[error("the projections' database failed to {doing}")]
+    Database {
+        /// What was being done.
+        doing: &'static str,
+        /// RocksDB's reason.
+        #[source]
+        source: rocksdb::Error,
+    },
+    /// What is asked for is not in memory, and the thread that asks does not wait for the disk.
+    #[error("what is asked for would have to be read from the disk")]
+    NotAtHand,
+    /// The file system refused.
+    #[error("cannot {doing} {path}")]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A stored row is no valid MessagePack of its type.
+    #[error("a row of table {table} cannot be decoded (key {key})")]
+    Row {
+        /// The table's name.
+        table: &'static str,
+        /// The encoded key in hexadecimal.
+        key: String,
+        /// The decoder's reason.
+        #[source]
+        source: rmp_serde::decode::Error,
+    },
+    /// A row cannot be encoded.
+    #[error("a row of table {table} cannot be encoded")]
+    Encode {
+        /// The table's name.
+        table: &'static str,
+        /// The encoder's reason.
+        #[source]
+        source: crate::engine::canonical::CanonicalError,
+    },
+    /// Stored bytes are shorter than their fixed part or of an unknown format.
+    #[error("a stored {what} is damaged (key {key})")]
+    Damaged {
+        /// What kind of entry.
+        what: &'static str,
+        /// The key in hexadecimal.
+        key: String,
+    },
+    /// The rows of a table are not those its digest was kept of.
+    #[error("the rows of table {table} do not give its digest")]
+    Digest {
+        /// The table's name.
+        table: &'static str,
+    },
+    /// The log skipped or repeated an index.
+    #[error("entry {got} cannot follow {applied}")]
+    OutOfOrder {
+        /// The last applied index.
+        applied: u64,
+        /// The index that came.
+        got: u64,
+    },
+    /// The database has a schema this binary does not know.
+    #[error("the projections have schema {found}, this binary knows {known}")]
+    Schema {
+        /// The stored version.
+        found: u32,
+        /// The version of this binary.
+        known: u32,
+    },
+    /// What lies beside files and says what they are cannot be read.
+    #[error("{} is damaged", path.display())]
+    Manifest {
+        /// Where it lies.
+        path: PathBuf,
+        /// The decoder's reason.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A snapshot is of another format, or names an unknown table.
+    #[error("the snapshot is not usable: {0}")]
+    Snapshot(String),
+}
+
+/// What whoever asked reads of it.
+impl From<StorageError> for drover_error::ApiError {
+    fn from(error: StorageError) -> Self {
+        Self::internal(format!(
+            "state could not be read: {}",
+            drover_error::chain(&error)
+        ))
+    }
+}
+
+impl StorageError {
+    /// Wraps a RocksDB error with what was being done.
+    pub(crate) fn database(doing: &'static str) -> impl FnOnce(rocksdb::Error) -> Self {
+        move |source| Self::Database { doing, source }
+    }
+
+    /// Whether it can succeed once there is space on the disk again.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::Database { source, .. } | Self::Open { source, .. } => {
+                let text = source.as_ref();
+                text.contains("No space left on device") || text.contains("NoSpace")
+            }
+            Self::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+
+    /// Whether stored bytes are not what was written: the log is the way back.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Database { source, .. } | Self::Open { source, .. } => {
+                source.kind() == rocksdb::ErrorKind::Corruption
+            }
+            Self::Row { .. }
+            | Self::Damaged { .. }
+            | Self::Digest { .. }
+            | Self::Manifest { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it is what one row, or one entry of an index, says: a walk goes on behind it.
+    pub fn is_of_one_row(&self) -> bool {
+        matches!(self, Self::Row { .. } | Self::Damaged { .. })
+    }
+
+    /// A damaged entry, its key in hexadecimal.
+    pub(crate) fn damaged(what: &'static str, key: &[u8]) -> Self {
+        Self::Damaged {
+            what,
+            key: hex(key),
+        }
+    }
+}
+
+/// Bytes as lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The bytes that hexadecimal digits stand for; none for anything else.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok();
+    pairs.iter().map(byte).collect()
+}

@@ -1,0 +1,42 @@
+//! What an event did to rows, as it is told to whoever keeps the past. The layers know what ended
+//! and what changed; how that is kept, and whether it is, they do not.
+
+use crate::engine::table::{Entry, StreamKey};
+
+/// Who keeps the past, while an event ends.
+pub(crate) trait Keeper {
+    /// The event ended a version of a row.
+    fn ended(&mut self, version: &Ended<'_>);
+    /// An index entry of a table, born at an index, ended with it.
+    fn died(&mut self, table: u16, entry: &Entry, birth: u64);
+    /// The event wrote or deleted a row.
+    fn changed(&mut self, change: &Changed<'_>);
+}
+
+/// A version of a row that ended.
+pub(crate) struct Ended<'a> {
+    pub(crate) table: u16,
+    pub(crate) key: &'a [u8],
+    /// The index of the event that wrote it.
+    pub(crate) from: u64,
+    /// Whether it ended by deletion.
+    pub(crate) deleted: bool,
+    /// Its canonical bytes.
+    pub(crate) body: &'a [u8],
+}
+
+/// A row that was written or deleted.
+pub(crate) struct Changed<'a> {
+    pub(crate) table: u16,
+    pub(crate) key: &'a [u8],
+    pub(crate) namespace: &'a str,
+    pub(crate) deleted: bool,
+    /// Whether a rule deleted it: one of many, which make one change together.
+    pub(crate) by_rule: bool,
+    /// How it appears on the stream; none where it does not.
+    pub(crate) stream: Option<StreamKey<'a>>,
+    /// Which filter keys no index of the table answers.
+    pub(crate) posted: &'static [usize],
+    /// A row beside another one of the same stream key: not published twice.
+    pub(crate) side: bool,
+}

@@ -1,0 +1,40 @@
+//! The database itself: what a table is, where its rows lie, and how an event changes them.
+//!
+//! **What it is.** RocksDB ([`db`]) with the codecs that are for ever ([`key`], [`canonical`],
+//! [`row`], [`digest`]), walks over ranges of it ([`scan`]), and the writer's machinery: an overlay
+//! for each table ([`layer`]) over what is stored or held ([`staged`]), which apply functions see
+//! as a transaction ([`txn`]). A table is a type ([`table`]) or a number ([`registry`]). Beside
+//! that stand those who wait for a change ([`watch`]), reads that wait for nothing ([`at_hand`]),
+//! and raw entries for migrations ([`maintenance`]).
+//!
+//! **What it must not know.** No table of drover's, no event's payload, no view and no past. It
+//! tells a [`keeper::Keeper`] what an event ended and changed, and walks where others put a walk
+//! together ([`scan::Steps`]), but never asks what was. It imports no other room.
+//!
+//! **Invariants.** All that a batch wrote is there, or nothing of it. A transaction that is refused
+//! leaves its layers as they were. A row's index entries are exactly those that it yields, and its
+//! table's digest holds it once. The same writes give the same bytes, however they are cut.
+//!
+//! Start reading at [`table`], then [`txn`] and [`layer`].
+
+pub(crate) mod at_hand;
+pub mod canonical;
+pub(crate) mod db;
+pub mod digest;
+pub mod error;
+pub(crate) mod generations;
+pub(crate) mod keeper;
+pub mod key;
+pub(crate) mod layer;
+pub mod maintenance;
+pub(crate) mod merge;
+pub mod outcome;
+pub mod position;
+pub(crate) mod registry;
+pub(crate) mod row;
+pub mod scan;
+pub mod serving;
+pub(crate) mod staged;
+pub mod table;
+pub mod txn;
+pub mod watch;

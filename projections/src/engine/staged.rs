@@ -1,0 +1,354 @@
+//! Where apply's writes go, and what it reads through to.
+//!
+//! A batch goes into the database in one write. A fold ([`crate::Fold`]) holds what it writes until
+//! a *generation* is full: rows and index entries sorted in memory, where apply reads them, and the
+//! entries it never reads (history, changes, postings, digests, outcomes) one behind the other.
+//! The same apply writes to both.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use rocksdb::{DBPinnableSlice, WriteBatch};
+use smallvec::SmallVec;
+
+use crate::engine::db::{Database, Family};
+use crate::engine::error::StorageError;
+use crate::engine::merge::Over;
+use crate::engine::scan::{Range, Source, Steps, Walk};
+
+/// Takes new entries.
+pub(crate) trait Put {
+    /// Writes an entry.
+    fn put(&mut self, family: Family, key: &[u8], value: &[u8]);
+}
+
+/// Takes new entries and removals.
+pub(crate) trait Write: Put {
+    /// Removes an entry.
+    fn delete(&mut self, family: Family, key: &[u8]);
+}
+
+/// Writes that go into the database together.
+pub(crate) struct Batch<'a> {
+    db: &'a Database,
+    batch: WriteBatch,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(db: &'a Database) -> Self {
+        let batch = WriteBatch::default();
+        Self { db, batch }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.batch.size_in_bytes()
+    }
+
+    pub(crate) fn write(self) -> Result<(), StorageError> {
+        self.db.write(self.batch)
+    }
+}
+
+impl Put for Batch<'_> {
+    fn put(&mut self, family: Family, key: &[u8], value: &[u8]) {
+        self.batch.put_cf(self.db.family(family), key, value);
+    }
+}
+
+impl Write for Batch<'_> {
+    fn delete(&mut self, family: Family, key: &[u8]) {
+        self.batch.delete_cf(self.db.family(family), key);
+    }
+}
+
+/// What apply reads through to: the database, and before it what a fold holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Below<'a> {
+    pub(crate) db: &'a Database,
+    pub(crate) held: Option<&'a Held>,
+}
+
+/// A value as it lies in the database or in memory.
+pub(crate) enum Value<'a> {
+    Stored(DBPinnableSlice<'a>),
+    Held(&'a [u8]),
+}
+
+impl std::ops::Deref for Value<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(value) => value,
+            Self::Held(value) => value,
+        }
+    }
+}
+
+impl<'a> Below<'a> {
+    pub(crate) fn get(self, family: Family, key: &[u8]) -> Result<Option<Value<'a>>, StorageError> {
+        if let Some(held) = self.held {
+            match held.map(family).and_then(|map| map.get(key)) {
+                Some(value) => return Ok(value.as_deref().map(Value::Held)),
+                None if held.alone => return Ok(None),
+                None => {}
+            }
+        }
+        Ok(self.db.get(family, key)?.map(Value::Stored))
+    }
+
+    pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
+        let held = self
+            .held
+            .and_then(|held| Some((held.map(family)?, held.alone)));
+        let Some((map, alone)) = held else {
+            return Source::Live(self.db).walk(family, range);
+        };
+        let reverse = range.reverse;
+        let bounds = match &range.upper {
+            _ if range.is_empty() => (Bound::Included(&[][..]), Bound::Excluded(&[][..])),
+            Some(upper) => (
+                Bound::Included(&range.lower[..]),
+                Bound::Excluded(&upper[..]),
+            ),
+            None => (Bound::Included(&range.lower[..]), Bound::Unbounded),
+        };
+        let over = Over::new(map.range::<[u8], _>(bounds), reverse);
+        Walk::Made(Box::new(HeldWalk {
+            over,
+            stored: (!alone).then(|| Source::Live(self.db).walk(family, range)),
+            on: false,
+            reverse,
+            current: None,
+        }))
+    }
+}
+
+/// Keys lie in the tree itself: comparing them costs no look elsewhere.
+type HeldKey = SmallVec<[u8; 56]>;
+type Map = BTreeMap<HeldKey, Option<Box<[u8]>>>;
+/// What an entry costs in memory beyond its value, roughly.
+const ENTRY_BYTES: usize = 160;
+
+/// The rows and index entries of a generation; nothing stands for a removed one.
+#[derive(Default)]
+pub(crate) struct Held {
+    rows: Map,
+    index: Map,
+    /// Whether the database below is empty: what is not here is nowhere.
+    pub(crate) alone: bool,
+    bytes: usize,
+}
+
+impl Held {
+    fn map(&self, family: Family) -> Option<&Map> {
+        match family {
+            Family::Rows => Some(&self.rows),
+            Family::Index => Some(&self.index),
+            _ => None,
+        }
+    }
+
+    fn set(&mut self, family: Family, key: &[u8], value: Option<&[u8]>) {
+        let map = match family {
+            Family::Rows => &mut self.rows,
+            _ => &mut self.index,
+        };
+        let size = value.map_or(0, <[u8]>::len);
+        if let Some(known) = map.get_mut(key) {
+            let old = known.as_deref().map_or(0, <[u8]>::len);
+            self.bytes = self.bytes + size - old.min(self.bytes);
+            if value.is_none() && self.alone {
+                map.remove(key);
+                self.bytes = self.bytes.saturating_sub(ENTRY_BYTES);
+            } else {
+                *known = value.map(Box::from);
+            }
+        } else if value.is_some() || !self.alone {
+            map.insert(key.into(), value.map(Box::from));
+            self.bytes += size + ENTRY_BYTES;
+        }
+    }
+
+    /// The entries of `rows` or `index` in the order of their keys; nothing stands for a removal.
+    pub(crate) fn entries(&self, family: Family) -> impl Iterator<Item = Entry<'_>> {
+        let map = self.map(family).into_iter().flatten();
+        map.map(|(key, value)| (key.as_slice(), value.as_deref()))
+    }
+}
+
+/// A key and its value; none where it is removed.
+pub(crate) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// Entries of one family in the order in which they were written.
+#[derive(Default)]
+pub(crate) struct Run {
+    keys: Vec<u8>,
+    values: Vec<u8>,
+    ends: Vec<(u32, u32)>,
+}
+
+impl Run {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.values.extend_from_slice(value);
+        // A generation ends long before the sizes of its runs leave 32 bits.
+        self.ends
+            .push((self.keys.len() as u32, self.values.len() as u32));
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.len() + self.values.len() + 8 * self.ends.len()
+    }
+
+    /// The entries in the order of their keys.
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = Entry<'_>> {
+        let mut start = (0, 0);
+        let mut entries = Vec::with_capacity(self.ends.len());
+        for (key, value) in &self.ends {
+            let end = (*key as usize, *value as usize);
+            entries.push((&self.keys[start.0..end.0], &self.values[start.1..end.1]));
+            start = end;
+        }
+        // Changes come sorted; of a key written twice the later entry counts.
+        if !entries.is_sorted_by(|a, b| a.0 < b.0) {
+            entries.sort_by(|a, b| a.0.cmp(b.0));
+        }
+        let mut entries = entries.into_iter().peekable();
+        std::iter::from_fn(move || {
+            let mut entry = entries.next()?;
+            while let Some(later) = entries.next_if(|later| later.0 == entry.0) {
+                entry = later;
+            }
+            Some((entry.0, Some(entry.1)))
+        })
+    }
+}
+
+/// The entries of a generation that apply never reads.
+#[derive(Default)]
+pub(crate) struct Unread {
+    pub(crate) history: Run,
+    pub(crate) changes: Run,
+    pub(crate) postings: Run,
+    pub(crate) digests: Run,
+    pub(crate) meta: Run,
+}
+
+impl Put for Unread {
+    fn put(&mut self, family: Family, key: &[u8], value: &[u8]) {
+        let run = match family {
+            Family::History => &mut self.history,
+            Family::Changes => &mut self.changes,
+            Family::Postings => &mut self.postings,
+            Family::Digests => &mut self.digests,
+            Family::Meta => &mut self.meta,
+            Family::Rows | Family::Index => {
+                debug_assert!(false, "an event's end writes no rows");
+                return;
+            }
+        };
+        run.push(key, value);
+    }
+}
+
+/// Everything a generation holds.
+#[derive(Default)]
+pub(crate) struct Staged {
+    pub(crate) held: Held,
+    pub(crate) unread: Unread,
+}
+
+impl Staged {
+    /// What it takes in memory, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let Unread {
+            history,
+            changes,
+            postings,
+            digests,
+            meta,
+        } = &self.unread;
+        let runs = [history, changes, postings, digests, meta];
+        self.held.bytes + runs.iter().map(|run| run.bytes()).sum::<usize>()
+    }
+}
+
+impl Put for Staged {
+    fn put(&mut self, family: Family, key: &[u8], value: &[u8]) {
+        match family {
+            Family::Rows | Family::Index => self.held.set(family, key, Some(value)),
+            _ => self.unread.put(family, key, value),
+        }
+    }
+}
+
+impl Write for Staged {
+    fn delete(&mut self, family: Family, key: &[u8]) {
+        debug_assert!(matches!(family, Family::Rows | Family::Index));
+        self.held.set(family, key, None);
+    }
+}
+
+/// A walk over what is held and the database under it, in key order; what is held wins.
+struct HeldWalk<'a> {
+    over: Over<'a, HeldKey, Option<Box<[u8]>>>,
+    stored: Option<Walk<'a>>,
+    /// Whether the database's walk stands on an entry that was not yet given.
+    on: bool,
+    reverse: bool,
+    /// The held entry it stands on; none: the database's.
+    current: Option<(&'a [u8], &'a [u8])>,
+}
+
+impl Steps for HeldWalk<'_> {
+    fn advance(&mut self) -> Result<bool, StorageError> {
+        loop {
+            if let Some(stored) = self.stored.as_mut().filter(|_| !self.on) {
+                if stored.advance()? {
+                    self.on = true;
+                } else {
+                    self.stored = None;
+                }
+            }
+            let key = self.stored.as_ref().map(Walk::key);
+            let over = self.over.peek();
+            let order = match (key, over) {
+                (None, None) => return Ok(false),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some(key), Some((other, _))) if self.reverse => other.as_slice().cmp(key),
+                (Some(key), Some((other, _))) => key.cmp(other.as_slice()),
+            };
+            if order.is_le() {
+                self.on = false;
+            }
+            if order.is_lt() {
+                self.current = None;
+                return Ok(true);
+            }
+            let Some((key, value)) = over else { continue };
+            self.over.next();
+            if let Some(value) = value {
+                self.current = Some((key, value));
+                return Ok(true);
+            }
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match (self.current, &self.stored) {
+            (Some((key, _)), _) => key,
+            (None, Some(stored)) => stored.key(),
+            (None, None) => &[],
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match (self.current, &self.stored) {
+            (Some((_, value)), _) => value,
+            (None, Some(stored)) => stored.value(),
+            (None, None) => &[],
+        }
+    }
+}

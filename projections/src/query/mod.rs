@@ -1,0 +1,239 @@
+//! Questions about drover's tables: one implementation each.
+//!
+//! **What it is.** What apply and the leader's decisions both ask, over whatever can be read
+//! ([`Read`]: EV-08, EV-09), and where a subscription finds its events (`positions`).
+//!
+//! **What it must not know.** No event and nothing that writes: apply asks here, never the other
+//! way round. It imports the tables, and what a view and the past can tell.
+//!
+//! **Invariants.** The same rows give the same answer, be they read from a view or from the
+//! transaction of an event. Nothing is remembered from one question to the next.
+
+pub mod acl;
+pub mod csi;
+pub mod host;
+mod positions;
+
+use std::sync::Arc;
+
+use drover_events::model::{Evaluation, Job, Node, ScalingPolicy, ServiceRegistration};
+
+use crate::engine::error::StorageError;
+use crate::engine::key::{AsKey, Id};
+use crate::engine::scan::{Prefix, Scan};
+use crate::engine::txn::Read;
+use crate::read::view::View;
+use crate::tables::acl_tokens::AclTokensByKey;
+use crate::tables::alloc_job_counts::AllocJobCounts;
+use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsByNode, AllocsBySigningKey};
+use crate::tables::csi_volumes::CsiVolumesByKey;
+use crate::tables::deployments::DeploymentsByJob;
+use crate::tables::evals::{EvalsByJob, EvalsOpenByJob};
+use crate::tables::jobs::{Jobs, JobsByPool};
+use crate::tables::node_states::NodeStates;
+use crate::tables::nodes::{self, Nodes, NodesByPool};
+use crate::tables::scaling_policies::ScalingPoliciesByTarget;
+use crate::tables::services::{ServicesByAlloc, ServicesByNode};
+use crate::tables::variables::{Variables, VariablesByKey};
+
+/// A job's (namespace, id).
+pub type JobKey<'a> = (&'a str, &'a str);
+
+type Found<T> = Result<T, StorageError>;
+
+/// Whether an allocation of the job is not terminal.
+pub fn has_live_alloc(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<bool> {
+    let scan = Scan::group::<(String, String)>((namespace, id));
+    for row in from.rows::<AllocJobCounts>(scan) {
+        if row?.live > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether there is an allocation of the job.
+pub fn has_alloc(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<bool> {
+    let scan = Scan::group::<(String, String)>((namespace, id));
+    from.any::<AllocJobCounts>(scan)
+}
+
+/// The allocations of a job.
+pub fn allocs_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<AllocRow>>> {
+    from.rows_by::<AllocsByJob>(Scan::group::<(String, String)>(key))
+        .collect()
+}
+
+/// The ids of the allocations of a job that are not terminal.
+pub fn alloc_ids_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<String>> {
+    let rows = allocs_of_job(from, key)?;
+    let live = rows.iter().filter(|row| !row.alloc.terminal_status());
+    Ok(live.map(|row| row.alloc.id.clone()).collect())
+}
+
+/// The allocations on a node that are not terminal.
+pub fn live_allocs_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<AllocRow>>> {
+    from.rows_by::<AllocsByNode>(Scan::group::<(Id, bool)>((node, false)))
+        .collect()
+}
+
+/// Whether a deployment of the job is still going on.
+pub fn has_active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
+    let scan = Scan::group::<(String, String)>(key).reverse();
+    for row in from.rows_by::<DeploymentsByJob>(scan) {
+        if row?.active() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The newest deployment of the job that is still going on.
+pub fn active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<Option<String>> {
+    let scan = Scan::group::<(String, String)>(key).reverse();
+    for row in from.rows_by::<DeploymentsByJob>(scan) {
+        let row = row?;
+        if row.active() {
+            return Ok(Some(row.id.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Deployments of the job, at most so many, the oldest first.
+pub fn deployments_of_job(from: &impl Read, key: JobKey<'_>, most: usize) -> Found<Vec<String>> {
+    let scan = Scan::group::<(String, String)>(key);
+    let rows = from.rows_by::<DeploymentsByJob>(scan).take(most);
+    rows.map(|row| Ok(row?.id.clone())).collect()
+}
+
+/// Whether an evaluation of the job is not terminal.
+pub fn has_open_eval(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
+    let scan = Scan::group::<(String, String)>(key);
+    from.any_by::<EvalsOpenByJob>(scan)
+}
+
+/// Whether there is an evaluation of the job.
+pub fn has_eval(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
+    let scan = Scan::group::<(String, String)>(key);
+    from.any_by::<EvalsByJob>(scan)
+}
+
+/// The evaluations of the job that wait for room.
+pub fn blocked_evals(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<Evaluation>>> {
+    let scan = Scan::group::<(String, String)>(key);
+    let mut blocked = Vec::new();
+    for row in from.rows_by::<EvalsOpenByJob>(scan) {
+        let row = row?;
+        if row.should_block() {
+            blocked.push(row);
+        }
+    }
+    Ok(blocked)
+}
+
+/// The children of a periodic or parameterized job: their ids begin with its own.
+pub fn children_of_job(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<Vec<Arc<Job>>> {
+    let prefix = Prefix::new().str(namespace).open(&format!("{id}/"));
+    let mut children = Vec::new();
+    for job in from.rows::<Jobs>(Scan::prefix(prefix)) {
+        let job = job?;
+        if job.parent_id == id {
+            children.push(job);
+        }
+    }
+    Ok(children)
+}
+
+/// A page of jobs in the order of (namespace, id), and the token of the next one.
+pub fn page_of_jobs(
+    from: &impl Read,
+    token: &str,
+    per_page: u32,
+) -> Found<(Vec<Arc<Job>>, String)> {
+    let mut scan = Scan::all();
+    if let Some((namespace, id)) = token.split_once('.') {
+        scan = scan.from(Prefix::new().str(namespace).str(id).as_bytes());
+    }
+    let mut page = Vec::new();
+    for job in from.rows::<Jobs>(scan) {
+        let job = job?;
+        if per_page != 0 && page.len() >= per_page as usize {
+            return Ok((page, format!("{}.{}", job.namespace, job.id)));
+        }
+        page.push(job);
+    }
+    Ok((page, String::new()))
+}
+
+/// The scaling policies of a job's groups.
+pub fn policies_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<ScalingPolicy>>> {
+    from.rows_by::<ScalingPoliciesByTarget>(Scan::group::<(String, String)>(key))
+        .collect()
+}
+
+/// Whether nodes are in the pool.
+pub fn pool_has_nodes(from: &impl Read, pool: &str) -> Found<bool> {
+    let scan = Scan::group::<String>(pool);
+    from.any_by::<NodesByPool>(scan)
+}
+
+/// Whether jobs that are not dead are in the pool.
+pub fn pool_has_live_jobs(from: &impl Read, pool: &str) -> Found<bool> {
+    for job in from.rows_by::<JobsByPool>(Scan::group::<String>(pool)) {
+        if !job?.is_dead() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The id of a job of the namespace that is not dead.
+pub fn live_job_of_namespace(from: &impl Read, namespace: &str) -> Found<Option<String>> {
+    for job in from.rows::<Jobs>(Scan::prefix(Prefix::new().str(namespace))) {
+        let job = job?;
+        if !job.is_dead() {
+            return Ok(Some(job.id.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the namespace holds variables.
+pub fn namespace_has_variables(from: &impl Read, namespace: &str) -> Found<bool> {
+    let scan = Scan::prefix(Prefix::new().str(namespace));
+    from.any::<Variables>(scan)
+}
+
+/// The services of a node.
+pub fn services_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
+    from.rows_by::<ServicesByNode>(Scan::group::<Id>(node))
+        .collect()
+}
+
+/// The services of an allocation.
+pub fn services_of_alloc(from: &impl Read, alloc: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
+    from.rows_by::<ServicesByAlloc>(Scan::group::<Id>(alloc))
+        .collect()
+}
+
+/// Whether something that lives was signed or encrypted with the key (KR-04).
+pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
+    let scan = Scan::group::<Id>(key);
+    Ok(from.any_by::<AllocsBySigningKey>(scan.clone())?
+        || from.any_by::<VariablesByKey>(scan.clone())?
+        || from.any_by::<CsiVolumesByKey>(scan.clone())?
+        || from.any_by::<AclTokensByKey>(scan)?)
+}
+
+/// The whole node as it was after the event at `index`.
+///
+/// # Errors
+/// Those of the database.
+pub fn node_at(view: &View, id: impl AsKey<Id> + Copy, index: u64) -> Found<Option<Node>> {
+    let Some(node) = view.get_at::<Nodes>(id, index)? else {
+        return Ok(None);
+    };
+    let state = view.get_at::<NodeStates>(id, index)?.unwrap_or_default();
+    Ok(Some(nodes::join(node, state)))
+}

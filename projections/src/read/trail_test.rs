@@ -1,0 +1,141 @@
+//! What an audit asks of tables it does not know by type, and the comparison of two states.
+
+use std::collections::BTreeSet;
+
+use drover_events::mask::Clear;
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::engine::key::{Id, Key};
+use crate::engine::scan::Prefix;
+use crate::engine::table::Table;
+use crate::read::trail::Budget;
+use crate::store::engine_test::*;
+use crate::tables::TableInfo;
+use crate::{Projections, View};
+
+const PLENTY: Budget = Budget {
+    rows: u64::MAX,
+    keys: usize::MAX,
+};
+
+fn things() -> &'static TableInfo {
+    TABLES.named("things").unwrap()
+}
+
+fn key(id: &str) -> Vec<u8> {
+    Id::new(id).to_bytes().to_vec()
+}
+
+fn at(projections: &Projections, index: u64) -> View {
+    projections.view().as_of(index, 0).unwrap()
+}
+
+#[test]
+fn a_row_that_is_gone_tells_when_it_changed_and_what_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let uuid = "0b156e3e-bb39-cc04-5170-80b70d217ba2";
+    let steps = [
+        step(1, vec![Op::Put(thing("x", 1)), Op::Put(thing(uuid, 1))]),
+        step(2, vec![Op::Put(thing("x", 2))]),
+        step(3, vec![Op::Delete("x".into())]),
+        step(4, vec![Op::Put(thing("y", 1))]),
+        step(5, vec![Op::Put(thing("x", 5)), Op::Delete(uuid.into())]),
+    ];
+    apply(&mut writer, &steps, &[2]);
+    let view = projections.view();
+    let moments = |view: &View, first| view.moments::<Things>("x", first).unwrap();
+    assert_eq!(moments(&view, 0), BTreeSet::from([1, 2, 3, 5]));
+    assert_eq!(moments(&view, 3), BTreeSet::from([3, 5]));
+    assert_eq!(moments(&at(&projections, 3), 0), BTreeSet::from([1, 2, 3]));
+    let size = |index| {
+        let row = things().row_at(&view, &key("x"), index, &Clear).unwrap();
+        row.map(|row| row["size"].clone())
+    };
+    let sizes: Vec<_> = (0..=5).map(size).collect();
+    assert_eq!(
+        sizes,
+        [
+            None,
+            Some(json!(1)),
+            Some(json!(2)),
+            None,
+            None,
+            Some(json!(5))
+        ]
+    );
+    assert_eq!(things().words(&key("x")).unwrap(), ["x"]);
+    for begin in ["0b1", uuid] {
+        assert_eq!(view.ids_ever::<Things>(begin, 9).unwrap(), [uuid]);
+    }
+    assert_eq!(view.ids_ever::<Things>("", 9).unwrap(), [uuid, "x", "y"]);
+    assert_eq!(view.ids_ever::<Things>("", 2).unwrap().len(), 2);
+    let all = view.keys_ever::<Things>(Prefix::new(), 9).unwrap();
+    assert_eq!(all, [key(uuid), key("x"), key("y")]);
+}
+
+#[test]
+fn words_of_a_key_are_its_components() {
+    let mut words = Vec::new();
+    ("a".to_owned(), Id::new("b"), 7_u64).words(&mut words);
+    (true, -3_i64).words(&mut words);
+    assert_eq!(words, ["a", "b", "7", "true", "-3"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// The comparison finds exactly the keys whose rows differ, however it is cut into pages.
+    #[test]
+    fn a_comparison_finds_what_differs(
+        ops in prop::collection::vec((0_u8..6, 0_u64..3), 1..40),
+        ends in (0_usize..40, 0_usize..40),
+        page in 1_usize..4,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (projections, mut writer) = open(dir.path());
+        let steps: Vec<_> = ops.iter().enumerate().map(|(n, (name, size))| {
+            let name = format!("n{name}");
+            let op = match size {
+                0 => Op::Delete(name),
+                size => Op::Put(thing(&name, *size)),
+            };
+            step(n as u64 + 1, vec![op])
+        }).collect();
+        apply(&mut writer, &steps, &[3]);
+        let last = steps.len() as u64;
+        let (from, to) = (ends.0 as u64 % (last + 1), ends.1 as u64 % (last + 1));
+        let view = projections.view();
+        let (before, after) = (at(&projections, from), at(&projections, to));
+        let mut expected = Vec::new();
+        for name in 0..6 {
+            let key = key(&format!("n{name}"));
+            let row = |index| things().row_at(&view, &key, index, &Clear).unwrap();
+            if row(from) != row(to) {
+                expected.push(key);
+            }
+        }
+        let whole = things().differing(&before, &after, None, &mut PLENTY.clone()).unwrap();
+        prop_assert_eq!(&whole.keys, &expected);
+        prop_assert_eq!(whole.last, None);
+        for by_rows in [false, true] {
+            let (mut paged, mut above) = (Vec::new(), None);
+            loop {
+                let mut budget = match by_rows {
+                    true => Budget { rows: page as u64, ..PLENTY },
+                    false => Budget { keys: page, ..PLENTY },
+                };
+                let at = above.as_deref();
+                let found = things().differing(&before, &after, at, &mut budget).unwrap();
+                paged.extend(found.keys);
+                match found.last {
+                    Some(last) => above = Some(last),
+                    None => break,
+                }
+            }
+            prop_assert_eq!(&paged, &expected);
+        }
+        prop_assert_eq!(Things::ID, things().id());
+    }
+}

@@ -1,0 +1,102 @@
+//! How far the written state may lag behind the applied one.
+
+use crate::store::engine_test::{Op, Step, TABLES, Thing};
+use crate::{Options, Projections};
+
+#[test]
+fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        flush_every: u64::MAX,
+        max_unflushed: 3_000,
+        ..Options::dev()
+    };
+    let path = dir.path().join("slow");
+    let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
+    let thing = |index: u64| Step {
+        index,
+        ops: vec![Op::Put(Thing {
+            id: format!("{:08x}-0000-4000-8000-000000000000", index % 100),
+            size: index,
+            ..Thing::default()
+        })],
+        guards: Vec::new(),
+    };
+    let mut flushes = std::collections::BTreeSet::new();
+    for first in (1..=20_000).step_by(100) {
+        let steps: Vec<_> = (first..first + 100).map(thing).collect();
+        let mut rest = &steps[..];
+        while !rest.is_empty() {
+            rest = &rest[writer.apply_batch(rest).unwrap().len()..];
+            let flushed = projections.flushed().unwrap().index;
+            let applied = projections.applied_index();
+            assert!(
+                applied - flushed <= 3_000,
+                "{applied} applied, {flushed} flushed"
+            );
+            flushes.insert(flushed);
+        }
+    }
+    assert!(
+        flushes.len() < 20,
+        "it is not flushed at every step: {flushes:?}"
+    );
+}
+
+#[test]
+fn a_flush_has_time_before_apply_waits_for_it() {
+    for options in [Options::server(), Options::dev()] {
+        let slack = options.max_unflushed - crate::DIGEST_EVERY;
+        assert!(slack >= 3 * options.flush_every, "{options:?}");
+    }
+}
+
+/// Applies so many batches of one row each, or of one of so many bytes; answers how often a flush
+/// was asked for.
+fn asked(options: Options, batches: u64, bytes: usize) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("asked");
+    let (_projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
+    for index in 1..=batches {
+        let step = Step {
+            index,
+            ops: vec![Op::Put(Thing {
+                id: format!("{index:08x}-0000-4000-8000-000000000000"),
+                color: "r".repeat(bytes),
+                ..Thing::default()
+            })],
+            guards: Vec::new(),
+        };
+        assert_eq!(writer.apply_batch(&[step]).unwrap().len(), 1);
+        // One at a time: the next is asked for when this one is over.
+        writer.settle_flush();
+    }
+    writer.flushes()
+}
+
+#[test]
+fn a_flush_is_asked_for_by_rows_and_by_bytes_and_not_for_the_tables_own_indexes() {
+    let rare = Options {
+        flush_every: u64::MAX,
+        flush_rows: usize::MAX,
+        flush_bytes: usize::MAX,
+        max_unflushed: 50_000,
+        ..Options::dev()
+    };
+    assert_eq!(asked(rare.clone(), 200, 10), 0);
+    let by_rows = Options {
+        flush_rows: 50,
+        ..rare.clone()
+    };
+    // Two hundred rows of things, and as many times the index of their table, which is not counted.
+    assert_eq!(asked(by_rows, 201, 10), 4);
+    let by_bytes = Options {
+        flush_bytes: 100 << 10,
+        ..rare
+    };
+    let times = asked(by_bytes, 101, 10 << 10);
+    assert!(
+        (9..=60).contains(&times),
+        "{times} for a mebibyte and what goes with it"
+    );
+}

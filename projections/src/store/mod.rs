@@ -1,0 +1,37 @@
+//! The store: the one place that knows all rooms and puts them together.
+//!
+//! **What it is.** The database in use with all who hang on it ([`projections`]), the token that
+//! writes it ([`writer`], and the fold that fills a whole one), and what is done with a database as
+//! a whole: opening it (`load`), handing its state on and taking one in ([`snapshot`]), another in
+//! its place ([`switch`]), an end to its past (`horizon`).
+//!
+//! **What it must not know.** How rows, the past or lists are encoded: it asks the room that does.
+//! No other room imports it, so whatever they need of it they are handed.
+//!
+//! **Invariants.** There is one writer. What a batch wrote becomes visible at once, after lists and
+//! followers were told and before those who wait are woken. After an error all is as before the
+//! batch.
+//!
+//! Tests of several rooms together stand here too. Start reading at [`projections`], then
+//! [`writer`].
+
+#[cfg(test)]
+mod damage_test;
+#[cfg(test)]
+pub(crate) mod engine_test;
+#[cfg(test)]
+mod flush_test;
+mod horizon;
+#[cfg(test)]
+mod indexes_test;
+mod load;
+pub(crate) mod projections;
+pub mod snapshot;
+#[cfg(test)]
+mod stories_test;
+pub(crate) mod switch;
+#[cfg(test)]
+mod switch_test;
+#[cfg(test)]
+pub(crate) mod things_test;
+pub mod writer;

@@ -1,0 +1,91 @@
+//! Another database in the place of the one in use, while everybody goes on reading.
+//!
+//! The writer is the one that switches, between two batches: what it shows next is of the new
+//! database. A view keeps the database alive that it was taken from, so whoever reads goes on
+//! reading there. Whoever waits for changes waits on ([`crate::Watch`] stays), and is woken at once
+//! where the two are not equal.
+
+use std::sync::Arc;
+
+use crate::engine::db::Database;
+use crate::engine::error::StorageError;
+use crate::read::view::Visible;
+use crate::store::writer::Writer;
+
+/// The database that was in use. It closes when this is dropped and nobody reads from it.
+pub struct Former(Arc<Database>);
+
+impl Former {
+    /// Whether somebody still reads from it: its files may not be moved.
+    pub fn is_read(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+}
+
+/// Why the databases did not change places.
+pub enum Unswitched {
+    /// The new one stands at another index: its writer, to go on with.
+    Elsewhere(Writer),
+    /// These tables are different: its writer, for whoever wants them to change places still.
+    Different(Writer, Vec<&'static str>),
+    /// One of the databases fails.
+    Failed(StorageError),
+}
+
+impl Writer {
+    /// The last index that this writer applied; none before the first.
+    pub fn applied(&self) -> Option<u64> {
+        self.position.begun.then_some(self.position.index)
+    }
+
+    /// The tables whose digests are others than in the database of `other`.
+    pub fn differences(&self, other: &Writer) -> Vec<&'static str> {
+        let tables = self.projections().registry().tables();
+        tables
+            .filter(|table| self.sums.get(table.id()) != other.sums.get(table.id()))
+            .map(|table| table.name())
+            .collect()
+    }
+
+    /// Puts the database that `new` writes in the place of this writer's own: both must stand at
+    /// one index, and unless `force` their digests must be equal. `commit` is called just before,
+    /// when nothing else can fail: what it refuses does not happen.
+    ///
+    /// # Errors
+    /// [`Unswitched`]: everything is as it was.
+    #[expect(clippy::result_large_err, reason = "the writer is handed back")]
+    pub fn switch(
+        &mut self,
+        new: Writer,
+        force: bool,
+        commit: &mut dyn FnMut() -> Result<(), StorageError>,
+    ) -> Result<Former, Unswitched> {
+        if new.position.index != self.position.index || !new.position.begun {
+            return Err(Unswitched::Elsewhere(new));
+        }
+        let different = self.differences(&new);
+        if !different.is_empty() && !force {
+            return Err(Unswitched::Different(new, different));
+        }
+        commit().map_err(Unswitched::Failed)?;
+        let db = new.projections().database();
+        let projections = Arc::clone(self.projections());
+        let former = projections.put_database(Arc::clone(&db));
+        let registry = projections.registry();
+        self.take_over(new);
+        projections.show(Visible::new(
+            &db,
+            self.position,
+            self.sums.clone(),
+            self.tables.clone(),
+            registry,
+        ));
+        projections.set_full(false);
+        if !different.is_empty() {
+            projections.lists().forget();
+            projections.followers().forget();
+            projections.watch().renew(self.position.index);
+        }
+        Ok(Former(former))
+    }
+}

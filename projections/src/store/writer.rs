@@ -1,0 +1,518 @@
+//! The single writer: entries in, one write batch out, then notices and outcomes.
+//!
+//! A batch ends at every 1,024th index, where digests are kept, and after a bounded amount of work,
+//! so that none takes long. How entries are cut into batches changes nothing in the state, nor does
+//! it where a fold ([`Fold`]) writes whole generations instead.
+
+use std::sync::Arc;
+
+use drover_events::{EventId, EventKind, Guard, Recorded};
+
+use crate::apply::{self, guards};
+use crate::engine::canonical::Canonical;
+use crate::engine::db::{Database, Family};
+use crate::engine::digest::Sums;
+use crate::engine::error::StorageError;
+use crate::engine::generations::Shared;
+use crate::engine::layer::{BatchSink, EventSink, RowKey};
+use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply, outcome_key};
+use crate::engine::position::{Position, flushed, put_position};
+use crate::engine::staged::{Batch, Below, Put, Write};
+use crate::engine::table::Table;
+use crate::engine::txn::{Ctx, Layers, Txn};
+use crate::engine::watch::Written;
+use crate::past::recorder::Record;
+use crate::read::view::Visible;
+use crate::store::load::load;
+use crate::store::projections::Projections;
+use crate::tables::table_indexes::{TableIndex, TableIndexes};
+
+mod flusher;
+mod fold;
+
+use flusher::Flusher;
+pub use fold::Fold;
+
+/// Digests are kept at multiples of this; no batch reaches across one.
+pub const DIGEST_EVERY: u64 = 1_024;
+/// Rows after which a batch ends: some tens of microseconds each, so a plan of 256 allocations on
+/// as many nodes is a batch, well below 20 ms (EV-13).
+const BATCH_ROWS: usize = 512;
+/// Bytes of history and changes after which a batch ends.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// The token for writing projections: there is one per database, and it is not `Clone`.
+pub struct Writer {
+    projections: Arc<Projections>,
+    layers: Layers,
+    /// What the layers keep of rows.
+    kept: Arc<Shared>,
+    pub(crate) position: Position,
+    pub(crate) sums: Sums,
+    pub(crate) tables: Vec<u64>,
+    flush_at: u64,
+    flushed: u64,
+    /// Rows and bytes written since the last flush was asked for.
+    unflushed: (usize, usize),
+    flusher: Flusher,
+    /// How often one was asked for.
+    flushes: u64,
+    canonical: Canonical,
+    record: Record,
+    touched: Vec<(u16, RowKey)>,
+    /// Whether a batch took the state back to an earlier one.
+    restored: bool,
+    scratch: Vec<u8>,
+}
+
+/// What the writer applies: an entry with its guards. Tests have their own.
+pub(crate) trait Entry {
+    /// Index, term, time, id and kind; a time of 0 stands for the time of the event before.
+    fn ctx(&self) -> Ctx;
+    /// The guards to check first.
+    fn guards(&self) -> &[Guard];
+    /// Applies the event.
+    fn run(&self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<Reply, Refused>;
+}
+
+impl Entry for Recorded {
+    fn ctx(&self) -> Ctx {
+        Ctx {
+            index: self.index,
+            term: self.term,
+            time: self.time,
+            id: self
+                .envelope
+                .as_ref()
+                .map_or(EventId::ZERO, |envelope| envelope.id),
+            kind: self.kind,
+        }
+    }
+
+    fn guards(&self) -> &[Guard] {
+        self.envelope
+            .as_ref()
+            .map_or(&[], |envelope| &envelope.guards)
+    }
+
+    fn run(&self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<Reply, Refused> {
+        match &self.envelope {
+            Some(envelope) => apply::dispatch(txn, ctx, &envelope.event),
+            None => Ok(Reply::None),
+        }
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(projections: Arc<Projections>, visible: &Visible) -> Self {
+        let kept = Shared::new(projections.options().kept_bytes);
+        let layers = projections.registry().layers(&kept);
+        Self {
+            projections,
+            layers,
+            kept,
+            position: visible.position,
+            sums: visible.sums.clone(),
+            tables: visible.tables.clone(),
+            flush_at: visible.position.index,
+            flushed: visible.position.index,
+            unflushed: (0, 0),
+            flusher: Flusher::default(),
+            flushes: 0,
+            canonical: Canonical::default(),
+            record: Record::default(),
+            touched: Vec::new(),
+            restored: false,
+            scratch: Vec::new(),
+        }
+    }
+
+    pub(crate) fn position_mut(&mut self) -> &mut Position {
+        &mut self.position
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> &Shared {
+        &self.kept
+    }
+
+    #[cfg(test)]
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn settle_flush(&mut self) {
+        self.flusher.settle();
+    }
+
+    /// The projections this token writes.
+    pub fn projections(&self) -> &Arc<Projections> {
+        &self.projections
+    }
+
+    /// Applies entries in the order of the log; every outcome is written when this returns.
+    ///
+    /// After an error the projections are as before the batch that failed, and the applier stops.
+    pub fn apply(&mut self, entries: &[Recorded]) -> Result<Vec<Applied>, StorageError> {
+        let mut all = Vec::with_capacity(entries.len());
+        self.apply_each(entries, |applied| all.extend(applied))?;
+        Ok(all)
+    }
+
+    /// As [`Writer::apply`]; outcomes are handed over batch by batch, once visible.
+    pub fn apply_each(
+        &mut self,
+        entries: &[Recorded],
+        mut done: impl FnMut(Vec<Applied>),
+    ) -> Result<(), StorageError> {
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let applied = self.apply_batch(rest)?;
+            rest = &rest[applied.len()..];
+            done(applied);
+        }
+        Ok(())
+    }
+
+    /// Applies as many of the entries as one batch takes.
+    pub(crate) fn apply_batch<E: Entry>(
+        &mut self,
+        entries: &[E],
+    ) -> Result<Vec<Applied>, StorageError> {
+        self.flush_when_due().inspect_err(|e| self.note(e))?;
+        let result = self.try_batch(entries);
+        if let Err(error) = &result {
+            self.note(error);
+            for layer in self.layers.iter_mut().flatten() {
+                layer.forget();
+            }
+            self.touched.clear();
+            self.restored = false;
+            let visible = self.projections.visible();
+            self.position = visible.position;
+            self.sums = visible.sums.clone();
+            self.tables.clone_from(&visible.tables);
+        }
+        result
+    }
+
+    fn note(&self, error: &StorageError) {
+        if error.is_out_of_space() {
+            self.projections.set_full(true);
+        }
+        // The applier stops; the next start then finds the mark and folds the log again.
+        if error.is_damage() {
+            self.projections.database().mark_damage(&error.to_string());
+        }
+    }
+
+    fn try_batch<E: Entry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
+        let db = self.projections.database();
+        let mut batch = Batch::new(&db);
+        let below = Below {
+            db: &db,
+            held: None,
+        };
+        let mut applied = Vec::new();
+        let mut changed = Vec::new();
+        let mut rows = 0;
+        for entry in entries {
+            let ctx = self.advance(entry)?;
+            let outcome = self.apply_entry(entry, &ctx, (below, &mut batch), &mut changed)?;
+            rows += self.touched.len();
+            self.touched.clear();
+            applied.push(Applied {
+                index: ctx.index,
+                outcome,
+            });
+            let full = rows >= BATCH_ROWS || batch.size() >= BATCH_BYTES;
+            if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
+                break;
+            }
+        }
+        self.settle_tables(below, &mut changed)?;
+        let written = self.settle_rows(&mut batch, &changed)?;
+        put_position(&mut batch, &self.position, &self.sums);
+        let bytes = batch.size();
+        batch.write()?;
+        self.publish(&db, &changed, &written);
+        // The tables' own indexes are written with every batch, and are always the same few rows.
+        let own = |(table, _): &&(u16, RowKey)| *table != TableIndexes::ID;
+        self.unflushed.0 += written.rows.iter().filter(own).count();
+        self.unflushed.1 += bytes;
+        self.projections.set_full(false);
+        Ok(applied)
+    }
+
+    /// Moves the position to an entry.
+    fn advance<E: Entry>(&mut self, entry: &E) -> Result<Ctx, StorageError> {
+        let mut ctx = entry.ctx();
+        let applied = self.position.index;
+        if self.position.begun && ctx.index != applied + 1 {
+            return Err(StorageError::OutOfOrder {
+                applied,
+                got: ctx.index,
+            });
+        }
+        if ctx.time == 0 {
+            ctx.time = self.position.time;
+        }
+        self.position = Position {
+            index: ctx.index,
+            term: ctx.term,
+            time: ctx.time,
+            membership: match ctx.kind {
+                EventKind::RaftMembership => ctx.index,
+                _ => self.position.membership,
+            },
+            begun: true,
+            floor: self.position.floor,
+        };
+        Ok(ctx)
+    }
+
+    /// Applies one event, or takes it back; `touched` then names its rows.
+    fn apply_entry<E: Entry>(
+        &mut self,
+        entry: &E,
+        ctx: &Ctx,
+        (below, out): (Below<'_>, &mut dyn Put),
+        changed: &mut Vec<u16>,
+    ) -> Result<Outcome, StorageError> {
+        let mut txn = Txn {
+            below,
+            layers: &mut self.layers,
+            touched: &mut self.touched,
+            index: ctx.index,
+        };
+        let result = guards::check(&txn, entry.guards()).and_then(|()| entry.run(&mut txn, ctx));
+        match result {
+            Ok(reply) => {
+                self.finish_event(ctx, out, changed)?;
+                if ctx.kind == EventKind::ClusterRestored {
+                    self.raise_all(ctx.index, changed);
+                    self.restored = true;
+                }
+                Ok(Outcome::Applied(reply))
+            }
+            Err(Refused::Storage(error)) => Err(error),
+            Err(Refused::Rejected(rejection)) => {
+                self.undo_event();
+                keep_outcome(out, ctx.index, &rejection);
+                Ok(Outcome::Rejected(rejection))
+            }
+        }
+    }
+
+    /// Every table counts as changed by an event: what was there in a former epoch, under indexes
+    /// up to this one, may be gone.
+    fn raise_all(&mut self, index: u64, changed: &mut Vec<u16>) {
+        for table in self.projections.registry().tables() {
+            let at = usize::from(table.id());
+            if self.tables.len() <= at {
+                self.tables.resize(at + 1, 0);
+            }
+            if table.id() != TableIndexes::ID && self.tables[at] != index {
+                self.tables[at] = index;
+                changed.push(table.id());
+            }
+        }
+    }
+
+    fn undo_event(&mut self) {
+        for (table, _) in std::mem::take(&mut self.touched) {
+            if let Some(layer) = layer(&mut self.layers, table) {
+                layer.undo_event();
+            }
+        }
+    }
+
+    /// Writes history, changes and postings of an event; notes the tables it changed.
+    fn finish_event(
+        &mut self,
+        ctx: &Ctx,
+        out: &mut dyn Put,
+        changed: &mut Vec<u16>,
+    ) -> Result<(), StorageError> {
+        let mut keeper = self.record.of(ctx.index, out);
+        let mut sink = EventSink {
+            canonical: &mut self.canonical,
+            keeper: &mut keeper,
+        };
+        for (table, key) in &self.touched {
+            if let Some(layer) = layer(&mut self.layers, *table)
+                && layer.finish_row(key, &mut sink)?
+            {
+                let at = usize::from(*table);
+                if self.tables.len() <= at {
+                    self.tables.resize(at + 1, 0);
+                }
+                if self.tables[at] != ctx.index {
+                    self.tables[at] = ctx.index;
+                    changed.push(*table);
+                }
+            }
+        }
+        for (table, _) in &self.touched {
+            if let Some(layer) = layer(&mut self.layers, *table) {
+                layer.end_event();
+            }
+        }
+        keeper.finish(ctx.kind);
+        Ok(())
+    }
+
+    /// Writes rows, indexes and kept digests; answers what was written.
+    fn settle_rows(
+        &mut self,
+        out: &mut dyn Write,
+        changed: &[u16],
+    ) -> Result<Written, StorageError> {
+        let mut written = Written::default();
+        let mut sink = BatchSink {
+            out: &mut *out,
+            canonical: &mut self.canonical,
+            sums: &mut self.sums,
+            scratch: &mut self.scratch,
+            written: &mut written,
+        };
+        for table in changed.iter().chain(&[TableIndexes::ID]) {
+            if let Some(layer) = layer(&mut self.layers, *table) {
+                layer.finish_batch(&mut sink)?;
+            }
+        }
+        let turn = self.kept.is_full();
+        for layer in self.layers.iter_mut().flatten() {
+            layer.end_batch(turn);
+        }
+        if self.position.index.is_multiple_of(DIGEST_EVERY) {
+            let mut sums = Vec::new();
+            self.sums.encode(&mut sums);
+            let key = self.position.index.to_be_bytes();
+            out.put(Family::Digests, &key, &sums);
+        }
+        Ok(written)
+    }
+
+    /// Keeps the changed tables' indexes, in order, as rows: snapshots and digests hold them.
+    fn settle_tables(
+        &mut self,
+        below: Below<'_>,
+        changed: &mut Vec<u16>,
+    ) -> Result<(), StorageError> {
+        changed.sort_unstable();
+        changed.dedup();
+        for table in &*changed {
+            let index = self.tables[usize::from(*table)];
+            let mut txn = Txn {
+                below,
+                layers: &mut self.layers,
+                touched: &mut self.touched,
+                index,
+            };
+            txn.put::<TableIndexes>(TableIndex {
+                table: *table,
+                value: index,
+            })?;
+        }
+        self.touched.clear();
+        if let Some(layer) = layer(&mut self.layers, TableIndexes::ID) {
+            layer.end_event();
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, db: &Arc<Database>, changed: &[u16], written: &Written) {
+        let visible = Visible::new(
+            db,
+            self.position,
+            self.sums.clone(),
+            self.tables.clone(),
+            self.projections.registry(),
+        );
+        let (index, rows) = (self.position.index, &written.rows);
+        self.projections.lists().note(index, rows);
+        self.projections.followers().note(index, rows);
+        self.projections.show(visible);
+        match std::mem::take(&mut self.restored) {
+            true => self.projections.watch().renew(index),
+            false => self.projections.watch().notify(index, changed, written),
+        }
+    }
+
+    /// Goes on as the writer of another database, whose writer is given up for it.
+    pub(crate) fn take_over(&mut self, new: Writer) {
+        self.layers = new.layers;
+        self.kept = new.kept;
+        self.position = new.position;
+        self.sums = new.sums;
+        self.tables = new.tables;
+        self.flush_at = new.flush_at;
+        self.flushed = new.flushed;
+        self.unflushed = new.unflushed;
+        self.touched.clear();
+    }
+
+    /// Forgets everything held in memory and shows what the database has now.
+    pub(crate) fn restart(&mut self) -> Result<(), StorageError> {
+        let db = self.projections.database();
+        let visible = load(&db, self.projections.registry())?;
+        for layer in self.layers.iter_mut().flatten() {
+            layer.forget();
+        }
+        self.position = visible.position;
+        self.sums = visible.sums.clone();
+        self.tables.clone_from(&visible.tables);
+        self.flush_at = self.position.index;
+        self.flushed = 0;
+        self.unflushed = (0, 0);
+        self.projections.lists().forget();
+        self.projections.show(visible);
+        self.projections.followers().forget();
+        self.projections.watch().renew(self.position.index);
+        Ok(())
+    }
+
+    fn flush_when_due(&mut self) -> Result<(), StorageError> {
+        let options = self.projections.options();
+        let (every, most) = (options.flush_every, options.max_unflushed);
+        let db = self.projections.database();
+        self.flusher.failed()?;
+        let entries = self.position.index - self.flush_at;
+        let (rows, bytes) = self.unflushed;
+        let due = entries >= every || rows >= options.flush_rows || bytes >= options.flush_bytes;
+        if due && self.flusher.start(&db)? {
+            self.flush_at = self.position.index;
+            self.unflushed = (0, 0);
+            self.flushes += 1;
+        }
+        // No batch is longer than this, so the limit holds after the next one too.
+        let most = most.saturating_sub(DIGEST_EVERY);
+        if self.position.index - self.flushed > most {
+            self.flushed = flushed(&db)?.index;
+            if self.position.index - self.flushed > most {
+                self.flushed = self.projections.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything applied to disk and waits for it; answers the flushed index.
+    pub fn flush(&mut self) -> Result<u64, StorageError> {
+        self.flush_at = self.position.index;
+        self.unflushed = (0, 0);
+        self.flushed = self.projections.flush()?;
+        Ok(self.flushed)
+    }
+}
+
+fn layer(layers: &mut Layers, table: u16) -> Option<&mut Box<dyn crate::engine::layer::AnyLayer>> {
+    layers.get_mut(usize::from(table)).and_then(Option::as_mut)
+}
+
+fn keep_outcome(out: &mut dyn Put, index: u64, rejection: &Rejection) {
+    let value = rmp_serde::to_vec_named(rejection)
+        .expect("a rejection holds only numbers and text, which always encode");
+    out.put(Family::Meta, &outcome_key(index), &value);
+}

@@ -1,0 +1,164 @@
+//! TLS to services whose pages are looked at. Their certificates are those of somebody whom this
+//! machine trusts, and are for the address that is asked, unless a check says not to look
+//! (`tls_skip_verify`).
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::net::tls::{Anybody, explain, provider, system_roots};
+
+/// What a caller does about certificates; why there is none, in words.
+type Config = Result<Arc<ClientConfig>, String>;
+
+/// Read once: the authorities of a machine are files.
+static VERIFYING: LazyLock<Config> = LazyLock::new(|| config(Some(system_roots())));
+static TRUSTING: LazyLock<Config> = LazyLock::new(|| config(None));
+
+/// Trusts these, or anybody.
+fn config(roots: Option<RootCertStore>) -> Config {
+    let provider = Arc::new(provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    let builder = match roots {
+        Some(roots) => builder.with_root_certificates(roots),
+        None => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+    };
+    let mut config = builder.with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Shakes hands with a service at `host`.
+///
+/// # Errors
+/// Why there is no TLS with it, in words.
+pub(super) async fn shake(
+    stream: TcpStream,
+    host: &str,
+    skip_verify: bool,
+) -> Result<TlsStream<TcpStream>, String> {
+    let config = match skip_verify {
+        true => TRUSTING.clone(),
+        false => VERIFYING.clone(),
+    };
+    shake_as(config?, stream, host).await
+}
+
+async fn shake_as(
+    config: Arc<ClientConfig>,
+    stream: TcpStream,
+    host: &str,
+) -> Result<TlsStream<TcpStream>, String> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| format!("{host:?} is not a name that a certificate can have"))?;
+    let shaken = TlsConnector::from(config).connect(name, stream).await;
+    shaken.map_err(|error| format!("no TLS with {host}: {}", explain(&error).1))
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::model::ServiceCheck;
+    use rustls::ServerConfig;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+    use crate::client::service::check::{look, status};
+    use crate::client::service::describe::Probe;
+    use crate::net::tls::testing::{SERVER, Trust};
+    use crate::net::tls::{certificates, private_key};
+
+    /// A server whose authority no machine knows.
+    fn server(trust: &Trust) -> Arc<ServerConfig> {
+        let pair = trust.issue("server", SERVER);
+        let chain = certificates(&std::fs::read(&pair.cert).expect("read")).expect("a chain");
+        let key = private_key(&std::fs::read(&pair.key).expect("read")).expect("a key");
+        let builder = ServerConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions");
+        let config = builder
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .expect("a server");
+        Arc::new(config)
+    }
+
+    /// Answers one caller; what he asked, if he shakes hands.
+    async fn answer(listener: TcpListener, config: Arc<ServerConfig>) -> Option<String> {
+        let (stream, _) = listener.accept().await.expect("a caller");
+        let mut stream = TlsAcceptor::from(config).accept(stream).await.ok()?;
+        let mut asked = vec![0; 1024];
+        let n = stream.read(&mut asked).await.ok()?;
+        let text = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        stream.write_all(text).await.ok()?;
+        stream.flush().await.ok()?;
+        Some(String::from_utf8_lossy(&asked[..n]).into_owned())
+    }
+
+    #[tokio::test]
+    async fn a_page_over_tls_is_looked_at_and_its_certificate_unless_told_not_to() {
+        let trust = Trust::new();
+        for skip_verify in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            let port = listener.local_addr().expect("bound").port();
+            let served = tokio::spawn(answer(listener, server(&trust)));
+            let probe = Probe {
+                id: "c".into(),
+                service: "web".into(),
+                task: String::new(),
+                group: "j.g[0]".into(),
+                host: "127.0.0.1".into(),
+                port: port.into(),
+                check: ServiceCheck {
+                    r#type: "http".into(),
+                    protocol: "https".into(),
+                    path: "/health".into(),
+                    timeout: 5_000_000_000,
+                    tls_skip_verify: skip_verify,
+                    ..ServiceCheck::default()
+                },
+            };
+            let found = look(&probe, 0).await;
+            let asked = served.await.expect("served");
+            if skip_verify {
+                assert_eq!(found.status, status::SUCCESS, "{}", found.output);
+                assert!(asked.expect("asked").starts_with("GET /health "));
+            } else {
+                assert_eq!(found.status, status::FAILURE);
+                let text = "nomad: no TLS with 127.0.0.1: ";
+                assert!(found.output.starts_with(text), "{}", found.output);
+                assert_eq!(asked, None);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_of_who_is_trusted_has_to_be_for_the_address() {
+        let trust = Trust::new();
+        let authority = std::fs::read(trust.authority.file()).expect("read");
+        let mut roots = RootCertStore::empty();
+        for der in certificates(&authority).expect("certificates") {
+            roots.add(der).expect("an authority");
+        }
+        let config = config(Some(roots)).expect("a configuration");
+        for (host, good) in [("127.0.0.1", true), ("other.example", false)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+            let at = listener.local_addr().expect("bound");
+            let served = tokio::spawn(answer(listener, server(&trust)));
+            let stream = TcpStream::connect(at).await.expect("connects");
+            let shaken = shake_as(Arc::clone(&config), stream, host).await;
+            assert_eq!(shaken.is_ok(), good, "{host}");
+            drop(shaken);
+            served.await.expect("served");
+        }
+    }
+}
