@@ -23,7 +23,7 @@ use crate::reactors::scheduling::snapshot::Snapshot;
 use crate::scheduler::{self, Inputs, ReadError};
 
 pub use compare::Comparison;
-pub use shape::Explanation;
+pub use shape::{Explanation, GroupExplained, NodeExplained, SearchExplained};
 
 /// Why a decision cannot be explained.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Nodes and node pools.
 
-mod shapes;
+pub(in crate::http) mod shapes;
 pub(in crate::http) mod write;
 
 use drover_events::gojson::Map;
