@@ -1,8 +1,6 @@
 //! Nodes and node pools.
 
-#[cfg(test)]
-mod list_test;
-mod shapes;
+pub(in crate::http) mod shapes;
 pub(in crate::http) mod write;
 
 use drover_events::gojson::Map;
