@@ -353,6 +353,7 @@ impl Client {
         query: Query<'_>,
         json: Option<Vec<u8>>,
     ) -> Result<Reply> {
+        let changes = method != Method::GET;
         let response = self.send(method, path, query, json).await?;
         let header = |name| response.headers().get(name)?.to_str().ok();
         let next_token = header("x-nomad-nexttoken").unwrap_or("").to_owned();

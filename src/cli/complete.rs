@@ -55,7 +55,7 @@ enum Offer {
 }
 
 /// What the first argument of a command is.
-static ARGUMENTS: [(&str, Offer); 71] = [
+static ARGUMENTS: [(&str, Offer); 70] = [
     ("acl policy apply", Offer::Policies),
     ("acl policy delete", Offer::Policies),
     ("acl policy info", Offer::Policies),

@@ -8,12 +8,12 @@ use super::log::export;
 use super::out::Out;
 use super::progress::Bar;
 use super::show::counted;
-use crate::archive::adopt::adopt;
-use crate::archive::inspect::{Inspection, inspect};
-use crate::archive::restore::{Former, Restore, Restored, Step, prepare};
 use crate::clock::{Moment, unix_nanos};
 use crate::history::backup::adopt::adopt;
+use crate::history::backup::adopt::adopt;
 use crate::history::backup::inspect::{Inspection, inspect};
+use crate::history::backup::inspect::{Inspection, inspect};
+use crate::history::backup::restore::{Former, Restore, Restored, Step, prepare};
 use crate::history::backup::restore::{Former, Restore, Restored, Step, prepare};
 use crate::history::proof::NoteKey;
 use crate::history::rebuild;
@@ -333,8 +333,11 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
         })
     })?;
     out.line(&format!(
-        "Restored the state of index {} as epoch {}, which begins at index {}; {} tables proved",
-        taken.restored, taken.epoch, taken.index, taken.tables,
+        "Restored the state of index {} as epoch {}, which begins at index {}; {} proved",
+        taken.restored,
+        taken.epoch,
+        taken.index,
+        counted(taken.tables, "table"),
     ));
     if args.detach {
         out.line(

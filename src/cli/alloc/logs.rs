@@ -40,7 +40,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     } else {
         "stdout"
     };
-    let from = args.tail.query();
+    let from = args.tail.query_of_log();
     let mut query = vec![
         ("task", task.as_str()),
         ("type", kind),

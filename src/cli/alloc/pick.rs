@@ -4,6 +4,7 @@ use super::super::client::Client;
 use super::super::query::{find, job_path};
 use crate::http::answers::JobListStub;
 use anyhow::{Result, bail};
+use drover_events::model::status as words;
 use drover_events::model::{AllocListStub, Allocation};
 
 /// An allocation, named by its id or by its job.
@@ -38,9 +39,12 @@ impl Named<'_> {
             client.fetch(&path, &[("namespace", &namespace)]).await?;
         allocs.retain(|alloc| self.group.is_none_or(|group| alloc.task_group == group));
         // Those that run first, and of these the newest.
-        let newest = allocs
-            .into_iter()
-            .max_by_key(|alloc| (alloc.client_status == "running", alloc.create_time));
+        let newest = allocs.into_iter().max_by_key(|alloc| {
+            (
+                alloc.client_status == words::client::RUNNING,
+                alloc.create_time,
+            )
+        });
         match (newest, self.group) {
             (Some(alloc), _) => Ok((alloc.id, namespace)),
             (None, None) => bail!("No allocations for job {id:?} found"),

@@ -9,6 +9,7 @@ use super::super::query::find;
 use super::super::show::{Format, ago, short, stamp, time};
 use super::super::volume;
 use anyhow::Result;
+use drover_events::model::status as words;
 use drover_events::model::{
     AllocListStub, AllocMetric, AllocatedResources, Allocation, ResourceUsage, Task, TaskState,
 };
@@ -70,7 +71,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     addresses(alloc.allocated_resources.as_ref(), out);
     volume::show_of_alloc(&client, &alloc, out).await;
     // What is used is known of now alone.
-    let running = alloc.client_status == "running" && args.conn.at.is_empty();
+    let running = alloc.client_status == words::client::RUNNING && args.conn.at.is_empty();
     let (stats, failed) = match running || args.stats {
         true => match stats::of_alloc(&client, &alloc.id, &alloc.namespace).await {
             Ok(stats) => (Some(stats), None),

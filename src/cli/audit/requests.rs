@@ -7,7 +7,7 @@ use crate::cli::client::{Client, Kept};
 use crate::cli::conn::Conn;
 use crate::cli::log::export::moment;
 use crate::cli::out::Out;
-use crate::cli::show::{Format, time};
+use crate::cli::show::{Format, counted, time};
 use crate::cli::trail::{Page, Span, given};
 use crate::clock::Moment;
 use crate::log::ReadOnlyLog;
@@ -241,8 +241,8 @@ fn came_of(session: &Session) -> String {
         Some(code) => format!("exit {code}"),
         None => "killed".to_owned(),
     };
-    let (bytes_in, bytes_out) = (session.bytes_in, session.bytes_out);
-    format!(", {code}, {bytes_in} bytes in, {bytes_out} out")
+    let (bytes_in, bytes_out) = (counted(session.bytes_in, "byte"), session.bytes_out);
+    format!(", {code}, {bytes_in} in, {bytes_out} out")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::Args;
 use crate::http::answers::NodeListStub;
 use crate::server::member_shapes::ServerMembersResponse;
 use anyhow::Result;
-use drover_events::model::status::node;
+use drover_events::model::status as words;
 
 /// An agent: where its files go, and how it is named to the one that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Agents {
             let full = args.max_nodes > 0 && clients.count() >= args.max_nodes;
             let why = match full {
                 _ if !args.node_class.is_empty() && node_class != args.node_class => continue,
-                _ if status != "ready" => format!("it is {status}"),
+                _ if status != words::node::READY => format!("it is {status}"),
                 true => format!("-max-nodes is {}", args.max_nodes),
                 false => {
                     self.all.push(Agent {

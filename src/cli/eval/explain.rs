@@ -6,7 +6,9 @@ use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::query::find;
 use super::super::show::{Format, counted, short, time};
-use crate::explain::{Comparison, Explanation, GroupExplained, NodeExplained, SearchExplained};
+use crate::history::explain::{
+    Comparison, Explanation, GroupExplained, NodeExplained, SearchExplained,
+};
 use anyhow::Result;
 use drover_events::model::Evaluation;
 use serde::de::IgnoredAny;

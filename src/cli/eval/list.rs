@@ -8,6 +8,7 @@ use super::super::placement;
 use super::super::show::{Format, short};
 use anyhow::Result;
 use drover_events::model::Evaluation;
+use drover_events::model::status as words;
 
 /// Flags of `eval list`.
 #[derive(Debug, clap::Args)]
@@ -58,7 +59,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     ]);
     for eval in evals {
         let failures = match eval.status.as_str() {
-            "blocked" => "N/A - In Progress".to_owned(),
+            words::eval::BLOCKED => "N/A - In Progress".to_owned(),
             _ => placement::failed(&eval).to_string(),
         };
         table.row([

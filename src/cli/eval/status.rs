@@ -9,6 +9,7 @@ use super::super::query::find;
 use super::super::show::{Format, ago, short, time};
 use anyhow::Result;
 use drover_events::model::Evaluation;
+use drover_events::model::status as words;
 
 /// Flags of `eval status`.
 #[derive(Debug, clap::Args)]
@@ -94,7 +95,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 fn rows(eval: &Evaluation, (verbose, now): (bool, i64)) -> Vec<(&'static str, String)> {
     let when = |ns: i64| if verbose { time(ns) } else { ago(ns, now) };
     let failures = match eval.status.as_str() {
-        "blocked" => "N/A - In Progress".to_owned(),
+        words::eval::BLOCKED => "N/A - In Progress".to_owned(),
         _ => placement::failed(eval).to_string(),
     };
     let status = match eval.status_description.as_str() {

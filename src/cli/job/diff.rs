@@ -1,5 +1,6 @@
 //! The difference between two specifications of a job, in lines.
 
+use drover_events::model::status as words;
 use drover_events::model::{
     DesiredUpdates, FieldDiff, JobDiff, ObjectDiff, PlanAnnotations, TaskGroupDiff,
 };
@@ -21,11 +22,11 @@ pub(super) fn job_diff(
 ) -> String {
     let kind = diff.r#type.as_str();
     let mut lines = vec![format!("{}Job: {:?}", marker(kind), diff.id)];
-    if kind == "Edited" || verbose {
+    if kind == words::diff::EDITED || verbose {
         fields((&diff.fields, &diff.objects), 0, verbose, &mut lines);
     }
     for group in &diff.task_groups {
-        if annotations.is_none() && group.r#type == "None" && !verbose {
+        if annotations.is_none() && group.r#type == words::diff::NONE && !verbose {
             continue;
         }
         let updates = annotations.and_then(|notes| notes.desired_tg_updates.get(&group.name));
@@ -67,17 +68,17 @@ fn group_diff(
     };
     let (kind, said) = (diff.r#type.as_str(), in_brackets(&said));
     lines.push(format!("{}Task Group: {:?}{said}", marker(kind), diff.name));
-    if kind == "Edited" || verbose {
+    if kind == words::diff::EDITED || verbose {
         fields((&diff.fields, &diff.objects), 2, verbose, lines);
     }
     for task in &diff.tasks {
         let kind = task.r#type.as_str();
-        if kind == "None" && !verbose {
+        if kind == words::diff::NONE && !verbose {
             continue;
         }
         let notes = in_brackets(&task.annotations);
         lines.push(format!("  {}Task: {:?}{notes}", marker(kind), task.name));
-        if kind == "Edited" || verbose {
+        if kind == words::diff::EDITED || verbose {
             fields((&task.fields, &task.objects), 4, verbose, lines);
         }
     }
@@ -99,16 +100,16 @@ fn fields(
     let pad = " ".repeat(indent);
     let shown = || {
         let all = fields_of.iter();
-        all.filter(|field| verbose || field.r#type != "None")
+        all.filter(|field| verbose || field.r#type != words::diff::NONE)
     };
     let width = shown().map(|field| field.name.len()).max().unwrap_or(0) + 1;
     for field in shown() {
         let (kind, name) = (field.r#type.as_str(), format!("{}:", field.name));
         let (old, new) = (&field.old, &field.new);
         let value = match kind {
-            "Added" => format!("{new:?}"),
-            "Deleted" => format!("{old:?}"),
-            "Edited" => format!("{old:?} => {new:?}"),
+            words::diff::ADDED => format!("{new:?}"),
+            words::diff::DELETED => format!("{old:?}"),
+            words::diff::EDITED => format!("{old:?} => {new:?}"),
             _ => format!("{new:?}"),
         };
         // What a plan makes of the field.
@@ -120,7 +121,7 @@ fn fields(
     }
     for object in objects {
         let kind = object.r#type.as_str();
-        if kind == "None" && !verbose {
+        if kind == words::diff::NONE && !verbose {
             continue;
         }
         lines.push(format!("{pad}{}{} {{", marker(kind), object.name));

@@ -10,7 +10,7 @@ use super::diff::job_diff;
 use super::source::Source;
 use crate::http::answers::JobPlanResponse;
 use anyhow::Result;
-use drover_events::model::status::trigger;
+use drover_events::model::status as words;
 use serde_json::{Value as Json, json};
 
 /// Flags of `job plan`.
@@ -130,8 +130,9 @@ fn dry_run(answer: &JobPlanResponse) -> String {
         )
     };
     for eval in &answer.created_evals {
-        if eval.triggered_by == "rolling-update" {
-            out += "- Rolling update, next evaluation will be in some time.\n";
+        if eval.triggered_by == words::trigger::ROLLING_UPDATE {
+            let wait = crate::jobspec::duration::format(eval.wait);
+            out += &format!("- Rolling update, next evaluation will be in {wait}.\n");
         }
     }
     let next = answer.next_periodic_launch;

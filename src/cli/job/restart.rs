@@ -7,6 +7,7 @@ use super::super::show::{counted, short};
 use super::Found;
 use super::restart_batch::{How, replace, restart};
 use anyhow::{Context, Result, bail};
+use drover_events::model::status as words;
 use drover_events::model::{AllocListStub, Job};
 use std::time::Duration;
 
@@ -187,8 +188,8 @@ fn wanted(args: &Args, allocs: Vec<AllocListStub>, job: &Job) -> Result<Vec<Allo
     let mut found = allocs;
     found.retain(|alloc| {
         let has_task = |name: &String| alloc.task_states.contains_key(name);
-        alloc.desired_status == "run"
-            && alloc.client_status == "running"
+        alloc.desired_status == words::desired::RUN
+            && alloc.client_status == words::client::RUNNING
             && (args.group.is_empty() || args.group.contains(&alloc.task_group))
             && (args.task.is_empty() || args.task.iter().any(has_task))
     });

@@ -6,6 +6,7 @@ use super::Found;
 use crate::http::answers::StopResponse;
 use anyhow::{Result, bail};
 use drover_events::model::AllocListStub;
+use drover_events::model::status as words;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
@@ -87,8 +88,8 @@ pub(super) async fn replace(
                 continue;
             }
             match other.client_status.as_str() {
-                "running" | "complete" => return Ok(()),
-                status @ ("failed" | "lost") => {
+                words::client::RUNNING | words::client::COMPLETE => return Ok(()),
+                status @ (words::client::FAILED | words::client::LOST) => {
                     bail!(
                         "its replacement {:?} is {status}",
                         short(&replacement, monitor.verbose)

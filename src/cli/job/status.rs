@@ -12,6 +12,7 @@ use super::super::show::{Format, short, time};
 use super::periodic::next_launch;
 use crate::http::answers::JobListStub;
 use anyhow::Result;
+use drover_events::model::status as words;
 use drover_events::model::{AllocListStub, Deployment, Evaluation, Job, JobSummary};
 
 /// Flags of `job status`.
@@ -232,7 +233,7 @@ fn evaluations(evals: &[Evaluation], verbose: bool, out: &Out) {
     ]);
     for eval in evals {
         let failures = match eval.status.as_str() {
-            "blocked" => "N/A - In Progress".to_owned(),
+            words::eval::BLOCKED => "N/A - In Progress".to_owned(),
             _ => (!eval.failed_tg_allocs.is_empty()).to_string(),
         };
         table.row([

@@ -70,8 +70,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         let answer = client.delete(&job_path(&id, ""), &query, None).await;
         let done: JobDeregisterResponse =
             answer.map_err(|err| err.context("Error deregistering job"))?;
-        // A deployment that is canceled with its job is what was wanted.
-        let monitor = Monitor::new(&client, out, args.verbose, &namespace).evaluations_only();
+        let monitor = Monitor::new(&client, out, args.verbose, &namespace);
         let eval = (done.eval_id.as_str(), done.eval_create_index);
         let code = monitor.after(eval, args.detach).await?;
         worst = worst.max(code);

@@ -5,6 +5,7 @@ use crate::cli::deployment::deployment_text;
 use crate::cli::monitor::Monitor;
 use crate::cli::show::short;
 use anyhow::{Context, Result};
+use drover_events::model::status as words;
 use drover_events::model::{AllocListStub, Deployment};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Monitor<'_> {
             let Some((deployment, waits)) = self.one_deployment(&id, from).await? else {
                 return Ok(code.unwrap_or(0));
             };
-            let own = u8::from(deployment.status != "successful" && !waits);
+            let own = u8::from(deployment.status != words::deployment::SUCCESSFUL && !waits);
             let code = *code.get_or_insert(own);
             from = deployment.modify_index;
             match self.rollback(&deployment).await? {
@@ -118,7 +119,7 @@ impl Monitor<'_> {
     /// The deployment that takes a failed one back; none where there is none.
     async fn rollback(&self, failed: &Deployment) -> Result<Option<String>> {
         let rolls_back = failed.status_description.contains(ROLLS_BACK);
-        if failed.status != "failed" || !rolls_back {
+        if failed.status != words::deployment::FAILED || !rolls_back {
             return Ok(None);
         }
         let (job, own) = (&failed.job_id, &failed.id);
@@ -136,14 +137,14 @@ impl Monitor<'_> {
                     if newer(made) {
                         return Ok(Some(made.id.clone()));
                     }
-                    if made.id == *own && made.status == "failed" {
+                    if made.id == *own && made.status == words::deployment::FAILED {
                         failed_at.get_or_insert(frame.index);
                     }
                 }
                 let Some(eval) = &event.payload.evaluation else {
                     continue;
                 };
-                let done = matches!(eval.status.as_str(), "complete" | "failed" | "canceled");
+                let done = eval.status().is_some_and(words::EvalStatus::is_terminal);
                 if done && failed_at.is_some_and(|at| eval.create_index >= at) {
                     // What is deployed without a change makes no deployment.
                     let path = crate::cli::query::job_path(job, "/deployment");
@@ -184,8 +185,8 @@ fn canaries_gone(deployment: &Deployment, allocs: &[AllocListStub]) -> i64 {
         let mut own = allocs.iter().filter(|alloc| alloc.id == *id);
         own.any(|alloc| {
             let status = alloc.deployment_status.as_ref();
-            alloc.desired_status == "run"
-                && alloc.client_status == "running"
+            alloc.desired_status == words::desired::RUN
+                && alloc.client_status == words::client::RUNNING
                 && status.is_some_and(|status| status.healthy == Some(true))
         })
     };
@@ -198,15 +199,18 @@ fn canaries_gone(deployment: &Deployment, allocs: &[AllocListStub]) -> i64 {
 
 /// Whether nothing more happens to a deployment by itself.
 fn settled(deployment: &Deployment) -> bool {
-    !matches!(
-        deployment.status.as_str(),
-        "running" | "pending" | "blocked" | "unblocking" | "initializing"
-    ) || waits(deployment)
+    use words::DeploymentStatus::{
+        Blocked, Cancelled, Failed, Initializing, Paused, Pending, Running, Successful, Unblocking,
+    };
+    match words::DeploymentStatus::of(&deployment.status) {
+        Some(Running | Pending | Blocked | Unblocking | Initializing) => waits(deployment),
+        Some(Paused | Failed | Successful | Cancelled) | None => true,
+    }
 }
 
 /// Whether all canaries of a running deployment are healthy, and somebody has to promote them.
 fn waits(deployment: &Deployment) -> bool {
-    deployment.status == "running"
+    deployment.status == words::deployment::RUNNING
         && deployment
             .status_description
             .contains("requires manual promotion")

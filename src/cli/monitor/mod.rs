@@ -10,6 +10,7 @@ use super::show::{now, short, time};
 use super::stream::Stream;
 use anyhow::{Context, Result};
 use deployment::Progress;
+use drover_events::model::status as words;
 use drover_events::model::{AllocListStub, Allocation, Evaluation, Job, JobSummary};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -156,7 +157,7 @@ impl<'a> Monitor<'a> {
             let eval = self.one(&id, from).await?;
             let status = &eval.status;
             match status.as_str() {
-                "failed" | "canceled" => {
+                words::eval::FAILED | words::eval::CANCELED => {
                     let why = &eval.status_description;
                     self.header(&format!(
                         "Evaluation {:?} finished with status {status:?}",
@@ -180,7 +181,7 @@ impl<'a> Monitor<'a> {
                 continue;
             }
             let follows = self.deployments && !eval.deployment_id.is_empty();
-            if status == "complete" && follows && !placement::failed(&eval) {
+            if status == words::eval::COMPLETE && follows && !placement::failed(&eval) {
                 return self
                     .deployment(&eval.deployment_id, eval.modify_index)
                     .await;
@@ -198,7 +199,7 @@ impl<'a> Monitor<'a> {
     pub(super) async fn end_of(&self, job: &str, index: u64) -> Result<u8> {
         let path = job_path(job, "");
         let mut stream = self.stream(job, index).await?;
-        while self.get::<Job>(&path).await?.status != "dead" {
+        while self.get::<Job>(&path).await?.status != words::job::DEAD {
             let more = stream.frame().await?;
             more.context("Error following the event stream: it ended")?;
         }
@@ -237,7 +238,7 @@ impl<'a> Monitor<'a> {
         let mut eval: Evaluation = eval.context("Error reading evaluation")?;
         let job = eval.job_id.clone();
         match eval.triggered_by.as_str() {
-            "node-update" => self.say(&format!(
+            words::trigger::NODE_UPDATE => self.say(&format!(
                 "Evaluation triggered by node {:?}",
                 short(&eval.node_id, self.verbose)
             )),
@@ -332,7 +333,7 @@ impl<'a> Monitor<'a> {
             None if is_new => self.say(&format!(
                 "Allocation {shown:?} created: node {node:?}, group {group:?}"
             )),
-            None if alloc.desired_status == "run" => self.say(&format!(
+            None if alloc.desired_status == words::desired::RUN => self.say(&format!(
                 "Allocation {shown:?} modified: node {node:?}, group {group:?}"
             )),
             Some(old) if *old != status => {

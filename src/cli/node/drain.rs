@@ -10,6 +10,7 @@ use crate::cli::stream::Frame;
 use crate::http::answers::NodeDrainUpdateResponse;
 use crate::jobspec::duration;
 use anyhow::{Context, Result, bail};
+use drover_events::model::status as words;
 use drover_events::model::{Allocation, DrainStrategy, Node};
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,7 +239,7 @@ impl Seen {
     fn of(alloc: &Allocation) -> Self {
         Self {
             status: alloc.client_status.clone(),
-            stops: alloc.desired_status != "run",
+            stops: alloc.desired_status != words::desired::RUN,
             moves: alloc.desired_transition.migrate.unwrap_or(false),
         }
     }
@@ -251,7 +252,7 @@ impl Seen {
 /// Whether an allocation is told with its job, and that is one of the system's.
 fn is_system(alloc: &Allocation) -> bool {
     let job = alloc.job.as_ref();
-    job.is_some_and(|job| job.r#type == "system")
+    job.is_some_and(|job| job.r#type == words::job_type::SYSTEM)
 }
 
 /// Follows one drain on the event stream.
@@ -406,7 +407,7 @@ impl<'a> Watch<'a> {
         let Some(strategy) = node.drain_strategy else {
             let last = node.last_drain.unwrap_or_default();
             return Some(match last.status.as_str() {
-                "complete" => End::Complete,
+                words::drain::COMPLETE => End::Complete,
                 _ => End::Cancelled,
             });
         };
@@ -415,7 +416,7 @@ impl<'a> Watch<'a> {
         }
         self.ignore_system = strategy.ignore_system_jobs;
         self.strategy = Some(strategy);
-        if node.status == "down" {
+        if node.status == words::node::DOWN {
             self.say(&format!("Node {:?} is down", self.id));
         }
         None

@@ -19,6 +19,7 @@ use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use drover_events::gojson::Map;
+use drover_events::model::status as words;
 use drover_events::model::{Allocation, CsiVolListStub, DrainStrategy, HostStats, Node};
 
 /// What can be done with nodes.
@@ -168,7 +169,7 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         attributes(&node, out);
     }
     match host {
-        Some(Err(err)) if args.stats || node.status == "ready" => {
+        Some(Err(err)) if args.stats || node.status == words::node::READY => {
             out.error(&format!("\nWhat the node uses is not shown: {err:#}"));
             Ok(u8::from(args.stats))
         }
@@ -252,7 +253,9 @@ async fn table(args: &Args, client: &Client, nodes: &[NodeListStub]) -> Result<T
         if args.allocs {
             let path = format!("/v1/node/{}/allocations", node.id);
             let allocs: Vec<Allocation> = client.fetch(&path, &[("namespace", "*")]).await?;
-            let running = allocs.iter().filter(|a| a.client_status == "running");
+            let running = allocs
+                .iter()
+                .filter(|a| a.client_status == words::client::RUNNING);
             row.push(running.count().to_string());
         }
         table.row(row);
@@ -377,7 +380,10 @@ fn events(node: &Node, verbose: bool, out: &Out) {
 fn resources(node: &Node, allocs: &[Allocation], out: &Out) {
     let (mut cpu, mut memory, mut disk) = (0, 0, 0);
     for alloc in allocs {
-        if !matches!(alloc.client_status.as_str(), "running" | "pending") {
+        if !matches!(
+            alloc.client_status.as_str(),
+            words::client::RUNNING | words::client::PENDING
+        ) {
             continue;
         }
         let Some(given) = &alloc.allocated_resources else {

@@ -5,6 +5,7 @@ use crate::cli::columns::{Table, pairs};
 use crate::cli::out::Out;
 use crate::cli::show::size;
 use anyhow::Result;
+use drover_events::model::status as words;
 use drover_events::model::{
     AllocResourceUsage, Allocation, CpuStats, HostStats, MemoryStats, Node, ResourceUsage,
 };
@@ -33,7 +34,7 @@ pub(in crate::cli) async fn used(
 ) -> Result<()> {
     let (mut ticks, mut memory) = (0.0, 0);
     let running = allocs.iter();
-    for alloc in running.filter(|alloc| alloc.client_status == "running") {
+    for alloc in running.filter(|alloc| alloc.client_status == words::client::RUNNING) {
         // One that ends meanwhile uses nothing.
         let Ok(stats) = of_alloc(client, &alloc.id, &alloc.namespace).await else {
             continue;

@@ -7,7 +7,7 @@ use crate::cli::conn::Conn;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::{RebuildArgs, VerifyArgs, report, tell_checked};
-use crate::rebuild::Status;
+use crate::history::rebuild::Status;
 use anyhow::{Context, Result, bail};
 use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};

@@ -10,8 +10,8 @@ use super::conn::Conn;
 use super::log::place::{Found, LogPlace};
 use super::out::Out;
 use super::progress::Bar;
-use crate::rebuild::{self, Check, Progress, Rebuild, RebuildError, Stage};
-use crate::replay;
+use crate::history::rebuild::{self, Check, Progress, Rebuild, RebuildError, Stage};
+use crate::history::replay;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use drover_migrations::schema;
@@ -285,7 +285,11 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
     }
     out.line(&table.to_string());
     for kept in &held.set_aside {
-        out.line(&format!("Set aside: {} ({} bytes)", kept.path, kept.bytes));
+        out.line(&format!(
+            "Set aside: {} ({})",
+            kept.path,
+            counted(kept.bytes, "byte")
+        ));
     }
     Ok(0)
 }
@@ -369,8 +373,8 @@ fn report(done: &Rebuilt, whose: &str, out: &Out) {
     } = done;
     let rate = *entries as f64 / seconds.max(0.001);
     out.line(&format!(
-        "Rebuilt all tables to index {index}: {entries} entries from {from} in {seconds:.2}s \
-         ({rate:.0}/s)"
+        "Rebuilt all tables to index {index}: {} from {from} in {seconds:.2}s ({rate:.0}/s)",
+        counted(*entries, "entry"),
     ));
     for compared in &done.compared {
         let (with, index) = (&compared.with, compared.index);
@@ -455,8 +459,9 @@ fn tell_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out)
         false => "the digests of all tables",
     };
     out.line(&format!(
-        "verified {what} at index {index}: {} entries folded, {} tables",
-        done.entries, done.tables
+        "verified {what} at index {index}: {} folded, {}",
+        counted(done.entries, "entry"),
+        counted(done.tables, "table")
     ));
     Ok(0)
 }

@@ -1,6 +1,6 @@
 //! What is answered about tables, by an agent and by the tools on a data directory.
 
-use crate::rebuild::Compared;
+use crate::history::rebuild::Compared;
 use serde::Deserialize;
 
 /// What a database holds.

@@ -9,6 +9,7 @@ use super::super::show::{Format, ago, short};
 use super::super::trail::Span;
 use crate::http::answers::{Claim, Explained};
 use anyhow::{Result, bail};
+use drover_events::model::status::VolumeType;
 
 /// Flags of `volume explain`.
 #[derive(Debug, clap::Args)]

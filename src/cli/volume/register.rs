@@ -9,6 +9,7 @@ use super::spec::{Spec, parse};
 use crate::http::answers::{CreateResponse, HostVolumeResponse, RegisterResponse};
 use anyhow::{Context, Result, bail};
 use drover_events::model::HostVolume;
+use drover_events::model::status::{self as words, VolumeType};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
@@ -138,7 +139,7 @@ async fn wait(args: &Args, mut volume: HostVolume, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
     let path = format!("/v1/volume/host/{}", encode(&volume.id));
     let namespace = volume.namespace.clone();
-    while volume.state == "pending" {
+    while volume.state == words::host_volume::PENDING {
         let index = volume.modify_index.to_string();
         let query = [
             ("index", index.as_str()),

@@ -11,6 +11,7 @@ use super::super::show::{Format, short, size, time};
 use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use drover_events::gojson::Map;
+use drover_events::model::status::{self as words, VolumeType};
 use drover_events::model::{
     AllocListStub, Allocation, CsiMountOptions, CsiVolListStub, CsiVolume, HostVolume,
     HostVolumeStub,
@@ -101,8 +102,8 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
         if at > 0 {
             out.line("");
         }
-        let (title, none, table) = match kind {
-            "csi" => (
+        let (title, none, table) = match VolumeType::of(kind) {
+            Some(VolumeType::Csi) => (
                 "Container Storage Interface",
                 "No CSI volumes",
                 csi_rows(&answer::of::<Vec<_>>(Json::Array(rows))?),
@@ -226,7 +227,7 @@ struct Users {
 
 /// The host volume whose id begins so.
 pub(super) async fn host_id(client: &Client, prefix: &str) -> Result<String> {
-    let query = [("type", "host"), ("prefix", prefix)];
+    let query = [("type", words::volume_type::HOST), ("prefix", prefix)];
     let found = client.fetch("/v1/volumes", &query).await;
     let found: Vec<HostVolumeStub> = found.map_err(|err| err.context("Error querying volumes"))?;
     match found.as_slice() {

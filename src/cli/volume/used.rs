@@ -5,11 +5,16 @@ use super::super::columns::Table;
 use super::super::out::Out;
 use super::status::mount_options;
 use anyhow::Result;
+use drover_events::model::status as words;
 use drover_events::model::{Allocation, CsiVolListStub, CsiVolume, VolumeRequest};
 
 /// The CSI volumes that a node's allocations ask for.
 pub(in crate::cli) async fn of_node(client: &Client, node: &str) -> Result<Vec<CsiVolListStub>> {
-    let query = [("type", "csi"), ("node_id", node), ("namespace", "*")];
+    let query = [
+        ("type", words::volume_type::CSI),
+        ("node_id", node),
+        ("namespace", "*"),
+    ];
     let found = client.fetch("/v1/volumes", &query).await;
     found.map_err(|err| err.context("Error querying volumes"))
 }
@@ -78,7 +83,7 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Allocation, o
     for (name, asked) in &group.volumes {
         let id = source(asked, &alloc.name);
         let read_only = asked.read_only.to_string();
-        if asked.r#type != "csi" {
+        if asked.r#type != words::volume_type::CSI {
             host.row([name.clone(), id, read_only]);
             continue;
         }

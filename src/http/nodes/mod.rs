@@ -1,5 +1,7 @@
 //! Nodes and node pools.
 
+#[cfg(test)]
+mod list_test;
 pub(in crate::http) mod shapes;
 pub(in crate::http) mod write;
 

@@ -1,5 +1,5 @@
-//! Habits: tests that wait for conditions in places of their own, numbers that have names, answers
-//! that have types, and no second copy of what the language has.
+//! Habits: tests that wait for conditions in places of their own, numbers and words that have
+//! names, answers that have types, and no second copy of what the language has.
 
 use crate::tidy::Measured;
 use crate::tree::File;
@@ -165,6 +165,8 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
         let raw = file.text.lines().zip(lines).enumerate();
         for (number, (line, code)) in raw.filter(|(number, _)| !tested(*number)) {
             let place = format!("{}:{}", file.path, number + 1);
+            let found = always_many(line).map(|noun| format!("{place}: {noun}: show::counted"));
+            measured.problems.extend(found);
             let found = looked_up(line, code);
             measured.problems.extend(found.map(|name| {
                 format!("{place}: {name:?}: an answer is read as a type, which has its fields")
@@ -217,6 +219,18 @@ fn looked_up<'a>(line: &'a str, code: &'a str) -> impl Iterator<Item = &'a str> 
         let is_assigned = behind == "=" || behind.starts_with("= ");
         let is_lookup = code.get(at) == Some(&b'[') && is_value && is_field && !is_assigned;
         is_lookup.then_some(name)
+    })
+}
+
+/// A number in a text with a word that is right for many alone.
+fn always_many(line: &str) -> Option<&'static str> {
+    let is_text = !line.trim_start().starts_with("//") && line.contains('"');
+    let mut behind = line.split("} ").skip(1).filter(|_| is_text);
+    behind.find_map(|rest| {
+        let rest = rest.strip_prefix("more ").unwrap_or(rest);
+        let noun = COUNTED.iter().find(|noun| rest.starts_with(**noun))?;
+        let in_word = |c: char| c.is_alphanumeric() || c == '_';
+        (!rest[noun.len()..].starts_with(in_word)).then_some(*noun)
     })
 }
 
@@ -435,6 +449,28 @@ mod tests {
             "let kind = word[\"access_mode\"].clone();",
             "// answer[\"Status\"] would be empty",
             "let text = \"answer[\\\"Status\\\"]\";",
+        ] {
+            assert_eq!(found("src/cli/a.rs", line), 0, "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_agree_with_their_words_on_the_command_line() {
+        let found = |path: &str, line: &str| measure(path, line).problems.len();
+        for line in [
+            "out.line(&format!(\"{count} entries folded\"));",
+            "    \"and {more} more rows\"",
+            "format!(\"{} bytes, and {} more fields\", a, b)",
+        ] {
+            assert_eq!(found("src/cli/a.rs", line), 1, "{line}");
+            assert_eq!(found("src/cli/a_test.rs", line), 0, "{line}");
+            assert_eq!(found("src/raft/a.rs", line), 0, "{line}");
+        }
+        for line in [
+            "format!(\"{} folded\", counted(count, \"entry\"))",
+            "// {count} entries",
+            "format!(\"{what} rowsets\")",
+            "match rows { Rows { .. } => rows, }",
         ] {
             assert_eq!(found("src/cli/a.rs", line), 0, "{line}");
         }
