@@ -194,6 +194,11 @@ mod tests {
         assert_eq!(lines[7], r#"      Region: "x" -> (removed)"#);
         assert_eq!(lines[8], "      and 3 more fields");
         assert!(row(&change, true, "")[1].contains("ModifyIndex"));
+        let change = Change {
+            more_fields: 1,
+            ..change
+        };
+        assert_eq!(row(&change, false, "")[8], "    and 1 more field");
         let gone = Change {
             operation: "delete".to_owned(),
             ..change

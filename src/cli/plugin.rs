@@ -7,6 +7,7 @@ use super::out::Out;
 use super::show::{Format, short};
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use drover_events::model::status::volume_type;
 use drover_events::model::{CsiPlugin, CsiPluginListStub};
 
 /// What can be done with plugins.

@@ -268,6 +268,8 @@ mod tests {
         assert!(line(&entry).ends_with(wanted), "{}", line(&entry));
         entry.session = answer::of(json!({"BytesIn": 3, "BytesOut": 5})).unwrap();
         assert!(line(&entry).contains(", killed, 3 bytes in"));
+        entry.session = answer::of(json!({"BytesIn": 1, "BytesOut": 5})).unwrap();
+        assert!(line(&entry).contains(", killed, 1 byte in, 5 out"));
         entry.ran = None;
         entry.status = 0;
         assert!(line(&entry).ends_with("given up"));

@@ -1,6 +1,6 @@
 //! The difference between two specifications of a job, in lines.
 
-use drover_events::model::status as words;
+use drover_events::model::status::{self as words, DiffType};
 use drover_events::model::{
     DesiredUpdates, FieldDiff, JobDiff, ObjectDiff, PlanAnnotations, TaskGroupDiff,
 };
@@ -106,11 +106,10 @@ fn fields(
     for field in shown() {
         let (kind, name) = (field.r#type.as_str(), format!("{}:", field.name));
         let (old, new) = (&field.old, &field.new);
-        let value = match kind {
-            words::diff::ADDED => format!("{new:?}"),
-            words::diff::DELETED => format!("{old:?}"),
-            words::diff::EDITED => format!("{old:?} => {new:?}"),
-            _ => format!("{new:?}"),
+        let value = match DiffType::of(kind) {
+            Some(DiffType::Added | DiffType::None) | None => format!("{new:?}"),
+            Some(DiffType::Deleted) => format!("{old:?}"),
+            Some(DiffType::Edited) => format!("{old:?} => {new:?}"),
         };
         // What a plan makes of the field.
         let notes = in_brackets(&field.annotations);

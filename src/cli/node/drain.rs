@@ -10,7 +10,7 @@ use crate::cli::stream::Frame;
 use crate::http::answers::NodeDrainUpdateResponse;
 use crate::jobspec::duration;
 use anyhow::{Context, Result, bail};
-use drover_events::model::status as words;
+use drover_events::model::status::{self as words, ClientStatus, DrainStatus};
 use drover_events::model::{Allocation, DrainStrategy, Node};
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -406,9 +406,9 @@ impl<'a> Watch<'a> {
     fn tell_node(&mut self, node: Node) -> Option<End> {
         let Some(strategy) = node.drain_strategy else {
             let last = node.last_drain.unwrap_or_default();
-            return Some(match last.status.as_str() {
-                words::drain::COMPLETE => End::Complete,
-                _ => End::Cancelled,
+            return Some(match DrainStatus::of(&last.status) {
+                Some(DrainStatus::Complete) => End::Complete,
+                Some(DrainStatus::Draining | DrainStatus::Canceled) | None => End::Cancelled,
             });
         };
         if self.strategy.as_ref().is_some_and(|old| *old != strategy) {

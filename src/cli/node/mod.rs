@@ -19,7 +19,7 @@ use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use drover_events::gojson::Map;
-use drover_events::model::status as words;
+use drover_events::model::status::{self as words, ClientStatus};
 use drover_events::model::{Allocation, CsiVolListStub, DrainStrategy, HostStats, Node};
 
 /// What can be done with nodes.
@@ -380,11 +380,15 @@ fn events(node: &Node, verbose: bool, out: &Out) {
 fn resources(node: &Node, allocs: &[Allocation], out: &Out) {
     let (mut cpu, mut memory, mut disk) = (0, 0, 0);
     for alloc in allocs {
-        if !matches!(
-            alloc.client_status.as_str(),
-            words::client::RUNNING | words::client::PENDING
-        ) {
-            continue;
+        match alloc.client() {
+            Some(ClientStatus::Running | ClientStatus::Pending) => {}
+            Some(
+                ClientStatus::Complete
+                | ClientStatus::Failed
+                | ClientStatus::Lost
+                | ClientStatus::Unknown,
+            )
+            | None => continue,
         }
         let Some(given) = &alloc.allocated_resources else {
             continue;

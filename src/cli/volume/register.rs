@@ -124,9 +124,8 @@ async fn host(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
     let made = done.volume.unwrap_or_default();
     let (name, id) = (&made.name, &made.id);
     out.line(&format!("{done_word} host volume {name} with ID {id}"));
-    let warnings = text(&done, "Warnings");
-    if !warnings.is_empty() {
-        out.line(&format!("Volume Warnings:\n{warnings}"));
+    if !done.warnings.is_empty() {
+        out.line(&format!("Volume Warnings:\n{}", done.warnings));
     }
     if how == How::Create && !args.detach {
         wait(args, made, out).await?;

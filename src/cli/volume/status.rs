@@ -11,7 +11,7 @@ use super::super::show::{Format, short, size, time};
 use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use drover_events::gojson::Map;
-use drover_events::model::status::{self as words, VolumeType};
+use drover_events::model::status::{VolumeType, volume_type};
 use drover_events::model::{
     AllocListStub, Allocation, CsiMountOptions, CsiVolListStub, CsiVolume, HostVolume,
     HostVolumeStub,
@@ -227,7 +227,7 @@ struct Users {
 
 /// The host volume whose id begins so.
 pub(super) async fn host_id(client: &Client, prefix: &str) -> Result<String> {
-    let query = [("type", words::volume_type::HOST), ("prefix", prefix)];
+    let query = [("type", volume_type::HOST), ("prefix", prefix)];
     let found = client.fetch("/v1/volumes", &query).await;
     let found: Vec<HostVolumeStub> = found.map_err(|err| err.context("Error querying volumes"))?;
     match found.as_slice() {
