@@ -1,6 +1,7 @@
 //! How events and what they changed are printed for people.
 
 use super::log::events;
+use super::show::counted;
 use drover_events::Actor;
 use drover_events::gojson::Base64;
 use serde::Deserialize;

@@ -6,7 +6,7 @@ use super::changes::{Entry, row, who};
 use super::client::Client;
 use super::conn::Past;
 use super::out::Out;
-use super::show::{Format, time};
+use super::show::{Format, counted, time};
 use super::trail::{Page, Span, given};
 use anyhow::{Context, Result};
 use serde_json::json;

@@ -40,16 +40,18 @@ pub(super) async fn restart(
             "Restarting {what} in group {group:?} for allocation {shown:?}"
         ));
         let body = json!({ "AllTasks": how.all_tasks });
-        let done = job.client.put::<IgnoredAny>(&path, &job.scope(), &body);
-        return done.await.map(drop);
+        let scope = job.scope();
+        let done = job.client.put::<IgnoredAny>(&path, &scope, &body).await;
+        return done.map(drop);
     }
     for task in how.tasks.iter().filter(here) {
         monitor.say(&format!(
             "Restarting task {task:?} in group {group:?} for allocation {shown:?}"
         ));
         let body = json!({ "TaskName": task });
-        let done = job.client.put::<IgnoredAny>(&path, &job.scope(), &body);
-        done.await?;
+        let scope = job.scope();
+        let done = job.client.put::<IgnoredAny>(&path, &scope, &body).await;
+        done?;
     }
     Ok(())
 }
@@ -87,15 +89,15 @@ pub(super) async fn replace(
             if replacement.is_empty() || other.id != replacement {
                 continue;
             }
-            match other.client_status.as_str() {
-                words::client::RUNNING | words::client::COMPLETE => return Ok(()),
-                status @ (words::client::FAILED | words::client::LOST) => {
+            match words::ClientStatus::of(&other.client_status) {
+                Some(words::ClientStatus::Running | words::ClientStatus::Complete) => return Ok(()),
+                Some(status @ (words::ClientStatus::Failed | words::ClientStatus::Lost)) => {
                     bail!(
                         "its replacement {:?} is {status}",
                         short(&replacement, monitor.verbose)
                     )
                 }
-                Some(ClientStatus::Pending | ClientStatus::Unknown) | None => {}
+                Some(words::ClientStatus::Pending | words::ClientStatus::Unknown) | None => {}
             }
         }
     }

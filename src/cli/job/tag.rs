@@ -88,8 +88,8 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
 async fn unset(args: UnsetArgs, out: &Out) -> Result<u8> {
     let job = Found::new(&args.conn, &args.job).await?;
     let path = path(&job, &args.name);
-    let done = job.client.delete::<IgnoredAny>(&path, &job.scope(), None);
-    let done = done.await;
+    let scope = job.scope();
+    let done = job.client.delete::<IgnoredAny>(&path, &scope, None).await;
     done.map_err(|err| err.context("Error removing tag from job version"))?;
     let (name, id) = (&args.name, &job.id);
     out.line(&format!("Tag {name:?} removed from job {id:?}"));

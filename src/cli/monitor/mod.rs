@@ -10,7 +10,7 @@ use super::show::{now, short, time};
 use super::stream::Stream;
 use anyhow::{Context, Result};
 use deployment::Progress;
-use drover_events::model::status as words;
+use drover_events::model::status::{self as words, EvalStatus};
 use drover_events::model::{AllocListStub, Allocation, Evaluation, Job, JobSummary};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -156,8 +156,9 @@ impl<'a> Monitor<'a> {
             ));
             let eval = self.one(&id, from).await?;
             let status = &eval.status;
-            match status.as_str() {
-                words::eval::FAILED | words::eval::CANCELED => {
+            let known = EvalStatus::of(status);
+            match known {
+                Some(EvalStatus::Failed | EvalStatus::Canceled) => {
                     let why = &eval.status_description;
                     self.header(&format!(
                         "Evaluation {:?} finished with status {status:?}",
@@ -165,11 +166,17 @@ impl<'a> Monitor<'a> {
                     ));
                     self.say(&format!("{why:?}"));
                 }
-                _ if placement::failed(&eval) => self.tell_failures(&eval),
-                _ => self.header(&format!(
-                    "Evaluation {:?} finished with status {status:?}",
-                    short(&id, self.verbose)
-                )),
+                Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None
+                    if placement::failed(&eval) =>
+                {
+                    self.tell_failures(&eval);
+                }
+                Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None => {
+                    self.header(&format!(
+                        "Evaluation {:?} finished with status {status:?}",
+                        short(&id, self.verbose)
+                    ))
+                }
             }
             if !eval.next_eval.is_empty() {
                 let wait = crate::jobspec::duration::format(eval.wait);
@@ -181,7 +188,7 @@ impl<'a> Monitor<'a> {
                 continue;
             }
             let follows = self.deployments && !eval.deployment_id.is_empty();
-            if status == words::eval::COMPLETE && follows && !placement::failed(&eval) {
+            if known == Some(EvalStatus::Complete) && follows && !placement::failed(&eval) {
                 return self
                     .deployment(&eval.deployment_id, eval.modify_index)
                     .await;

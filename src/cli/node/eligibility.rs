@@ -4,6 +4,7 @@ use crate::cli::conn::Conn;
 use crate::cli::node::named;
 use crate::cli::out::Out;
 use anyhow::{Context, Result, bail};
+use drover_events::model::status::eligibility;
 use serde::de::IgnoredAny;
 use serde_json::json;
 

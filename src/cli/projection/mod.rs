@@ -10,6 +10,7 @@ use super::conn::Conn;
 use super::log::place::{Found, LogPlace};
 use super::out::Out;
 use super::progress::Bar;
+use super::show::counted;
 use crate::history::rebuild::{self, Check, Progress, Rebuild, RebuildError, Stage};
 use crate::history::replay;
 use anyhow::{Context, Result};
