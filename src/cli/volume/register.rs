@@ -124,14 +124,8 @@ async fn host(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
     let made = done.volume.unwrap_or_default();
     let (name, id) = (&made.name, &made.id);
     out.line(&format!("{done_word} host volume {name} with ID {id}"));
-<<<<<<< ours
     if !done.warnings.is_empty() {
         out.line(&format!("Volume Warnings:\n{}", done.warnings));
-=======
-    let warnings = done.warnings;
-    if !warnings.is_empty() {
-        out.line(&format!("Volume Warnings:\n{warnings}"));
->>>>>>> theirs
     }
     if how == How::Create && !args.detach {
         wait(args, made, out).await?;
