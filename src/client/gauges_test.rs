@@ -264,12 +264,11 @@ fn what_a_task_uses_is_told_and_nothing_that_was_not_measured() {
     let mut task = AllocatedTaskResources::default();
     task.cpu.cpu_shares = 500;
     (task.memory.memory_mb, task.memory.memory_max_mb) = (64, 128);
-    let given = AllocatedResources {
-        tasks: [("web", task)].into(),
-        ..AllocatedResources::default()
-    };
     let alloc = Allocation {
-        allocated_resources: Some(given),
+        allocated_resources: Some(AllocatedResources {
+            tasks: [("web", task)].into(),
+            ..AllocatedResources::default()
+        }),
         ..Allocation::default()
     };
     let told = |names: &[&str]| {

@@ -7,17 +7,16 @@ use drover_events::gojson::Time;
 use drover_events::model::{AllocNetworkStatus, TaskEvent, TaskState};
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, Guard};
-use drover_projections::maintenance::{self, Maintenance, RawChange};
+use drover_projections::Outcome;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::cluster_meta::ClusterMetas;
-use drover_projections::{Options, Outcome, Table};
 use futures_util::FutureExt;
 
 use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::limits::fit;
 use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
-use crate::reactors::testing::Direct;
+use crate::reactors::testing::{Direct, spoil};
 use drover_testkit::counting::peak;
 use drover_testkit::fixtures::{job, node};
 
@@ -95,13 +94,7 @@ impl Lane for Leaderless {
 fn damaged() -> Arc<Direct> {
     let direct = Direct::new();
     raise(&direct);
-    direct.reopened(|database| {
-        let db = Maintenance::open(database, &Options::dev()).unwrap();
-        let header = db.header().unwrap().unwrap_or_default();
-        let key = ClusterMetas::ID.to_be_bytes().to_vec();
-        let row = RawChange::Put(maintenance::Part::Rows, key, vec![0]);
-        db.write(&[row], &header).unwrap();
-    })
+    direct.reopened(|database| spoil::<ClusterMetas>(database, &()))
 }
 
 /// From here on events name the nodes that report.

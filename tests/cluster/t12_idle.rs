@@ -49,10 +49,13 @@ fn job(id: &str, kind: &str, count: u32, run_for: &str) -> Value {
                 "Resources": {"CPU": 20, "MemoryMB": 16}}]}]}})
 }
 
-/// The value of a counter in Prometheus' form; 0 where it is not there yet.
-fn counter(agent: &Agent, name: &str) -> Result<f64> {
+/// The value of a counter in Prometheus' form, of those that have a label; 0 where it is not there
+/// yet.
+fn counter(agent: &Agent, name: &str, label: &str) -> Result<f64> {
     let text = agent.http().get("/v1/metrics?format=prometheus")?.text();
-    let lines = text.lines().filter(|line| line.starts_with(name));
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with(name) && line.contains(label));
     Ok(lines
         .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
         .sum())
@@ -61,10 +64,8 @@ fn counter(agent: &Agent, name: &str) -> Result<f64> {
 /// How often each of those came to look, and how often one of them failed.
 fn looks(agent: &Agent) -> Result<([f64; 3], f64)> {
     let of = |what: &str, name: &str| {
-        counter(
-            agent,
-            &format!("drover_reactor_{what}_total{{reactor=\"{name}\"}}"),
-        )
+        let counted = format!("drover_reactor_{what}_total{{");
+        counter(agent, &counted, &format!("reactor=\"{name}\""))
     };
     let (mut came, mut failed) = ([0.0; 3], 0.0);
     for (count, name) in came.iter_mut().zip(LOOKS) {
@@ -120,7 +121,7 @@ fn hb_02_an_idle_agent_writes_nothing() -> Result<()> {
         ensure!(none_or_over, "{last}");
         Ok(())
     })?;
-    let beats = || counter(&agent, "nomad_nomad_rpc_node_write");
+    let beats = || counter(&agent, "nomad_nomad_rpc_node_write", "");
     // Nothing is on its way any more.
     let settled = beats()? + 5.0;
     let mut index = applied(&agent)?;

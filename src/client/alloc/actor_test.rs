@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::runner::{RunnerFactory, alloc_key, state_key};
-use super::runner_test::{alloc, events, factory, run, until};
+use super::runner_test::{alloc, events, factory, journal_let_go, run, until};
 use crate::client::clock::Clock;
 use crate::client::journal::{Journal, JournalError};
 use crate::clock::unix_nanos;
@@ -102,10 +102,7 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
             .await
             .unwrap();
         drop(runner);
-        until("the journal is let go", || {
-            Arc::strong_count(&factory.journal) == 1
-        })
-        .await;
+        journal_let_go(&factory).await;
     }
     let factory = factory(tmp.path());
     let bytes = factory.journal.load()[&alloc_key(&given.id)].clone();
@@ -289,10 +286,7 @@ async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
         .await;
         runner.detach().await;
         drop(runner);
-        until("the journal is let go", || {
-            Arc::strong_count(&factory.journal) == 1
-        })
-        .await;
+        journal_let_go(&factory).await;
     }
     *clock.lock() += HOUR;
     let runner = run(&agent(), &given, &told);

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use super::runner_test::{alloc, factory, run, until};
+use super::runner_test::{alloc, factory, journal_let_go, run, until};
 
 /// A service at a port of this machine, which is looked at as often as that is possible.
 fn service(port: u16) -> Service {
@@ -49,10 +49,7 @@ async fn what_has_services_says_what_is_left_of_them_when_its_agent_begins_again
             let runner = run(&factory, &given, &told);
             runner.done().wait_for(|done| *done).await.unwrap();
             runner.detach().await;
-            until("the journal is let go", || {
-                Arc::strong_count(&factory.journal) == 1
-            })
-            .await;
+            journal_let_go(&factory).await;
         }
         let factory = factory(tmp.path());
         let runner = run(&factory, &given, &told);

@@ -121,6 +121,12 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         .unwrap();
 }
 
+/// Waits until nobody writes to the journal of an agent that has ended: the next one may have it.
+pub(crate) async fn journal_let_go(factory: &RunnerFactory) {
+    let look = || Arc::strong_count(&factory.journal) == 1;
+    until("the journal is let go", look).await;
+}
+
 pub(crate) fn events(state: &TaskState) -> Vec<String> {
     state.events.iter().map(|e| e.r#type.clone()).collect()
 }
@@ -358,10 +364,7 @@ async fn cl_12_cl_13_a_finished_allocation_stays_finished_after_a_restart() {
         let runner = run(&factory, &given, &told);
         runner.done().wait_for(|done| *done).await.unwrap();
         runner.detach().await;
-        until("the journal is let go", || {
-            Arc::strong_count(&factory.journal) == 1
-        })
-        .await;
+        journal_let_go(&factory).await;
     }
     let before = told.lock().take().unwrap();
     let factory = factory(tmp.path());

@@ -13,7 +13,9 @@ use tokio::runtime::Handle as Runtime;
 
 use super::testing::Script;
 use crate::client::alloc::runner::{RunnerFactory, alloc_key};
-use crate::client::alloc::runner_test::{Agent, alloc, events, factory, run, until};
+use crate::client::alloc::runner_test::{
+    Agent, alloc, events, factory, journal_let_go, run, until,
+};
 use crate::client::clock::{Clock, SECOND};
 use crate::client::drivers::mock::{Mock, NAME};
 use crate::client::drivers::{
@@ -50,10 +52,7 @@ async fn let_go(
     let left = tokio::time::timeout(drover_testkit::LONG, runner.detach()).await;
     left.expect("no hook holds up the end of the agent");
     drop(runner);
-    until("the journal is let go", || {
-        Arc::strong_count(&factory.journal) == 1
-    })
-    .await;
+    journal_let_go(&factory).await;
 }
 
 const AT_THE_END: [&str; 4] = ["T1.stop", "T2.stop", "A1.postrun", "A2.postrun"];
@@ -222,10 +221,7 @@ async fn cl_15_cl_17_what_a_restored_allocation_left_behind_has_its_hooks_called
             let key = alloc_key(&given.id);
             factory.journal.put(&key, bytes).await.unwrap();
             drop(runner);
-            until("the journal is let go", || {
-                Arc::strong_count(&factory.journal) == 1
-            })
-            .await;
+            journal_let_go(&factory).await;
         }
         if ended_meanwhile {
             std::fs::write(tmp.path().join("go"), b"").unwrap();

@@ -4,10 +4,9 @@
 use drover_events::job::JobRegistered;
 use drover_events::model::{DrainSpec, Evaluation};
 use drover_events::{Event, EventId, Guard};
-use drover_projections::maintenance::{Maintenance, Part, RawChange};
+use drover_projections::Outcome;
 use drover_projections::tables::allocs::AllocsByJob;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::{Options, Outcome, Table};
 
 use super::*;
 use crate::commands::job::RegisterJob;
@@ -15,7 +14,7 @@ use crate::commands::node::{
     RegisterNode, UpdateNodeDrain, UpdateNodeEligibility, UpdateNodeStatus,
 };
 use crate::commands::{Command, Decision, Stamp};
-use crate::reactors::testing::Direct;
+use crate::reactors::testing::{Direct, spoil};
 use drover_testkit::fixtures::{job, node};
 
 /// What keeps the node from being used, and what ends that.
@@ -222,22 +221,6 @@ async fn nothing_is_evaluated_again_that_was_looked_at() {
     assert_eq!(evals(&direct).len(), 2, "its own and the node's");
 }
 
-/// The job's row ends where it should not.
-fn spoil(database: &std::path::Path, job: &str) {
-    let db = Maintenance::open(database, &Options::dev()).unwrap();
-    let header = db.header().unwrap().unwrap_or_default();
-    let table = Jobs::ID.to_be_bytes();
-    let has = |key: &[u8]| {
-        let mut parts = key.windows(job.len());
-        key.starts_with(&table) && parts.any(|part| part == job.as_bytes())
-    };
-    let rows = db.entries(Part::Rows, &[], usize::MAX).unwrap();
-    let (key, mut value) = rows.into_iter().find(|(key, _)| has(key)).unwrap();
-    value.truncate(value.len() / 2);
-    db.write(&[RawChange::Put(Part::Rows, key, value)], &header)
-        .unwrap();
-}
-
 /// A row of one system job is damaged: scheduling begins and goes on, and the other is placed on
 /// the node that it was overlooked on, and on one that comes later.
 #[tokio::test(flavor = "multi_thread")]
@@ -255,7 +238,9 @@ async fn a_system_job_that_cannot_be_read_keeps_no_other_waiting() {
             ..JobRegistered::default()
         });
         let eval = register(&direct, "system");
-        let direct = direct.reopened(|database| spoil(database, "damaged"));
+        let direct = direct.reopened(|database| {
+            spoil::<Jobs>(database, &("default".to_owned(), "damaged".to_owned()));
+        });
         let read = direct
             .projections
             .view()

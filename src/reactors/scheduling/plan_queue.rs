@@ -21,10 +21,11 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::Shared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
-use super::worker::{PLANS, took};
+use super::worker::PLANS;
 use crate::error::ApiError;
 use crate::error::chain;
 use crate::proposer::decided::{Decided, Propose, Settling};
+use crate::telemetry::took;
 
 /// How many plans may be in flight.
 pub(super) const DEPTH: u32 = 16;

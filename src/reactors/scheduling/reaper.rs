@@ -1,20 +1,18 @@
 //! Evaluations that need nobody's work any more: cancelled, given up, or freed after a while.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
 use drover_events::model::status::{eval, trigger};
 use drover_projections::tables::evals::Evals;
-use futures_util::FutureExt;
 
 use super::Shared;
 use super::core::Core;
 use crate::commands::Command;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::system_jobs::EvaluateOverlooked;
-use crate::error::{ApiError, panic_text};
+use crate::error::ApiError;
 
 /// How many evaluations one event cancels.
 const BATCH: usize = 500;
@@ -56,14 +54,9 @@ pub(super) async fn look_again(shared: &Shared, command: EvaluateOverlooked) {
     }
 }
 
-/// Submits a command. If that panics it has failed, and whoever follows the projections goes on.
 async fn submit(shared: &Shared, command: impl Command) -> Result<(), ApiError> {
-    let submitted = async {
-        let done = shared.proposer.submit(Arc::new(command), "scheduling");
-        done.await.map(drop)
-    };
-    let submitted = AssertUnwindSafe(submitted).catch_unwind().await;
-    submitted.unwrap_or_else(|panic| Err(ApiError::internal(panic_text(&*panic))))
+    let done = shared.proposer.submit(Arc::new(command), "scheduling");
+    done.await.map(drop)
 }
 
 /// Lists of evaluations to be written; each hangs together.

@@ -27,7 +27,7 @@ use crate::scheduler::{
     Inputs, Outcome, ReadError, SCHEDULER_VERSION, attempts, give_up, schedule,
 };
 use crate::scheduling_view::Snapshot;
-pub(super) use crate::telemetry::took;
+use crate::telemetry::took;
 
 /// How long a worker sleeps before it looks whether it should stop.
 const IDLE: Duration = Duration::from_millis(500);

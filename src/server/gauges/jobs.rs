@@ -117,7 +117,7 @@ impl Follow for JobGauges {
 fn readable<R>(read: Result<R, StorageError>) -> Result<Option<R>, StorageError> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error @ (StorageError::Row { .. } | StorageError::Damaged { .. })) => {
+        Err(error) if error.is_of_one_row() => {
             let error = crate::error::chain(&error);
             tracing::warn!(error, "a job is not counted");
             Ok(None)
@@ -218,12 +218,10 @@ fn figures(counts: &TaskGroupSummary) -> [i64; FIGURES.len()] {
 #[cfg(test)]
 mod tests {
     use drover_events::job::JobDeregistered;
-    use drover_projections::Options;
-    use drover_projections::maintenance::{Maintenance, Part, RawChange};
 
     use super::*;
     use crate::commands::job::RegisterJob;
-    use crate::reactors::testing::Direct;
+    use crate::reactors::testing::{Direct, spoil};
     use drover_testkit::fixtures::job;
 
     #[test]
@@ -278,26 +276,12 @@ mod tests {
         assert!(!shown(true));
     }
 
-    /// The job's rows of a table end where they should not.
-    fn spoil(database: &std::path::Path, table: u16, job: &str) {
-        let db = Maintenance::open(database, &Options::dev()).unwrap();
-        let header = db.header().unwrap().unwrap_or_default();
-        let rows = db.entries(Part::Rows, &[], usize::MAX).unwrap();
-        let spoilt = rows.into_iter().filter_map(|(key, mut value)| {
-            let mut parts = key.windows(job.len());
-            let is_its = parts.any(|part| part == job.as_bytes());
-            value.truncate(value.len() / 2);
-            let is_spoilt = is_its && key.starts_with(&table.to_be_bytes());
-            is_spoilt.then_some(RawChange::Put(Part::Rows, key, value))
-        });
-        let spoilt: Vec<_> = spoilt.collect();
-        assert_eq!(spoilt.len(), 1);
-        db.write(&spoilt, &header).unwrap();
-    }
-
     #[test]
     fn a_row_that_cannot_be_read_ends_no_other_jobs_figures() {
-        for (table, pending, groups) in [(Jobs::ID, 2, 3), (JobSummaries::ID, 3, 2)] {
+        type Spoil = fn(&std::path::Path, &(String, String));
+        let cases: [(Spoil, u64, usize); 2] =
+            [(spoil::<Jobs>, 2, 3), (spoil::<JobSummaries>, 3, 2)];
+        for (spoil, pending, groups) in cases {
             let direct = Direct::new();
             let register = |direct: &Direct, id: &str| {
                 let mut spec = job("batch", 1);
@@ -312,7 +296,9 @@ mod tests {
             for id in ["after", "damaged", "zebra"] {
                 register(&direct, id);
             }
-            let direct = direct.reopened(|database| spoil(database, table, "damaged"));
+            let direct = direct.reopened(|database| {
+                spoil(database, &("default".to_owned(), "damaged".to_owned()));
+            });
             let mut jobs = JobGauges::default();
             let mut counted = || {
                 let view = direct.projections.view();
