@@ -1,9 +1,10 @@
 //! How events and what they changed are printed for people.
 
 use super::log::events;
-use super::show::{boolean, counted, list, number, text};
+use super::show::counted;
 use drover_events::Actor;
 use drover_events::gojson::Base64;
+use serde::Deserialize;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
@@ -20,45 +21,84 @@ const NOISE: [&str; 5] = [
     "CreateIndex",
 ];
 
+/// An event, as the audit trail tells it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Entry {
+    pub(super) index: u64,
+    /// Unix nanoseconds.
+    pub(super) time: i64,
+    pub(super) kind: String,
+    /// Who did it; none for Raft's own.
+    pub(super) actor: Option<Actor>,
+    #[serde(rename = "RequestID")]
+    pub(super) request_id: String,
+    /// The index of the event that it followed from.
+    pub(super) cause: Option<u64>,
+    /// `applied`, or `refused`: it changed nothing.
+    pub(super) outcome: String,
+    pub(super) reason: String,
+    pub(super) changes: Vec<Change>,
+    pub(super) more_changes: u64,
+}
+
+/// A row that changed, as the audit trail and the difference of two states tell it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Change {
+    pub(super) table: String,
+    /// Empty where rows were deleted by a rule.
+    key: Vec<String>,
+    namespace: String,
+    /// `insert`, `update`, `delete`, or `rule`.
+    operation: String,
+    pub(super) fields: Vec<Field>,
+    more_fields: u64,
+}
+
+/// A field that changed; null where it was not there, or is secret.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Field {
+    pub(super) path: String,
+    before: Json,
+    pub(super) after: Json,
+    secret: bool,
+}
+
 /// An actor in a few words.
-pub(super) fn who(event: &Json) -> String {
-    let actor: Option<Actor> = serde_json::from_value(event["Actor"].clone()).ok();
-    actor.map_or_else(|| "raft".to_owned(), |actor| events::who(&actor))
+pub(super) fn who(actor: Option<&Actor>) -> String {
+    actor.map_or_else(|| "raft".to_owned(), events::who)
 }
 
 /// A changed row: what happened to it, and its fields below, indented. Of a row that went nothing
 /// became anything: its fields are told where everything is asked for.
-pub(super) fn row(change: &Json, verbose: bool, indent: &str) -> Vec<String> {
-    let key: Vec<&str> = list(change, "Key")
-        .iter()
-        .filter_map(Json::as_str)
-        .collect();
-    let place = match key.is_empty() {
-        true => text(change, "Namespace"),
-        false => key.join("/"),
+pub(super) fn row(change: &Change, verbose: bool, indent: &str) -> Vec<String> {
+    let place = match change.key.is_empty() {
+        true => change.namespace.clone(),
+        false => change.key.join("/"),
     };
-    let table = text(change, "Table");
+    let table = &change.table;
     let mut lines = vec![format!("{indent}{} {table} {place}", verb(change))];
-    let gone = text(change, "Operation") == "delete";
+    let gone = change.operation == "delete";
     if gone && !verbose {
         return lines;
     }
-    for field in list(change, "Fields") {
-        let path = text(field, "Path");
-        if !verbose && NOISE.contains(&path.as_str()) {
+    for field in &change.fields {
+        if !verbose && NOISE.contains(&field.path.as_str()) {
             continue;
         }
-        lines.push(format!("{indent}    {}", one(field, &path, verbose)));
+        lines.push(format!("{indent}    {}", one(field, verbose)));
     }
-    match number(change, "MoreFields") {
+    match change.more_fields {
         0 => {}
         more => lines.push(format!("{indent}    and {}", counted(more, "more field"))),
     }
     lines
 }
 
-fn verb(change: &Json) -> &'static str {
-    match text(change, "Operation").as_str() {
+fn verb(change: &Change) -> &'static str {
+    match change.operation.as_str() {
         "insert" => "+",
         "delete" => "-",
         "rule" => "- by rule:",
@@ -66,23 +106,24 @@ fn verb(change: &Json) -> &'static str {
     }
 }
 
-fn one(field: &Json, path: &str, verbose: bool) -> String {
-    if boolean(field, "Secret") {
+fn one(field: &Field, verbose: bool) -> String {
+    let path = &field.path;
+    if field.secret {
         return format!("{path}: changed (secret)");
     }
-    let wide = match (&field["Before"], &field["After"]) {
+    let wide = match (&field.before, &field.after) {
         _ if verbose => usize::MAX,
         (Json::Null, _) | (_, Json::Null) => WIDE,
         _ => WHOLE,
     };
-    let side = |name: &str| match &field[name] {
+    let side = |value: &Json| match value {
         Json::Null => None,
         Json::String(text) => Some(cut(format!("{:?}", clear(path, text)), wide)),
         other => Some(cut(other.to_string(), wide)),
     };
-    match (side("Before"), side("After")) {
+    match (side(&field.before), side(&field.after)) {
         (None, Some(after)) => format!("{path}: {after}"),
-        (Some(before), None) => format!("{path}: {before} -> {}", nothing(&field["Before"])),
+        (Some(before), None) => format!("{path}: {before} -> {}", nothing(&field.before)),
         (Some(before), Some(after)) => format!("{path}: {before} -> {after}"),
         (None, None) => format!("{path}: changed"),
     }
@@ -122,11 +163,12 @@ fn cut(text: String, wide: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::answer;
     use serde_json::json;
 
     #[test]
     fn a_row_is_told_without_noise() {
-        let change = json!({
+        let change = answer::of(json!({
             "Table": "jobs", "Key": ["default", "web"], "Operation": "update",
             "Fields": [
                 {"Path": "ModifyIndex", "Before": 1, "After": 2},
@@ -139,7 +181,8 @@ mod tests {
                 {"Path": "Region", "Before": "x"},
             ],
             "MoreFields": 3,
-        });
+        }));
+        let change: Change = change.unwrap();
         let lines = row(&change, false, "  ");
         assert_eq!(lines[0], "  ~ jobs default/web");
         assert_eq!(lines[1], r#"      Status: "pending" -> "running""#);
@@ -152,10 +195,15 @@ mod tests {
         assert_eq!(lines[7], r#"      Region: "x" -> (removed)"#);
         assert_eq!(lines[8], "      and 3 more fields");
         assert!(row(&change, true, "")[1].contains("ModifyIndex"));
-        let mut gone = change;
-        gone["MoreFields"] = json!(1);
-        assert_eq!(row(&gone, false, "")[8], "    and 1 more field");
-        gone["Operation"] = json!("delete");
+        let change = Change {
+            more_fields: 1,
+            ..change
+        };
+        assert_eq!(row(&change, false, "")[8], "    and 1 more field");
+        let gone = Change {
+            operation: "delete".to_owned(),
+            ..change
+        };
         assert_eq!(row(&gone, false, ""), ["- jobs default/web"]);
         assert!(row(&gone, true, "").len() > 8, "all of it on request");
     }

@@ -1,5 +1,6 @@
 //! A small HTTP client over hyper: requests with JSON bodies, and answers that stream.
 
+use super::answer;
 use super::conn::Conn;
 use super::out::Out;
 use super::secure::{NotSecure, Secure};
@@ -18,6 +19,8 @@ use hyper::header::HeaderMap;
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -92,9 +95,17 @@ pub(super) struct Kept {
 }
 
 impl Reply {
-    /// The body as JSON.
+    /// The body as JSON, to be passed on as it is.
     pub(super) fn json(&self) -> Result<Json> {
-        serde_json::from_slice(&self.body).context("the agent's answer is not JSON")
+        self.read()
+    }
+
+    /// The body as what the API answers with; one that is empty is `null`.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T> {
+        match self.body.trim_ascii() {
+            [] => answer::read(b"null"),
+            body => answer::read(body),
+        }
     }
 }
 
@@ -209,17 +220,14 @@ impl Client {
         method: Method,
         path: &str,
         query: Query<'_>,
-        body: Option<&Json>,
+        json: Option<Vec<u8>>,
     ) -> Result<Response<Incoming>> {
         let mut request = self.request(method, path, query);
-        let bytes = match body {
-            Some(json) => {
-                request = request.header("content-type", "application/json");
-                serde_json::to_vec(json)?
-            }
-            None => Vec::new(),
-        };
-        let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {});
+        if json.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = Bytes::from(json.unwrap_or_default());
+        let body = Full::new(body).map_err(|never| match never {});
         let request = request
             .body(BodyExt::boxed_unsync(body))
             .context("building the request")?;
@@ -343,10 +351,10 @@ impl Client {
         method: Method,
         path: &str,
         query: Query<'_>,
-        body: Option<&Json>,
+        json: Option<Vec<u8>>,
     ) -> Result<Reply> {
         let changes = method != Method::GET;
-        let response = self.send(method, path, query, body).await?;
+        let response = self.send(method, path, query, json).await?;
         let header = |name| response.headers().get(name)?.to_str().ok();
         let next_token = header("x-nomad-nexttoken").unwrap_or("").to_owned();
         let ignored = header(IGNORED).filter(|_| changes).map(str::to_owned);
@@ -377,49 +385,58 @@ impl Client {
         self.call(Method::GET, path, query, None).await
     }
 
-    /// GET, the answer as JSON.
-    pub(super) async fn get_json(&self, path: &str, query: Query<'_>) -> Result<Json> {
-        self.get(path, query).await?.json()
+    /// GET, the answer as what the API answers with.
+    pub(super) async fn fetch<T>(&self, path: &str, query: Query<'_>) -> Result<T>
+    where
+        T: DeserializeOwned,
+    {
+        self.get(path, query).await?.read()
     }
 
-    /// PUT with a JSON body; an empty answer is `null`.
-    pub(super) async fn put(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Json> {
-        let reply = self.call(Method::PUT, path, query, Some(body)).await?;
-        if reply.body.trim_ascii().is_empty() {
-            Ok(Json::Null)
-        } else {
-            reply.json()
-        }
+    /// PUT with a JSON body, the answer as what the API answers with.
+    pub(super) async fn put<T>(
+        &self,
+        path: &str,
+        query: Query<'_>,
+        body: &impl Serialize,
+    ) -> Result<T>
+    where
+        T: DeserializeOwned,
+    {
+        let json = serde_json::to_vec(body)?;
+        let reply = self.call(Method::PUT, path, query, Some(json)).await?;
+        reply.read()
     }
 
     /// A read whose wishes stand in a JSON body.
     pub(super) async fn read(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Reply> {
-        self.call(Method::POST, path, query, Some(body)).await
+        let json = serde_json::to_vec(body)?;
+        self.call(Method::POST, path, query, Some(json)).await
     }
 
-    /// DELETE, with or without a JSON body; an empty answer is `null`.
-    pub(super) async fn delete(
+    /// DELETE, with or without a JSON body, the answer as what the API answers with.
+    pub(super) async fn delete<T>(
         &self,
         path: &str,
         query: Query<'_>,
         body: Option<&Json>,
-    ) -> Result<Json> {
-        let reply = self.call(Method::DELETE, path, query, body).await?;
-        if reply.body.trim_ascii().is_empty() {
-            Ok(Json::Null)
-        } else {
-            reply.json()
-        }
+    ) -> Result<T>
+    where
+        T: DeserializeOwned,
+    {
+        let json = body.map(serde_json::to_vec).transpose()?;
+        let reply = self.call(Method::DELETE, path, query, json).await?;
+        reply.read()
     }
 
-    /// PUT of a file, which is sent as it is read; the answer as JSON.
-    pub(super) async fn upload(
+    /// PUT of a file, which is sent as it is read; the answer as what the API answers with.
+    pub(super) async fn upload<T: DeserializeOwned>(
         &self,
         path: &str,
         query: Query<'_>,
         header: Option<(&str, &str)>,
         file: &std::path::Path,
-    ) -> Result<Json> {
+    ) -> Result<T> {
         let opened = tokio::fs::File::open(file).await;
         let opened = opened.with_context(|| file.display().to_string())?;
         let pieces = tokio_util::io::ReaderStream::with_capacity(opened, PIECE);
@@ -432,7 +449,7 @@ impl Client {
         let response = self.ask(request.context("building the request")?).await?;
         let body = response.into_body().collect().await;
         let bytes = body.context("reading the answer")?.to_bytes();
-        serde_json::from_slice(&bytes).context("the agent's answer is not JSON")
+        answer::read(&bytes)
     }
 
     /// GET of an answer that does not end.

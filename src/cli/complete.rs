@@ -4,10 +4,13 @@
 use super::client::Client;
 use super::conn::Conn;
 use super::out::Out;
-use super::show::{list, text};
+use crate::http::answers::SearchResponse;
 use anyhow::Result;
+use drover_events::model::{
+    AclPolicyListStub, AclRoleListStub, AclTokenListStub, ServiceRegistrationListStub,
+};
 use drover_events::{EventKind, Topic};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use std::time::Duration;
 
 /// Flags of the hidden command.
@@ -35,8 +38,14 @@ enum Offer {
     Words(Vec<String>),
     /// Ids of this context of the search.
     Ids(&'static str),
-    /// What this path lists, by this field.
-    Listed(&'static str, &'static str),
+    /// Names of policies.
+    Policies,
+    /// Ids of roles.
+    Roles,
+    /// Names of roles.
+    RoleNames,
+    /// Accessors of tokens.
+    Tokens,
     /// Names of services.
     Services,
     /// Kinds of events.
@@ -45,22 +54,17 @@ enum Offer {
     Topics,
 }
 
-const POLICIES: Offer = Offer::Listed("/v1/acl/policies", "Name");
-const ROLES: Offer = Offer::Listed("/v1/acl/roles", "ID");
-const ROLE_NAMES: Offer = Offer::Listed("/v1/acl/roles", "Name");
-const TOKENS: Offer = Offer::Listed("/v1/acl/tokens", "AccessorID");
-
 /// What the first argument of a command is.
 static ARGUMENTS: [(&str, Offer); 70] = [
-    ("acl policy apply", POLICIES),
-    ("acl policy delete", POLICIES),
-    ("acl policy info", POLICIES),
-    ("acl role delete", ROLES),
-    ("acl role info", ROLES),
-    ("acl role update", ROLES),
-    ("acl token delete", TOKENS),
-    ("acl token info", TOKENS),
-    ("acl token update", TOKENS),
+    ("acl policy apply", Offer::Policies),
+    ("acl policy delete", Offer::Policies),
+    ("acl policy info", Offer::Policies),
+    ("acl role delete", Offer::Roles),
+    ("acl role info", Offer::Roles),
+    ("acl role update", Offer::Roles),
+    ("acl token delete", Offer::Tokens),
+    ("acl token info", Offer::Tokens),
+    ("acl token update", Offer::Tokens),
     ("alloc checks", Offer::Ids("allocs")),
     ("alloc exec", Offer::Ids("allocs")),
     ("alloc fs", Offer::Ids("allocs")),
@@ -131,9 +135,9 @@ static FLAGS: [(&str, Offer); 9] = [
     ("kind", Offer::Kinds),
     ("namespace", Offer::Ids("namespaces")),
     ("node-id", Offer::Ids("nodes")),
-    ("policy", POLICIES),
-    ("role-id", ROLES),
-    ("role-name", ROLE_NAMES),
+    ("policy", Offer::Policies),
+    ("role-id", Offer::Roles),
+    ("role-name", Offer::RoleNames),
     ("topic", Offer::Topics),
 ];
 
@@ -212,24 +216,37 @@ impl Offer {
             Offer::Words(words) => Ok(words),
             Offer::Ids(context) => {
                 let asked = json!({ "Prefix": prefix, "Context": context });
-                let found = client.read("/v1/search", &[], &asked).await?.json()?;
-                let matches = found["Matches"].as_object().into_iter().flatten();
-                let ids = matches.flat_map(|(_, ids)| ids.as_array().into_iter().flatten());
-                Ok(ids.filter_map(Json::as_str).map(str::to_owned).collect())
+                let found = client.read("/v1/search", &[], &asked).await?;
+                let found: SearchResponse = found.read()?;
+                let matches = found.matches.into_iter();
+                Ok(matches.flat_map(|(_, ids)| ids).collect())
             }
-            Offer::Listed(path, field) => {
-                // A prefix is one of the key, which a role's name is not.
-                let prefix = [("prefix", prefix)];
-                let query = if field == "Name" { &[][..] } else { &prefix };
-                let all = client.get_json(path, query).await?;
-                let all = all.as_array().into_iter().flatten();
-                Ok(all.map(|one| text(one, field)).collect())
+            Offer::Policies => {
+                let all = client.fetch("/v1/acl/policies", &[]).await;
+                let all: Vec<AclPolicyListStub> = all?;
+                Ok(all.into_iter().map(|one| one.name).collect())
+            }
+            Offer::Roles => {
+                let all = client.fetch("/v1/acl/roles", &[("prefix", prefix)]).await;
+                let all: Vec<AclRoleListStub> = all?;
+                Ok(all.into_iter().map(|one| one.id).collect())
+            }
+            // A prefix is one of the key, which a role's name is not.
+            Offer::RoleNames => {
+                let all = client.fetch("/v1/acl/roles", &[]).await;
+                let all: Vec<AclRoleListStub> = all?;
+                Ok(all.into_iter().map(|one| one.name).collect())
+            }
+            Offer::Tokens => {
+                let all = client.fetch("/v1/acl/tokens", &[("prefix", prefix)]).await;
+                let all: Vec<AclTokenListStub> = all?;
+                Ok(all.into_iter().map(|one| one.accessor_id).collect())
             }
             Offer::Services => {
-                let spaces = client.get_json("/v1/services", &[]).await?;
-                let spaces = spaces.as_array().cloned().unwrap_or_default();
-                let services = spaces.iter().flat_map(|space| list(space, "Services"));
-                Ok(services.map(|one| text(one, "ServiceName")).collect())
+                let spaces = client.fetch("/v1/services", &[]).await;
+                let spaces: Vec<ServiceRegistrationListStub> = spaces?;
+                let services = spaces.into_iter().flat_map(|space| space.services);
+                Ok(services.map(|one| one.service_name).collect())
             }
             Offer::Kinds => Ok(EventKind::ALL.iter().map(ToString::to_string).collect()),
             Offer::Topics => Ok(Topic::ALL.iter().map(ToString::to_string).collect()),

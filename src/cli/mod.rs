@@ -5,6 +5,9 @@
 //!   program against a real agent: `tests/cli`.
 //! - It must not know a server's inside: everything but `agent`, `log`, `projection` and `state at`
 //!   goes over HTTP.
+//! - An answer is read as what it was written from (`answer`): a row of the model, a shape of
+//!   `http::answers`, or a small structure beside the command. JSON stays what is passed on as it
+//!   came, and what is sent where no type fits.
 //! - Exit codes are Nomad's: 0 done, 1 failed, 2 done but not everything could be placed; `plan`
 //!   has its own.
 //! - Monitors follow the event stream; nothing here polls.
@@ -14,6 +17,7 @@ mod absent_flags;
 mod acl;
 mod agent;
 mod alloc;
+mod answer;
 mod argv;
 mod audit;
 mod changes;
@@ -25,6 +29,7 @@ mod config;
 mod conn;
 mod debug;
 mod deployment;
+mod digests;
 mod eval;
 mod event;
 mod job;

@@ -4,11 +4,13 @@ use super::client::{Query, encode};
 use super::columns::{Table, pairs};
 use super::conn::{Conn, Past};
 use super::out::Out;
-use super::show::{Format, joined, pretty, text};
-use super::spec::{first, source};
+use super::show::{Format, pretty};
+use super::spec::{Named, first, read, source};
 use super::template;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use drover_events::model::Namespace;
+use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 
 /// What can be done with namespaces.
@@ -96,12 +98,13 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
             let client = args.conn.client()?;
             let asked: (&str, Query<'_>) = ("/v1/namespaces", &[]);
             let failed = "Error retrieving namespaces";
-            let Some(all) = args.format.ask(&client, asked, failed, out).await? else {
+            let all = args.format.ask(&client, asked, failed, out).await?;
+            let Some(all): Option<Vec<Namespace>> = all else {
                 return Ok(0);
             };
             let mut table = Table::new(["Name", "Description"]);
-            for one in all.as_array().into_iter().flatten() {
-                table.row([text(one, "Name"), text(one, "Description")]);
+            for one in all {
+                table.row([one.name, one.description]);
             }
             out.line(&table.to_string());
         }
@@ -110,24 +113,25 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
             let client = args.conn.client()?;
             let asked: (&str, Query<'_>) = (&path, &[]);
             let failed = "Error retrieving namespace";
-            let Some(one) = args.format.ask(&client, asked, failed, out).await? else {
+            let one = args.format.ask(&client, asked, failed, out).await?;
+            let Some(one): Option<Namespace> = one else {
                 return Ok(0);
             };
-            let can = &one["Capabilities"];
+            let can = one.capabilities.unwrap_or_default();
             out.line(&pairs(&[
-                ("Name", text(&one, "Name")),
-                ("Description", text(&one, "Description")),
-                ("Quota", text(&one, "Quota")),
-                ("EnabledDrivers", joined(can, "EnabledTaskDrivers")),
-                ("DisabledDrivers", joined(can, "DisabledTaskDrivers")),
-                ("EnabledNetworkModes", joined(can, "EnabledNetworkModes")),
-                ("DisabledNetworkModes", joined(can, "DisabledNetworkModes")),
+                ("Name", one.name),
+                ("Description", one.description),
+                ("Quota", one.quota),
+                ("EnabledDrivers", can.enabled_task_drivers.join(",")),
+                ("DisabledDrivers", can.disabled_task_drivers.join(",")),
+                ("EnabledNetworkModes", can.enabled_network_modes.join(",")),
+                ("DisabledNetworkModes", can.disabled_network_modes.join(",")),
             ]));
         }
         Verb::Inspect(args) => {
             let path = format!("/v1/namespace/{}", encode(&args.name));
-            let one = args.conn.client()?.get_json(&path, &[]).await;
-            let one = one.map_err(|err| err.context("Error retrieving namespace"))?;
+            let one = args.conn.client()?.fetch(&path, &[]).await;
+            let one: Json = one.map_err(|err| err.context("Error retrieving namespace"))?;
             out.line(&match &args.template {
                 Some(pattern) => template::render(pattern, &one)?,
                 None => pretty(&one),
@@ -136,7 +140,8 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Apply(args) => apply(args, out).await?,
         Verb::Delete(args) => {
             let path = format!("/v1/namespace/{}", encode(&args.name));
-            let done = args.conn.client()?.delete(&path, &[], None).await;
+            let client = args.conn.client()?;
+            let done = client.delete::<IgnoredAny>(&path, &[], None).await;
             done.map_err(|err| err.context("Error deleting namespace"))?;
             out.line(&format!("Successfully deleted namespace {:?}!", args.name));
         }
@@ -151,7 +156,7 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
         described(&args)?
     } else {
         let path = format!("/v1/namespace/{}", encode(&args.input));
-        match client.get_json(&path, &[]).await {
+        match client.fetch::<Json>(&path, &[]).await {
             Ok(found) if found.is_object() => found,
             _ => json!({"Name": args.input}),
         }
@@ -162,11 +167,13 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
     if let Some(quota) = &args.quota {
         namespace["Quota"] = quota.clone().into();
     }
-    let name = text(&namespace, "Name");
+    let Named { name } = read(&namespace).context("Error applying namespace")?;
     if name.is_empty() {
         bail!("Error applying namespace: it has no name");
     }
-    let done = client.put("/v1/namespace", &[], &namespace).await;
+    let done = client
+        .put::<IgnoredAny>("/v1/namespace", &[], &namespace)
+        .await;
     done.map_err(|err| err.context("Error applying namespace"))?;
     out.line(&format!("Successfully applied namespace {name:?}!"));
     Ok(())

@@ -1,9 +1,10 @@
 //! Lists that come in pages: what of them is asked for, and where the next page begins.
 
-use super::client::Client;
+use super::client::{Client, Reply};
 use super::out::Out;
-use super::show::next_page;
+use super::show::{Format, next_page};
 use anyhow::Result;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 /// Flags of lists.
@@ -21,11 +22,7 @@ pub(super) struct Paged {
 }
 
 /// A page of a list.
-pub(super) struct Page {
-    /// Its rows.
-    pub(super) rows: Json,
-    next: String,
-}
+pub(super) struct Page(Reply);
 
 impl Paged {
     /// Asks for the page; `more` are other parameters, those that say nothing are left out.
@@ -46,29 +43,34 @@ impl Paged {
             .filter_map(|(key, value)| Some((*key, value.as_deref()?)));
         let said = more.iter().copied().filter(|(_, value)| !value.is_empty());
         let query: Vec<(&str, &str)> = said.chain(own).collect();
-        let reply = client.get(path, &query).await?;
-        Ok(Page {
-            rows: reply.json()?,
-            next: reply.next_token,
-        })
+        client.get(path, &query).await.map(Page)
     }
 }
 
 impl Page {
-    /// Whether there is nothing on it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows().is_empty()
+    /// Its rows, to be passed on as they are.
+    pub(super) fn json(&self) -> Result<Json> {
+        self.0.json()
     }
 
-    /// Its rows, one by one.
-    pub(super) fn rows(&self) -> &[Json] {
-        self.rows.as_array().map(Vec::as_slice).unwrap_or_default()
+    /// Its rows.
+    pub(super) fn rows<T: DeserializeOwned>(&self) -> Result<Vec<T>> {
+        self.0.read()
+    }
+
+    /// Its rows, to be shown as text; none where they were printed in the form that was asked for.
+    pub(super) fn take<T>(&self, format: &Format, out: &Out) -> Result<Option<Vec<T>>>
+    where
+        T: DeserializeOwned,
+    {
+        format.take(&self.0, out)
     }
 
     /// Says how the next page is asked for, if there is one.
     pub(super) fn tell_next(&self, out: &Out) {
-        if !self.next.is_empty() {
-            out.line(&next_page(std::env::args(), &self.next));
+        let next = &self.0.next_token;
+        if !next.is_empty() {
+            out.line(&next_page(std::env::args(), next));
         }
     }
 }

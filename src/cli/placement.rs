@@ -1,68 +1,58 @@
 //! Why allocations could not be placed, line by line.
 
-use super::show::{counted, number, text};
-use serde_json::Value as Json;
+use super::show::counted;
+use drover_events::gojson::Map;
+use drover_events::model::{AllocMetric, Evaluation};
 
 /// The lines that explain an allocation metric, each indented by `indent`.
-pub(super) fn lines(metric: &Json, indent: &str) -> Vec<String> {
+pub(super) fn lines(metric: &AllocMetric, indent: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut line = |text: String| out.push(format!("{indent}* {text}"));
     let nodes = |n: i64| counted(n, "node");
-    if number(metric, "NodesEvaluated") == 0 {
+    if metric.nodes_evaluated == 0 {
         line("No nodes were eligible for evaluation".to_owned());
     }
-    for (dc, count) in counts(metric, "NodesAvailable") {
-        if count == 0 {
+    for (dc, count) in &metric.nodes_available {
+        if *count == 0 {
             line(format!("No nodes are available in datacenter {dc:?}"));
         }
     }
-    for (class, count) in counts(metric, "ClassFiltered") {
+    for (class, count) in &metric.class_filtered {
         line(format!(
             "Class {class:?}: {} excluded by filter",
-            nodes(count)
+            nodes(*count)
         ));
     }
-    for (constraint, count) in counts(metric, "ConstraintFiltered") {
+    for (constraint, count) in &metric.constraint_filtered {
         line(format!(
             "Constraint {constraint:?}: {} excluded by filter",
-            nodes(count)
+            nodes(*count)
         ));
     }
-    let exhausted = number(metric, "NodesExhausted");
+    let exhausted = metric.nodes_exhausted;
     if exhausted > 0 {
         line(format!("Resources exhausted on {}", nodes(exhausted)));
     }
-    for (class, count) in counts(metric, "ClassExhausted") {
-        line(format!("Class {class:?} exhausted on {}", nodes(count)));
+    for (class, count) in &metric.class_exhausted {
+        line(format!("Class {class:?} exhausted on {}", nodes(*count)));
     }
-    for (dimension, count) in counts(metric, "DimensionExhausted") {
+    for (dimension, count) in &metric.dimension_exhausted {
         line(format!(
             "Dimension {dimension:?} exhausted on {}",
-            nodes(count)
+            nodes(*count)
         ));
     }
-    for quota in metric["QuotaExhausted"].as_array().into_iter().flatten() {
-        line(format!(
-            "Quota limit hit {:?}",
-            quota.as_str().unwrap_or("")
-        ));
+    for quota in &metric.quota_exhausted {
+        line(format!("Quota limit hit {quota:?}"));
     }
     out
 }
 
-fn counts(metric: &Json, key: &str) -> Vec<(String, i64)> {
-    let map = metric[key].as_object();
-    map.into_iter()
-        .flatten()
-        .map(|(k, v)| (k.clone(), v.as_i64().unwrap_or(0)))
-        .collect()
-}
-
 /// The lines about every group of an evaluation that could not be placed in full.
-pub(super) fn failed_groups(groups: &Json) -> Vec<String> {
+pub(super) fn failed_groups(groups: &Map<AllocMetric>) -> Vec<String> {
     let mut out = Vec::new();
-    for (name, metric) in groups.as_object().into_iter().flatten() {
-        let count = number(metric, "CoalescedFailures") + 1;
+    for (name, metric) in groups {
+        let count = metric.coalesced_failures + 1;
         let count = counted(count, "allocation");
         out.push(format!("Task Group {name:?} (failed to place {count}):"));
         out.extend(lines(metric, "  "));
@@ -71,9 +61,6 @@ pub(super) fn failed_groups(groups: &Json) -> Vec<String> {
 }
 
 /// Whether an evaluation says that something could not be placed.
-pub(super) fn failed(eval: &Json) -> bool {
-    eval["FailedTGAllocs"]
-        .as_object()
-        .is_some_and(|m| !m.is_empty())
-        || !text(eval, "BlockedEval").is_empty()
+pub(super) fn failed(eval: &Evaluation) -> bool {
+    !eval.failed_tg_allocs.is_empty() || !eval.blocked_eval.is_empty()
 }

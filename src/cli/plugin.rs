@@ -4,11 +4,11 @@ use super::client::encode;
 use super::columns::{Table, pairs};
 use super::conn::Past;
 use super::out::Out;
-use super::show::{Format, boolean, list as rows, number, short, text};
+use super::show::{Format, short};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use drover_events::model::status::volume_type;
-use serde_json::Value as Json;
+use drover_events::model::{CsiPlugin, CsiPluginListStub};
 
 /// What can be done with plugins.
 #[derive(Debug, Subcommand)]
@@ -58,10 +58,9 @@ async fn list(args: &Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let query = [("type", volume_type::CSI)];
     let failed = "Error querying CSI plugins";
-    let asked = args
-        .format
-        .ask(&client, ("/v1/plugins", &query), failed, out);
-    let Some(found) = asked.await? else {
+    let asked = ("/v1/plugins", &query[..]);
+    let found = args.format.ask(&client, asked, failed, out).await?;
+    let Some(found): Option<Vec<CsiPluginListStub>> = found else {
         return Ok(0);
     };
     out.head("Container Storage Interface");
@@ -71,13 +70,12 @@ async fn list(args: &Args, out: &Out) -> Result<u8> {
         "Controllers Healthy/Expected",
         "Nodes Healthy/Expected",
     ]);
-    for plugin in found.as_array().into_iter().flatten() {
-        table.row([
-            text(plugin, "ID"),
-            text(plugin, "Provider"),
-            of(plugin, "Controllers"),
-            of(plugin, "Nodes"),
-        ]);
+    for plugin in found {
+        let (controllers, nodes) = (
+            [plugin.controllers_healthy, plugin.controllers_expected],
+            [plugin.nodes_healthy, plugin.nodes_expected],
+        );
+        table.row([plugin.id, plugin.provider, of(controllers), of(nodes)]);
     }
     match table.is_empty() {
         true => out.line("No CSI plugins"),
@@ -87,27 +85,32 @@ async fn list(args: &Args, out: &Out) -> Result<u8> {
 }
 
 /// Healthy ones of those expected.
-fn of(plugin: &Json, what: &str) -> String {
-    let count = |which: &str| number(plugin, &format!("{what}{which}"));
-    format!("{}/{}", count("Healthy"), count("Expected"))
+fn of([healthy, expected]: [i64; 2]) -> String {
+    format!("{healthy}/{expected}")
 }
 
 async fn one(args: &Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let path = format!("/v1/plugin/csi/{}", encode(&args.plugin));
     let failed = "Error querying plugin";
-    let Some(plugin) = args.format.ask(&client, (&path, &[]), failed, out).await? else {
+    let plugin = args
+        .format
+        .ask::<CsiPlugin>(&client, (&path, &[]), failed, out);
+    let Some(plugin) = plugin.await? else {
         return Ok(0);
     };
-    let count = |key: &str| number(&plugin, key).to_string();
+    let expected = plugin.controllers_expected;
     out.line(&pairs(&[
-        ("ID", text(&plugin, "ID")),
-        ("Provider", text(&plugin, "Provider")),
-        ("Version", text(&plugin, "Version")),
-        ("Controllers Healthy", count("ControllersHealthy")),
-        ("Controllers Expected", count("ControllersExpected")),
-        ("Nodes Healthy", count("NodesHealthy")),
-        ("Nodes Expected", count("NodesExpected")),
+        ("ID", plugin.id.clone()),
+        ("Provider", plugin.provider.clone()),
+        ("Version", plugin.version.clone()),
+        (
+            "Controllers Healthy",
+            plugin.controllers_healthy.to_string(),
+        ),
+        ("Controllers Expected", expected.to_string()),
+        ("Nodes Healthy", plugin.nodes_healthy.to_string()),
+        ("Nodes Expected", plugin.nodes_expected.to_string()),
     ]));
     if args.short {
         return Ok(0);
@@ -115,13 +118,13 @@ async fn one(args: &Args, out: &Out) -> Result<u8> {
     instances(&plugin, args.verbose, out);
     out.head("Allocations");
     let mut table = Table::new(["ID", "Node ID", "Job ID", "Desired", "Status"]);
-    for alloc in rows(&plugin, "Allocations") {
+    for alloc in &plugin.allocations {
         table.row([
-            short(&text(alloc, "ID"), args.verbose),
-            short(&text(alloc, "NodeID"), args.verbose),
-            text(alloc, "JobID"),
-            text(alloc, "DesiredStatus"),
-            text(alloc, "ClientStatus"),
+            short(&alloc.id, args.verbose),
+            short(&alloc.node_id, args.verbose),
+            alloc.job_id.clone(),
+            alloc.desired_status.clone(),
+            alloc.client_status.clone(),
         ]);
     }
     match table.is_empty() {
@@ -132,15 +135,15 @@ async fn one(args: &Args, out: &Out) -> Result<u8> {
 }
 
 /// Where it runs, and how it is there.
-fn instances(plugin: &Json, verbose: bool, out: &Out) {
+fn instances(plugin: &CsiPlugin, verbose: bool, out: &Out) {
     let mut table = Table::new(["Node ID", "Part", "Healthy", "Description"]);
-    for (part, what) in [("Controllers", "controller"), ("Nodes", "node")] {
-        for (node, info) in plugin[part].as_object().into_iter().flatten() {
+    for (part, what) in [(&plugin.controllers, "controller"), (&plugin.nodes, "node")] {
+        for (node, info) in part {
             table.row([
                 short(node, verbose),
                 what.to_owned(),
-                boolean(info, "Healthy").to_string(),
-                text(info, "HealthDescription"),
+                info.healthy.to_string(),
+                info.health_description.clone(),
             ]);
         }
     }

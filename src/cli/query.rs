@@ -2,89 +2,110 @@
 
 use super::client::{Client, encode};
 use super::columns::Table;
-use super::show::{short, text};
+use super::show::short;
+use crate::http::answers::{JobListStub, NodeListStub};
 use anyhow::{Result, anyhow, bail};
-use serde_json::Value as Json;
+use drover_events::model::{
+    AllocListStub, Deployment, Evaluation, NodePool, ScalingPolicyListStub,
+};
+use serde::de::DeserializeOwned;
 
-/// What can be looked up by prefix.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Thing {
-    Alloc,
-    Deployment,
-    Eval,
-    Job,
-    Node,
-    NodePool,
-    ScalingPolicy,
+/// Things of one sort.
+pub(super) struct Sort {
+    /// Where they are listed.
+    path: &'static str,
+    /// Their name in texts, and the word that follows "prefix or".
+    words: (&'static str, &'static str),
+    /// Whether their ids are UUIDs rather than names.
+    is_uuid: bool,
 }
 
-impl Thing {
-    fn path(self) -> &'static str {
-        match self {
-            Thing::Alloc => "/v1/allocations",
-            Thing::Deployment => "/v1/deployments",
-            Thing::Eval => "/v1/evaluations",
-            Thing::Job => "/v1/jobs",
-            Thing::Node => "/v1/nodes",
-            Thing::NodePool => "/v1/node/pools",
-            Thing::ScalingPolicy => "/v1/scaling/policies",
-        }
+/// What lists show of a thing that can be looked up by prefix.
+pub(super) trait Listed: DeserializeOwned {
+    /// What sort of thing it is.
+    const SORT: Sort;
+
+    /// What prefixes are of.
+    fn id(&self) -> &str;
+
+    /// How it is called where several are told; empty where its id says enough.
+    fn name(&self) -> &str {
+        ""
     }
 
-    /// Its name in texts, and the word that follows "prefix or".
-    fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Thing::Alloc => ("allocation", "id"),
-            Thing::Deployment => ("deployment", "id"),
-            Thing::Eval => ("evaluation", "id"),
-            Thing::Job => ("job", "ID"),
-            Thing::Node => ("node", "id"),
-            Thing::NodePool => ("node pool", "name"),
-            Thing::ScalingPolicy => ("scaling policy", "ID"),
-        }
+    /// How it is; empty where there is nothing to tell.
+    fn status(&self) -> &str {
+        ""
     }
+}
 
-    /// Whether its ids are UUIDs rather than names.
-    fn is_uuid(self) -> bool {
-        !matches!(self, Thing::Job | Thing::NodePool)
-    }
+/// Things of a sort with an id, and what else is told of them: fields of what lists show.
+macro_rules! listed {
+    ($(
+        $stub:ident: $path:literal, $words:expr, $is_uuid:literal,
+        $id:ident, [$($name:ident)?], [$($status:ident)?];
+    )*) => {$(
+        impl Listed for $stub {
+            const SORT: Sort = Sort {
+                path: $path,
+                words: $words,
+                is_uuid: $is_uuid,
+            };
 
-    /// The field that holds its id.
-    fn key(self) -> &'static str {
-        match self {
-            Thing::NodePool => "Name",
-            _ => "ID",
+            fn id(&self) -> &str {
+                &self.$id
+            }
+
+            $(fn name(&self) -> &str {
+                &self.$name
+            })?
+
+            $(fn status(&self) -> &str {
+                &self.$status
+            })?
         }
-    }
+    )*};
+}
+
+listed! {
+    AllocListStub: "/v1/allocations", ("allocation", "id"), true, id, [name], [client_status];
+    Deployment: "/v1/deployments", ("deployment", "id"), true, id, [job_id], [status];
+    Evaluation: "/v1/evaluations", ("evaluation", "id"), true, id, [job_id], [status];
+    JobListStub: "/v1/jobs", ("job", "ID"), false, id, [name], [status];
+    NodeListStub: "/v1/nodes", ("node", "id"), true, id, [name], [status];
+    NodePool: "/v1/node/pools", ("node pool", "name"), false, name, [name], [];
+    ScalingPolicyListStub: "/v1/scaling/policies", ("scaling policy", "ID"), true, id, [], [];
 }
 
 /// The stub of the only object whose id begins with `prefix`, an exact match before others.
 ///
 /// # Errors
 /// None, or several; the texts are Nomad's.
-pub(super) async fn find(client: &Client, thing: Thing, prefix: &str) -> Result<Json> {
-    let (word, id) = thing.words();
-    let (uuid, key) = (thing.is_uuid(), thing.key());
-    if uuid && prefix.chars().count() < 2 {
+pub(super) async fn find<T: Listed>(client: &Client, prefix: &str) -> Result<T> {
+    let Sort {
+        path,
+        words: (word, id),
+        is_uuid,
+    } = T::SORT;
+    if is_uuid && prefix.chars().count() < 2 {
         bail!("Identifier must contain at least two characters.");
     }
     let none = || anyhow!("No {word}(s) with prefix or {id} {prefix:?} found");
-    if uuid && !prefix.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+    if is_uuid && !prefix.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
         return Err(none());
     }
     // UUIDs are looked up by even numbers of digits.
-    let trimmed: String = if uuid && prefix.len() < 36 {
+    let trimmed: String = if is_uuid && prefix.len() < 36 {
         let digits = prefix.replace('-', "").len();
         prefix.chars().take(prefix.len() - digits % 2).collect()
     } else {
         prefix.to_owned()
     };
     let query = [("prefix", trimmed.as_str())];
-    let found = client.get_json(thing.path(), &query).await;
-    let found = found.map_err(|err| err.context(format!("Error querying {word}")))?;
-    let mut found: Vec<Json> = found.as_array().cloned().unwrap_or_default();
-    found.retain(|o| text(o, key).starts_with(prefix));
-    if let Some(exact) = found.iter().position(|o| text(o, key) == prefix) {
+    let found = client.fetch(path, &query).await;
+    let mut found: Vec<T> = found.map_err(|err| err.context(format!("Error querying {word}")))?;
+    found.retain(|one| one.id().starts_with(prefix));
+    if let Some(exact) = found.iter().position(|one| one.id() == prefix) {
         return Ok(found.swap_remove(exact));
     }
     match found.len() {
@@ -92,15 +113,11 @@ pub(super) async fn find(client: &Client, thing: Thing, prefix: &str) -> Result<
         1 => Ok(found.remove(0)),
         _ => {
             let mut table = Table::new(["ID", "Name", "Status"]);
-            for o in found.iter().take(20) {
-                let status = [text(o, "ClientStatus"), text(o, "Status")].concat();
-                let name = [text(o, "Name"), text(o, "JobID")]
-                    .into_iter()
-                    .find(|n| !n.is_empty());
+            for one in found.iter().take(20) {
                 table.row([
-                    short(&text(o, key), !uuid),
-                    name.unwrap_or_default(),
-                    status,
+                    short(one.id(), !is_uuid),
+                    one.name().to_owned(),
+                    one.status().to_owned(),
                 ]);
             }
             bail!("Prefix matched multiple {word}s\n\n{table}")

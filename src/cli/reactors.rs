@@ -1,12 +1,15 @@
 //! `operator reactors`: what follows from events, how it fares, and how far the publisher is.
 
+use super::answer;
 use super::client::Query;
 use super::columns::Table;
 use super::conn::Conn;
 use super::out::Out;
-use super::show::{Format, ago, boolean, number, text};
+use super::show::{Format, ago};
 use anyhow::Result;
+use serde::Deserialize;
 use serde_json::Value as Json;
+use std::collections::BTreeMap;
 
 /// Flags of `operator reactors`.
 #[derive(Debug, clap::Args)]
@@ -23,12 +26,57 @@ pub(super) struct Args {
     format: Format,
 }
 
+/// The reactors of a server.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Reactors {
+    reactors: BTreeMap<String, Reactor>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Reactor {
+    scope: String,
+    running: bool,
+    activations: u64,
+    failures: u64,
+    panics: u64,
+    /// What it says of itself: each something else.
+    status: Json,
+}
+
+impl Reactors {
+    /// What the publisher of events says of itself; none where it does not run.
+    pub(super) fn publisher(&self) -> Option<&Json> {
+        let publisher = self.reactors.get("event_publisher");
+        publisher
+            .filter(|publisher| publisher.running)
+            .map(|publisher| &publisher.status)
+    }
+}
+
+/// How the publisher of events fares.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Publisher {
+    topic: String,
+    brokers: String,
+    /// The last index that was published; none before the first.
+    published: Option<u64>,
+    /// How many events it is behind, and for how long.
+    lag: u64,
+    lag_seconds: f64,
+    lagging: bool,
+    error: String,
+}
+
 /// Prints the reactors of the server that answers.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let asked: (&str, Query<'_>) = ("/v1/operator/reactors", &[]);
     let failed = "Error querying reactors";
-    let Some(answer) = args.format.ask(&client, asked, failed, out).await? else {
+    let answer = args.format.ask::<Reactors>(&client, asked, failed, out);
+    let Some(answer) = answer.await? else {
         return Ok(0);
     };
     let mut table = Table::new([
@@ -39,41 +87,46 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         "Failures",
         "Panics",
     ]);
-    let reactors = answer["Reactors"].as_object();
-    for (name, one) in reactors.into_iter().flatten() {
+    for (name, one) in &answer.reactors {
         table.row([
             name.clone(),
-            text(one, "Scope").to_lowercase(),
-            boolean(one, "Running").to_string(),
-            number(one, "Activations").to_string(),
-            number(one, "Failures").to_string(),
-            number(one, "Panics").to_string(),
+            one.scope.to_lowercase(),
+            one.running.to_string(),
+            one.activations.to_string(),
+            one.failures.to_string(),
+            one.panics.to_string(),
         ]);
     }
     out.line(&table.to_string());
-    let publisher = &answer["Reactors"]["event_publisher"];
-    if boolean(publisher, "Running") {
-        out.line(&format!("\n{}", published(&publisher["Status"])));
+    if let Some(status) = answer.publisher() {
+        out.line(&format!("\n{}", published(status)?));
     }
     Ok(0)
 }
 
 /// How far the event publisher is, in one line: `Kafka: 12,345 events behind for 3m (why)`.
-pub(super) fn published(status: &Json) -> String {
-    let place = format!("{} at {}", text(status, "Topic"), text(status, "Brokers"));
-    let error = match text(status, "Error").as_str() {
-        "" if boolean(status, "Lagging") => " (still catching up)".to_owned(),
+///
+/// # Errors
+/// It says so in a way that this version does not know.
+pub(super) fn published(status: &Json) -> Result<String> {
+    Ok(told(&answer::of(status.clone())?))
+}
+
+fn told(status: &Publisher) -> String {
+    let place = format!("{} at {}", status.topic, status.brokers);
+    let error = match status.error.as_str() {
+        "" if status.lagging => " (still catching up)".to_owned(),
         "" => String::new(),
         error => format!(" ({error})"),
     };
-    let upto = match status["Published"].as_u64() {
+    let upto = match status.published {
         Some(index) => format!("published up to index {index}"),
         None => "nothing published yet".to_owned(),
     };
-    match number(status, "Lag") {
+    match status.lag {
         0 => format!("Kafka: {upto}, no lag{error}; {place}"),
         events => {
-            let seconds = status["LagSeconds"].as_f64().unwrap_or(0.0) as i64;
+            let seconds = status.lag_seconds as i64;
             let long = ago(1, 1 + seconds.saturating_mul(1_000_000_000));
             let long = long.trim_end_matches(" ago");
             let word = if events == 1 { "event" } else { "events" };
@@ -84,7 +137,7 @@ pub(super) fn published(status: &Json) -> String {
 }
 
 /// A number with its thousands set apart: `12,345`.
-fn grouped(number: i64) -> String {
+fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -103,25 +156,25 @@ mod tests {
 
     #[test]
     fn a_lag_and_its_reason_are_told() {
-        let mut status = json!({
+        let status = json!({
             "Topic": "drover.events", "Brokers": "k1:9092", "Published": 7, "Lag": 0, "Error": "",
         });
-        let line = published(&status);
+        let line = published(&status).unwrap();
         assert_eq!(
             line,
             "Kafka: published up to index 7, no lag; drover.events at k1:9092"
         );
-        status["Lag"] = 12_345.into();
-        status["LagSeconds"] = 180.4.into();
-        status["Error"] = "connection refused".into();
-        let line = published(&status);
+        let mut status: Publisher = answer::of(status).unwrap();
+        (status.lag, status.lag_seconds) = (12_345, 180.4);
+        "connection refused".clone_into(&mut status.error);
+        let line = told(&status);
         let wanted = "Kafka: 12,345 events behind for 3m (connection refused); published up to \
                       index 7; drover.events at k1:9092";
         assert_eq!(line, wanted);
-        status["Lag"] = 1.into();
-        status["Error"] = "".into();
-        status["Lagging"] = true.into();
-        let line = published(&status);
+        status.lag = 1;
+        status.error.clear();
+        status.lagging = true;
+        let line = told(&status);
         assert!(line.starts_with("Kafka: 1 event behind for 3m (still catching up);"));
     }
 }

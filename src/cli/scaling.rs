@@ -3,11 +3,13 @@
 use super::columns::{Table, pairs};
 use super::conn::Past;
 use super::out::Out;
-use super::query::{Thing, find};
-use super::show::{Format, boolean, number, pretty, short, text};
+use super::query::find;
+use super::show::{Format, pretty, short};
 use anyhow::Result;
 use clap::Subcommand;
-use serde_json::Value as Json;
+use drover_events::gojson::Map;
+use drover_events::model::{ScalingPolicy, ScalingPolicyListStub};
+use serde_json::json;
 
 /// What can be done with scaling.
 #[derive(Debug, Subcommand)]
@@ -70,10 +72,10 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 }
 
 /// What a policy is about, each part as `Job:web`.
-fn target(policy: &Json) -> String {
+fn told(target: &Map<String>) -> String {
     let parts = ["Namespace", "Job", "Group", "Task"];
     let given = parts.iter().filter_map(|part| {
-        let value = policy["Target"][part].as_str()?;
+        let value = target.get(*part)?;
         (!value.is_empty()).then(|| format!("{part}:{value}"))
     });
     given.collect::<Vec<_>>().join(",")
@@ -87,26 +89,23 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
         .filter_map(|(key, value)| Some((*key, value.as_deref()?)))
         .collect();
     let failed = "Error listing scaling policies";
-    let Some(all) = args
-        .format
-        .ask(&client, ("/v1/scaling/policies", &query), failed, out)
-        .await?
-    else {
+    let asked = ("/v1/scaling/policies", &query[..]);
+    let all = args.format.ask(&client, asked, failed, out).await?;
+    let Some(mut all): Option<Vec<ScalingPolicyListStub>> = all else {
         return Ok(0);
     };
-    let mut all: Vec<&Json> = all.as_array().into_iter().flatten().collect();
     if all.is_empty() {
         out.line("No policies found");
         return Ok(0);
     }
-    all.sort_by_key(|policy| (target(policy), text(policy, "Type")));
+    all.sort_by_key(|policy| (told(&policy.target), policy.r#type.clone()));
     let mut table = Table::new(["ID", "Enabled", "Type", "Target"]);
     for policy in all {
         table.row([
-            short(&text(policy, "ID"), args.verbose),
-            boolean(policy, "Enabled").to_string(),
-            text(policy, "Type"),
-            target(policy),
+            short(&policy.id, args.verbose),
+            policy.enabled.to_string(),
+            policy.r#type,
+            told(&policy.target),
         ]);
     }
     out.line(&table.to_string());
@@ -115,34 +114,28 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
 
 async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::ScalingPolicy, &args.policy).await?;
-    let path = format!("/v1/scaling/policy/{}", text(&stub, "ID"));
-    let space = text(&stub["Target"], "Namespace");
+    let stub: ScalingPolicyListStub = find(&client, &args.policy).await?;
+    let path = format!("/v1/scaling/policy/{}", stub.id);
+    let space = stub.target.get("Namespace").map_or("", String::as_str);
+    let asked = (path.as_str(), &[("namespace", space)][..]);
     let failed = "Error querying scaling policy";
-    let Some(policy) = args
+    let policy = args
         .format
-        .ask(
-            &client,
-            (&path, &[("namespace", space.as_str())]),
-            failed,
-            out,
-        )
-        .await?
-    else {
+        .ask::<ScalingPolicy>(&client, asked, failed, out);
+    let Some(policy) = policy.await? else {
         return Ok(0);
     };
     out.line(&pairs(&[
-        ("ID", short(&text(&policy, "ID"), args.verbose)),
-        ("Enabled", boolean(&policy, "Enabled").to_string()),
-        ("Target", target(&policy)),
-        ("Min", number(&policy, "Min").to_string()),
-        ("Max", number(&policy, "Max").to_string()),
+        ("ID", short(&policy.id, args.verbose)),
+        ("Enabled", policy.enabled.to_string()),
+        ("Target", told(&policy.target)),
+        ("Min", policy.min.to_string()),
+        ("Max", policy.max.to_string()),
     ]));
     out.head("Policy:");
-    out.line(&match &policy["Policy"] {
-        Json::Null => "<empty>".to_owned(),
-        Json::Object(fields) if fields.is_empty() => "<empty>".to_owned(),
-        told => pretty(told),
+    out.line(&match policy.policy.is_empty() {
+        true => "<empty>".to_owned(),
+        false => pretty(&json!(policy.policy)),
     });
     Ok(0)
 }

@@ -3,10 +3,11 @@
 use super::columns::Table;
 use super::conn::Conn;
 use super::out::Out;
-use super::show::{Format, list, number, text};
+use super::show::Format;
+use crate::server::member_shapes::{ServerMember, ServerMembersResponse};
 use anyhow::Result;
 use clap::Subcommand;
-use serde_json::Value as Json;
+use serde_json::json;
 
 /// What can be done with servers.
 #[derive(Debug, Subcommand)]
@@ -32,11 +33,12 @@ pub(super) struct Args {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Members(args) = verb;
     let client = args.conn.client()?;
-    let found = client.get_json("/v1/agent/members", &[]).await;
-    let found = found.map_err(|err| err.context("Error querying servers"))?;
-    let mut members: Vec<Json> = list(&found, "Members").to_vec();
-    members.sort_by_key(|member| (text(&member["Tags"], "region"), text(member, "Name")));
-    if args.format.print(&Json::from(members.clone()), out)? {
+    let found = client.fetch("/v1/agent/members", &[]).await;
+    let found: ServerMembersResponse =
+        found.map_err(|err| err.context("Error querying servers"))?;
+    let mut members = found.members.into_vec();
+    members.sort_by(|a, b| (tag(a, "region"), &a.name).cmp(&(tag(b, "region"), &b.name)));
+    if args.format.print(&json!(members), out)? {
         return Ok(0);
     }
     if members.is_empty() {
@@ -48,9 +50,9 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     // Nobody leads where a server is alone with a lost majority: that is worth a table, too.
-    let leader = client.get_json("/v1/status/leader", &[]).await;
+    let leader = client.fetch::<String>("/v1/status/leader", &[]).await;
     let (leader, why) = match leader {
-        Ok(leader) => (leader.as_str().unwrap_or("").to_owned(), None),
+        Ok(leader) => (leader, None),
         Err(err) => (String::new(), Some(err)),
     };
     out.line(&table(&members, &leader).to_string());
@@ -61,7 +63,12 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn table(members: &[Json], leader: &str) -> Table {
+/// What a member says of itself under a name.
+fn tag<'a>(member: &'a ServerMember, name: &str) -> &'a str {
+    member.tags.get(name).map_or("", String::as_str)
+}
+
+fn table(members: &[ServerMember], leader: &str) -> Table {
     let mut table = Table::new([
         "Name",
         "Address",
@@ -74,35 +81,32 @@ fn table(members: &[Json], leader: &str) -> Table {
         "Region",
     ]);
     for member in members {
-        let tags = &member["Tags"];
-        let rpc = format!("{}:{}", text(member, "Addr"), text(tags, "port"));
+        let rpc = format!("{}:{}", member.addr, tag(member, "port"));
         table.row([
-            text(member, "Name"),
-            text(member, "Addr"),
-            number(member, "Port").to_string(),
-            text(member, "Status"),
+            member.name.clone(),
+            member.addr.clone(),
+            member.port.to_string(),
+            member.status.clone(),
             (rpc == leader).to_string(),
-            text(tags, "raft_vsn"),
-            text(tags, "build"),
-            text(tags, "dc"),
-            text(tags, "region"),
+            tag(member, "raft_vsn").to_owned(),
+            tag(member, "build").to_owned(),
+            tag(member, "dc").to_owned(),
+            tag(member, "region").to_owned(),
         ]);
     }
     table
 }
 
-fn detailed(members: &[Json]) -> Table {
+fn detailed(members: &[ServerMember]) -> Table {
     let mut table = Table::new(["Name", "Address", "Port", "Tags"]);
     for member in members {
-        let tags = member["Tags"].as_object().into_iter().flatten();
-        let mut tags: Vec<String> = tags
-            .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
-            .collect();
+        let tags = member.tags.iter();
+        let mut tags: Vec<String> = tags.map(|(key, value)| format!("{key}={value}")).collect();
         tags.sort();
         table.row([
-            text(member, "Name"),
-            text(member, "Addr"),
-            number(member, "Port").to_string(),
+            member.name.clone(),
+            member.addr.clone(),
+            member.port.to_string(),
             tags.join(","),
         ]);
     }

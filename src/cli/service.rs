@@ -5,10 +5,12 @@ use super::columns::{Table, pairs};
 use super::conn::{Conn, Past};
 use super::out::Out;
 use super::paged::Paged;
-use super::show::{Format, joined, list, number, short, text};
+use super::show::{Format, short};
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use serde_json::Value as Json;
+use drover_events::model::{ServiceRegistration, ServiceRegistrationListStub};
+use serde::de::IgnoredAny;
+use serde_json::json;
 
 /// What can be done with services.
 #[derive(Debug, Subcommand)]
@@ -75,23 +77,20 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 
 async fn all(args: ListArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let found = client.get_json("/v1/services", &[]).await;
-    let mut found = found.map_err(|err| err.context("Error listing service registrations"))?;
+    let found = client.fetch("/v1/services", &[]).await;
+    let mut spaces: Vec<ServiceRegistrationListStub> =
+        found.map_err(|err| err.context("Error listing service registrations"))?;
     if let Some(name) = &args.name {
-        for space in found.as_array_mut().into_iter().flatten() {
-            if let Some(services) = space["Services"].as_array_mut() {
-                services.retain(|service| text(service, "ServiceName") == *name);
-            }
+        for space in &mut spaces {
+            let services = space.services.to_mut();
+            services.retain(|service| service.service_name == *name);
         }
-        if let Some(spaces) = found.as_array_mut() {
-            spaces.retain(|space| !list(space, "Services").is_empty());
-        }
+        spaces.retain(|space| !space.services.is_empty());
     }
-    if args.format.print(&found, out)? {
+    if args.format.print(&json!(spaces), out)? {
         return Ok(0);
     }
     client.tell_moment(out);
-    let spaces = found.as_array().map(Vec::as_slice).unwrap_or_default();
     if spaces.is_empty() {
         out.line("No service registrations found");
         return Ok(0);
@@ -103,13 +102,13 @@ async fn all(args: ListArgs, out: &Out) -> Result<u8> {
     }
     head.push("Tags");
     let mut rows = Vec::new();
-    for space in spaces {
-        for service in list(space, "Services") {
-            let mut row = vec![text(service, "ServiceName")];
+    for space in &spaces {
+        for service in &space.services {
+            let mut row = vec![service.service_name.clone()];
             if of_all {
-                row.push(text(space, "Namespace"));
+                row.push(space.namespace.clone());
             }
-            row.push(format!("[{}]", joined(service, "Tags")));
+            row.push(format!("[{}]", service.tags.join(",")));
             rows.push(row);
         }
     }
@@ -125,18 +124,17 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let path = format!("/v1/service/{}", encode(&args.name));
     let page = args.paged.of(&client, &path, &[]).await;
     let page = page.map_err(|err| err.context("Error listing service registrations"))?;
-    if args.format.print(&page.rows, out)? {
+    let Some(mut found) = page.take::<ServiceRegistration>(&args.format, out)? else {
         return Ok(0);
-    }
+    };
     client.tell_moment(out);
-    if page.is_empty() {
+    if found.is_empty() {
         bail!("No service registrations found for {:?}", args.name);
     }
-    let mut found: Vec<&Json> = page.rows().iter().collect();
-    found.sort_by_key(|one| (text(one, "JobID"), text(one, "AllocID"), text(one, "ID")));
+    found.sort_by(|a, b| (&a.job_id, &a.alloc_id, &a.id).cmp(&(&b.job_id, &b.alloc_id, &b.id)));
     match args.verbose {
         true => {
-            let all: Vec<String> = found.iter().map(|one| whole(one)).collect();
+            let all: Vec<String> = found.iter().map(whole).collect();
             out.line(&all.join("\n\n"));
         }
         false => out.line(&table(&found).to_string()),
@@ -145,46 +143,47 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn table(found: &[&Json]) -> Table {
+fn table(found: &[ServiceRegistration]) -> Table {
     let mut table = Table::new(["Job ID", "Address", "Tags", "Node ID", "Alloc ID"]);
     for one in found {
         table.row([
-            text(one, "JobID"),
+            one.job_id.clone(),
             address(one),
-            format!("[{}]", joined(one, "Tags")),
-            short(&text(one, "NodeID"), false),
-            short(&text(one, "AllocID"), false),
+            format!("[{}]", one.tags.join(",")),
+            short(&one.node_id, false),
+            short(&one.alloc_id, false),
         ]);
     }
     table
 }
 
-fn whole(one: &Json) -> String {
+fn whole(one: &ServiceRegistration) -> String {
     pairs(&[
-        ("ID", text(one, "ID")),
-        ("Service Name", text(one, "ServiceName")),
-        ("Namespace", text(one, "Namespace")),
-        ("Job ID", text(one, "JobID")),
-        ("Alloc ID", text(one, "AllocID")),
-        ("Node ID", text(one, "NodeID")),
-        ("Datacenter", text(one, "Datacenter")),
+        ("ID", one.id.clone()),
+        ("Service Name", one.service_name.clone()),
+        ("Namespace", one.namespace.clone()),
+        ("Job ID", one.job_id.clone()),
+        ("Alloc ID", one.alloc_id.clone()),
+        ("Node ID", one.node_id.clone()),
+        ("Datacenter", one.datacenter.clone()),
         ("Address", address(one)),
-        ("Tags", format!("[{}]", joined(one, "Tags"))),
+        ("Tags", format!("[{}]", one.tags.join(","))),
     ])
 }
 
 /// Host and port, or the host alone where the service has no port.
-fn address(one: &Json) -> String {
-    match number(one, "Port") {
-        0 => text(one, "Address"),
-        port => format!("{}:{port}", text(one, "Address")),
+fn address(one: &ServiceRegistration) -> String {
+    match one.port {
+        0 => one.address.clone(),
+        port => format!("{}:{port}", one.address),
     }
 }
 
 async fn delete(args: DeleteArgs, out: &Out) -> Result<u8> {
     let (name, id) = (encode(&args.name), encode(&args.id));
     let path = format!("/v1/service/{name}/{id}");
-    let done = args.conn.client()?.delete(&path, &[], None).await;
+    let client = args.conn.client()?;
+    let done = client.delete::<IgnoredAny>(&path, &[], None).await;
     done.map_err(|err| err.context("Error deleting service registration"))?;
     out.line("Successfully deleted service registration");
     Ok(0)

@@ -1,11 +1,12 @@
-//! JSON as text for people: fields, times, short ids, `-json` and `-t`.
+//! What was answered as text for people: times, short ids, sizes, `-json` and `-t`.
 
-use super::client::{Client, Query};
+use super::client::{Client, Query, Reply};
 use super::out::Out;
 use super::template;
 use anyhow::{Result, bail};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 /// `-json` and `-t`.
@@ -36,22 +37,31 @@ impl Format {
         Ok(true)
     }
 
+    /// An answer, to be shown as text; none where it was printed in the form that was asked for.
+    pub(super) fn take<T: DeserializeOwned>(&self, reply: &Reply, out: &Out) -> Result<Option<T>> {
+        if self.is_given() {
+            self.print(&reply.json()?, out)?;
+            return Ok(None);
+        }
+        reply.read().map(Some)
+    }
+
     /// What a path answers, to be shown as text; none where it was printed in the form that was
     /// asked for. Which moment of the past it shows is said before.
-    pub(super) async fn ask(
+    pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         client: &Client,
         (path, query): (&str, Query<'_>),
         failed: &'static str,
         out: &Out,
-    ) -> Result<Option<Json>> {
-        let found = client.get_json(path, query).await;
-        let found = found.map_err(|err| err.context(failed))?;
-        if self.print(&found, out)? {
-            return Ok(None);
+    ) -> Result<Option<T>> {
+        let reply = client.get(path, query).await;
+        let reply = reply.map_err(|err| err.context(failed))?;
+        let found = self.take(&reply, out)?;
+        if found.is_some() {
+            client.tell_moment(out);
         }
-        client.tell_moment(out);
-        Ok(Some(found))
+        Ok(found)
     }
 }
 
@@ -64,33 +74,6 @@ pub(super) fn pretty(value: &Json) -> String {
         Ok(()) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(_) => value.to_string(),
     }
-}
-
-/// A field as text; absent ones are empty.
-pub(super) fn text(value: &Json, key: &str) -> String {
-    match &value[key] {
-        Json::Null => String::new(),
-        Json::String(s) => s.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// A field as a number; absent ones are 0.
-pub(super) fn number(value: &Json, key: &str) -> i64 {
-    value[key]
-        .as_i64()
-        .or_else(|| value[key].as_u64().and_then(|n| i64::try_from(n).ok()))
-        .unwrap_or(0)
-}
-
-/// A field as a boolean; absent ones are false.
-pub(super) fn boolean(value: &Json, key: &str) -> bool {
-    value[key].as_bool().unwrap_or(false)
-}
-
-/// A field that is a list; absent ones are empty.
-pub(super) fn list<'a>(value: &'a Json, key: &str) -> &'a [Json] {
-    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// An id, cut to eight characters unless everything is asked for.
@@ -152,14 +135,11 @@ pub(super) fn time(ns: i64) -> String {
     }
 }
 
-/// A time of the API (RFC 3339) as `2006-01-02T15:04:05Z07:00`; `N/A` where there is none.
-pub(super) fn stamp(value: &Json, key: &str) -> String {
-    let told = text(value, key);
-    let parsed = told.parse::<Timestamp>().ok();
-    match parsed.and_then(|t| i64::try_from(t.as_nanosecond()).ok()) {
-        // Go's zero time is year one, which nanoseconds do not reach.
-        Some(ns) if ns > 0 => time(ns),
-        _ => "N/A".to_owned(),
+/// A time in Unix nanoseconds as `2006-01-02T15:04:05Z07:00`; `N/A` where there is none.
+pub(super) fn stamp(ns: i64) -> String {
+    match ns > 0 {
+        true => time(ns),
+        false => "N/A".to_owned(),
     }
 }
 
@@ -227,15 +207,6 @@ pub(super) fn ago(ns: i64, now: i64) -> String {
     }
 }
 
-/// A list of texts, joined.
-pub(super) fn joined(value: &Json, key: &str) -> String {
-    list(value, key)
-        .iter()
-        .filter_map(Json::as_str)
-        .collect::<Vec<_>>()
-        .join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,13 +224,8 @@ mod tests {
             assert_eq!(ago(100 * second, (100 + passed) * second), expected);
         }
         assert_eq!(ago(0, 5), "");
-        let at = serde_json::json!({"A": "2026-11-21T13:18:41.143299055Z",
-            "B": "0001-01-01T00:00:00Z"});
-        assert!(!stamp(&at, "A").contains('.'));
-        assert_eq!(
-            (stamp(&at, "B"), stamp(&at, "C")),
-            ("N/A".into(), "N/A".into())
-        );
+        assert!(!stamp(1_795_267_121_143_299_055).contains('.'));
+        assert_eq!(stamp(0), "N/A");
         assert_eq!(
             pretty(&serde_json::json!({"a": [1]})),
             "{\n    \"a\": [\n        1\n    ]\n}"

@@ -3,10 +3,11 @@
 use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
+use super::digests;
 use super::log::export;
 use super::out::Out;
 use super::progress::Bar;
-use super::show::{counted, number};
+use super::show::counted;
 use crate::clock::{Moment, unix_nanos};
 use crate::history::backup::adopt::adopt;
 use crate::history::backup::inspect::{Inspection, inspect};
@@ -18,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use std::fs::{self, File};
 use std::io::{BufReader, Write as _};
@@ -289,6 +291,19 @@ fn wrap_key(args: &RestoreArgs) -> Result<Option<Zeroizing<Vec<u8>>>> {
     args.wrap_key.as_ref().map(read).transpose()
 }
 
+/// What an agent answers when it restored a backup.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Taken {
+    /// Where the new epoch begins.
+    index: u64,
+    /// The index whose state was restored.
+    restored: u64,
+    epoch: String,
+    /// How many tables were proved.
+    tables: u64,
+}
+
 async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let client: Client = args.conn.client()?;
     // What is refused is so before a backup is sent for nothing.
@@ -304,7 +319,7 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let wrap = wrap_key(args)?.map(|wrap| STANDARD.encode(&*wrap));
     let header = wrap.as_deref().map(|wrap| ("x-drover-wrap-key", wrap));
     let answer = client.upload(PATH, &query, header, &args.file).await;
-    let answer = answer.map_err(|error| {
+    let taken: Taken = answer.map_err(|error| {
         let refused = error.downcast_ref::<Refused>().is_some();
         error.context(match refused {
             true => "Error restoring the backup; the state is what it was",
@@ -316,10 +331,10 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     })?;
     out.line(&format!(
         "Restored the state of index {} as epoch {}, which begins at index {}; {} proved",
-        answer["Restored"],
-        answer["Epoch"].as_str().unwrap_or_default(),
-        answer["Index"],
-        counted(number(&answer, "Tables"), "table"),
+        taken.restored,
+        taken.epoch,
+        taken.index,
+        counted(taken.tables, "table"),
     ));
     if args.detach {
         out.line(
@@ -328,7 +343,7 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
         );
         return Ok(0);
     }
-    back(&client, number(&answer, "Index")).await?;
+    back(&client, taken.index).await?;
     out.line("The server is back with it");
     Ok(0)
 }
@@ -342,13 +357,12 @@ const LOOK_MOST: Duration = Duration::from_secs(1);
 
 /// Waits until the server answers with the new epoch, whose first index is above all that was.
 /// Nobody tells when a server is back: it is asked.
-async fn back(client: &Client, first: i64) -> Result<()> {
+async fn back(client: &Client, first: u64) -> Result<()> {
     let begun = Instant::now();
     let mut pause = LOOK;
     loop {
-        let seen = client.get_json("/v1/operator/digests", &[]).await;
-        match seen {
-            Ok(seen) if number(&seen, "Index") >= first => return Ok(()),
+        match digests::held(client).await {
+            Ok(held) if held.index >= first => return Ok(()),
             Err(error) if begun.elapsed() > BACK => {
                 let text =
                     format!("The backup is restored, and the server is not back in {BACK:?}");

@@ -1,8 +1,27 @@
 //! Files that describe things other than jobs: reading them, and writing examples.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use drover_events::gojson;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::io::Read;
+
+/// What of a description says which thing it is about; the rest is for the servers to read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Named {
+    pub(super) name: String,
+}
+
+/// A description, as far as a command has to know what it says.
+///
+/// # Errors
+/// A field of another type, by its name.
+pub(super) fn read<T: DeserializeOwned>(described: &Json) -> Result<T> {
+    // The error has its cause's words already.
+    gojson::from_value(described.clone()).map_err(|error| anyhow!("{error}"))
+}
 
 /// The text of a file; `-` is standard input.
 ///

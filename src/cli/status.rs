@@ -1,11 +1,14 @@
 //! `status`: the jobs and what lags behind the log, or the one thing that an id begins with.
 
+use super::agent::info::About;
+use super::answer;
 use super::client::{Client, is_status};
 use super::conn::{Conn, Past};
 use super::out::Out;
-use super::reactors::published;
-use super::show::{Format, boolean};
+use super::reactors::{Reactors, published};
+use super::show::Format;
 use super::{alloc, deployment, eval, job, node};
+use crate::http::answers::{JobListStub, SearchResponse};
 use anyhow::{Result, bail};
 use serde_json::{Value as Json, json};
 
@@ -54,8 +57,8 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 }
 
 async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Result<u8> {
-    let jobs = client.get_json("/v1/jobs", &[]).await;
-    let jobs = jobs.map_err(|err| err.context("Error querying jobs"))?;
+    let jobs = client.fetch("/v1/jobs", &[]).await;
+    let jobs: Json = jobs.map_err(|err| err.context("Error querying jobs"))?;
     let publisher = match conn.at.as_str() {
         "" => publisher(client).await?,
         // How it fares is known of now alone.
@@ -65,9 +68,10 @@ async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Re
         return Ok(0);
     }
     client.tell_moment(out);
+    let jobs: Vec<JobListStub> = answer::of(jobs)?;
     out.line(&job::status::job_list(&jobs, conn.namespace == "*"));
     if !publisher.is_null() {
-        out.line(&format!("\n{}", published(&publisher)));
+        out.line(&format!("\n{}", published(&publisher)?));
     }
     if conn.at.is_empty()
         && let Some(warning) = ending(client).await?
@@ -79,11 +83,8 @@ async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Re
 
 /// What the agent says of certificates of its own that end soon.
 async fn ending(client: &Client) -> Result<Option<String>> {
-    match client.get_json("/v1/agent/self", &[]).await {
-        Ok(agent) => {
-            let warning = agent["stats"]["tls"]["warning"].as_str();
-            Ok(warning.map(str::to_owned))
-        }
+    match client.fetch::<About>("/v1/agent/self", &[]).await {
+        Ok(agent) => Ok(agent.stats.tls.warning),
         // Who may see jobs need not see agents.
         Err(err) if is_status(&err, 403) || is_status(&err, 404) => Ok(None),
         Err(err) => Err(err),
@@ -92,17 +93,13 @@ async fn ending(client: &Client) -> Result<Option<String>> {
 
 /// The status of the publisher of events; null where none runs.
 async fn publisher(client: &Client) -> Result<Json> {
-    let answer = match client.get_json("/v1/operator/reactors", &[]).await {
+    let answer: Reactors = match client.fetch("/v1/operator/reactors", &[]).await {
         Ok(answer) => answer,
         // Who may see jobs need not be an operator, and other servers have no such route.
         Err(err) if is_status(&err, 403) || is_status(&err, 404) => return Ok(Json::Null),
         Err(err) => return Err(err.context("Error querying reactors")),
     };
-    let publisher = &answer["Reactors"]["event_publisher"];
-    Ok(match boolean(publisher, "Running") {
-        true => publisher["Status"].clone(),
-        false => Json::Null,
-    })
+    Ok(answer.publisher().cloned().unwrap_or_default())
 }
 
 /// What can be shown, and how the search calls it.
@@ -113,11 +110,8 @@ async fn context(client: &Client, id: &str) -> Result<&'static str> {
     let asked = json!({ "Prefix": id, "Context": "all" });
     let found = client.read("/v1/search", &[], &asked).await;
     let found = found.map_err(|err| err.context(format!("Error searching for {id:?}")))?;
-    let found = found.json()?;
-    let ids = |place: &str| {
-        let ids = found["Matches"][place].as_array();
-        ids.map(Vec::as_slice).unwrap_or_default()
-    };
+    let found: SearchResponse = found.read()?;
+    let ids = |place: &str| found.matches.get(place).map_or(&[][..], |ids| &ids[..]);
     if let Some(place) = SHOWN
         .into_iter()
         .find(|place| ids(place).iter().any(|one| one == id))

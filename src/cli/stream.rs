@@ -1,10 +1,42 @@
-//! An answer that does not end, read piece by piece or line by line.
+//! An answer that does not end, read piece by piece or line by line, and what the event stream
+//! tells in it.
 
+use super::answer;
 use anyhow::{Context, Result};
 use bytes::{Bytes, BytesMut};
+use drover_events::model::{Allocation, Deployment, Evaluation, Node};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use serde::Deserialize;
 use serde_json::Value as Json;
+
+/// What happened at one index, as the event stream tells it; empty while nothing happens.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Frame {
+    /// The index.
+    pub(super) index: u64,
+    /// What happened.
+    pub(super) events: Vec<Happened>,
+}
+
+/// An event of the stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Happened {
+    /// The row that changed.
+    pub(super) payload: Payload,
+}
+
+/// A row by the name of its topic; none of it where the row could not be read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Payload {
+    pub(super) allocation: Option<Allocation>,
+    pub(super) deployment: Option<Deployment>,
+    pub(super) evaluation: Option<Evaluation>,
+    pub(super) node: Option<Node>,
+}
 
 /// An answer that is read as it comes.
 #[derive(Debug)]
@@ -38,17 +70,29 @@ impl Stream {
         Ok(None)
     }
 
-    /// The next line of JSON; none at the end.
+    /// The next line of JSON, to be passed on as it is; none at the end.
     pub(super) async fn json_line(&mut self) -> Result<Option<Json>> {
+        let line = self.line().await?;
+        let json = line.map(|line| serde_json::from_slice(&line));
+        json.transpose().context("reading the stream")
+    }
+
+    /// What happened next; none at the end.
+    pub(super) async fn frame(&mut self) -> Result<Option<Frame>> {
+        let line = self.line().await?;
+        let frame = line.map(|line| answer::read(&line));
+        frame.transpose().context("reading the stream")
+    }
+
+    /// The next line that says something; none at the end.
+    async fn line(&mut self) -> Result<Option<BytesMut>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
                 let line = self.buffer.split_to(end + 1);
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                return serde_json::from_slice(&line)
-                    .map(Some)
-                    .context("reading the stream");
+                return Ok(Some(line));
             }
             match self.body.frame().await {
                 None => return Ok(None),

@@ -4,6 +4,7 @@ use super::conn::Conn;
 use super::out::Out;
 use anyhow::Result;
 use clap::Subcommand;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 /// What can be done with the system as a whole.
@@ -46,7 +47,8 @@ pub(super) async fn run(verb: Verb, _: &Out) -> Result<u8> {
             "Error running system summary reconciliation",
         ),
     };
-    let answer = args.conn.client()?.put(path, &[], &json!({})).await;
-    answer.map_err(|err| err.context(failed))?;
+    let client = args.conn.client()?;
+    let done = client.put::<IgnoredAny>(path, &[], &json!({})).await;
+    done.map_err(|err| err.context(failed))?;
     Ok(0)
 }

@@ -3,10 +3,11 @@
 use super::changes::who;
 use super::conn::Past;
 use super::out::Out;
-use super::show::{Format, list, number, short, text, time};
+use super::show::{Format, short, time};
 use super::trail::say_kept_since;
 use anyhow::Result;
-use serde_json::Value as Json;
+use drover_events::Actor;
+use serde::Deserialize;
 
 /// Flags of `trace`.
 #[derive(Debug, clap::Args)]
@@ -30,71 +31,121 @@ pub(super) struct Args {
     verbose: bool,
 }
 
+/// A cause chain, as the audit trail tells it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Tree {
+    /// What was asked for, and its whole id.
+    r#type: String,
+    #[serde(rename = "ID")]
+    id: String,
+    /// The indexes of the events that are what was asked for.
+    focus: Vec<u64>,
+    /// Whether more followed than is told.
+    truncated: bool,
+    /// The first events.
+    roots: Vec<Node>,
+}
+
+/// An event with what followed from it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Node {
+    index: u64,
+    /// Unix nanoseconds.
+    time: i64,
+    /// Nanoseconds since the first event of the chain.
+    elapsed: i64,
+    kind: String,
+    actor: Option<Actor>,
+    /// Why it was refused; empty where it was not.
+    refused: String,
+    /// Whether what followed is told elsewhere.
+    again: bool,
+    /// What it touched, and how much more.
+    things: Vec<Thing>,
+    more_things: u64,
+    children: Vec<Node>,
+}
+
+/// Something that an event touched.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Thing {
+    r#type: String,
+    #[serde(rename = "ID")]
+    id: String,
+    what: String,
+    tasks: Vec<TaskTold>,
+}
+
+/// Something that happened to a task.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct TaskTold {
+    task: String,
+    r#type: String,
+    /// Unix nanoseconds.
+    time: i64,
+    message: String,
+}
+
 /// Prints a cause chain.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let query = [("id", args.id.as_str())];
     let reply = client.get("/v1/audit/trace", &query).await;
     let reply = reply.map_err(|err| err.context("Error tracing"))?;
-    let (tree, kept_since) = (reply.json()?, reply.kept_since);
-    if args.format.print(&tree, out)? {
+    let Some(tree) = args.format.take::<Tree>(&reply, out)? else {
         return Ok(0);
-    }
-    out.line(&format!("{} {}", text(&tree, "Type"), text(&tree, "ID")));
+    };
+    out.line(&format!("{} {}", tree.r#type, tree.id));
     let mut printer = Printer {
         out,
         verbose: args.verbose,
-        focus: list(&tree, "Focus")
-            .iter()
-            .filter_map(Json::as_i64)
-            .collect(),
+        focus: tree.focus,
     };
-    for root in list(&tree, "Roots") {
+    for root in &tree.roots {
         out.line("");
         printer.node(root, "", "");
     }
-    if tree["Truncated"].as_bool().unwrap_or(false) {
+    if tree.truncated {
         out.line("\nMore followed than is shown here; trace one of the events above.");
     }
-    say_kept_since(kept_since.as_ref(), out);
+    say_kept_since(reply.kept_since.as_ref(), out);
     Ok(0)
 }
 
 struct Printer<'a> {
     out: &'a Out,
     verbose: bool,
-    focus: Vec<i64>,
+    focus: Vec<u64>,
 }
 
 impl Printer<'_> {
     /// Prints an event behind `head`, and what belongs to it behind `rest`.
-    fn node(&mut self, node: &Json, head: &str, rest: &str) {
-        let index = number(node, "Index");
+    fn node(&mut self, node: &Node, head: &str, rest: &str) {
+        let (index, kind) = (node.index, &node.kind);
         let mark = if self.focus.contains(&index) { "*" } else { "" };
-        let when = match number(node, "Elapsed") {
-            0 if rest.is_empty() => time(number(node, "Time")),
+        let when = match node.elapsed {
+            0 if rest.is_empty() => time(node.time),
             elapsed => format!("+{}", span(elapsed)),
         };
-        let (kind, by) = (text(node, "Kind"), who(node));
+        let by = who(node.actor.as_ref());
         let mut line = format!("{head}{index}{mark}  {when}  {kind}  by {by}");
-        if !text(node, "Refused").is_empty() {
-            line += &format!("  REFUSED: {}", text(node, "Refused"));
+        if !node.refused.is_empty() {
+            line += &format!("  REFUSED: {}", node.refused);
         }
-        if node["Again"].as_bool().unwrap_or(false) {
+        if node.again {
             line += "  (what followed is shown above)";
         }
         self.out.line(&line);
-        let children = list(node, "Children");
+        let children = &node.children;
         let stem = if children.is_empty() { " " } else { "│" };
-        for thing in list(node, "Things") {
-            self.thing(
-                thing,
-                number(node, "Time") - number(node, "Elapsed"),
-                rest,
-                stem,
-            );
+        for thing in &node.things {
+            self.thing(thing, node.time - node.elapsed, rest, stem);
         }
-        let more = number(node, "MoreThings");
+        let more = node.more_things;
         if more > 0 {
             self.out.line(&format!("{rest}{stem}   and {more} more"));
         }
@@ -109,25 +160,23 @@ impl Printer<'_> {
         }
     }
 
-    fn thing(&self, thing: &Json, begun: i64, rest: &str, stem: &str) {
-        let id = text(thing, "ID");
+    fn thing(&self, thing: &Thing, begun: i64, rest: &str, stem: &str) {
+        let kind = &thing.r#type;
         // Ids are cut, names are not.
         let is_id = matches!(
-            text(thing, "Type").as_str(),
+            kind.as_str(),
             "evaluation" | "allocation" | "deployment" | "node"
         );
-        let id = short(&id, self.verbose || !is_id);
-        let kind = text(thing, "Type");
-        self.out.line(&format!(
-            "{rest}{stem}   {kind} {id}: {}",
-            text(thing, "What")
-        ));
-        for task in list(thing, "Tasks") {
-            let since = span(number(task, "Time") - begun);
-            let (name, kind) = (text(task, "Task"), text(task, "Type"));
+        let id = short(&thing.id, self.verbose || !is_id);
+        let what = &thing.what;
+        self.out
+            .line(&format!("{rest}{stem}   {kind} {id}: {what}"));
+        for task in &thing.tasks {
+            let since = span(task.time - begun);
+            let (name, kind) = (&task.task, &task.r#type);
             let mut line = format!("{rest}{stem}      +{since}  task {name}: {kind}");
-            if self.verbose && !text(task, "Message").is_empty() {
-                line += &format!(" ({})", text(task, "Message"));
+            if self.verbose && !task.message.is_empty() {
+                line += &format!(" ({})", task.message);
             }
             self.out.line(&line);
         }

@@ -1,10 +1,12 @@
 //! Lists that are read from one end, page by page: what `audit`, `audit requests` and `state diff`
 //! have in common, and the span of a trail that the first two show.
 
+use super::answer;
 use super::client::{Kept, Reply};
 use super::out::Out;
 use super::show::{Format, time};
 use anyhow::Result;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 /// Which part is shown.
@@ -36,7 +38,7 @@ pub(super) struct Span {
 
 /// A page of a trail.
 pub(super) struct Page {
-    /// What is on it.
+    /// What is on it, as it came: it may be printed so.
     pub(super) entries: Vec<Json>,
     /// Where the next one begins; empty after the last.
     pub(super) next: String,
@@ -48,7 +50,7 @@ impl Page {
     /// The page that the agent answered with.
     pub(super) fn of(reply: Reply) -> Result<Page> {
         Ok(Page {
-            entries: reply.json()?.as_array().cloned().unwrap_or_default(),
+            entries: reply.read()?,
             next: reply.next_token,
             kept_since: reply.kept_since,
         })
@@ -86,12 +88,12 @@ impl Span {
 
     /// Prints the span: each entry as `show` does, or all of them in the format asked for. `page`
     /// is asked for so many entries behind a token, `most` at a time.
-    pub(super) async fn print(
+    pub(super) async fn print<E: DeserializeOwned>(
         &self,
         most: usize,
         (format, out): (&Format, &Out),
         page: impl AsyncFnMut(usize, &str) -> Result<Page>,
-        show: impl Fn(&Json),
+        show: impl Fn(E),
     ) -> Result<()> {
         let printed = print_pages((self.limit, most), (format, out), page, show).await?;
         if format.is_given() {
@@ -123,11 +125,11 @@ pub(super) struct Printed {
 
 /// Prints `limit` entries of a list that comes in pages, 0 for all: each as `show` does, or all of
 /// them in the format asked for. `page` is asked for so many behind a token, `most` at a time.
-pub(super) async fn print_pages(
+pub(super) async fn print_pages<E: DeserializeOwned>(
     (limit, most): (usize, usize),
     (format, out): (&Format, &Out),
     mut page: impl AsyncFnMut(usize, &str) -> Result<Page>,
-    show: impl Fn(&Json),
+    show: impl Fn(E),
 ) -> Result<Printed> {
     let limit = if limit == 0 { usize::MAX } else { limit };
     let whole = format.is_given();
@@ -150,7 +152,11 @@ pub(super) async fn print_pages(
         printed.kept_since = kept_since;
         match whole {
             true => all.extend(entries),
-            false => entries.iter().for_each(&show),
+            false => {
+                for entry in entries {
+                    show(answer::of(entry)?);
+                }
+            }
         }
         if printed.next.is_empty() || printed.entries == limit {
             break;

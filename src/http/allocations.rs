@@ -210,7 +210,7 @@ pub(super) fn belongs_to(view: &View, row: &AllocRow, job: Option<&Job>) -> Resu
 
 drover_events::wire! {
     /// The evaluation that follows from a stop.
-    struct StopResponse {
+    pub(crate) struct StopResponse {
         eval_id: String = "EvalID",
         index: u64 = "Index",
     }

@@ -15,7 +15,7 @@ use crate::error::ApiError;
 
 drover_events::wire! {
     /// The health of the servers together.
-    struct HealthReply {
+    pub(crate) struct HealthReply {
         healthy: bool = "Healthy",
         failure_tolerance: i64 = "FailureTolerance",
         servers: List<ServerHealth> = "Servers",

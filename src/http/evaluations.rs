@@ -48,7 +48,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 drover_events::wire! {
     /// How many evaluations there are.
-    pub(super) struct EvalCountResponse {
+    pub(crate) struct EvalCountResponse {
         count: u64 = "Count",
         index: u64 = "Index",
         last_contact: i64 = "LastContact",
@@ -57,7 +57,7 @@ drover_events::wire! {
     }
 
     /// How many evaluations were deleted.
-    pub(super) struct EvalDeleteResponse {
+    pub(crate) struct EvalDeleteResponse {
         count: u64 = "Count",
         index: u64 = "Index",
     }

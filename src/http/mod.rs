@@ -17,6 +17,7 @@ mod acl;
 mod agent;
 mod allocations;
 mod answer;
+pub(crate) mod answers;
 mod aside;
 mod asked;
 mod audit;

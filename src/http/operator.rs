@@ -21,7 +21,7 @@ pub(super) fn raft_configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 drover_events::wire! {
     /// The scheduler's settings.
-    pub(super) struct SchedulerConfigurationResponse {
+    pub(crate) struct SchedulerConfigurationResponse {
         scheduler_config: Option<SchedulerConfiguration> = "SchedulerConfig",
         index: u64 = "Index",
         last_contact: i64 = "LastContact",
@@ -45,7 +45,7 @@ pub(super) fn scheduler_configuration(read: &Read<'_>) -> Result<Answer, ApiErro
 
 drover_events::wire! {
     /// Whether the settings were taken.
-    struct SchedulerSetResponse {
+    pub(crate) struct SchedulerSetResponse {
         updated: bool = "Updated",
         index: u64 = "Index",
     }

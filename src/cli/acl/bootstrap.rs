@@ -34,6 +34,6 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let made = made
         .await
         .map_err(|err| err.context("Error bootstrapping"))?;
-    token::print(&args.format, &made, out)?;
+    token::print(&args.format, made, out)?;
     Ok(0)
 }

@@ -4,11 +4,13 @@ use super::super::client::{Query, encode};
 use super::super::columns::{Table, pairs};
 use super::super::conn::{Conn, Past};
 use super::super::out::Out;
-use super::super::show::{Format, text};
+use super::super::show::Format;
 use super::super::spec::source;
 use anyhow::Result;
 use clap::Subcommand;
-use serde_json::{Value as Json, json};
+use drover_events::model::{AclPolicy, AclPolicyListStub, JobAcl};
+use serde::de::IgnoredAny;
+use serde_json::json;
 
 /// What can be done with policies.
 #[derive(Debug, Subcommand)]
@@ -89,49 +91,58 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Apply(args) => apply(args, out).await?,
         Verb::Delete(args) => {
             let path = format!("/v1/acl/policy/{}", encode(&args.name));
-            let done = args.conn.client()?.delete(&path, &[], None).await;
+            let client = args.conn.client()?;
+            let done = client.delete::<IgnoredAny>(&path, &[], None).await;
             done.map_err(|err| err.context("Error deleting ACL policy"))?;
             out.line(&format!("Successfully deleted {} policy!", args.name));
         }
         Verb::Info(args) => info(args, out).await?,
         Verb::List(args) => {
-            let rows = [("Name", "Name"), ("Description", "Description")];
-            list(&args, "/v1/acl/policies", &rows, out).await?;
+            let row = |policy: AclPolicyListStub| [policy.name, policy.description];
+            let shown = (["Name", "Description"], row);
+            list(&args, "/v1/acl/policies", shown, out).await?;
         }
         Verb::Own(args) => {
-            let rows = [
-                ("Name", "Name"),
-                ("Job ID", "JobID"),
-                ("Group Name", "Group"),
-                ("Task Name", "Task"),
-            ];
-            list(&args, "/v1/acl/policy/self", &rows, out).await?;
+            let row = |policy: AclPolicyListStub| {
+                let JobAcl {
+                    job_id,
+                    group,
+                    task,
+                    ..
+                } = policy.job_acl.unwrap_or_default();
+                [policy.name, job_id, group, task]
+            };
+            let shown = (["Name", "Job ID", "Group Name", "Task Name"], row);
+            list(&args, "/v1/acl/policy/self", shown, out).await?;
         }
     }
     Ok(0)
 }
 
 async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
-    let mut policy = json!({
-        "Name": args.name,
-        "Description": args.description,
-        "Rules": source(&args.rules)?,
-    });
     let attached = [&args.job, &args.group, &args.task];
-    if attached.iter().any(|name| !name.is_empty()) {
+    let attached = attached.iter().any(|name| !name.is_empty());
+    let job = attached.then(|| {
         let namespace = match args.conn.namespace.as_str() {
             "" => "default",
             named => named,
         };
-        policy["JobACL"] = json!({
+        json!({
             "Namespace": namespace,
             "JobID": args.job,
             "Group": args.group,
             "Task": args.task,
-        });
-    }
+        })
+    });
+    let policy = json!({
+        "Name": args.name,
+        "Description": args.description,
+        "Rules": source(&args.rules)?,
+        "JobACL": job,
+    });
     let path = format!("/v1/acl/policy/{}", encode(&args.name));
-    let done = args.conn.client()?.put(&path, &[], &policy).await;
+    let client = args.conn.client()?;
+    let done = client.put::<IgnoredAny>(&path, &[], &policy).await;
     done.map_err(|err| err.context("Error writing ACL policy"))?;
     out.line(&format!("Successfully wrote {:?} ACL policy!", args.name));
     Ok(())
@@ -142,49 +153,46 @@ async fn info(args: InfoArgs, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
     let asked: (&str, Query<'_>) = (&path, &[]);
     let failed = "Error fetching info on ACL policy";
-    let Some(policy) = args.format.ask(&client, asked, failed, out).await? else {
+    let policy = args.format.ask::<AclPolicy>(&client, asked, failed, out);
+    let Some(policy) = policy.await? else {
         return Ok(());
     };
     out.line(&pairs(&[
-        ("Name", text(&policy, "Name")),
-        ("Description", text(&policy, "Description")),
-        ("CreateIndex", text(&policy, "CreateIndex")),
-        ("ModifyIndex", text(&policy, "ModifyIndex")),
+        ("Name", policy.name),
+        ("Description", policy.description),
+        ("CreateIndex", policy.create_index.to_string()),
+        ("ModifyIndex", policy.modify_index.to_string()),
     ]));
-    let job = &policy["JobACL"];
-    if job.is_object() {
+    if let Some(job) = policy.job_acl {
         out.head("Associated Workload");
         out.line(&pairs(&[
-            ("Namespace", text(job, "Namespace")),
-            ("JobID", text(job, "JobID")),
-            ("Group", text(job, "Group")),
-            ("Task", text(job, "Task")),
+            ("Namespace", job.namespace),
+            ("JobID", job.job_id),
+            ("Group", job.group),
+            ("Task", job.task),
         ]));
     }
     out.head("Rules");
-    out.line(&format!("\n{}", text(&policy, "Rules")));
+    out.line(&format!("\n{}", policy.rules));
     Ok(())
 }
 
-/// A list of policies; fields that a policy does not have are those of the job it is attached to.
-async fn list(
+/// A list of policies, under a head, each in a row.
+async fn list<const N: usize>(
     args: &ListArgs,
     path: &str,
-    columns: &[(&'static str, &str)],
+    (head, row): ([&str; N], impl Fn(AclPolicyListStub) -> [String; N]),
     out: &Out,
 ) -> Result<()> {
     let client = args.conn.client()?;
     let failed = "Error listing ACL policies";
-    let Some(all) = args.format.ask(&client, (path, &[]), failed, out).await? else {
+    let all = args.format.ask(&client, (path, &[]), failed, out).await?;
+    let Some(all): Option<Vec<AclPolicyListStub>> = all else {
         return Ok(());
     };
-    let mut table = Table::with_head(columns.iter().map(|(head, _)| *head).collect());
-    for policy in all.as_array().into_iter().flatten() {
-        let cell = |key: &str| match &policy[key] {
-            Json::Null => text(&policy["JobACL"], key),
-            _ => text(policy, key),
-        };
-        table.row(columns.iter().map(|(_, key)| cell(key)));
+    let mut table = Table::new(head);
+    for policy in all {
+        table.row(row(policy));
     }
     out.line(&match table.is_empty() {
         true => "No policies found".to_owned(),

@@ -1,12 +1,15 @@
 //! `acl role`
 
+use super::super::answer;
 use super::super::client::{Query, encode};
 use super::super::columns::{Table, pairs};
 use super::super::conn::{Conn, Past};
 use super::super::out::Out;
-use super::super::show::{Format, list, text};
+use super::super::show::Format;
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use drover_events::model::{AclRole, AclRoleListStub, AclRolePolicyLink};
+use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 
 /// What can be done with roles.
@@ -111,11 +114,12 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
             });
             let made = args.conn.client()?.put("/v1/acl/role", &[], &role).await;
             let made = made.map_err(|err| err.context("Error creating ACL role"))?;
-            print(&args.format, &made, out)?;
+            print(&args.format, made, out)?;
         }
         Verb::Delete(args) => {
             let path = format!("/v1/acl/role/{}", encode(&args.id));
-            let done = args.conn.client()?.delete(&path, &[], None).await;
+            let client = args.conn.client()?;
+            let done = client.delete::<IgnoredAny>(&path, &[], None).await;
             done.map_err(|err| err.context("Error deleting ACL role"))?;
             out.line(&format!("ACL role {} successfully deleted", args.id));
         }
@@ -125,7 +129,8 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
             let client = args.conn.client()?;
             let asked: (&str, Query<'_>) = (&path, &[]);
             let failed = "Error reading ACL role";
-            if let Some(role) = args.format.ask(&client, asked, failed, out).await? {
+            let role = args.format.ask::<AclRole>(&client, asked, failed, out);
+            if let Some(role) = role.await? {
                 out.line(&shown(&role));
             }
         }
@@ -135,33 +140,32 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn links(policies: &[String]) -> Json {
-    policies
-        .iter()
-        .map(|name| json!({ "Name": name }))
-        .collect()
+fn links(policies: &[String]) -> Vec<AclRolePolicyLink> {
+    let names = policies.iter().cloned();
+    names.map(|name| AclRolePolicyLink { name }).collect()
 }
 
-fn policy_names(role: &Json) -> String {
-    let names = list(role, "Policies").iter().map(|link| text(link, "Name"));
-    names.collect::<Vec<_>>().join(",")
+fn names(policies: &[AclRolePolicyLink]) -> String {
+    let names: Vec<&str> = policies.iter().map(|link| link.name.as_str()).collect();
+    names.join(",")
 }
 
-fn print(format: &Format, role: &Json, out: &Out) -> Result<()> {
-    if !format.print(role, out)? {
-        out.line(&shown(role));
+fn print(format: &Format, role: Json, out: &Out) -> Result<()> {
+    if !format.print(&role, out)? {
+        let role: AclRole = answer::of(role)?;
+        out.line(&shown(&role));
     }
     Ok(())
 }
 
-fn shown(role: &Json) -> String {
+fn shown(role: &AclRole) -> String {
     pairs(&[
-        ("ID", text(role, "ID")),
-        ("Name", text(role, "Name")),
-        ("Description", text(role, "Description")),
-        ("Policies", policy_names(role)),
-        ("Create Index", text(role, "CreateIndex")),
-        ("Modify Index", text(role, "ModifyIndex")),
+        ("ID", role.id.clone()),
+        ("Name", role.name.clone()),
+        ("Description", role.description.clone()),
+        ("Policies", names(&role.policies)),
+        ("Create Index", role.create_index.to_string()),
+        ("Modify Index", role.modify_index.to_string()),
     ])
 }
 
@@ -169,13 +173,14 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
     let asked: (&str, Query<'_>) = ("/v1/acl/roles", &[]);
     let failed = "Error listing ACL roles";
-    let Some(all) = args.format.ask(&client, asked, failed, out).await? else {
+    let all = args.format.ask(&client, asked, failed, out).await?;
+    let Some(all): Option<Vec<AclRoleListStub>> = all else {
         return Ok(());
     };
     let mut table = Table::new(["ID", "Name", "Description", "Policies"]);
-    for role in all.as_array().into_iter().flatten() {
-        let named = ["ID", "Name", "Description"].map(|key| text(role, key));
-        table.row(named.into_iter().chain([policy_names(role)]));
+    for role in all {
+        let policies = names(&role.policies);
+        table.row([role.id, role.name, role.description, policies]);
     }
     out.line(&match table.is_empty() {
         true => "No ACL roles found".to_owned(),
@@ -192,29 +197,30 @@ async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
         bail!("Please provide at least one flag to update the ACL role");
     }
     let mut role = match args.no_merge {
-        true => json!({ "ID": args.id, "Policies": [] }),
+        true => AclRole {
+            id: args.id,
+            ..AclRole::default()
+        },
         false => {
-            let found = client.get_json(&path, &[]).await;
+            let found = client.fetch(&path, &[]).await;
             found.map_err(|err| err.context("Error reading ACL role"))?
         }
     };
     if args.no_merge && (args.name.is_none() || args.policies.is_empty()) {
         bail!("ACL role name and at least one policy must be given with -no-merge");
     }
-    if let Some(name) = &args.name {
-        role["Name"] = name.as_str().into();
+    if let Some(name) = args.name {
+        role.name = name;
     }
-    if let Some(description) = &args.description {
-        role["Description"] = description.as_str().into();
+    if let Some(description) = args.description {
+        role.description = description;
     }
-    let mut policies = list(&role, "Policies").to_vec();
-    for link in links(&args.policies).as_array().into_iter().flatten() {
-        if !policies.contains(link) {
-            policies.push(link.clone());
+    for link in links(&args.policies) {
+        if !role.policies.contains(&link) {
+            role.policies.push(link);
         }
     }
-    role["Policies"] = policies.into();
     let done = client.put(&path, &[], &role).await;
     let done = done.map_err(|err| err.context("Error updating ACL role"))?;
-    print(&args.format, &done, out)
+    print(&args.format, done, out)
 }

@@ -1,15 +1,17 @@
 //! `acl token`: what is read and deleted. What is written is in `token_write.rs`.
 
+use super::super::answer;
 use super::super::client::{Query, encode};
 use super::super::columns::{Table, pairs};
 use super::super::conn::{Conn, Past};
 use super::super::out::Out;
 use super::super::paged::Paged;
-use super::super::show::{Format, boolean, list, stamp, text};
+use super::super::show::{Format, stamp};
 use super::token_write::{self, CreateArgs, UpdateArgs};
 use anyhow::Result;
 use clap::Subcommand;
-use jiff::Timestamp;
+use drover_events::model::{AclToken, AclTokenListStub};
+use serde::de::IgnoredAny;
 use serde_json::Value as Json;
 
 /// What can be done with tokens.
@@ -77,7 +79,8 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Create(args) => token_write::create(args, out).await?,
         Verb::Delete(args) => {
             let path = format!("/v1/acl/token/{}", encode(&args.accessor));
-            let done = args.conn.client()?.delete(&path, &[], None).await;
+            let client = args.conn.client()?;
+            let done = client.delete::<IgnoredAny>(&path, &[], None).await;
             done.map_err(|err| err.context("Error deleting ACL token"))?;
             out.line(&format!("Token {} successfully deleted", args.accessor));
         }
@@ -86,16 +89,19 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
             let client = args.conn.client()?;
             let asked: (&str, Query<'_>) = (&path, &[]);
             let failed = "Error fetching token";
-            if let Some(token) = args.format.ask(&client, asked, failed, out).await? {
+            let token = args.format.ask::<AclToken>(&client, asked, failed, out);
+            if let Some(token) = token.await? {
                 out.line(&shown(&token));
             }
         }
         Verb::List(args) => all(args, out).await?,
         Verb::Own(args) => {
             let client = args.conn.client()?;
-            let found = client.get_json("/v1/acl/token/self", &[]).await;
+            let found = client.get("/v1/acl/token/self", &[]).await;
             let found = found.map_err(|err| err.context("Error fetching self token"))?;
-            print(&args.format, &found, out)?;
+            if let Some(token) = args.format.take::<AclToken>(&found, out)? {
+                out.line(&shown(&token));
+            }
         }
         Verb::Update(args) => token_write::update(args, out).await?,
     }
@@ -106,28 +112,27 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
     let page = args.paged.of(&client, "/v1/acl/tokens", &[]).await;
     let page = page.map_err(|err| err.context("Error listing ACL tokens"))?;
-    if args.format.print(&page.rows, out)? {
+    let Some(tokens) = page.take::<AclTokenListStub>(&args.format, out)? else {
         return Ok(());
-    }
+    };
     client.tell_moment(out);
-    if page.is_empty() {
+    if tokens.is_empty() {
         out.line("No tokens found");
         return Ok(());
     }
     let now = client.now();
     let mut table = Table::new(["Name", "Type", "Global", "Accessor ID", "Expired"]);
-    for token in page.rows() {
-        let expires = text(token, "ExpirationTime").parse::<Timestamp>();
+    for token in tokens {
+        let expires = token.expiration_time.map_or(0, |time| time.nanos());
         // Go's zero time is none.
-        let expired = expires.is_ok_and(|time| {
-            let time = time.as_nanosecond();
-            time > 0 && time <= i128::from(now)
-        });
-        let mut row = ["Name", "Type", "Global", "AccessorID"]
-            .map(|key| text(token, key))
-            .to_vec();
-        row.push(expired.to_string());
-        table.row(row);
+        let expired = expires > 0 && expires <= now;
+        table.row([
+            token.name,
+            token.r#type,
+            token.global.to_string(),
+            token.accessor_id,
+            expired.to_string(),
+        ]);
     }
     out.line(&table.to_string());
     page.tell_next(out);
@@ -135,41 +140,38 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
 }
 
 /// Prints a token in the form that was asked for, else for people.
-pub(super) fn print(format: &Format, token: &Json, out: &Out) -> Result<()> {
-    if !format.print(token, out)? {
-        out.line(&shown(token));
+pub(super) fn print(format: &Format, token: Json, out: &Out) -> Result<()> {
+    if !format.print(&token, out)? {
+        let token: AclToken = answer::of(token)?;
+        out.line(&shown(&token));
     }
     Ok(())
 }
 
-fn shown(token: &Json) -> String {
-    let all = text(token, "Type") == "management";
-    let expires = match stamp(token, "ExpirationTime") {
+fn shown(token: &AclToken) -> String {
+    let all = token.r#type == "management";
+    let expires = match stamp(token.expiration_time.map_or(0, |time| time.0)) {
         never if never == "N/A" => "<none>".to_owned(),
         time => time,
     };
-    let policies: Vec<&str> = list(token, "Policies")
-        .iter()
-        .filter_map(Json::as_str)
-        .collect();
-    let policies = match policies.as_slice() {
+    let policies = match &token.policies[..] {
         _ if all => "n/a".to_owned(),
         [] => "<none>".to_owned(),
         names => format!("[{}]", names.join(" ")),
     };
     let mut rows = vec![
-        ("Accessor ID", text(token, "AccessorID")),
-        ("Secret ID", text(token, "SecretID")),
-        ("Name", text(token, "Name")),
-        ("Type", text(token, "Type")),
-        ("Global", boolean(token, "Global").to_string()),
-        ("Create Time", stamp(token, "CreateTime")),
+        ("Accessor ID", token.accessor_id.clone()),
+        ("Secret ID", token.secret_id.clone()),
+        ("Name", token.name.clone()),
+        ("Type", token.r#type.clone()),
+        ("Global", token.global.to_string()),
+        ("Create Time", stamp(token.create_time.0)),
         ("Expiry Time", expires),
-        ("Create Index", text(token, "CreateIndex")),
-        ("Modify Index", text(token, "ModifyIndex")),
+        ("Create Index", token.create_index.to_string()),
+        ("Modify Index", token.modify_index.to_string()),
         ("Policies", policies),
     ];
-    let roles = list(token, "Roles");
+    let roles = &token.roles;
     if roles.is_empty() {
         let none = if all { "n/a" } else { "<none>" };
         rows.push(("Roles", none.to_owned()));
@@ -177,7 +179,7 @@ fn shown(token: &Json) -> String {
     }
     let mut table = Table::new(["ID", "Name"]);
     for role in roles {
-        table.row([text(role, "ID"), text(role, "Name")]);
+        table.row([role.id.clone(), role.name.clone()]);
     }
     format!("{}\n\nRoles\n{table}", pairs(&rows))
 }
@@ -195,7 +197,7 @@ mod tests {
             "CreateIndex": 7, "ModifyIndex": 8, "Policies": ["one", "two"],
             "Roles": [{"ID": "r", "Name": "ops"}],
         });
-        let text = shown(&token);
+        let text = shown(&answer::of::<AclToken>(token).unwrap());
         for line in [
             "Accessor ID  = a",
             "Secret ID    = s",
@@ -205,7 +207,8 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }
-        let text = shown(&json!({"Type": "management"}));
+        let management = json!({"Type": "management"});
+        let text = shown(&answer::of::<AclToken>(management).unwrap());
         assert!(
             text.contains("Policies     = n/a\nRoles        = n/a"),
             "{text}"

@@ -7,7 +7,8 @@ use super::super::show::Format;
 use super::super::spec::source;
 use super::token::print;
 use anyhow::{Result, bail};
-use serde_json::{Value as Json, json};
+use drover_events::model::{AclToken, AclTokenRoleLink};
+use serde_json::json;
 
 /// The policies and roles of a token.
 #[derive(Debug, clap::Args)]
@@ -24,9 +25,15 @@ struct Links {
 }
 
 impl Links {
-    fn roles(&self) -> Vec<Json> {
-        let ids = self.role_ids.iter().map(|id| json!({ "ID": id }));
-        let names = self.role_names.iter().map(|name| json!({ "Name": name }));
+    fn roles(&self) -> Vec<AclTokenRoleLink> {
+        let ids = self.role_ids.iter().map(|id| AclTokenRoleLink {
+            id: id.clone(),
+            ..AclTokenRoleLink::default()
+        });
+        let names = self.role_names.iter().map(|name| AclTokenRoleLink {
+            name: name.clone(),
+            ..AclTokenRoleLink::default()
+        });
         ids.chain(names).collect()
     }
 }
@@ -84,51 +91,50 @@ pub(in crate::cli) struct UpdateArgs {
 
 /// Creates a token.
 pub(super) async fn create(args: CreateArgs, out: &Out) -> Result<()> {
-    let mut token = json!({
+    let (mut path, mut secret) = ("/v1/acl/token".to_owned(), None);
+    if let (Some(accessor), Some(file)) = (&args.accessor, &args.secret) {
+        secret = Some(source(file)?.trim().to_owned());
+        path = format!("{path}/{}", encode(accessor));
+    }
+    let token = json!({
+        "AccessorID": args.accessor,
+        "SecretID": secret,
         "Name": args.name,
         "Type": args.kind,
         "Global": args.global,
         "Policies": args.links.policies,
         "Roles": args.links.roles(),
+        "ExpirationTTL": args.ttl,
     });
-    if let Some(ttl) = &args.ttl {
-        token["ExpirationTTL"] = ttl.as_str().into();
-    }
-    let mut path = "/v1/acl/token".to_owned();
-    if let (Some(accessor), Some(file)) = (&args.accessor, &args.secret) {
-        token["AccessorID"] = accessor.as_str().into();
-        token["SecretID"] = source(file)?.trim().into();
-        path = format!("{path}/{}", encode(accessor));
-    }
     let made = args.conn.client()?.put(&path, &[], &token).await;
     let made = made.map_err(|err| err.context("Error creating token"))?;
-    print(&args.format, &made, out)
+    print(&args.format, made, out)
 }
 
 /// Changes a token: what is not given stays.
 pub(super) async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
     let path = format!("/v1/acl/token/{}", encode(&args.accessor));
-    let found = client.get_json(&path, &[]).await;
-    let mut token = found.map_err(|err| err.context("Error fetching token"))?;
+    let found = client.fetch(&path, &[]).await;
+    let mut token: AclToken = found.map_err(|err| err.context("Error fetching token"))?;
     let roles = args.links.roles();
     let given = args.name.is_some() || args.kind.is_some();
     if !given && roles.is_empty() && args.links.policies.is_empty() {
         bail!("Please provide at least one flag to update the ACL token");
     }
-    if let Some(name) = &args.name {
-        token["Name"] = name.as_str().into();
+    if let Some(name) = args.name {
+        token.name = name;
     }
-    if let Some(kind) = &args.kind {
-        token["Type"] = kind.as_str().into();
+    if let Some(kind) = args.kind {
+        token.r#type = kind;
     }
     if !args.links.policies.is_empty() {
-        token["Policies"] = json!(args.links.policies);
+        token.policies = args.links.policies.into();
     }
     if !roles.is_empty() {
-        token["Roles"] = roles.into();
+        token.roles = roles.into();
     }
     let done = client.put(&path, &[], &token).await;
     let done = done.map_err(|err| err.context("Error updating token"))?;
-    print(&args.format, &done, out)
+    print(&args.format, done, out)
 }

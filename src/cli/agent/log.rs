@@ -3,8 +3,8 @@
 use crate::cli::client::{Client, Query};
 use crate::cli::conn::Conn;
 use crate::cli::out::Out;
-use crate::cli::query::{Thing, find};
-use crate::cli::show::text;
+use crate::cli::query::find;
+use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 
@@ -61,8 +61,8 @@ impl Whose {
     async fn query(&self, client: &Client) -> Result<Vec<(&'static str, String)>> {
         let mut query = Vec::new();
         if let Some(node) = &self.node_id {
-            let node = find(client, Thing::Node, node).await?;
-            query.push(("node_id", text(&node, "ID")));
+            let NodeListStub { id, .. } = find(client, node).await?;
+            query.push(("node_id", id));
         }
         query.extend(self.server_id.clone().map(|name| ("server_id", name)));
         Ok(query)

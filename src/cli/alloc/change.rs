@@ -3,10 +3,12 @@
 use super::super::conn::Conn;
 use super::super::monitor::{Monitor, Wait};
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::text;
+use super::super::query::find;
 use super::pick::{Named, checked_task};
+use crate::http::answers::StopResponse;
 use anyhow::{Result, bail};
+use drover_events::model::AllocListStub;
+use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 
 /// Whom a request is about that names no task.
@@ -49,10 +51,10 @@ impl Tasks {
         };
         let alloc = named.allocation(&client).await?;
         let task = checked_task(&alloc, self.named())?.unwrap_or_default();
-        let (id, namespace) = (text(&alloc, "ID"), text(&alloc, "Namespace"));
+        let id = &alloc.id;
         let path = format!("/v1/client/allocation/{id}/{verb}");
-        let scope = [("namespace", namespace.as_str())];
-        let done = client.put(&path, &scope, &body(&task)).await;
+        let scope = [("namespace", alloc.namespace.as_str())];
+        let done = client.put::<IgnoredAny>(&path, &scope, &body(&task)).await;
         done.map_err(|err| err.context(failed))?;
         if self.verbose {
             let of = match task.as_str() {
@@ -129,20 +131,19 @@ pub(super) async fn signal(args: SignalArgs, out: &Out) -> Result<u8> {
 /// Stops an allocation and follows what takes its place.
 pub(super) async fn stop(args: StopArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Alloc, &args.allocation).await?;
-    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+    let AllocListStub { id, namespace, .. } = find(&client, &args.allocation).await?;
     let mut query = vec![("namespace", namespace.as_str())];
     if args.no_shutdown_delay {
         query.push(("no_shutdown_delay", "true"));
     }
     let path = format!("/v1/allocation/{id}/stop");
     let done = client.put(&path, &query, &json!({})).await;
-    let done = done.map_err(|err| err.context("Error stopping allocation"))?;
+    let done: StopResponse = done.map_err(|err| err.context("Error stopping allocation"))?;
     if args.wait.detach {
-        out.line(&text(&done, "EvalID"));
+        out.line(&done.eval_id);
         return Ok(0);
     }
     Monitor::new(&client, out, args.wait.verbose, &namespace)
-        .after(&done, false)
+        .after((&done.eval_id, 0), false)
         .await
 }

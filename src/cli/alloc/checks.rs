@@ -3,10 +3,11 @@
 use super::super::columns::pairs;
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::{Format, counted, number, short, text, time};
+use super::super::query::find;
+use super::super::show::{Format, counted, short, time};
 use anyhow::Result;
-use serde_json::Value as Json;
+use drover_events::model::{AllocListStub, CheckQueryResult};
+use std::collections::BTreeMap;
 
 /// Flags of `alloc checks`.
 #[derive(Debug, clap::Args)]
@@ -25,50 +26,45 @@ pub(in crate::cli) struct Args {
 /// Shows the last result of each check.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Alloc, &args.allocation).await?;
-    let path = format!("/v1/client/allocation/{}/checks", text(&stub, "ID"));
-    let namespace = text(&stub, "Namespace");
-    let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
+    let stub: AllocListStub = find(&client, &args.allocation).await?;
+    let path = format!("/v1/client/allocation/{}/checks", stub.id);
+    let asked = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
     let failed = "Error querying allocation checks";
-    let Some(checks) = args.format.ask(&client, asked, failed, out).await? else {
+    let checks = args.format.ask(&client, asked, failed, out).await?;
+    let Some(checks): Option<BTreeMap<String, CheckQueryResult>> = checks else {
         return Ok(0);
     };
-    let mut checks: Vec<&Json> = checks
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(_, c)| c)
-        .collect();
-    let shown = short(&text(&stub, "ID"), args.verbose);
+    let mut checks: Vec<CheckQueryResult> = checks.into_values().collect();
+    let shown = short(&stub.id, args.verbose);
     if checks.is_empty() {
         out.line(&format!("No checks found for allocation {shown:?}"));
         return Ok(0);
     }
-    checks.sort_by_key(|check| (text(check, "Service"), text(check, "Check")));
+    checks.sort_by(|a, b| (&a.service, &a.check).cmp(&(&b.service, &b.check)));
     let count = counted(checks.len(), "Nomad Service Check");
     out.line(&format!("Status of {count}"));
-    for check in checks {
+    for check in &checks {
         out.line(&format!("\n{}", shown_check(check, args.verbose)));
     }
     Ok(0)
 }
 
-fn shown_check(check: &Json, verbose: bool) -> String {
+fn shown_check(check: &CheckQueryResult, verbose: bool) -> String {
     let mut rows = vec![
-        ("ID", short(&text(check, "ID"), verbose)),
-        ("Name", text(check, "Check")),
-        ("Group", text(check, "Group")),
-        ("Task", text(check, "Task")),
-        ("Service", text(check, "Service")),
-        ("Status", text(check, "Status")),
+        ("ID", short(&check.id, verbose)),
+        ("Name", check.check.clone()),
+        ("Group", check.group.clone()),
+        ("Task", check.task.clone()),
+        ("Service", check.service.clone()),
+        ("Status", check.status.clone()),
     ];
-    if number(check, "StatusCode") != 0 {
-        rows.push(("StatusCode", number(check, "StatusCode").to_string()));
+    if check.status_code != 0 {
+        rows.push(("StatusCode", check.status_code.to_string()));
     }
-    rows.push(("Mode", text(check, "Mode")));
+    rows.push(("Mode", check.mode.clone()));
     // Results are of whole seconds.
-    let at = number(check, "Timestamp").saturating_mul(1_000_000_000);
+    let at = check.timestamp.saturating_mul(1_000_000_000);
     rows.push(("Timestamp", time(at)));
-    rows.push(("Output", text(check, "Output")));
+    rows.push(("Output", check.output.clone()));
     pairs(&rows)
 }

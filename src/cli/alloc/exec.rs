@@ -2,14 +2,14 @@
 
 use super::super::client::{Client, encode};
 use super::super::conn::Conn;
-use super::super::show::{short, text};
+use super::super::show::short;
 use super::super::socket::Socket;
 use super::super::terminal::{self, Escape, Raw};
 use super::pick::{Named, pick_task};
 use crate::client::endpoints::exec::{ExecIn, ExecOut};
 use anyhow::{Context, Result, anyhow, bail};
+use drover_events::model::Allocation;
 use futures_util::{SinkExt, StreamExt};
-use serde_json::Value as Json;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +119,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<u8> {
         group: args.group.as_deref(),
     };
     let alloc = named.allocation(&client).await?;
-    let shown = short(&text(&alloc, "ID"), false);
+    let shown = short(&alloc.id, false);
     let task = pick_task(&alloc, args.task.as_deref(), &shown)?;
     let failed = "failed to exec into task";
     let socket = open(&client, &alloc, &task, &args.command, tty).await;
@@ -135,19 +135,18 @@ pub(in crate::cli) async fn run(args: Args) -> Result<u8> {
 
 async fn open(
     client: &Client,
-    alloc: &Json,
+    alloc: &Allocation,
     task: &str,
     command: &[String],
     tty: bool,
 ) -> Result<Socket> {
-    let path = format!("/v1/client/allocation/{}/exec", encode(&text(alloc, "ID")));
+    let path = format!("/v1/client/allocation/{}/exec", encode(&alloc.id));
     let command = serde_json::to_string(command)?;
-    let namespace = text(alloc, "Namespace");
     let query = [
         ("task", task),
         ("command", command.as_str()),
         ("tty", if tty { "true" } else { "false" }),
-        ("namespace", namespace.as_str()),
+        ("namespace", alloc.namespace.as_str()),
     ];
     client.socket(&path, &query).await
 }

@@ -3,10 +3,11 @@
 use super::super::client::{Client, encode};
 use super::super::columns::Table;
 use super::super::out::Out;
-use super::super::show::{boolean, number, size, stamp, text};
+use super::super::show::{size, stamp};
 use super::tail::{Place, Tail};
 use anyhow::{Result, bail};
-use serde_json::Value as Json;
+use drover_events::model::AllocFileInfo;
+use serde::de::DeserializeOwned;
 
 /// Flags of `alloc fs`.
 #[derive(Debug, clap::Args)]
@@ -36,21 +37,21 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let (client, alloc) = args.place.find().await?;
     let files = Files {
         client: &client,
-        id: text(&alloc, "ID"),
-        namespace: text(&alloc, "Namespace"),
         called: match args.place.verbose {
             true => format!(" of allocation {:?}", args.place.shown(&alloc)),
             false => String::new(),
         },
+        id: alloc.id,
+        namespace: alloc.namespace,
     };
-    let found = files.get("stat", &args.path).await?;
-    let is_dir = boolean(&found, "IsDir");
+    let found: AllocFileInfo = files.get("stat", &args.path).await?;
+    let is_dir = found.is_dir;
     if args.stat || is_dir {
         if is_dir && (args.tail.follow || args.tail.tail) {
             bail!("{:?} is a directory: name a file", args.path);
         }
         let all = match args.stat {
-            true => Json::from(vec![found]),
+            true => vec![found],
             false => files.get("ls", &args.path).await?,
         };
         out.line(&table(&all, &args));
@@ -70,10 +71,10 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    async fn get(&self, verb: &str, path: &str) -> Result<Json> {
+    async fn get<T: DeserializeOwned>(&self, verb: &str, path: &str) -> Result<T> {
         let route = format!("/v1/client/fs/{verb}/{}", encode(&self.id));
         let query = [("path", path), ("namespace", &self.namespace)];
-        let answer = self.client.get_json(&route, &query).await;
+        let answer = self.client.fetch(&route, &query).await;
         answer.map_err(|err| err.context(self.unread(path)))
     }
 
@@ -95,26 +96,26 @@ impl Files<'_> {
     }
 }
 
-fn table(files: &Json, args: &Args) -> String {
+fn table(files: &[AllocFileInfo], args: &Args) -> String {
     let mut head = vec!["Mode", "Size", "Modified Time"];
     if args.stat {
         head.push("Content Type");
     }
     head.push("Name");
     let mut table = Table::with_head(head);
-    for file in files.as_array().into_iter().flatten() {
-        let bytes = u64::try_from(number(file, "Size")).unwrap_or(0);
+    for file in files {
+        let bytes = u64::try_from(file.size).unwrap_or(0);
         let shown = match args.machine {
             true => bytes.to_string(),
             false => size(bytes),
         };
-        let mut row = vec![text(file, "FileMode"), shown, stamp(file, "ModTime")];
+        let modified = stamp(file.mod_time.nanos());
+        let mut row = vec![file.file_mode.clone(), shown, modified];
         if args.stat {
-            row.push(text(file, "ContentType"));
+            row.push(file.content_type.clone());
         }
-        let slash = if boolean(file, "IsDir") { "/" } else { "" };
-        let name = text(file, "Name");
-        row.push(format!("{}{slash}", name.trim_end_matches('/')));
+        let slash = if file.is_dir { "/" } else { "" };
+        row.push(format!("{}{slash}", file.name.trim_end_matches('/')));
         table.row(row);
     }
     table.to_string()

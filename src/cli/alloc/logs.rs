@@ -2,7 +2,6 @@
 
 use super::super::client::encode;
 use super::super::out::Out;
-use super::super::show::text;
 use super::pick::pick_task;
 use super::tail::{Place, Tail};
 use anyhow::Result;
@@ -41,15 +40,14 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     } else {
         "stdout"
     };
-    let (id, namespace) = (text(&alloc, "ID"), text(&alloc, "Namespace"));
     let from = args.tail.query_of_log();
     let mut query = vec![
         ("task", task.as_str()),
         ("type", kind),
-        ("namespace", namespace.as_str()),
+        ("namespace", alloc.namespace.as_str()),
     ];
     query.extend(from.iter().map(|(name, value)| (*name, value.as_str())));
-    let path = format!("/v1/client/fs/logs/{}", encode(&id));
+    let path = format!("/v1/client/fs/logs/{}", encode(&alloc.id));
     let stream = client.stream(&path, &query).await;
     let stream = stream.map_err(|err| err.context("Error reading the task's logs"))?;
     args.tail.print(stream, out).await?;

@@ -12,10 +12,10 @@ mod tail;
 
 use super::columns::Table;
 use super::out::Out;
-use super::show::{ago, number, short, text};
+use super::show::{ago, short};
 use anyhow::Result;
 use clap::Subcommand;
-use serde_json::Value as Json;
+use drover_events::model::{AllocListStub, Allocation};
 
 /// What can be done with allocations.
 #[derive(Debug, Subcommand)]
@@ -56,13 +56,64 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     }
 }
 
+/// What a list shows of an allocation, whole or not.
+pub(super) struct Row<'a> {
+    id: &'a str,
+    eval_id: &'a str,
+    node_id: &'a str,
+    node_name: &'a str,
+    task_group: &'a str,
+    version: u64,
+    desired_status: &'a str,
+    client_status: &'a str,
+    create_time: i64,
+    modify_time: i64,
+}
+
+impl<'a> From<&'a AllocListStub> for Row<'a> {
+    fn from(stub: &'a AllocListStub) -> Self {
+        Self {
+            id: &stub.id,
+            eval_id: &stub.eval_id,
+            node_id: &stub.node_id,
+            node_name: &stub.node_name,
+            task_group: &stub.task_group,
+            version: stub.job_version,
+            desired_status: &stub.desired_status,
+            client_status: &stub.client_status,
+            create_time: stub.create_time,
+            modify_time: stub.modify_time,
+        }
+    }
+}
+
+impl<'a> From<&'a Allocation> for Row<'a> {
+    fn from(alloc: &'a Allocation) -> Self {
+        Self {
+            id: &alloc.id,
+            eval_id: &alloc.eval_id,
+            node_id: &alloc.node_id,
+            node_name: &alloc.node_name,
+            task_group: &alloc.task_group,
+            version: alloc.job.as_ref().map_or(0, |job| job.version),
+            desired_status: &alloc.desired_status,
+            client_status: &alloc.client_status,
+            create_time: alloc.create_time,
+            modify_time: alloc.modify_time,
+        }
+    }
+}
+
 /// A list of allocations, the newest first; ages count from `now`, Unix nanoseconds.
-pub(super) fn table(allocs: &Json, (verbose, now): (bool, i64)) -> String {
-    let mut allocs: Vec<&Json> = allocs.as_array().into_iter().flatten().collect();
+pub(super) fn table<'a, A>(allocs: &'a [A], (verbose, now): (bool, i64)) -> String
+where
+    Row<'a>: From<&'a A>,
+{
+    let mut allocs: Vec<Row<'_>> = allocs.iter().map(Row::from).collect();
     if allocs.is_empty() {
         return "No allocations placed".to_owned();
     }
-    allocs.sort_by_key(|a| std::cmp::Reverse(number(a, "CreateTime")));
+    allocs.sort_by_key(|alloc| std::cmp::Reverse(alloc.create_time));
     let mut head = vec!["ID"];
     if verbose {
         head.push("Eval ID");
@@ -88,26 +139,18 @@ pub(super) fn table(allocs: &Json, (verbose, now): (bool, i64)) -> String {
         }
     };
     for alloc in allocs {
-        let mut row = vec![short(&text(alloc, "ID"), verbose)];
+        let mut row = vec![short(alloc.id, verbose)];
         if verbose {
-            row.push(text(alloc, "EvalID"));
+            row.push(alloc.eval_id.to_owned());
         }
-        row.push(short(&text(alloc, "NodeID"), verbose));
+        row.push(short(alloc.node_id, verbose));
         if verbose {
-            row.push(text(alloc, "NodeName"));
+            row.push(alloc.node_name.to_owned());
         }
-        row.push(text(alloc, "TaskGroup"));
-        // Whole allocations have their job, stubs its version.
-        let version = match &alloc["Job"] {
-            Json::Null => number(alloc, "JobVersion"),
-            job => number(job, "Version"),
-        };
-        row.push(version.to_string());
-        row.extend([text(alloc, "DesiredStatus"), text(alloc, "ClientStatus")]);
-        row.extend([
-            when(number(alloc, "CreateTime")),
-            when(number(alloc, "ModifyTime")),
-        ]);
+        row.push(alloc.task_group.to_owned());
+        row.push(alloc.version.to_string());
+        row.extend([alloc.desired_status, alloc.client_status].map(str::to_owned));
+        row.extend([when(alloc.create_time), when(alloc.modify_time)]);
         table.row(row);
     }
     table.to_string()

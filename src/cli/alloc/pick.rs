@@ -1,11 +1,11 @@
 //! The allocation and the task that arguments name.
 
 use super::super::client::Client;
-use super::super::query::{Thing, find, job_path};
-use super::super::show::{list, number, text};
+use super::super::query::{find, job_path};
+use crate::http::answers::JobListStub;
 use anyhow::{Result, bail};
-use drover_events::model::status::client;
-use serde_json::Value as Json;
+use drover_events::model::status as words;
+use drover_events::model::{AllocListStub, Allocation};
 
 /// An allocation, named by its id or by its job.
 pub(super) struct Named<'a> {
@@ -19,33 +19,34 @@ pub(super) struct Named<'a> {
 
 impl Named<'_> {
     /// The whole allocation.
-    pub(super) async fn allocation(&self, client: &Client) -> Result<Json> {
+    pub(super) async fn allocation(&self, client: &Client) -> Result<Allocation> {
         let (id, namespace) = match self.is_job {
             true => self.of_job(client).await?,
             false => {
-                let stub = find(client, Thing::Alloc, self.name).await?;
-                (text(&stub, "ID"), text(&stub, "Namespace"))
+                let stub: AllocListStub = find(client, self.name).await?;
+                (stub.id, stub.namespace)
             }
         };
         let path = format!("/v1/allocation/{id}");
-        let alloc = client.get_json(&path, &[("namespace", &namespace)]).await;
+        let alloc = client.fetch(&path, &[("namespace", &namespace)]).await;
         alloc.map_err(|err| err.context("Error querying allocation"))
     }
 
     async fn of_job(&self, client: &Client) -> Result<(String, String)> {
-        let job = find(client, Thing::Job, self.name).await?;
-        let (id, namespace) = (text(&job, "ID"), text(&job, "Namespace"));
+        let JobListStub { id, namespace, .. } = find(client, self.name).await?;
         let path = job_path(&id, "/allocations");
-        let allocs = client.get_json(&path, &[("namespace", &namespace)]).await?;
-        let wanted = |a: &&Json| self.group.is_none_or(|g| text(a, "TaskGroup") == g);
-        let allocs = allocs.as_array().into_iter().flatten().filter(wanted);
+        let mut allocs: Vec<AllocListStub> =
+            client.fetch(&path, &[("namespace", &namespace)]).await?;
+        allocs.retain(|alloc| self.group.is_none_or(|group| alloc.task_group == group));
         // Those that run first, and of these the newest.
-        let newest = allocs.max_by_key(|a| {
-            let runs = text(a, "ClientStatus") == client::RUNNING;
-            (runs, number(a, "CreateTime"))
+        let newest = allocs.into_iter().max_by_key(|alloc| {
+            (
+                alloc.client_status == words::client::RUNNING,
+                alloc.create_time,
+            )
         });
         match (newest, self.group) {
-            (Some(alloc), _) => Ok((text(alloc, "ID"), namespace)),
+            (Some(alloc), _) => Ok((alloc.id, namespace)),
             (None, None) => bail!("No allocations for job {id:?} found"),
             (None, Some(group)) => bail!("No allocations for job {id:?} and group {group:?} found"),
         }
@@ -53,16 +54,15 @@ impl Named<'_> {
 }
 
 /// The names of the tasks of an allocation.
-fn tasks(alloc: &Json) -> Vec<String> {
-    let name = text(alloc, "TaskGroup");
-    let groups = list(&alloc["Job"], "TaskGroups");
-    let group = groups.iter().find(|group| text(group, "Name") == name);
-    let tasks = group.map(|group| list(group, "Tasks")).unwrap_or_default();
-    tasks.iter().map(|task| text(task, "Name")).collect()
+fn tasks(alloc: &Allocation) -> Vec<String> {
+    let job = alloc.job.as_ref();
+    let group = job.and_then(|job| job.task_group(&alloc.task_group));
+    let tasks = group.map(|group| &group.tasks).into_iter().flatten();
+    tasks.map(|task| task.name.clone()).collect()
 }
 
 /// The task that is named, or the only one there is; `shown` is how the allocation is called.
-pub(super) fn pick_task(alloc: &Json, named: Option<&str>, shown: &str) -> Result<String> {
+pub(super) fn pick_task(alloc: &Allocation, named: Option<&str>, shown: &str) -> Result<String> {
     let tasks = tasks(alloc);
     match (checked_task(alloc, named)?, tasks.as_slice()) {
         (Some(named), _) => Ok(named),
@@ -76,7 +76,7 @@ pub(super) fn pick_task(alloc: &Json, named: Option<&str>, shown: &str) -> Resul
 }
 
 /// The task that is named, if the allocation has it.
-pub(super) fn checked_task(alloc: &Json, named: Option<&str>) -> Result<Option<String>> {
+pub(super) fn checked_task(alloc: &Allocation, named: Option<&str>) -> Result<Option<String>> {
     let tasks = tasks(alloc);
     match named {
         Some(named) if !tasks.is_empty() && !tasks.iter().any(|task| task == named) => bail!(

@@ -3,10 +3,10 @@
 use super::super::conn::Conn;
 use super::super::node::stats;
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::{Format, short, text};
+use super::super::query::find;
+use super::super::show::{Format, short};
 use anyhow::Result;
-use serde_json::Value as Json;
+use drover_events::model::{AllocListStub, AllocResourceUsage};
 
 /// Flags of `alloc stats`.
 #[derive(Debug, clap::Args)]
@@ -28,28 +28,25 @@ pub(in crate::cli) struct Args {
 /// Shows what the tasks of an allocation use, as its client measured it last.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Alloc, &args.allocation).await?;
-    let path = format!("/v1/client/allocation/{}/stats", text(&stub, "ID"));
-    let namespace = text(&stub, "Namespace");
-    let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
+    let stub: AllocListStub = find(&client, &args.allocation).await?;
+    let path = format!("/v1/client/allocation/{}/stats", stub.id);
+    let asked = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
     let failed = "Error querying what the allocation uses";
-    let Some(stats) = args.format.ask(&client, asked, failed, out).await? else {
+    let stats = args
+        .format
+        .ask::<AllocResourceUsage>(&client, asked, failed, out);
+    let Some(stats) = stats.await? else {
         return Ok(0);
     };
-    let id = short(&text(&stub, "ID"), args.verbose);
-    let tasks = stats["Tasks"].as_object().filter(|tasks| !tasks.is_empty());
-    let Some(tasks) = tasks else {
+    let id = short(&stub.id, args.verbose);
+    if stats.tasks.is_empty() {
         out.line(&format!("No task of allocation {id:?} is measured"));
         return Ok(0);
-    };
+    }
     out.line(&format!("What the tasks of allocation {id:?} use"));
-    for (name, task) in tasks {
-        shown(name, task, out);
+    for (name, task) in &stats.tasks {
+        out.head(&format!("Task {name:?}"));
+        stats::of_task(task.resource_usage.as_ref(), out);
     }
     Ok(0)
-}
-
-fn shown(name: &str, task: &Json, out: &Out) {
-    out.head(&format!("Task {name:?}"));
-    stats::of_task(&task["ResourceUsage"], out);
 }

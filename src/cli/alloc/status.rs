@@ -5,12 +5,14 @@ use super::super::conn::Past;
 use super::super::node::stats;
 use super::super::out::Out;
 use super::super::placement;
-use super::super::query::{Thing, find};
-use super::super::show::{Format, ago, boolean, list, number, short, stamp, text, time};
+use super::super::query::find;
+use super::super::show::{Format, ago, short, stamp, time};
 use super::super::volume;
 use anyhow::Result;
-use drover_events::model::status::client as status;
-use serde_json::Value as Json;
+use drover_events::model::status as words;
+use drover_events::model::{
+    AllocListStub, AllocMetric, AllocatedResources, Allocation, ResourceUsage, Task, TaskState,
+};
 
 /// Flags of `alloc status`.
 #[derive(Debug, clap::Args)]
@@ -52,57 +54,45 @@ impl Args {
 /// Shows an allocation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Alloc, &args.allocation).await?;
-    let path = format!("/v1/allocation/{}", text(&stub, "ID"));
-    let namespace = text(&stub, "Namespace");
-    let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
+    let stub: AllocListStub = find(&client, &args.allocation).await?;
+    let path = format!("/v1/allocation/{}", stub.id);
+    let asked = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
     let failed = "Error querying allocation";
-    let Some(alloc) = args.format.ask(&client, asked, failed, out).await? else {
+    let alloc = args.format.ask::<Allocation>(&client, asked, failed, out);
+    let Some(alloc) = alloc.await? else {
         return Ok(0);
     };
     out.line(&basics(&alloc, (args.verbose, client.now())));
     if args.short {
         out.head("Tasks");
-        let mut table = Table::new(["Name", "State", "Last Event", "Time", "Lifecycle"]);
-        for (name, state) in alloc["TaskStates"].as_object().into_iter().flatten() {
-            let last = list(state, "Events").last().cloned().unwrap_or_default();
-            let (kind, at) = (text(&last, "Type"), time(number(&last, "Time")));
-            table.row([
-                name.clone(),
-                text(state, "State"),
-                kind,
-                at,
-                lifecycle(&alloc, name),
-            ]);
-        }
-        out.line(&table.to_string());
+        out.line(&tasks(&alloc).to_string());
         return Ok(0);
     }
-    addresses(&alloc, out);
+    addresses(alloc.allocated_resources.as_ref(), out);
     volume::show_of_alloc(&client, &alloc, out).await;
     // What is used is known of now alone.
-    let running = text(&alloc, "ClientStatus") == status::RUNNING && args.conn.at.is_empty();
-    let stats = match running || args.stats {
-        true => stats::of_alloc(&client, &alloc).await,
-        false => Ok(Json::Null),
+    let running = alloc.client_status == words::client::RUNNING && args.conn.at.is_empty();
+    let (stats, failed) = match running || args.stats {
+        true => match stats::of_alloc(&client, &alloc.id, &alloc.namespace).await {
+            Ok(stats) => (Some(stats), None),
+            Err(err) => (None, Some(err)),
+        },
+        false => (None, None),
     };
-    let (stats, failed) = match stats {
-        Ok(stats) => (stats, None),
-        Err(err) => (Json::Null, Some(err)),
-    };
-    for (name, state) in alloc["TaskStates"].as_object().into_iter().flatten() {
-        let used = &stats["Tasks"][name]["ResourceUsage"];
+    for (name, state) in &alloc.task_states {
+        let used = stats.as_ref().and_then(|stats| stats.tasks.get(name));
+        let used = used.and_then(|task| task.resource_usage.as_ref());
         resources(&alloc, (name, state), used, out);
         if args.stats {
             stats::of_task(used, out);
         }
         events(state, out);
     }
-    if args.verbose && !alloc["Metrics"].is_null() {
+    if let Some(metric) = alloc.metrics.as_ref().filter(|_| args.verbose) {
         out.head("Placement Metrics");
-        let lines = placement::lines(&alloc["Metrics"], "");
+        let lines = placement::lines(metric, "");
         out.line(&if lines.is_empty() {
-            metrics(&alloc["Metrics"])
+            metrics(metric)
         } else {
             lines.join("\n")
         });
@@ -113,140 +103,148 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
 }
 
-fn basics(alloc: &Json, (verbose, now): (bool, i64)) -> String {
+/// The tasks with what happened to each last.
+fn tasks(alloc: &Allocation) -> Table {
+    let mut table = Table::new(["Name", "State", "Last Event", "Time", "Lifecycle"]);
+    for (name, state) in &alloc.task_states {
+        let last = state.events.last();
+        table.row([
+            name.clone(),
+            state.state.clone(),
+            last.map(|event| event.r#type.clone()).unwrap_or_default(),
+            last.map(|event| time(event.time)).unwrap_or_default(),
+            lifecycle(alloc, name),
+        ]);
+    }
+    table
+}
+
+fn basics(alloc: &Allocation, (verbose, now): (bool, i64)) -> String {
     let when = |ns: i64| if verbose { time(ns) } else { ago(ns, now) };
+    let version = alloc.job.as_ref().map_or(0, |job| job.version);
     let mut rows = vec![
-        ("ID", text(alloc, "ID")),
-        ("Eval ID", short(&text(alloc, "EvalID"), verbose)),
-        ("Name", text(alloc, "Name")),
-        ("Node ID", short(&text(alloc, "NodeID"), verbose)),
-        ("Node Name", text(alloc, "NodeName")),
-        ("Job ID", text(alloc, "JobID")),
-        ("Job Version", number(&alloc["Job"], "Version").to_string()),
-        ("Client Status", text(alloc, "ClientStatus")),
-        ("Client Description", text(alloc, "ClientDescription")),
-        ("Desired Status", text(alloc, "DesiredStatus")),
-        ("Desired Description", text(alloc, "DesiredDescription")),
-        ("Created", when(number(alloc, "CreateTime"))),
-        ("Modified", when(number(alloc, "ModifyTime"))),
+        ("ID", alloc.id.clone()),
+        ("Eval ID", short(&alloc.eval_id, verbose)),
+        ("Name", alloc.name.clone()),
+        ("Node ID", short(&alloc.node_id, verbose)),
+        ("Node Name", alloc.node_name.clone()),
+        ("Job ID", alloc.job_id.clone()),
+        ("Job Version", version.to_string()),
+        ("Client Status", alloc.client_status.clone()),
+        ("Client Description", alloc.client_description.clone()),
+        ("Desired Status", alloc.desired_status.clone()),
+        ("Desired Description", alloc.desired_description.clone()),
+        ("Created", when(alloc.create_time)),
+        ("Modified", when(alloc.modify_time)),
     ];
-    if !text(alloc, "DeploymentID").is_empty() {
-        rows.push((
-            "Deployment ID",
-            short(&text(alloc, "DeploymentID"), verbose),
-        ));
-        let status = &alloc["DeploymentStatus"];
-        let health = match status["Healthy"].as_bool() {
+    if !alloc.deployment_id.is_empty() {
+        rows.push(("Deployment ID", short(&alloc.deployment_id, verbose)));
+        let status = alloc.deployment_status.as_ref();
+        let health = match status.and_then(|status| status.healthy) {
             Some(true) => "healthy",
             Some(false) => "unhealthy",
             None => "unset",
         };
         rows.push(("Deployment Health", health.to_owned()));
-        if boolean(status, "Canary") {
+        if status.is_some_and(|status| status.canary) {
             rows.push(("Canary", "true".to_owned()));
         }
     }
-    let next = text(alloc, "NextAllocation");
+    let next = &alloc.next_allocation;
     if !next.is_empty() {
-        rows.push(("Replacement Alloc ID", short(&next, verbose)));
+        rows.push(("Replacement Alloc ID", short(next, verbose)));
     }
-    let follow = text(alloc, "FollowupEvalID");
+    let follow = &alloc.followup_eval_id;
     if !follow.is_empty() {
         rows.push((
             "Reschedule Eligibility",
-            format!("evaluation {}", short(&follow, verbose)),
+            format!("evaluation {}", short(follow, verbose)),
         ));
     }
     pairs(&rows)
 }
 
-fn addresses(alloc: &Json, out: &Out) {
-    let ports = list(&alloc["AllocatedResources"]["Shared"], "Ports");
-    if ports.is_empty() {
+fn addresses(given: Option<&AllocatedResources>, out: &Out) {
+    let Some(shared) = given.map(|given| &given.shared) else {
+        return;
+    };
+    if shared.ports.is_empty() {
         return;
     }
-    let networks = list(&alloc["AllocatedResources"]["Shared"], "Networks");
     let fixed = |label: &str| {
+        let networks = shared.networks.iter();
         networks
-            .iter()
-            .flat_map(|n| list(n, "ReservedPorts"))
-            .any(|p| text(p, "Label") == label)
+            .flat_map(|network| &network.reserved_ports)
+            .any(|port| port.label == label)
     };
     let mut table = Table::new(["Label", "Dynamic", "Address"]);
-    for port in ports {
-        let label = text(port, "Label");
-        let to = number(port, "To");
-        let to = if to > 0 {
-            format!(" -> {to}")
+    for port in &shared.ports {
+        let to = if port.to > 0 {
+            format!(" -> {}", port.to)
         } else {
             String::new()
         };
-        let address = format!("{}:{}{to}", text(port, "HostIP"), number(port, "Value"));
         table.row([
-            format!("*{label}"),
-            if fixed(&label) { "no" } else { "yes" }.to_owned(),
-            address,
+            format!("*{}", port.label),
+            if fixed(&port.label) { "no" } else { "yes" }.to_owned(),
+            format!("{}:{}{to}", port.host_ip, port.value),
         ]);
     }
-    let mode = networks
+    let mode = shared
+        .networks
         .first()
-        .map(|n| text(n, "Mode"))
-        .filter(|m| !m.is_empty());
+        .map(|network| &network.mode)
+        .filter(|mode| !mode.is_empty());
     let mode = mode.map(|m| format!(" (mode = {m:?})")).unwrap_or_default();
     out.head(&format!("Allocation Addresses{mode}:"));
     out.line(&table.to_string());
 }
 
-fn spec<'a>(alloc: &'a Json, task: &str) -> Option<&'a Json> {
-    let group = text(alloc, "TaskGroup");
-    let groups = list(&alloc["Job"], "TaskGroups");
-    let group = groups.iter().find(|g| text(g, "Name") == group)?;
-    list(group, "Tasks")
-        .iter()
-        .find(|t| text(t, "Name") == task)
+fn spec<'a>(alloc: &'a Allocation, task: &str) -> Option<&'a Task> {
+    alloc
+        .job
+        .as_ref()?
+        .task_group(&alloc.task_group)?
+        .task(task)
 }
 
-fn lifecycle(alloc: &Json, task: &str) -> String {
-    let hook = spec(alloc, task)
-        .map(|t| &t["Lifecycle"])
-        .filter(|l| !l.is_null());
-    hook.map_or_else(
-        || "main".to_owned(),
-        |l| {
-            text(l, "Hook")
-                + if boolean(l, "Sidecar") {
-                    "_sidecar"
-                } else {
-                    ""
-                }
-        },
-    )
+fn lifecycle(alloc: &Allocation, task: &str) -> String {
+    let lifecycle = spec(alloc, task).and_then(|task| task.lifecycle.as_ref());
+    match lifecycle {
+        None => "main".to_owned(),
+        Some(lifecycle) if lifecycle.sidecar => format!("{}_sidecar", lifecycle.hook),
+        Some(lifecycle) => lifecycle.hook.clone(),
+    }
 }
 
 /// A task's head and what it was given, beside what is used of it.
-fn resources(alloc: &Json, (name, state): (&str, &Json), used: &Json, out: &Out) {
+fn resources(
+    alloc: &Allocation,
+    (name, state): (&str, &TaskState),
+    used: Option<&ResourceUsage>,
+    out: &Out,
+) {
     let kind = lifecycle(alloc, name);
     let kind = if kind == "main" {
         String::new()
     } else {
         format!(" ({kind})")
     };
-    out.head(&format!(
-        "Task {name:?}{kind} is {:?}",
-        text(state, "State")
-    ));
-    let given = &alloc["AllocatedResources"]["Tasks"][name];
-    let mhz = number(&given["Cpu"], "CpuShares");
-    let mib = number(&given["Memory"], "MemoryMB");
-    let cpu = match used["CpuStats"]["TotalTicks"].as_f64() {
-        Some(ticks) => format!("{ticks:.0}/{mhz} MHz"),
+    out.head(&format!("Task {name:?}{kind} is {:?}", state.state));
+    let all = alloc.allocated_resources.as_ref();
+    let given = all.and_then(|all| all.tasks.get(name));
+    let mhz = given.map_or(0, |given| given.cpu.cpu_shares);
+    let mib = given.map_or(0, |given| given.memory.memory_mb);
+    let cpu = match used.and_then(|used| used.cpu_stats.as_ref()) {
+        Some(stats) => format!("{:.0}/{mhz} MHz", stats.total_ticks),
         None => format!("{mhz} MHz"),
     };
-    let memory = match used["MemoryStats"]["RSS"].as_f64() {
-        Some(bytes) => format!("{:.1} MiB/{mib} MiB", bytes / 1_048_576.0),
+    let memory = match used.and_then(|used| used.memory_stats.as_ref()) {
+        #[allow(clippy::cast_precision_loss)] // one digit is shown
+        Some(stats) => format!("{:.1} MiB/{mib} MiB", stats.rss as f64 / 1_048_576.0),
         None => format!("{mib} MiB"),
     };
-    let disk = number(&alloc["AllocatedResources"]["Shared"], "DiskMB");
+    let disk = all.map_or(0, |all| all.shared.disk_mb);
     let mut table = Table::new(["CPU", "Memory", "Disk", "Addresses"]);
     table.row([cpu, memory, format!("{disk} MiB"), " ".to_owned()]);
     out.line("Task Resources:");
@@ -254,30 +252,30 @@ fn resources(alloc: &Json, (name, state): (&str, &Json), used: &Json, out: &Out)
 }
 
 /// What happened to a task.
-fn events(state: &Json, out: &Out) {
-    let at = |key: &str| stamp(state, key);
+fn events(state: &TaskState, out: &Out) {
     out.line("\nTask Events:");
     out.line(&pairs(&[
-        ("Started At", at("StartedAt")),
-        ("Finished At", at("FinishedAt")),
-        ("Total Restarts", number(state, "Restarts").to_string()),
-        ("Last Restart", at("LastRestart")),
+        ("Started At", stamp(state.started_at.nanos())),
+        ("Finished At", stamp(state.finished_at.nanos())),
+        ("Total Restarts", state.restarts.to_string()),
+        ("Last Restart", stamp(state.last_restart.nanos())),
     ]));
     out.line("\nRecent Events:");
     let mut table = Table::new(["Time", "Type", "Description"]);
-    for event in list(state, "Events").iter().rev() {
-        let said = [text(event, "DisplayMessage"), text(event, "Message")];
-        let said = said.into_iter().find(|s| !s.is_empty()).unwrap_or_default();
-        table.row([time(number(event, "Time")), text(event, "Type"), said]);
+    for event in state.events.iter().rev() {
+        let said = match event.display_message.as_str() {
+            "" => &event.message,
+            _ => &event.display_message,
+        };
+        table.row([time(event.time), event.r#type.clone(), said.clone()]);
     }
     out.line(&table.to_string());
 }
 
-fn metrics(metrics: &Json) -> String {
+fn metrics(metric: &AllocMetric) -> String {
     let mut table = Table::new(["Node", "Final Score"]);
-    for score in list(metrics, "ScoreMetaData") {
-        let value = score["NormScore"].as_f64().unwrap_or(0.0);
-        table.row([text(score, "NodeID"), format!("{value:.3}")]);
+    for score in &metric.score_meta_data {
+        table.row([score.node_id.clone(), format!("{:.3}", score.norm_score)]);
     }
     table.to_string()
 }

@@ -3,10 +3,10 @@
 use super::super::client::{Client, Stream};
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::show::{short, text};
+use super::super::show::short;
 use super::pick::Named;
 use anyhow::Result;
-use serde_json::Value as Json;
+use drover_events::model::Allocation;
 
 /// Which allocation's files or output are wanted. The flags around it name what of it.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(in crate::cli) struct Place {
 
 impl Place {
     /// The allocation, and who can be asked about it.
-    pub(super) async fn find(&self) -> Result<(Client, Json)> {
+    pub(super) async fn find(&self) -> Result<(Client, Allocation)> {
         let client = self.conn.client()?;
         let named = Named {
             name: &self.allocation,
@@ -40,8 +40,8 @@ impl Place {
     }
 
     /// How the allocation is called in messages.
-    pub(super) fn shown(&self, alloc: &Json) -> String {
-        short(&text(alloc, "ID"), self.verbose)
+    pub(super) fn shown(&self, alloc: &Allocation) -> String {
+        short(&alloc.id, self.verbose)
     }
 }
 

@@ -2,14 +2,14 @@
 
 pub(super) mod requests;
 
-use super::changes::{row, who};
+use super::changes::{Entry, row, who};
 use super::client::Client;
 use super::conn::Past;
 use super::out::Out;
-use super::show::{Format, counted, list, number, text, time};
+use super::show::{Format, counted, time};
 use super::trail::{Page, Span, given};
 use anyhow::{Context, Result};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 /// Entries asked for at a time.
 const PAGE: usize = 200;
@@ -141,7 +141,7 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
             .truncate(args.value.trim_end_matches(['\r', '\n']).len());
     }
     let page = async |rows, token: &str| page(&args, &client, rows, token).await;
-    let entry = |entry: &Json| show(entry, &args, out);
+    let entry = |entry: Entry| show(&entry, &args, out);
     let form = (&args.format, out);
     args.span.print(PAGE, form, page, entry).await?;
     if !args.value.is_empty() && !args.format.is_given() {
@@ -184,40 +184,40 @@ async fn page(args: &Args, client: &Client, rows: usize, token: &str) -> Result<
     Page::of(reply.context("Error reading the audit trail")?)
 }
 
-fn show(entry: &Json, args: &Args, out: &Out) {
+fn show(entry: &Entry, args: &Args, out: &Out) {
     out.line(&headline(entry, args.verbose));
     if args.brief {
         return;
     }
-    for change in list(entry, "Changes") {
+    for change in &entry.changes {
         for line in row(change, args.verbose, "    ") {
             out.line(&line);
         }
     }
-    let more = number(entry, "MoreChanges");
+    let more = entry.more_changes;
     if more > 0 {
         out.line(&format!("    and {}", counted(more, "more row")));
     }
 }
 
 /// An event on one line: index, time, kind, who, why, and that it was refused.
-fn headline(entry: &Json, verbose: bool) -> String {
+fn headline(entry: &Entry, verbose: bool) -> String {
     let mut line = format!(
         "{:>8}  {}  {}  by {}",
-        number(entry, "Index"),
-        time(number(entry, "Time")),
-        text(entry, "Kind"),
-        who(entry),
+        entry.index,
+        time(entry.time),
+        entry.kind,
+        who(entry.actor.as_ref()),
     );
-    if !entry["Cause"].is_null() {
-        line += &format!("  because of {}", number(entry, "Cause"));
+    if let Some(cause) = entry.cause {
+        line += &format!("  because of {cause}");
     }
-    let request = text(entry, "RequestID");
+    let request = &entry.request_id;
     if verbose && !request.is_empty() {
         line += &format!("  request {request}");
     }
-    if text(entry, "Outcome") == "refused" {
-        line += &format!("  REFUSED: {}", text(entry, "Reason"));
+    if entry.outcome == "refused" {
+        line += &format!("  REFUSED: {}", entry.reason);
     }
     line
 }

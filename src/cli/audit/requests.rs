@@ -7,13 +7,14 @@ use crate::cli::client::{Client, Kept};
 use crate::cli::conn::Conn;
 use crate::cli::log::export::moment;
 use crate::cli::out::Out;
-use crate::cli::show::{Format, counted, number, text, time};
+use crate::cli::show::{Format, counted, time};
 use crate::cli::trail::{Page, Span, given};
 use crate::clock::Moment;
 use crate::log::ReadOnlyLog;
-use crate::requests::{Asked, Class, beginning, list};
+use crate::requests::{Asked, Class, Ran, Session, beginning, list};
 use anyhow::{Context, Result};
-use serde_json::Value as Json;
+use drover_events::Actor;
+use serde::Deserialize;
 
 /// Requests asked for at a time.
 const PAGE: usize = 500;
@@ -64,7 +65,7 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let source = Source::open(&args)?;
     let page = async |rows, token: &str| source.page(&args, rows, token).await;
-    let show = |entry: &Json| out.line(&line(entry));
+    let show = |entry: Entry| out.line(&line(&entry));
     let form = (&args.format, out);
     args.span.print(PAGE, form, page, show).await?;
     match source.damage() {
@@ -183,73 +184,96 @@ fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {
     Ok(asked)
 }
 
+/// A request as servers list it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Entry {
+    index: u64,
+    /// Unix nanoseconds.
+    time: i64,
+    class: String,
+    method: String,
+    path: String,
+    actor: Option<Actor>,
+    /// The command that it ran.
+    ran: Option<Ran>,
+    complete: bool,
+    /// 0 where it has no answer.
+    status: u16,
+    /// Nanoseconds.
+    took: i64,
+    /// What came of the command.
+    session: Option<Session>,
+}
+
 /// A request on one line: when, who, what, and how it ended.
-fn line(entry: &Json) -> String {
-    let end = match (entry["Complete"].as_bool(), number(entry, "Status")) {
-        (Some(true), 0) => "given up".to_owned(),
-        (Some(true), status) => {
-            let millis = number(entry, "Took").div_euclid(1_000_000);
+fn line(entry: &Entry) -> String {
+    let end = match (entry.complete, entry.status) {
+        (true, 0) => "given up".to_owned(),
+        (true, status) => {
+            let millis = entry.took.div_euclid(1_000_000);
             format!("{status} in {millis}ms")
         }
-        _ => "no end yet".to_owned(),
+        (false, _) => "no end yet".to_owned(),
     };
-    let ran = match entry["Ran"]["Command"].as_array() {
-        Some(words) => {
-            let words: Vec<_> = words.iter().filter_map(Json::as_str).collect();
-            let task = text(&entry["Ran"], "Task");
-            let session = match &entry["Session"] {
-                Json::Null => String::new(),
-                session => {
-                    let code = match session["ExitCode"].as_i64() {
-                        Some(code) => format!("exit {code}"),
-                        None => "killed".to_owned(),
-                    };
-                    let (bytes_in, bytes_out) =
-                        (number(session, "BytesIn"), number(session, "BytesOut"));
-                    let bytes_in = counted(bytes_in, "byte");
-                    format!(", {code}, {bytes_in} in, {bytes_out} out")
-                }
-            };
-            format!("{session}: {words:?} beside {task}")
+    let ran = match &entry.ran {
+        Some(Ran { task, command, .. }) => {
+            let session = entry.session.as_ref().map(came_of);
+            let session = session.unwrap_or_default();
+            format!("{session}: {command:?} beside {task}")
         }
         None => String::new(),
     };
     format!(
         "{:>8}  {}  {:<6}  {} {}  by {}  {end}{ran}",
-        number(entry, "Index"),
-        time(number(entry, "Time")),
-        text(entry, "Class"),
-        text(entry, "Method"),
-        text(entry, "Path"),
-        who(entry),
+        entry.index,
+        time(entry.time),
+        entry.class,
+        entry.method,
+        entry.path,
+        who(entry.actor.as_ref()),
     )
+}
+
+/// What came of a command.
+fn came_of(session: &Session) -> String {
+    let code = match session.exit_code {
+        Some(code) => format!("exit {code}"),
+        None => "killed".to_owned(),
+    };
+    let (bytes_in, bytes_out) = (counted(session.bytes_in, "byte"), session.bytes_out);
+    format!(", {code}, {bytes_in} in, {bytes_out} out")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::answer;
     use serde_json::json;
 
     #[test]
     fn a_line_says_how_a_request_ended() {
-        let mut entry = json!({
+        let entry = json!({
             "Index": 7, "Time": 0, "Class": "secret", "Method": "GET", "Path": "/v1/var/a",
             "Actor": {"kind": "token", "name": "deploy"},
             "Complete": true, "Status": 200, "Took": 3_400_000,
         });
+        let mut entry: Entry = answer::of(entry).unwrap();
         assert!(line(&entry).ends_with("GET /v1/var/a  by token deploy  200 in 3ms"));
-        entry["Ran"] = json!({"Task": "web", "Command": ["ls", "-l a"], "Tty": true});
-        entry["Session"] = json!({"BytesIn": 3, "BytesOut": 5, "ExitCode": 7});
+        let ran = json!({"Task": "web", "Command": ["ls", "-l a"], "Tty": true});
+        entry.ran = answer::of(ran).unwrap();
+        let session = json!({"BytesIn": 3, "BytesOut": 5, "ExitCode": 7});
+        entry.session = answer::of(session).unwrap();
         let wanted = "200 in 3ms, exit 7, 3 bytes in, 5 out: [\"ls\", \"-l a\"] beside web";
         assert!(line(&entry).ends_with(wanted), "{}", line(&entry));
-        entry["Session"]["ExitCode"] = Json::Null;
+        entry.session = answer::of(json!({"BytesIn": 3, "BytesOut": 5})).unwrap();
         assert!(line(&entry).contains(", killed, 3 bytes in"));
-        entry["Session"]["BytesIn"] = json!(1);
+        entry.session = answer::of(json!({"BytesIn": 1, "BytesOut": 5})).unwrap();
         assert!(line(&entry).contains(", killed, 1 byte in, 5 out"));
-        entry["Ran"] = Json::Null;
-        entry["Status"] = json!(0);
+        entry.ran = None;
+        entry.status = 0;
         assert!(line(&entry).ends_with("given up"));
-        entry["Complete"] = json!(false);
+        entry.complete = false;
         assert!(line(&entry).ends_with("no end yet"));
     }
 }

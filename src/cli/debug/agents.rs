@@ -1,11 +1,12 @@
 //! Which agents are looked at.
 
 use super::super::client::Client;
-use super::super::query::{Thing, find};
-use super::super::show::{list, text};
+use super::super::query::find;
 use super::Args;
+use crate::http::answers::NodeListStub;
+use crate::server::member_shapes::ServerMembersResponse;
 use anyhow::Result;
-use drover_events::model::status::node;
+use drover_events::model::status as words;
 
 /// An agent: where its files go, and how it is named to the one that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +75,11 @@ impl Agents {
         match wanted {
             [one] if one == "none" => {}
             [one] if one == "all" => {
-                let members = client.get_json("/v1/agent/members", &[]).await;
-                let members = members.map_err(|err| err.context("Error querying servers"))?;
-                let names = list(&members, "Members").iter();
-                self.all
-                    .extend(names.map(|member| server(&text(member, "Name"))));
+                let found = client.fetch("/v1/agent/members", &[]).await;
+                let found: ServerMembersResponse =
+                    found.map_err(|err| err.context("Error querying servers"))?;
+                let members = found.members.iter();
+                self.all.extend(members.map(|member| server(&member.name)));
             }
             names => self.all.extend(names.iter().map(|name| server(name))),
         }
@@ -87,30 +88,34 @@ impl Agents {
 
     async fn find_clients(&mut self, client: &Client, args: &Args) -> Result<()> {
         let failed = "Error querying clients";
-        let nodes = match args.node_id.as_slice() {
+        let nodes: Vec<NodeListStub> = match args.node_id.as_slice() {
             [one] if one == "none" => return Ok(()),
             [one] if one == "all" => {
-                let nodes = client.get_json("/v1/nodes", &[]).await;
-                let nodes = nodes.map_err(|err| err.context(failed))?;
-                nodes.as_array().cloned().unwrap_or_default()
+                let nodes = client.fetch("/v1/nodes", &[]).await;
+                nodes.map_err(|err| err.context(failed))?
             }
             ids => {
                 let mut nodes = Vec::new();
                 for id in ids {
-                    nodes.push(find(client, Thing::Node, id).await?);
+                    nodes.push(find(client, id).await?);
                 }
                 nodes
             }
         };
         for node in nodes {
-            let (id, status) = (text(&node, "ID"), text(&node, "Status"));
+            let NodeListStub {
+                id,
+                status,
+                node_class,
+                ..
+            } = node;
             let clients = self.all.iter().filter(|agent| agent.role == "client");
             let full = args.max_nodes > 0 && clients.count() >= args.max_nodes;
-            let why = match (text(&node, "NodeClass"), full) {
-                (class, _) if !args.node_class.is_empty() && class != args.node_class => continue,
-                _ if status != node::READY => format!("it is {status}"),
-                (_, true) => format!("-max-nodes is {}", args.max_nodes),
-                _ => {
+            let why = match full {
+                _ if !args.node_class.is_empty() && node_class != args.node_class => continue,
+                _ if status != words::node::READY => format!("it is {status}"),
+                true => format!("-max-nodes is {}", args.max_nodes),
+                false => {
                     self.all.push(Agent {
                         role: "client",
                         name: id,

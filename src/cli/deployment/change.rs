@@ -4,9 +4,11 @@ use super::super::client::Client;
 use super::super::conn::Conn;
 use super::super::monitor::{Monitor, Wait};
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::{short, text};
+use super::super::query::find;
+use super::super::show::short;
+use crate::http::answers::DeploymentUpdateResponse;
 use anyhow::Result;
+use drover_events::model::Deployment;
 use serde_json::{Value as Json, json};
 
 /// Flags of `deployment fail`, `resume` and `unblock`.
@@ -59,8 +61,7 @@ struct Target {
 impl Target {
     async fn find(conn: &Conn, prefix: &str) -> Result<Target> {
         let client = conn.client()?;
-        let stub = find(&client, Thing::Deployment, prefix).await?;
-        let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+        let Deployment { id, namespace, .. } = find(&client, prefix).await?;
         Ok(Target {
             client,
             id,
@@ -68,7 +69,7 @@ impl Target {
         })
     }
 
-    async fn put(&self, verb: &str, more: Json) -> Result<Json> {
+    async fn put(&self, verb: &str, more: Json) -> Result<DeploymentUpdateResponse> {
         let mut body = json!({ "DeploymentID": self.id });
         for (key, value) in more.as_object().into_iter().flatten() {
             body[key] = value.clone();
@@ -81,6 +82,11 @@ impl Target {
     fn monitor<'a>(&'a self, out: &'a Out, wait: &Wait) -> Monitor<'a> {
         Monitor::new(&self.client, out, wait.verbose, &self.namespace)
     }
+}
+
+/// The evaluation that a change made.
+fn made(done: &DeploymentUpdateResponse) -> (&str, u64) {
+    (&done.eval_id, done.eval_create_index)
 }
 
 /// Promotes canaries of all groups or of those named, and follows what comes of it.
@@ -96,7 +102,7 @@ pub(in crate::cli) async fn promote(
     let done = client.put(&path, &[("namespace", namespace)], &body).await;
     let done = done.map_err(|err| err.context("Error promoting deployment"))?;
     Monitor::new(client, out, wait.verbose, namespace)
-        .after(&done, wait.detach)
+        .after(made(&done), wait.detach)
         .await
 }
 
@@ -113,13 +119,13 @@ pub(super) async fn fail(args: Args, out: &Out) -> Result<u8> {
     let done = target.put("fail", Json::Null).await;
     let done = done.map_err(|err| err.context("Error failing deployment"))?;
     let shown = short(&target.id, args.wait.verbose);
-    let reverted = match done["RevertedJobVersion"].as_u64() {
+    let reverted = match done.reverted_job_version {
         Some(version) => format!(". Auto-reverted to job version {version}."),
         None => String::new(),
     };
     out.line(&format!("Deployment {shown:?} failed{reverted}"));
     let monitor = target.monitor(out, &args.wait).evaluations_only();
-    monitor.after(&done, args.wait.detach).await
+    monitor.after(made(&done), args.wait.detach).await
 }
 
 /// `deployment pause`.
@@ -140,7 +146,7 @@ pub(super) async fn resume(args: Args, out: &Out) -> Result<u8> {
     let shown = short(&target.id, args.wait.verbose);
     out.line(&format!("Deployment {shown:?} resumed"));
     let monitor = target.monitor(out, &args.wait);
-    monitor.after(&done, args.wait.detach).await
+    monitor.after(made(&done), args.wait.detach).await
 }
 
 /// `deployment unblock`.
@@ -151,5 +157,5 @@ pub(super) async fn unblock(args: Args, out: &Out) -> Result<u8> {
     let shown = short(&target.id, args.wait.verbose);
     out.line(&format!("Deployment {shown:?} unblocked"));
     let monitor = target.monitor(out, &args.wait);
-    monitor.after(&done, args.wait.detach).await
+    monitor.after(made(&done), args.wait.detach).await
 }

@@ -3,9 +3,9 @@
 use super::super::columns::Table;
 use super::super::conn::Past;
 use super::super::out::Out;
-use super::super::show::{Format, number, short, text};
+use super::super::show::{Format, short};
 use anyhow::Result;
-use serde_json::Value as Json;
+use drover_events::model::Deployment;
 
 /// Flags of `deployment list`.
 #[derive(Debug, clap::Args)]
@@ -31,20 +31,20 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let filter = args.filter.iter().map(|expr| ("filter", expr.as_str()));
     let asked = ("/v1/deployments", &filter.collect::<Vec<_>>()[..]);
     let failed = "Error retrieving deployments";
-    let Some(all) = args.format.ask(&client, asked, failed, out).await? else {
+    let all = args.format.ask(&client, asked, failed, out).await?;
+    let Some(all): Option<Vec<Deployment>> = all else {
         return Ok(0);
     };
-    out.line(&table(&all, args.verbose, args.conn.namespace == "*"));
+    out.line(&table(all, args.verbose, args.conn.namespace == "*"));
     Ok(0)
 }
 
 /// A list of deployments, the newest first; `spaces`: of several namespaces.
-pub(in crate::cli) fn table(all: &Json, verbose: bool, spaces: bool) -> String {
-    let mut all: Vec<&Json> = all.as_array().into_iter().flatten().collect();
+pub(in crate::cli) fn table(mut all: Vec<Deployment>, verbose: bool, spaces: bool) -> String {
     if all.is_empty() {
         return "No deployments found".to_owned();
     }
-    all.sort_by_key(|one| std::cmp::Reverse(number(one, "CreateIndex")));
+    all.sort_by_key(|one| std::cmp::Reverse(one.create_index));
     let mut head = vec!["ID", "Job ID"];
     if spaces {
         head.push("Namespace");
@@ -52,12 +52,12 @@ pub(in crate::cli) fn table(all: &Json, verbose: bool, spaces: bool) -> String {
     head.extend(["Job Version", "Status", "Description"]);
     let mut table = Table::with_head(head);
     for one in all {
-        let mut row = vec![short(&text(one, "ID"), verbose), text(one, "JobID")];
+        let mut row = vec![short(&one.id, verbose), one.job_id];
         if spaces {
-            row.push(text(one, "Namespace"));
+            row.push(one.namespace);
         }
-        row.push(number(one, "JobVersion").to_string());
-        row.extend([text(one, "Status"), text(one, "StatusDescription")]);
+        row.push(one.job_version.to_string());
+        row.extend([one.status, one.status_description]);
         table.row(row);
     }
     table.to_string()

@@ -1,28 +1,24 @@
 //! A deployment as people read it.
 
 use super::super::columns::{Table, pairs};
-use super::super::show::{boolean, number, short, stamp, text};
-use serde_json::Value as Json;
+use super::super::show::{short, stamp};
+use drover_events::model::Deployment;
 
 /// A deployment's fields and its table.
-pub(in crate::cli) fn deployment_text(deployment: &Json, verbose: bool) -> String {
+pub(in crate::cli) fn deployment_text(deployment: &Deployment, verbose: bool) -> String {
     let mut out = pairs(&[
-        ("ID", short(&text(deployment, "ID"), verbose)),
-        ("Job ID", text(deployment, "JobID")),
-        ("Job Version", number(deployment, "JobVersion").to_string()),
-        ("Status", text(deployment, "Status")),
-        ("Description", text(deployment, "StatusDescription")),
+        ("ID", short(&deployment.id, verbose)),
+        ("Job ID", deployment.job_id.clone()),
+        ("Job Version", deployment.job_version.to_string()),
+        ("Status", deployment.status.clone()),
+        ("Description", deployment.status_description.clone()),
     ]);
-    let states: Vec<(&String, &Json)> = deployment["TaskGroups"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .collect();
+    let states = &deployment.task_groups;
     if states.is_empty() {
         return out;
     }
-    let canaries = states.iter().any(|(_, s)| number(s, "DesiredCanaries") > 0);
-    let reverts = states.iter().any(|(_, s)| boolean(s, "AutoRevert"));
+    let canaries = states.values().any(|state| state.desired_canaries > 0);
+    let reverts = states.values().any(|state| state.auto_revert);
     let mut head = vec!["Task Group"];
     if reverts {
         head.push("Auto Revert");
@@ -39,25 +35,26 @@ pub(in crate::cli) fn deployment_text(deployment: &Json, verbose: bool) -> Strin
     for (name, state) in states {
         let mut row = vec![name.clone()];
         if reverts {
-            row.push(boolean(state, "AutoRevert").to_string());
+            row.push(state.auto_revert.to_string());
         }
         if canaries {
-            let wanted = number(state, "DesiredCanaries") > 0;
+            let wanted = state.desired_canaries > 0;
             row.push(if wanted {
-                boolean(state, "Promoted").to_string()
+                state.promoted.to_string()
             } else {
                 "N/A".to_owned()
             });
         }
-        row.push(number(state, "DesiredTotal").to_string());
+        row.push(state.desired_total.to_string());
         if canaries {
-            row.push(number(state, "DesiredCanaries").to_string());
+            row.push(state.desired_canaries.to_string());
         }
-        row.extend(
-            ["PlacedAllocs", "HealthyAllocs", "UnhealthyAllocs"]
-                .map(|k| number(state, k).to_string()),
-        );
-        row.push(stamp(state, "RequireProgressBy"));
+        row.extend([
+            state.placed_allocs.to_string(),
+            state.healthy_allocs.to_string(),
+            state.unhealthy_allocs.to_string(),
+            stamp(state.require_progress_by.nanos()),
+        ]);
         table.row(row);
     }
     out.push_str(&format!("\n\nDeployed\n{table}"));

@@ -3,11 +3,12 @@
 use super::super::conn::Past;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::{Format, text};
+use super::super::query::find;
+use super::super::show::Format;
 use super::deployment_text;
 use crate::jobspec::duration::parse;
 use anyhow::{Context, Result};
+use drover_events::model::Deployment;
 use std::time::Duration;
 
 /// Flags of `deployment status`.
@@ -56,8 +57,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let wait = wait.context("Error reading -wait")?.unwrap_or(0);
     let wait = Duration::from_nanos(u64::try_from(wait).context("-wait goes back")?);
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Deployment, &args.deployment).await?;
-    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+    let Deployment { id, namespace, .. } = find(&client, &args.deployment).await?;
     if args.monitor && !args.format.is_given() {
         return Monitor::new(&client, out, args.verbose, &namespace)
             .paced(wait)
@@ -67,7 +67,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let path = format!("/v1/deployment/{id}");
     let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
     let failed = "Error querying deployment";
-    let Some(found) = args.format.ask(&client, asked, failed, out).await? else {
+    let found = args.format.ask(&client, asked, failed, out).await?;
+    let Some(found): Option<Deployment> = found else {
         return Ok(0);
     };
     out.line(&deployment_text(&found, args.verbose));

@@ -3,9 +3,12 @@
 
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::{counted, number, text};
+use super::super::query::find;
+use super::super::show::counted;
+use crate::http::answers::{EvalCountResponse, EvalDeleteResponse};
 use anyhow::{Result, bail};
+use drover_events::model::Evaluation;
+use serde::de::IgnoredAny;
 use serde_json::json;
 use std::time::Duration;
 
@@ -48,8 +51,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 
 async fn one(args: &Args, id: &str, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Eval, id).await?;
-    let id = text(&stub, "ID");
+    let Evaluation { id, .. } = find(&client, id).await?;
     if !args.yes
         && !confirmed(
             out,
@@ -60,7 +62,8 @@ async fn one(args: &Args, id: &str, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     let body = json!({"EvalIDs": [id]});
-    let answer = client.delete("/v1/evaluations", &[], Some(&body)).await;
+    let answer = client.delete::<IgnoredAny>("/v1/evaluations", &[], Some(&body));
+    let answer = answer.await;
     answer.map_err(|err| err.context("Error deleting evaluation"))?;
     out.line("Successfully deleted 1 evaluation");
     Ok(0)
@@ -69,12 +72,10 @@ async fn one(args: &Args, id: &str, out: &Out) -> Result<u8> {
 async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let count = client
-        .get_json("/v1/evaluations/count", &[("filter", filter)])
+        .fetch("/v1/evaluations/count", &[("filter", filter)])
         .await;
-    let count = number(
-        &count.map_err(|err| err.context("Error counting evaluations"))?,
-        "Count",
-    );
+    let EvalCountResponse { count, .. } =
+        count.map_err(|err| err.context("Error counting evaluations"))?;
     if count == 0 {
         out.line("failed to find any evals that matched filter criteria");
         return Ok(1);
@@ -110,11 +111,9 @@ async fn many(args: &Args, filter: &str, out: &Out) -> Result<u8> {
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }
-    let deleted = number(
-        &answer.map_err(|err| err.context("Error deleting evaluations"))?,
-        "Count",
-    );
-    let deleted = counted(deleted, "evaluation");
+    let deleted: EvalDeleteResponse =
+        answer.map_err(|err| err.context("Error deleting evaluations"))?;
+    let deleted = counted(deleted.count, "evaluation");
     out.line(&format!("Successfully deleted {deleted}"));
     Ok(0)
 }

@@ -4,10 +4,14 @@ use super::super::client::{Client, encode, is_status};
 use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::{Format, counted, list, number, short, text, time};
+use super::super::query::find;
+use super::super::show::{Format, counted, short, time};
+use crate::history::explain::{
+    Comparison, Explanation, GroupExplained, NodeExplained, SearchExplained,
+};
 use anyhow::Result;
-use serde_json::Value as Json;
+use drover_events::model::Evaluation;
+use serde::de::IgnoredAny;
 use std::cmp::Ordering;
 
 /// How many nodes of a search are shown without `-verbose`.
@@ -43,28 +47,28 @@ pub(in crate::cli) struct Args {
 /// Explains an evaluation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = match find(&client, Thing::Eval, &args.evaluation).await {
+    let stub: Evaluation = match find(&client, &args.evaluation).await {
         Ok(stub) => stub,
         Err(missing) => return Err(absent(&client, &args.evaluation, missing).await),
     };
-    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
     let snapshot = args.snapshot.map(|index| index.to_string());
-    let mut query = vec![("namespace", namespace.as_str())];
+    let mut query = vec![("namespace", stub.namespace.as_str())];
     query.extend(snapshot.as_ref().map(|index| ("snapshot", index.as_str())));
-    let path = format!("/v1/evaluation/{id}/explain");
-    let explained = client.get_json(&path, &query).await;
-    let explained = explained.map_err(|err| err.context("Error explaining the evaluation"))?;
-    let comparison = &explained["Comparison"];
-    let same = comparison["Identical"] == true || explained["Recomputed"] == true;
+    let path = format!("/v1/evaluation/{}/explain", stub.id);
+    let reply = client.get(&path, &query).await;
+    let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
+    let explained: Explanation = reply.read()?;
+    let same = explained.comparison.identical || explained.recomputed;
     let code = if same { 0 } else { 2 };
-    if args.format.print(&explained, out)? {
+    if args.format.is_given() {
+        args.format.print(&reply.json()?, out)?;
         return Ok(code);
     }
     out.line(&pairs(&head(&explained, args.verbose)));
-    for difference in list(comparison, "Differences") {
-        out.line(&format!("  {}", difference.as_str().unwrap_or_default()));
+    for difference in &explained.comparison.differences {
+        out.line(&format!("  {difference}"));
     }
-    for group in list(&explained, "Groups") {
+    for group in &explained.groups {
         show_group(group, args.verbose, out);
     }
     show_stops(&explained, args.verbose, out);
@@ -74,32 +78,28 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 /// Why an evaluation is in no list: of one that was deleted the agent says when that was.
 async fn absent(client: &Client, id: &str, missing: anyhow::Error) -> anyhow::Error {
     let path = format!("/v1/evaluation/{}/explain", encode(id));
-    match client.get_json(&path, &[]).await {
+    match client.fetch::<IgnoredAny>(&path, &[]).await {
         Err(deleted) if is_status(&deleted, 410) => deleted,
         _ => missing,
     }
 }
 
-fn head(explained: &Json, verbose: bool) -> Vec<(&'static str, String)> {
-    let decision = &explained["Decision"];
-    let indexes = list(explained, "Indexes").iter().map(Json::to_string);
-    let others: Vec<String> = list(explained, "Decisions")
-        .iter()
-        .map(|decision| number(decision, "SnapshotIndex").to_string())
-        .collect();
+fn head(explained: &Explanation, verbose: bool) -> Vec<(&'static str, String)> {
+    let decision = &explained.decision;
+    let indexes = explained.indexes.iter().map(u64::to_string);
+    let others = explained.decisions.iter();
+    let others = others.map(|decision| decision.snapshot_index.to_string());
+    let others: Vec<String> = others.collect();
     let mut rows = vec![
-        ("Evaluation", short(&text(explained, "EvalID"), verbose)),
-        ("Job", text(explained, "JobID")),
-        ("Triggered By", text(explained, "TriggeredBy")),
-        ("Status", text(explained, "Status")),
-        (
-            "Decided From",
-            format!("index {}", number(decision, "SnapshotIndex")),
-        ),
-        ("Decided At", time(number(decision, "Now"))),
+        ("Evaluation", short(&explained.eval_id, verbose)),
+        ("Job", explained.job_id.clone()),
+        ("Triggered By", explained.triggered_by.clone()),
+        ("Status", explained.status.clone()),
+        ("Decided From", format!("index {}", decision.snapshot_index)),
+        ("Decided At", time(decision.now)),
         ("Committed As", indexes.collect::<Vec<_>>().join(", ")),
         ("Rules", rules(explained)),
-        ("Compared", compared(&explained["Comparison"])),
+        ("Compared", compared(&explained.comparison)),
     ];
     if others.len() > 1 {
         rows.push(("Decisions From", others.join(", ")));
@@ -107,20 +107,20 @@ fn head(explained: &Json, verbose: bool) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn rules(explained: &Json) -> String {
-    let then = number(&explained["Decision"], "SchedulerVersion");
-    let now = number(explained, "SchedulerVersion");
-    match explained["Recomputed"] == true {
+fn rules(explained: &Explanation) -> String {
+    let then = explained.decision.scheduler_version;
+    let now = explained.scheduler_version;
+    match explained.recomputed {
         true => format!("version {then} then, recomputed by version {now}"),
         false => format!("version {now}, as then"),
     }
 }
 
-fn compared(comparison: &Json) -> String {
-    let count = number(comparison, "Compared");
-    let differ = list(comparison, "Differences").len();
-    let dropped = list(comparison, "NotCommitted").len();
-    let mut said = match (comparison["Identical"] == true, count) {
+fn compared(comparison: &Comparison) -> String {
+    let count = comparison.compared;
+    let differ = comparison.differences.len();
+    let dropped = comparison.not_committed.len();
+    let mut said = match (comparison.identical, count) {
         (true, 1) => "identical in the one part there is".to_owned(),
         (true, _) => format!("identical in all {}", counted(count, "part")),
         (false, 0) => "nothing was committed to compare with".to_owned(),
@@ -137,9 +137,9 @@ fn compared(comparison: &Json) -> String {
     said
 }
 
-fn show_group(group: &Json, verbose: bool, out: &Out) {
-    out.head(&format!("Group {:?}", text(group, "Name")));
-    let placements = list(group, "Placements");
+fn show_group(group: &GroupExplained, verbose: bool, out: &Out) {
+    out.head(&format!("Group {:?}", group.name));
+    let placements = &group.placements;
     if !placements.is_empty() {
         let mut table = Table::new(["Allocation", "Name", "Node ID", "Node Name"]);
         for placed in placements
@@ -147,18 +147,18 @@ fn show_group(group: &Json, verbose: bool, out: &Out) {
             .take(if verbose { usize::MAX } else { NODES })
         {
             table.row([
-                short(&text(placed, "AllocID"), verbose),
-                text(placed, "Name"),
-                short(&text(placed, "NodeID"), verbose),
-                text(placed, "NodeName"),
+                short(&placed.alloc_id, verbose),
+                placed.name.clone(),
+                short(&placed.node_id, verbose),
+                placed.node_name.clone(),
             ]);
         }
         out.line(&table.to_string());
         rest(placements.len(), "allocation", verbose, out);
     }
-    let searches = list(group, "Searches");
+    let searches = &group.searches;
     for (number, search) in searches.iter().enumerate() {
-        let failed = list(search, "Chosen").is_empty();
+        let failed = search.chosen.is_empty();
         if verbose || number == 0 || failed {
             show_search(number + 1, search, verbose, out);
         }
@@ -173,19 +173,15 @@ fn show_group(group: &Json, verbose: bool, out: &Out) {
     }
 }
 
-fn show_search(ordinal: usize, search: &Json, verbose: bool, out: &Out) {
-    let mut nodes: Vec<&Json> = list(search, "Nodes").iter().collect();
-    let chosen: Vec<&str> = list(search, "Chosen")
-        .iter()
-        .filter_map(Json::as_str)
-        .collect();
-    let is_chosen = |node: &Json| chosen.contains(&node["NodeID"].as_str().unwrap_or_default());
+fn show_search(ordinal: usize, search: &SearchExplained, verbose: bool, out: &Out) {
+    let mut nodes: Vec<&NodeExplained> = search.nodes.iter().collect();
+    let is_chosen = |node: &NodeExplained| search.chosen.contains(&node.node_id);
     // The nodes that were taken first, then by score, then what was refused.
     nodes.sort_by(|a, b| {
-        let rank = |node: &Json| (is_chosen(node), node["Score"].as_f64());
+        let rank = |node: &NodeExplained| (is_chosen(node), node.score);
         rank(b).partial_cmp(&rank(a)).unwrap_or(Ordering::Equal)
     });
-    let (came, all) = (number(search, "NodesEvaluated"), nodes.len());
+    let (came, all) = (search.nodes_evaluated, nodes.len());
     out.line(&format!(
         "Search {ordinal}: came to {came} of {}",
         counted(all, "node")
@@ -193,10 +189,9 @@ fn show_search(ordinal: usize, search: &Json, verbose: bool, out: &Out) {
     let mut table = Table::new(["Node ID", "Name", "Score", "Parts or reason", "Outcome"]);
     for node in nodes.iter().take(if verbose { usize::MAX } else { NODES }) {
         table.row([
-            short(&text(node, "NodeID"), verbose),
-            text(node, "NodeName"),
-            node["Score"]
-                .as_f64()
+            short(&node.node_id, verbose),
+            node.node_name.clone(),
+            node.score
                 .map_or_else(|| "-".to_owned(), |score| format!("{score:.4}")),
             said(node),
             mark(node, is_chosen(node)).to_owned(),
@@ -206,20 +201,20 @@ fn show_search(ordinal: usize, search: &Json, verbose: bool, out: &Out) {
     rest(all, "node", verbose, out);
 }
 
-fn mark(node: &Json, chosen: bool) -> &'static str {
-    match (chosen, node["Reached"] == true, node["Score"].is_null()) {
+fn mark(node: &NodeExplained, chosen: bool) -> &'static str {
+    match (chosen, node.reached, node.score.is_none()) {
         (true, ..) => "chosen",
         (false, false, false) => "not reached",
         _ => "-",
     }
 }
 
-fn said(node: &Json) -> String {
-    if node["Score"].is_null() {
-        return format!("{}: {}", text(node, "Refused"), text(node, "Reason"));
+fn said(node: &NodeExplained) -> String {
+    if node.score.is_none() {
+        return format!("{}: {}", node.refused, node.reason);
     }
-    let parts = node["Scores"].as_object().into_iter().flatten();
-    let parts = parts.map(|(name, value)| format!("{name} {:.4}", value.as_f64().unwrap_or(0.0)));
+    let parts = node.scores.iter();
+    let parts = parts.map(|(name, value)| format!("{name} {value:.4}"));
     parts.collect::<Vec<_>>().join(", ")
 }
 
@@ -232,8 +227,8 @@ fn rest(all: usize, what: &str, verbose: bool, out: &Out) {
     }
 }
 
-fn show_stops(explained: &Json, verbose: bool, out: &Out) {
-    let stops = list(explained, "Stops");
+fn show_stops(explained: &Explanation, verbose: bool, out: &Out) {
+    let stops = &explained.stops;
     if stops.is_empty() {
         return;
     }
@@ -241,10 +236,10 @@ fn show_stops(explained: &Json, verbose: bool, out: &Out) {
     let mut table = Table::new(["Allocation", "Name", "Node ID", "Reason"]);
     for stop in stops.iter().take(if verbose { usize::MAX } else { NODES }) {
         table.row([
-            short(&text(stop, "AllocID"), verbose),
-            text(stop, "Name"),
-            short(&text(stop, "NodeID"), verbose),
-            text(stop, "Reason"),
+            short(&stop.alloc_id, verbose),
+            stop.name.clone(),
+            short(&stop.node_id, verbose),
+            stop.reason.clone(),
         ]);
     }
     out.line(&table.to_string());

@@ -5,9 +5,10 @@ use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::placement;
-use super::super::show::{Format, number, short, text};
+use super::super::show::{Format, short};
 use anyhow::Result;
-use drover_events::model::status::eval as status;
+use drover_events::model::Evaluation;
+use drover_events::model::status as words;
 
 /// Flags of `eval list`.
 #[derive(Debug, clap::Args)]
@@ -38,11 +39,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let more = [("job", args.job.as_str()), ("status", args.status.as_str())];
     let page = args.paged.of(&client, "/v1/evaluations", &more).await;
     let page = page.map_err(|err| err.context("Error querying evaluations"))?;
-    if args.format.print(&page.rows, out)? {
+    let Some(evals) = page.take::<Evaluation>(&args.format, out)? else {
         return Ok(0);
-    }
+    };
     client.tell_moment(out);
-    if page.is_empty() {
+    if evals.is_empty() {
         out.line("No evals found");
         return Ok(0);
     }
@@ -56,19 +57,19 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         "Status",
         "Placement Failures",
     ]);
-    for eval in page.rows() {
-        let failures = match text(eval, "Status").as_str() {
-            status::BLOCKED => "N/A - In Progress".to_owned(),
-            _ => placement::failed(eval).to_string(),
+    for eval in evals {
+        let failures = match eval.status.as_str() {
+            words::eval::BLOCKED => "N/A - In Progress".to_owned(),
+            _ => placement::failed(&eval).to_string(),
         };
         table.row([
-            short(&text(eval, "ID"), args.verbose),
-            number(eval, "Priority").to_string(),
-            text(eval, "TriggeredBy"),
-            text(eval, "JobID"),
-            text(eval, "Namespace"),
-            short(&text(eval, "NodeID"), args.verbose),
-            text(eval, "Status"),
+            short(&eval.id, args.verbose),
+            eval.priority.to_string(),
+            eval.triggered_by,
+            eval.job_id,
+            eval.namespace,
+            short(&eval.node_id, args.verbose),
+            eval.status,
             failures,
         ]);
     }

@@ -5,11 +5,11 @@ use super::super::conn::Past;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::placement;
-use super::super::query::{Thing, find};
-use super::super::show::{Format, ago, list, number, short, text, time};
+use super::super::query::find;
+use super::super::show::{Format, ago, short, time};
 use anyhow::Result;
-use drover_events::model::status::eval;
-use serde_json::Value as Json;
+use drover_events::model::Evaluation;
+use drover_events::model::status as words;
 
 /// Flags of `eval status`.
 #[derive(Debug, clap::Args)]
@@ -47,8 +47,7 @@ impl Args {
 /// Shows an evaluation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Eval, &args.evaluation).await?;
-    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+    let Evaluation { id, namespace, .. } = find(&client, &args.evaluation).await?;
     if args.monitor {
         return Monitor::new(&client, out, args.verbose, &namespace)
             .follow(&id, 0)
@@ -58,7 +57,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let path = format!("/v1/evaluation/{id}");
     let asked = (path.as_str(), &query[..]);
     let failed = "Error querying evaluation";
-    let Some(eval) = args.format.ask(&client, asked, failed, out).await? else {
+    let eval = args.format.ask::<Evaluation>(&client, asked, failed, out);
+    let Some(eval) = eval.await? else {
         return Ok(0);
     };
     out.line(&pairs(&rows(&eval, (args.verbose, client.now()))));
@@ -70,21 +70,21 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         "Status",
         "Description",
     ]);
-    for other in list(&eval, "RelatedEvals") {
+    for other in &eval.related_evals {
         table.row([
-            short(&text(other, "ID"), args.verbose),
-            number(other, "Priority").to_string(),
-            text(other, "TriggeredBy"),
-            short(&text(other, "NodeID"), args.verbose),
-            text(other, "Status"),
-            text(other, "StatusDescription"),
+            short(&other.id, args.verbose),
+            other.priority.to_string(),
+            other.triggered_by.clone(),
+            short(&other.node_id, args.verbose),
+            other.status.clone(),
+            other.status_description.clone(),
         ]);
     }
     if !table.is_empty() {
         out.head("Related Evaluations");
         out.line(&table.to_string());
     }
-    let lines = placement::failed_groups(&eval["FailedTGAllocs"]);
+    let lines = placement::failed_groups(&eval.failed_tg_allocs);
     if !lines.is_empty() {
         out.head("Failed Placements");
         out.line(&lines.join("\n"));
@@ -92,38 +92,36 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn rows(eval: &Json, (verbose, now): (bool, i64)) -> Vec<(&'static str, String)> {
+fn rows(eval: &Evaluation, (verbose, now): (bool, i64)) -> Vec<(&'static str, String)> {
     let when = |ns: i64| if verbose { time(ns) } else { ago(ns, now) };
-    let failures = match text(eval, "Status").as_str() {
-        eval::BLOCKED => "N/A - In Progress".to_owned(),
+    let failures = match eval.status.as_str() {
+        words::eval::BLOCKED => "N/A - In Progress".to_owned(),
         _ => placement::failed(eval).to_string(),
     };
-    let status = text(eval, "StatusDescription");
-    let status = if status.is_empty() {
-        text(eval, "Status")
-    } else {
-        status
+    let status = match eval.status_description.as_str() {
+        "" => &eval.status,
+        _ => &eval.status_description,
     };
     let mut rows = vec![
-        ("ID", short(&text(eval, "ID"), verbose)),
-        ("Create Time", when(number(eval, "CreateTime"))),
-        ("Modify Time", when(number(eval, "ModifyTime"))),
-        ("Status", text(eval, "Status")),
-        ("Status Description", status),
-        ("Type", text(eval, "Type")),
-        ("TriggeredBy", text(eval, "TriggeredBy")),
-        ("Job ID", text(eval, "JobID")),
-        ("Namespace", text(eval, "Namespace")),
-        ("Priority", number(eval, "Priority").to_string()),
+        ("ID", short(&eval.id, verbose)),
+        ("Create Time", when(eval.create_time)),
+        ("Modify Time", when(eval.modify_time)),
+        ("Status", eval.status.clone()),
+        ("Status Description", status.clone()),
+        ("Type", eval.r#type.clone()),
+        ("TriggeredBy", eval.triggered_by.clone()),
+        ("Job ID", eval.job_id.clone()),
+        ("Namespace", eval.namespace.clone()),
+        ("Priority", eval.priority.to_string()),
         ("Placement Failures", failures),
     ];
-    for (name, key) in [
-        ("Previous Eval", "PreviousEval"),
-        ("Next Eval", "NextEval"),
-        ("Blocked Eval", "BlockedEval"),
+    for (name, other) in [
+        ("Previous Eval", &eval.previous_eval),
+        ("Next Eval", &eval.next_eval),
+        ("Blocked Eval", &eval.blocked_eval),
     ] {
-        if !text(eval, key).is_empty() {
-            rows.push((name, short(&text(eval, key), verbose)));
+        if !other.is_empty() {
+            rows.push((name, short(other, verbose)));
         }
     }
     rows

@@ -3,17 +3,19 @@
 pub(super) mod position;
 pub(super) mod schema;
 
+use super::answer;
 use super::client::{Client, Stream, is_status};
 use super::conn::Conn;
 use super::log::export::moment;
 use super::out::Out;
-use super::show::{Format, list, number, text};
+use super::show::Format;
 use super::template;
 use crate::clock::Moment;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use position::{Position, SAVE_EVERY, Sink};
 use schema::SchemaArgs;
+use serde::Deserialize;
 use serde_json::Value as Json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -199,6 +201,68 @@ async fn connect(
     })
 }
 
+/// A line of the stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Frame {
+    /// The index of the events.
+    index: u64,
+    /// The events, as they are passed on.
+    events: Vec<Json>,
+    /// How far the stream is.
+    checkpoint: Option<Place>,
+    /// Why it ends.
+    error: Option<Ended>,
+}
+
+/// A place of the stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Place {
+    index: u64,
+}
+
+/// Why a stream ends.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Ended {
+    message: String,
+}
+
+/// A CloudEvent, as far as it is looked at here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CloudEvent {
+    data: Place,
+}
+
+/// An event of the stream, as it is printed for people.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Event {
+    index: u64,
+    topic: String,
+    #[serde(rename = "Type")]
+    kind: String,
+    namespace: String,
+    key: String,
+}
+
+impl Frame {
+    /// A line that was read; a CloudEvent stands by itself.
+    fn of(line: Json) -> Result<Frame> {
+        if line.get("specversion").is_none() {
+            return answer::of(line);
+        }
+        let event: CloudEvent = answer::of(line.clone())?;
+        Ok(Frame {
+            index: event.data.index,
+            events: vec![line],
+            ..Frame::default()
+        })
+    }
+}
+
 /// A run of the command.
 struct Run<'a> {
     position: Position,
@@ -212,24 +276,23 @@ impl Run<'_> {
     async fn follow(&mut self, args: &Args, mut stream: Stream) -> Result<bool> {
         self.position.belong(&stream.epoch);
         loop {
-            let frame = match tokio::time::timeout(SAVE_EVERY, stream.json_line()).await {
-                Ok(frame) => frame?,
+            let line = match tokio::time::timeout(SAVE_EVERY, stream.json_line()).await {
+                Ok(line) => line?,
                 Err(_) => {
                     self.save()?;
                     continue;
                 }
             };
-            let Some(frame) = frame else {
+            let Some(line) = line else {
                 return Ok(false);
             };
-            let error = &frame["Error"];
-            if !error.is_null() {
-                bail!("The server ends the stream: {}", text(error, "Message"));
+            let frame = Frame::of(line)?;
+            if let Some(error) = frame.error {
+                bail!("The server ends the stream: {}", error.message);
             }
-            let checkpoint = &frame["Checkpoint"];
-            if !checkpoint.is_null() {
-                self.position.reach(number(checkpoint, "Index"));
-            } else if self.print(args, &frame)? {
+            if let Some(checkpoint) = frame.checkpoint {
+                self.position.reach(checkpoint.index);
+            } else if self.print(args, frame.index, frame.events)? {
                 return Ok(true);
             }
             if self.position.is_due() {
@@ -240,22 +303,13 @@ impl Run<'_> {
 
     /// Prints the events of an index but for those that were printed before; says whether there are
     /// as many now as were asked for.
-    fn print(&mut self, args: &Args, frame: &Json) -> Result<bool> {
-        let cloud = frame.get("specversion").is_some();
-        let events = match cloud {
-            true => std::slice::from_ref(frame),
-            false => list(frame, "Events"),
-        };
-        let index = match cloud {
-            true => number(&frame["data"], "Index"),
-            false => number(frame, "Index"),
-        };
-        let known = self.position.within(index);
-        for (place, event) in events.iter().enumerate().skip(known) {
+    fn print(&mut self, args: &Args, index: u64, events: Vec<Json>) -> Result<bool> {
+        let (known, all) = (self.position.within(index), events.len());
+        for (place, event) in events.into_iter().enumerate().skip(known) {
             self.sink.line(&shown(args, event)?)?;
             self.seen += 1;
             if args.limit > 0 && self.seen >= args.limit {
-                match place + 1 == events.len() {
+                match place + 1 == all {
                     true => self.position.reach(index),
                     false => self.position.stop_within(index, place + 1),
                 }
@@ -274,24 +328,24 @@ impl Run<'_> {
 }
 
 /// An event as it is printed.
-fn shown(args: &Args, event: &Json) -> Result<String> {
+fn shown(args: &Args, event: Json) -> Result<String> {
     if let Some(template) = &args.format.template {
-        return template::render(template, event);
+        return template::render(template, &event);
     }
     if args.cloudevents || args.format.json {
         return Ok(event.to_string());
     }
-    let key = text(event, "Key");
-    let namespace = text(event, "Namespace");
+    let Event {
+        index,
+        topic,
+        kind,
+        namespace,
+        key,
+    } = answer::of(event)?;
     let place = if namespace.is_empty() {
         key
     } else {
         format!("{namespace}/{key}")
     };
-    let index = number(event, "Index");
-    Ok(format!(
-        "{index:>10}  {:<12} {:<34} {place}",
-        text(event, "Topic"),
-        text(event, "Type"),
-    ))
+    Ok(format!("{index:>10}  {topic:<12} {kind:<34} {place}"))
 }

@@ -123,24 +123,24 @@ impl Position {
     }
 
     /// Everything up to an index was printed.
-    pub(in crate::cli) fn reach(&mut self, index: i64) {
-        let index = u64::try_from(index).ok().filter(|index| *index > 0);
+    pub(in crate::cli) fn reach(&mut self, index: u64) {
+        let index = Some(index).filter(|index| *index > 0);
         if index > self.at.index {
             (self.at.index, self.at.within) = (index, 0);
         }
     }
 
     /// Of the events of an index so many were printed.
-    pub(in crate::cli) fn stop_within(&mut self, index: i64, events: usize) {
-        self.reach(index - 1);
+    pub(in crate::cli) fn stop_within(&mut self, index: u64, events: usize) {
+        self.reach(index.saturating_sub(1));
         self.at.within = events;
         // Before the first index nothing is behind.
         self.at.index.get_or_insert(0);
     }
 
     /// How many events of an index, the next one that has any, were printed before.
-    pub(in crate::cli) fn within(&self, index: i64) -> usize {
-        let next = u64::try_from(index).ok() > self.at.index;
+    pub(in crate::cli) fn within(&self, index: u64) -> usize {
+        let next = Some(index) > self.at.index;
         if next { self.at.within } else { 0 }
     }
 

@@ -4,9 +4,10 @@ use super::super::conn::Conn;
 use super::super::deployment;
 use super::super::monitor::Wait;
 use super::super::out::Out;
-use super::super::show::{list, number, text};
 use super::Found;
+use super::history::Versions;
 use anyhow::{Result, bail};
+use drover_events::model::{Deployment, Job};
 use serde_json::json;
 
 /// Flags of `job revert`.
@@ -61,7 +62,8 @@ pub(super) async fn revert(args: RevertArgs, out: &Out) -> Result<u8> {
     let done = job
         .change("/revert", &body, "Error reverting job", out)
         .await?;
-    job.follow(&done, &args.wait, out).await
+    let eval = (done.eval_id.as_str(), done.eval_create_index);
+    job.follow(eval, &args.wait, out).await
 }
 
 /// A version, named by its number or by its tag.
@@ -70,12 +72,14 @@ async fn version(job: &Found, named: &str) -> Result<u64> {
         return Ok(version);
     }
     let versions = job.get("/versions").await;
-    let versions = versions.map_err(|err| err.context("Error retrieving job versions"))?;
-    let tagged = list(&versions, "Versions")
-        .iter()
-        .find(|one| text(&one["VersionTag"], "Name") == named);
-    match tagged {
-        Some(one) => Ok(u64::try_from(number(one, "Version"))?),
+    let versions: Versions<Job> =
+        versions.map_err(|err| err.context("Error retrieving job versions"))?;
+    let is_tagged = |one: &&Job| {
+        let tag = one.version_tag.as_ref();
+        tag.is_some_and(|tag| tag.name == named)
+    };
+    match versions.versions.iter().find(is_tagged) {
+        Some(one) => Ok(one.version),
         None => bail!(
             "Error retrieving job versions: job {:?} has no version tagged {named:?}",
             job.id
@@ -92,20 +96,22 @@ pub(super) async fn eval(args: EvalArgs, out: &Out) -> Result<u8> {
         .change("/evaluate", &body, "Error evaluating job", out)
         .await?;
     if args.wait.detach {
-        out.line(&format!("Created eval ID: {:?}", text(&done, "EvalID")));
+        out.line(&format!("Created eval ID: {:?}", done.eval_id));
         return Ok(0);
     }
-    job.follow(&done, &args.wait, out).await
+    let eval = (done.eval_id.as_str(), done.eval_create_index);
+    job.follow(eval, &args.wait, out).await
 }
 
 /// Promotes the canaries of the latest deployment.
 pub(super) async fn promote(args: PromoteArgs, out: &Out) -> Result<u8> {
     let job = Found::new(&args.conn, &args.job).await?;
     let latest = job.get("/deployment").await;
-    let latest = latest.map_err(|err| err.context("Error retrieving deployment"))?;
-    if latest.is_null() {
+    let latest: Option<Deployment> =
+        latest.map_err(|err| err.context("Error retrieving deployment"))?;
+    let Some(latest) = latest else {
         bail!("Unable to find a deployment to promote");
-    }
+    };
     let place = (&job.client, job.namespace.as_str());
-    deployment::promote(place, &text(&latest, "ID"), &args.group, &args.wait, out).await
+    deployment::promote(place, &latest.id, &args.group, &args.wait, out).await
 }

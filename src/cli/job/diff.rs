@@ -1,8 +1,9 @@
 //! The difference between two specifications of a job, in lines.
 
-use super::super::show::{number, text};
-use drover_events::model::status::{DiffType, diff as kinds};
-use serde_json::Value as Json;
+use drover_events::model::status::{self as words, DiffType};
+use drover_events::model::{
+    DesiredUpdates, FieldDiff, JobDiff, ObjectDiff, PlanAnnotations, TaskGroupDiff,
+};
 
 fn marker(kind: &str) -> &'static str {
     match DiffType::of(kind) {
@@ -14,75 +15,73 @@ fn marker(kind: &str) -> &'static str {
 }
 
 /// What is different, group by group and task by task; `annotations` say what a plan makes of it.
-pub(super) fn job_diff(diff: &Json, annotations: &Json, verbose: bool) -> String {
-    let mut lines = vec![format!(
-        "{}Job: {:?}",
-        marker(&text(diff, "Type")),
-        text(diff, "ID")
-    )];
-    let kind = text(diff, "Type");
-    if kind == kinds::EDITED || verbose {
-        fields(diff, 0, verbose, &mut lines);
+pub(super) fn job_diff(
+    diff: &JobDiff,
+    annotations: Option<&PlanAnnotations>,
+    verbose: bool,
+) -> String {
+    let kind = diff.r#type.as_str();
+    let mut lines = vec![format!("{}Job: {:?}", marker(kind), diff.id)];
+    if kind == words::diff::EDITED || verbose {
+        fields((&diff.fields, &diff.objects), 0, verbose, &mut lines);
     }
-    for group in diff["TaskGroups"].as_array().into_iter().flatten() {
-        if annotations.is_null() && text(group, "Type") == kinds::NONE && !verbose {
+    for group in &diff.task_groups {
+        if annotations.is_none() && group.r#type == words::diff::NONE && !verbose {
             continue;
         }
-        let updates = &annotations["DesiredTGUpdates"][text(group, "Name")];
+        let updates = annotations.and_then(|notes| notes.desired_tg_updates.get(&group.name));
         group_diff(group, updates, verbose, &mut lines);
     }
     lines.join("\n")
 }
 
-fn group_diff(diff: &Json, updates: &Json, verbose: bool, lines: &mut Vec<String>) {
-    let names = [
-        ("Place", "create"),
-        ("Stop", "destroy"),
-        ("Migrate", "migrate"),
-        ("Canary", "canary"),
-        ("InPlaceUpdate", "in-place update"),
-        ("DestructiveUpdate", "create/destroy update"),
-        ("Ignore", "ignore"),
+/// What a plan does to a group, in counts.
+fn planned(updates: &DesiredUpdates) -> Vec<String> {
+    let counts = [
+        (updates.place, "create"),
+        (updates.stop, "destroy"),
+        (updates.migrate, "migrate"),
+        (updates.canary, "canary"),
+        (updates.in_place_update, "in-place update"),
+        (updates.destructive_update, "create/destroy update"),
+        (updates.ignore, "ignore"),
     ];
-    let said: Vec<String> = match diff["Updates"].as_object().filter(|u| !u.is_empty()) {
-        Some(map) => map.iter().map(|(k, n)| format!("{n} {k}")).collect(),
-        None => names
-            .iter()
-            .filter(|(k, _)| number(updates, k) > 0)
-            .map(|(k, name)| format!("{} {name}", number(updates, k)))
-            .collect(),
-    };
-    let said = in_brackets(&said);
-    lines.push(format!(
-        "{}Task Group: {:?}{said}",
-        marker(&text(diff, "Type")),
-        text(diff, "Name")
-    ));
-    if text(diff, "Type") == kinds::EDITED || verbose {
-        fields(diff, 2, verbose, lines);
-    }
-    for task in diff["Tasks"].as_array().into_iter().flatten() {
-        let notes = notes(task);
-        let kind = text(task, "Type");
-        if kind == kinds::NONE && !verbose {
-            continue;
-        }
-        lines.push(format!(
-            "  {}Task: {:?}{notes}",
-            marker(&kind),
-            text(task, "Name")
-        ));
-        if kind == kinds::EDITED || verbose {
-            fields(task, 4, verbose, lines);
-        }
-    }
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    counts
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect()
 }
 
-/// What a plan makes of a task or of a field.
-fn notes(of: &Json) -> String {
-    let notes = of["Annotations"].as_array().into_iter().flatten();
-    let notes = notes.filter_map(Json::as_str).map(str::to_owned);
-    in_brackets(&notes.collect::<Vec<_>>())
+fn group_diff(
+    diff: &TaskGroupDiff,
+    updates: Option<&DesiredUpdates>,
+    verbose: bool,
+    lines: &mut Vec<String>,
+) {
+    let said: Vec<String> = match diff.updates.is_empty() {
+        false => diff
+            .updates
+            .iter()
+            .map(|(k, n)| format!("{n} {k}"))
+            .collect(),
+        true => updates.map(planned).unwrap_or_default(),
+    };
+    let (kind, said) = (diff.r#type.as_str(), in_brackets(&said));
+    lines.push(format!("{}Task Group: {:?}{said}", marker(kind), diff.name));
+    if kind == words::diff::EDITED || verbose {
+        fields((&diff.fields, &diff.objects), 2, verbose, lines);
+    }
+    for task in &diff.tasks {
+        let kind = task.r#type.as_str();
+        if kind == words::diff::NONE && !verbose {
+            continue;
+        }
+        let notes = in_brackets(&task.annotations);
+        lines.push(format!("  {}Task: {:?}{notes}", marker(kind), task.name));
+        if kind == words::diff::EDITED || verbose {
+            fields((&task.fields, &task.objects), 4, verbose, lines);
+        }
+    }
 }
 
 fn in_brackets(words: &[String]) -> String {
@@ -92,42 +91,46 @@ fn in_brackets(words: &[String]) -> String {
     }
 }
 
-fn fields(diff: &Json, indent: usize, verbose: bool, lines: &mut Vec<String>) {
+fn fields(
+    (fields_of, objects): (&[FieldDiff], &[ObjectDiff]),
+    indent: usize,
+    verbose: bool,
+    lines: &mut Vec<String>,
+) {
     let pad = " ".repeat(indent);
-    let shown: Vec<&Json> = diff["Fields"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|f| verbose || text(f, "Type") != kinds::NONE)
-        .collect();
-    let width = shown
-        .iter()
-        .map(|f| text(f, "Name").len())
-        .max()
-        .unwrap_or(0)
-        + 1;
-    for field in shown {
-        let (kind, name) = (text(field, "Type"), text(field, "Name") + ":");
-        let (old, new) = (text(field, "Old"), text(field, "New"));
-        let value = match DiffType::of(&kind) {
+    let shown = || {
+        let all = fields_of.iter();
+        all.filter(|field| verbose || field.r#type != words::diff::NONE)
+    };
+    let width = shown().map(|field| field.name.len()).max().unwrap_or(0) + 1;
+    for field in shown() {
+        let (kind, name) = (field.r#type.as_str(), format!("{}:", field.name));
+        let (old, new) = (&field.old, &field.new);
+        let value = match DiffType::of(kind) {
             Some(DiffType::Added | DiffType::None) | None => format!("{new:?}"),
             Some(DiffType::Deleted) => format!("{old:?}"),
             Some(DiffType::Edited) => format!("{old:?} => {new:?}"),
         };
-        let notes = notes(field);
+        // What a plan makes of the field.
+        let notes = in_brackets(&field.annotations);
         lines.push(format!(
             "{pad}{}{name:<width$} {value}{notes}",
-            marker(&kind)
+            marker(kind)
         ));
     }
-    for object in diff["Objects"].as_array().into_iter().flatten() {
-        let kind = text(object, "Type");
-        if kind == kinds::NONE && !verbose {
+    for object in objects {
+        let kind = object.r#type.as_str();
+        if kind == words::diff::NONE && !verbose {
             continue;
         }
-        lines.push(format!("{pad}{}{} {{", marker(&kind), text(object, "Name")));
+        lines.push(format!("{pad}{}{} {{", marker(kind), object.name));
         if indent < 40 {
-            fields(object, indent + 2, verbose, lines);
+            fields(
+                (&object.fields, &object.objects),
+                indent + 2,
+                verbose,
+                lines,
+            );
         }
         lines.push(format!("{pad}    }}"));
     }

@@ -4,8 +4,8 @@ use super::super::columns::pairs;
 use super::super::conn::Conn;
 use super::super::monitor::{Monitor, Wait};
 use super::super::out::Out;
-use super::super::show::{number, text};
 use super::Found;
+use crate::http::answers::DispatchResponse;
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use serde_json::{Map, json};
@@ -75,9 +75,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         query.push(("idempotency_token", &args.idempotency_token));
     }
     let done = job.client.put(&job.path("/dispatch"), &query, &body).await;
-    let done = done.map_err(|err| err.context("Failed to dispatch job"))?;
-    let eval = text(&done, "EvalID");
-    let mut rows = vec![("Dispatched Job ID", text(&done, "DispatchedJobID"))];
+    let done: DispatchResponse = done.map_err(|err| err.context("Failed to dispatch job"))?;
+    let (child, eval) = (&done.dispatched_job_id, &done.eval_id);
+    let mut rows = vec![("Dispatched Job ID", child.clone())];
     if !eval.is_empty() {
         rows.push(("Evaluation ID", eval.clone()));
     }
@@ -86,13 +86,13 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     out.line("");
-    let code = job.follow(&done, &args.wait, out).await?;
+    let eval = (eval.as_str(), done.eval_create_index);
+    let code = job.follow(eval, &args.wait, out).await?;
     if !args.to_its_end || code != 0 {
         return Ok(code);
     }
-    let child = text(&done, "DispatchedJobID");
     Monitor::new(&job.client, out, args.wait.verbose, &job.namespace)
-        .end_of(&child, number(&done, "JobCreateIndex"))
+        .end_of(child, done.job_create_index)
         .await
 }
 

@@ -3,15 +3,19 @@
 //! Versions come from the job's row; who and why from the audit trail, which also knows jobs that
 //! are long gone.
 
-use super::super::changes::who;
+use super::super::answer;
+use super::super::changes::{Entry, Field, who};
 use super::super::client::{Client, is_status};
 use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
 use super::super::out::Out;
-use super::super::query::{Thing, find, job_path};
-use super::super::show::{Format, boolean, list, number, pretty, text, time};
+use super::super::query::{find, job_path};
+use super::super::show::{Format, pretty, time};
 use super::diff::job_diff;
+use crate::http::answers::JobListStub;
 use anyhow::{Result, bail};
+use drover_events::model::{Job, JobDiff};
+use serde::Deserialize;
 use serde_json::Value as Json;
 
 /// Flags of `job history`.
@@ -49,48 +53,59 @@ pub(in crate::cli) struct Args {
     version: Option<u64>,
 }
 
+/// The versions of a job, the newest first, and what is different between them where that was
+/// asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Versions<V> {
+    pub(super) versions: Vec<V>,
+    diffs: Vec<JobDiff>,
+}
+
+/// A version that is shown.
+struct Version {
+    job: Job,
+    /// The same as it came.
+    raw: Json,
+    diff: Option<JobDiff>,
+}
+
 /// Lists versions.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = match find(&client, Thing::Job, &args.job).await {
+    let JobListStub { id, namespace, .. } = match find(&client, &args.job).await {
         Ok(stub) => stub,
         Err(missing) => {
             let events = trail(&client, &args.job, &args.conn.namespace).await?;
             if events.is_empty() {
                 return Err(missing);
             }
-            return gone(&args, &events, out);
+            return gone(&args, events, out);
         }
     };
-    let namespace = text(&stub, "Namespace");
-    let answer = args
-        .versions(&client, &text(&stub, "ID"), &namespace)
-        .await?;
-    let mut versions = args.paired(&answer);
+    let mut versions = args.versions(&client, &id, &namespace).await?;
     if let Some(version) = args.version {
-        let wanted = i64::try_from(version)?;
-        versions.retain(|(job, _)| number(job, "Version") == wanted);
+        versions.retain(|one| one.job.version == version);
         if versions.is_empty() {
             bail!("job {:?} has no version {version}", args.job);
         }
     }
-    let all: Json = versions.iter().map(|(job, _)| (*job).clone()).collect();
-    if args.format.print(&all, out)? {
+    if args.full || args.format.is_given() {
+        let all: Json = versions.into_iter().map(|one| one.raw).collect();
+        if !args.format.print(&all, out)? {
+            out.line(&pretty(&all));
+        }
         return Ok(0);
     }
-    if args.full {
-        out.line(&pretty(&all));
-        return Ok(0);
-    }
-    let events = trail(&client, &text(&stub, "ID"), &namespace).await?;
-    for (i, (job, diff)) in versions.iter().enumerate() {
+    let events: Vec<Entry> = told(trail(&client, &id, &namespace).await?)?;
+    for (i, Version { job, diff, .. }) in versions.iter().enumerate() {
         let rows = rows(job, &events);
         if i > 0 {
             out.line("");
         }
         out.line(&pairs(&rows));
         if let Some(diff) = diff {
-            out.line(&format!("Diff:\n{}", job_diff(diff, &Json::Null, false)));
+            out.line(&format!("Diff:\n{}", job_diff(diff, None, false)));
         }
     }
     if args.changes {
@@ -108,62 +123,77 @@ impl Args {
         tag.or(version)
     }
 
-    async fn versions(&self, client: &Client, id: &str, namespace: &str) -> Result<Json> {
+    /// The versions, each with its difference. Without a base it belongs to the version it leads
+    /// to, and the oldest has none; with one, the base itself has none.
+    async fn versions(&self, client: &Client, id: &str, namespace: &str) -> Result<Vec<Version>> {
         let base = self.base();
         let diffs = (self.diffs || base.is_some()).to_string();
         let mut query = vec![("namespace", namespace), ("diffs", diffs.as_str())];
         query.extend(base.iter().map(|(name, value)| (*name, value.as_str())));
-        client.get_json(&job_path(id, "/versions"), &query).await
+        let found = client.fetch(&job_path(id, "/versions"), &query).await;
+        let Versions { versions, diffs } = found?;
+        let mut diffs = diffs.into_iter();
+        let pair = |raw: Json| {
+            let job: Job = answer::of(raw.clone())?;
+            let diff = match self.is_base(&job) {
+                true => None,
+                false => diffs.next(),
+            };
+            Ok::<_, anyhow::Error>(Version { job, raw, diff })
+        };
+        versions.into_iter().map(pair).collect()
     }
 
-    /// The versions, each with its difference. Without a base it belongs to the version it leads
-    /// to, and the oldest has none; with one, the base itself has none.
-    fn paired<'a>(&self, answer: &'a Json) -> Vec<(&'a Json, Option<&'a Json>)> {
-        let is_base = |job: &Json| match (&self.diff_tag, self.diff_version) {
-            (Some(tag), _) => text(&job["VersionTag"], "Name") == *tag,
-            (None, Some(version)) => u64::try_from(number(job, "Version")) == Ok(version),
+    /// Whether a version is the one that the others are compared with.
+    fn is_base(&self, job: &Job) -> bool {
+        match (&self.diff_tag, self.diff_version) {
+            (Some(tag), _) => {
+                let own = job.version_tag.as_ref();
+                own.map_or("", |own| own.name.as_str()) == tag.as_str()
+            }
+            (None, Some(version)) => job.version == version,
             (None, None) => false,
-        };
-        let mut diffs = list(answer, "Diffs").iter();
-        let pair = |job| match is_base(job) {
-            true => (job, None),
-            false => (job, diffs.next()),
-        };
-        list(answer, "Versions").iter().map(pair).collect()
+        }
     }
 }
 
 /// What is told of a version; who made it is in the event that registered it.
-fn rows(job: &Json, events: &[Json]) -> Vec<(&'static str, String)> {
+fn rows(job: &Job, events: &[Entry]) -> Vec<(&'static str, String)> {
     let mut rows = vec![
-        ("Version", number(job, "Version").to_string()),
-        ("Stable", boolean(job, "Stable").to_string()),
-        ("Submit Date", time(number(job, "SubmitTime"))),
+        ("Version", job.version.to_string()),
+        ("Stable", job.stable.to_string()),
+        ("Submit Date", time(job.submit_time)),
     ];
-    let registered = number(job, "JobModifyIndex");
-    if let Some(event) = events.iter().find(|e| number(e, "Index") == registered) {
-        rows.push(("Submitted By", who(event)));
+    let registered = job.job_modify_index;
+    if let Some(event) = events.iter().find(|event| event.index == registered) {
+        rows.push(("Submitted By", who(event.actor.as_ref())));
         rows.push(("Index", registered.to_string()));
-        rows.push(("Request ID", text(event, "RequestID")));
+        rows.push(("Request ID", event.request_id.clone()));
     }
-    if !job["VersionTag"].is_null() {
-        rows.push(("Tag Name", text(&job["VersionTag"], "Name")));
-        rows.push(("Tag Description", text(&job["VersionTag"], "Description")));
+    if let Some(tag) = &job.version_tag {
+        rows.push(("Tag Name", tag.name.clone()));
+        rows.push(("Tag Description", tag.description.clone()));
     }
     rows
 }
 
 /// Tells a job that is gone.
-fn gone(args: &Args, events: &[Json], out: &Out) -> Result<u8> {
-    if args.format.print(&Json::from(events.to_vec()), out)? {
+fn gone(args: &Args, events: Vec<Json>, out: &Out) -> Result<u8> {
+    if args.format.is_given() {
+        args.format.print(&Json::from(events), out)?;
         return Ok(0);
     }
     out.line(&format!(
         "Job {:?} is gone. What happened to it:\n",
         args.job
     ));
-    out.line(&table(events));
+    out.line(&table(&told(events)?));
     Ok(0)
+}
+
+/// Events as they are told to people.
+fn told(events: Vec<Json>) -> Result<Vec<Entry>> {
+    events.into_iter().map(answer::of).collect()
 }
 
 /// The events that changed a job, oldest first; none if it never was, or where nobody may ask.
@@ -190,7 +220,7 @@ async fn trail(client: &Client, id: &str, namespace: &str) -> Result<Vec<Json>> 
             Err(err) if [400, 403, 404].iter().any(|code| is_status(&err, *code)) => break,
             Err(err) => return Err(err.context("Error reading the audit trail")),
         };
-        events.extend(reply.json()?.as_array().cloned().unwrap_or_default());
+        events.extend(reply.read::<Vec<Json>>()?);
         token = reply.next_token;
         if token.is_empty() {
             break;
@@ -199,7 +229,7 @@ async fn trail(client: &Client, id: &str, namespace: &str) -> Result<Vec<Json>> 
     Ok(events)
 }
 
-fn table(events: &[Json]) -> String {
+fn table(events: &[Entry]) -> String {
     let mut table = Table::new([
         "Index",
         "Time",
@@ -210,26 +240,26 @@ fn table(events: &[Json]) -> String {
         "Because Of",
     ]);
     for event in events {
-        let fields = list(event, "Changes")
-            .iter()
-            .filter(|c| text(c, "Table") == "jobs");
-        let fields: Vec<&Json> = fields.flat_map(|change| list(change, "Fields")).collect();
-        let became = |path: &str| match fields.iter().find(|f| text(f, "Path") == path) {
-            Some(field) if field["After"].is_null() => "gone".to_owned(),
-            Some(field) => text(field, "After"),
+        let changes = event.changes.iter();
+        let changes = changes.filter(|change| change.table == "jobs");
+        let fields: Vec<&Field> = changes.flat_map(|change| &change.fields).collect();
+        let became = |path: &str| match fields.iter().find(|field| field.path == path) {
             None => "-".to_owned(),
+            Some(field) => match &field.after {
+                Json::Null => "gone".to_owned(),
+                Json::String(text) => text.clone(),
+                other => other.to_string(),
+            },
         };
+        let cause = event.cause.map(|cause| cause.to_string());
         table.row([
-            number(event, "Index").to_string(),
-            time(number(event, "Time")),
-            text(event, "Kind"),
-            who(event),
+            event.index.to_string(),
+            time(event.time),
+            event.kind.clone(),
+            who(event.actor.as_ref()),
             became("Version"),
             became("Status"),
-            match event["Cause"].is_null() {
-                true => "-".to_owned(),
-                false => number(event, "Cause").to_string(),
-            },
+            cause.unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     table.to_string()

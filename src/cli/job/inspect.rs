@@ -1,11 +1,15 @@
 //! `job inspect`
 
+use super::super::answer;
 use super::super::conn::Past;
 use super::super::out::Out;
-use super::super::query::{Thing, find, job_path};
-use super::super::show::{Format, list, number, pretty, text};
+use super::super::query::{find, job_path};
+use super::super::show::{Format, pretty};
+use super::history::Versions;
+use crate::http::answers::JobListStub;
 use anyhow::{Result, bail};
-use serde_json::json;
+use drover_events::model::{Job, JobSubmission};
+use serde_json::{Value as Json, json};
 
 /// Flags of `job inspect`.
 #[derive(Debug, clap::Args)]
@@ -34,35 +38,33 @@ pub(in crate::cli) struct Args {
 /// Prints a job.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Job, &args.job).await?;
-    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+    let JobListStub { id, namespace, .. } = find(&client, &args.job).await?;
     let scope = [("namespace", namespace.as_str())];
-    let mut job = client.get_json(&job_path(&id, ""), &scope).await?;
+    let mut job: Json = client.fetch(&job_path(&id, ""), &scope).await?;
     if let Some(version) = args.version {
-        let versions = client.get_json(&job_path(&id, "/versions"), &scope).await?;
-        let wanted = i64::try_from(version)?;
-        let found = list(&versions, "Versions")
-            .iter()
-            .find(|v| number(v, "Version") == wanted);
-        match found {
-            Some(found) => job = found.clone(),
+        let path = job_path(&id, "/versions");
+        let all: Versions<Json> = client.fetch(&path, &scope).await?;
+        let mut all = all.versions.into_iter();
+        match all.find(|one| version_of(one).is_ok_and(|own| own == version)) {
+            Some(found) => job = found,
             None => {
                 bail!("job {id:?} has no version {version}; `drover job history {id}` lists them")
             }
         }
     }
     if args.hcl {
-        let version = number(&job, "Version").to_string();
+        let version = version_of(&job)?.to_string();
         let query = [
             ("namespace", namespace.as_str()),
             ("version", version.as_str()),
         ];
-        let source = client.get_json(&job_path(&id, "/submission"), &query).await;
-        let source = source.map_err(|err| err.context("Error querying the job's source"))?;
+        let source = client.fetch(&job_path(&id, "/submission"), &query).await;
+        let source: JobSubmission =
+            source.map_err(|err| err.context("Error querying the job's source"))?;
         if args.with_vars {
             out.raw(variables(&source).as_bytes());
         }
-        out.line(&text(&source, "Source"));
+        out.line(&source.source);
         return Ok(0);
     }
     if args.format.template.is_some() {
@@ -73,12 +75,16 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
+/// The version of a job that is printed as it came.
+fn version_of(job: &Json) -> Result<u64> {
+    Ok(answer::of::<Job>(job.clone())?.version)
+}
+
 /// The variables of a source as comments, so that what is printed can be run.
-fn variables(source: &serde_json::Value) -> String {
-    let flags = source["VariableFlags"].as_object().into_iter().flatten();
-    let flags = flags.map(|(name, value)| format!("{name} = {value}"));
-    let given = text(source, "Variables");
-    let lines = flags.chain(given.lines().map(str::to_owned));
+fn variables(source: &JobSubmission) -> String {
+    let flags = source.variable_flags.iter();
+    let flags = flags.map(|(name, value)| format!("{name} = {}", json!(value)));
+    let lines = flags.chain(source.variables.lines().map(str::to_owned));
     let lines: Vec<String> = lines.map(|line| format!("# {line}\n")).collect();
     match lines.is_empty() {
         true => "# No variables\n\n".to_owned(),
@@ -92,8 +98,10 @@ mod tests {
 
     #[test]
     fn variables_are_comments_before_the_source() {
-        assert_eq!(variables(&json!({"Source": "x"})), "# No variables\n\n");
-        let source = json!({"VariableFlags": {"a": "1"}, "Variables": "b = [\n  2,\n]\n"});
+        let mut source = JobSubmission::default();
+        assert_eq!(variables(&source), "# No variables\n\n");
+        source.variable_flags.insert("a", "1".to_owned());
+        "b = [\n  2,\n]\n".clone_into(&mut source.variables);
         let wanted = "# Variables:\n# a = \"1\"\n# b = [\n#   2,\n# ]\n\n";
         assert_eq!(variables(&source), wanted);
     }

@@ -7,6 +7,7 @@ use super::super::out::Out;
 use super::super::show::Format;
 use super::Found;
 use anyhow::Result;
+use drover_events::model::{AllocListStub, Deployment};
 
 /// Flags of `job allocs`.
 #[derive(Debug, clap::Args)]
@@ -52,12 +53,11 @@ pub(super) async fn allocs(args: AllocsArgs, out: &Out) -> Result<u8> {
         job.scope()[0],
         ("all", if args.all { "true" } else { "false" }),
     ];
-    let all = job.client.get_json(&job.path("/allocations"), &query).await;
-    let all = all.map_err(|err| err.context("Error retrieving allocations"))?;
-    if args.format.print(&all, out)? {
+    let (path, failed) = (job.path("/allocations"), "Error retrieving allocations");
+    let all = args.format.ask(&job.client, (&path, &query), failed, out);
+    let Some(all): Option<Vec<AllocListStub>> = all.await? else {
         return Ok(0);
-    }
-    job.client.tell_moment(out);
+    };
     out.line(&alloc::table(&all, (args.verbose, job.client.now())));
     Ok(0)
 }
@@ -65,16 +65,19 @@ pub(super) async fn allocs(args: AllocsArgs, out: &Out) -> Result<u8> {
 /// Lists a job's deployments, or shows the latest.
 pub(super) async fn deployments(args: DeploymentsArgs, out: &Out) -> Result<u8> {
     let job = Found::new(&args.conn, &args.job).await?;
-    let failed = |err: anyhow::Error| err.context("Error retrieving deployments");
+    let failed = "Error retrieving deployments";
     if args.latest {
-        let latest = job.get("/deployment").await.map_err(failed)?;
-        if args.format.print(&latest, out)? {
+        let (path, scope) = (job.path("/deployment"), job.scope());
+        let asked = (path.as_str(), &scope[..]);
+        let latest = args
+            .format
+            .ask::<Option<Deployment>>(&job.client, asked, failed, out);
+        let Some(latest) = latest.await? else {
             return Ok(0);
-        }
-        job.client.tell_moment(out);
-        out.line(&match latest.is_null() {
-            true => "No deployment found".to_owned(),
-            false => deployment_text(&latest, args.verbose),
+        };
+        out.line(&match latest {
+            None => "No deployment found".to_owned(),
+            Some(latest) => deployment_text(&latest, args.verbose),
         });
         return Ok(0);
     }
@@ -82,12 +85,11 @@ pub(super) async fn deployments(args: DeploymentsArgs, out: &Out) -> Result<u8> 
         job.scope()[0],
         ("all", if args.all { "true" } else { "false" }),
     ];
-    let all = job.client.get_json(&job.path("/deployments"), &query).await;
-    let all = all.map_err(failed)?;
-    if args.format.print(&all, out)? {
+    let path = job.path("/deployments");
+    let all = args.format.ask(&job.client, (&path, &query), failed, out);
+    let Some(all): Option<Vec<Deployment>> = all.await? else {
         return Ok(0);
-    }
-    job.client.tell_moment(out);
-    out.line(&deployment::table(&all, args.verbose, false));
+    };
+    out.line(&deployment::table(all, args.verbose, false));
     Ok(0)
 }

@@ -22,10 +22,11 @@ use super::client::Client;
 use super::conn::Conn;
 use super::monitor::{Monitor, Wait};
 use super::out::Out;
-use super::query::{Thing, find};
-use super::show::text;
+use super::query::find;
+use crate::http::answers::{JobListStub, JobRegisterResponse};
 use anyhow::Result;
 use clap::Subcommand;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 /// What can be done with jobs.
@@ -107,8 +108,7 @@ impl Found {
     /// The only job whose ID begins so.
     async fn new(conn: &Conn, prefix: &str) -> Result<Found> {
         let client = conn.client()?;
-        let stub = find(&client, Thing::Job, prefix).await?;
-        let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+        let JobListStub { id, namespace, .. } = find(&client, prefix).await?;
         Ok(Found {
             client,
             id,
@@ -122,10 +122,8 @@ impl Found {
     }
 
     /// GET below the job.
-    async fn get(&self, suffix: &str) -> Result<Json> {
-        self.client
-            .get_json(&self.path(suffix), &self.scope())
-            .await
+    async fn get<T: DeserializeOwned>(&self, suffix: &str) -> Result<T> {
+        self.client.fetch(&self.path(suffix), &self.scope()).await
     }
 
     /// Asks for a change of the job, and tells its warnings; `failed` is said where it is refused.
@@ -135,21 +133,22 @@ impl Found {
         body: &Json,
         failed: &'static str,
         out: &Out,
-    ) -> Result<Json> {
+    ) -> Result<JobRegisterResponse> {
         let path = self.path(suffix);
         let done = self.client.put(&path, &self.scope(), body).await;
-        let done = done.map_err(|err| err.context(failed))?;
-        let warnings = text(&done, "Warnings");
+        let done: JobRegisterResponse = done.map_err(|err| err.context(failed))?;
+        let warnings = &done.warnings;
         if !warnings.is_empty() {
             out.line(&format!("Job Warnings:\n{warnings}\n"));
         }
         Ok(done)
     }
 
-    /// Follows what comes of a change, unless nobody wants to wait for it.
-    async fn follow(&self, done: &Json, wait: &Wait, out: &Out) -> Result<u8> {
+    /// Follows the evaluation that a change made, by its id and index, unless nobody wants to wait
+    /// for it.
+    async fn follow(&self, eval: (&str, u64), wait: &Wait, out: &Out) -> Result<u8> {
         Monitor::new(&self.client, out, wait.verbose, &self.namespace)
-            .after(done, wait.detach)
+            .after(eval, wait.detach)
             .await
     }
 

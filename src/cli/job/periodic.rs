@@ -3,14 +3,14 @@
 use super::super::conn::Conn;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
-use super::super::query::{Thing, find, job_path};
-use super::super::show::{boolean, now, number, text, time};
+use super::super::query::{find, job_path};
+use super::super::show::{now, time};
+use crate::http::answers::{ForceResponse, JobListStub};
 use crate::jobspec::{cron, duration};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use drover_events::gojson::from_value;
-use drover_events::model::PeriodicConfig;
-use serde_json::{Value as Json, json};
+use drover_events::model::Job;
+use serde_json::json;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -44,17 +44,17 @@ pub(in crate::cli) struct Force {
 pub(in crate::cli) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Force(args) = verb;
     let client = args.conn.client()?;
-    let stub = find(&client, Thing::Job, &args.job).await?;
-    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
-    if !boolean(&stub, "Periodic") {
+    let stub: JobListStub = find(&client, &args.job).await?;
+    let (id, namespace) = (&stub.id, &stub.namespace);
+    if !stub.periodic {
         bail!("No periodic job(s) with prefix or ID {:?} found", args.job);
     }
-    let path = job_path(&id, "/periodic/force");
-    let answer = client
+    let path = job_path(id, "/periodic/force");
+    let done: ForceResponse = client
         .put(&path, &[("namespace", namespace.as_str())], &json!({}))
         .await
         .with_context(|| format!("Error forcing periodic job {id:?}"))?;
-    let eval = text(&answer, "EvalID");
+    let eval = &done.eval_id;
     if args.detach || eval.is_empty() {
         out.line("Force periodic successful");
         if !eval.is_empty() {
@@ -62,22 +62,20 @@ pub(in crate::cli) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         }
         return Ok(0);
     }
-    let index = number(&answer, "EvalCreateIndex");
-    Monitor::new(&client, out, args.verbose, &namespace)
-        .follow(&eval, index)
+    Monitor::new(&client, out, args.verbose, namespace)
+        .follow(eval, done.eval_create_index)
         .await
 }
 
 /// When the clock launches a job next, as people read it: `2021-01-13T06:00:00Z (17h35m2s from
 /// now)`. None where it never does.
-pub(in crate::cli) fn next_launch(job: &Json) -> Option<String> {
-    let periodic: PeriodicConfig = from_value(job["Periodic"].clone()).ok()?;
-    let parameterized = !job["ParameterizedJob"].is_null() && !boolean(job, "Dispatched");
-    if !periodic.enabled || parameterized {
+pub(in crate::cli) fn next_launch(job: &Job) -> Option<String> {
+    let periodic = job.periodic.as_ref()?;
+    if !periodic.enabled || job.is_parameterized() {
         return None;
     }
     let now = now();
-    let next = cron::next_launch(&periodic, now)?;
+    let next = cron::next_launch(periodic, now)?;
     let left = (next - now).div_euclid(SECOND) * SECOND;
     Some(format!(
         "{} ({} from now)",

@@ -1,14 +1,16 @@
 //! `job plan`
 
+use super::super::answer;
 use super::super::client::encode;
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::placement;
-use super::super::show::{Format, counted, number, text};
+use super::super::show::{Format, counted};
 use super::diff::job_diff;
 use super::source::Source;
+use crate::http::answers::JobPlanResponse;
 use anyhow::Result;
-use drover_events::model::status::trigger;
+use drover_events::model::status as words;
 use serde_json::{Value as Json, json};
 
 /// Flags of `job plan`.
@@ -63,27 +65,26 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     });
     let path = format!("/v1/job/{}/plan", encode(&id));
     let answer = client.put(&path, &[("namespace", &namespace)], &body).await;
-    let answer = answer.map_err(|err| err.context("Error during plan"))?;
+    let raw: Json = answer.map_err(|err| err.context("Error during plan"))?;
+    let answer: JobPlanResponse = answer::of(raw.clone())?;
     let format = Format {
         json: args.json_output,
         template: args.template.clone(),
     };
-    if format.print(&answer, out)? {
+    if format.print(&raw, out)? {
         return Ok(code(&answer));
     }
-    if args.diff && !answer["Diff"].is_null() {
-        out.line(&format!(
-            "{}\n",
-            job_diff(&answer["Diff"], &answer["Annotations"], args.verbose)
-        ));
+    if let Some(diff) = answer.diff.as_ref().filter(|_| args.diff) {
+        let told = job_diff(diff, answer.annotations.as_ref(), args.verbose);
+        out.line(&format!("{told}\n"));
     }
     out.line("Scheduler dry-run:");
     out.line(&dry_run(&answer));
-    let warnings = text(&answer, "Warnings");
+    let warnings = &answer.warnings;
     if !warnings.is_empty() {
         out.line(&format!("Job Warnings:\n{warnings}\n"));
     }
-    let index = number(&answer, "JobModifyIndex");
+    let index = answer.job_modify_index;
     let path = &args.source.path;
     out.line(&format!("Job Modify Index: {index}"));
     out.line("To submit the job with version verification run:\n");
@@ -98,26 +99,27 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     Ok(code(&answer))
 }
 
-fn code(answer: &Json) -> u8 {
-    let updates = &answer["Annotations"]["DesiredTGUpdates"];
-    let changes = updates.as_object().into_iter().flatten().any(|(_, u)| {
+fn code(answer: &JobPlanResponse) -> u8 {
+    let notes = answer.annotations.as_ref();
+    let updates = notes.map(|notes| notes.desired_tg_updates.values());
+    let changes = updates.into_iter().flatten().any(|group| {
         [
-            "Place",
-            "Stop",
-            "Migrate",
-            "InPlaceUpdate",
-            "DestructiveUpdate",
-            "Canary",
+            group.place,
+            group.stop,
+            group.migrate,
+            group.in_place_update,
+            group.destructive_update,
+            group.canary,
         ]
         .iter()
-        .any(|k| number(u, k) > 0)
+        .any(|count| *count > 0)
     });
     u8::from(changes)
 }
 
-fn dry_run(answer: &Json) -> String {
-    let failed = &answer["FailedTGAllocs"];
-    let mut out = if failed.as_object().is_none_or(serde_json::Map::is_empty) {
+fn dry_run(answer: &JobPlanResponse) -> String {
+    let failed = &answer.failed_tg_allocs;
+    let mut out = if failed.is_empty() {
         "- All tasks successfully allocated.\n".to_owned()
     } else {
         let lines = placement::failed_groups(failed);
@@ -127,19 +129,18 @@ fn dry_run(answer: &Json) -> String {
             lines.join("\n")
         )
     };
-    for eval in answer["CreatedEvals"].as_array().into_iter().flatten() {
-        if text(eval, "TriggeredBy") == trigger::ROLLING_UPDATE {
-            let wait = crate::jobspec::duration::format(number(eval, "Wait"));
+    for eval in &answer.created_evals {
+        if eval.triggered_by == words::trigger::ROLLING_UPDATE {
+            let wait = crate::jobspec::duration::format(eval.wait);
             out += &format!("- Rolling update, next evaluation will be in {wait}.\n");
         }
     }
-    let next = text(answer, "NextPeriodicLaunch");
-    if !next.is_empty() && !next.starts_with("0001") {
+    let next = answer.next_periodic_launch;
+    if !next.is_unset() {
         out += &format!("- If submitted now, next periodic launch would be at {next}.\n");
     }
-    let preempted = answer["Annotations"]["PreemptedAllocs"]
-        .as_array()
-        .map_or(0, Vec::len);
+    let notes = answer.annotations.as_ref();
+    let preempted = notes.map_or(0, |notes| notes.preempted_allocs.len());
     if preempted > 0 {
         let allocs = counted(preempted, "allocation");
         out += &format!("\nPreemptions:\n- {allocs} would be preempted.\n");

@@ -3,12 +3,12 @@
 use super::super::conn::Conn;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
-use super::super::show::{counted, list, number, short, text};
+use super::super::show::{counted, short};
 use super::Found;
 use super::restart_batch::{How, replace, restart};
 use anyhow::{Context, Result, bail};
-use drover_events::model::status::{client, desired};
-use serde_json::Value as Json;
+use drover_events::model::status as words;
+use drover_events::model::{AllocListStub, Job};
 use std::time::Duration;
 
 /// Flags of `job restart`.
@@ -75,13 +75,13 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let pause = pause(&args.batch_wait)?;
     let job = Found::new(&args.conn, &args.job).await?;
     let shown = job.get("").await;
-    let shown = shown.map_err(|err| err.context("Error querying job"))?;
-    if args.reschedule && text(&shown, "Type").starts_with("sys") {
-        bail!("Jobs of type {} are not rescheduled", text(&shown, "Type"));
+    let shown: Job = shown.map_err(|err| err.context("Error querying job"))?;
+    if args.reschedule && shown.r#type.starts_with("sys") {
+        bail!("Jobs of type {} are not rescheduled", shown.r#type);
     }
     let allocs = job.get("/allocations").await;
     let allocs = allocs.map_err(|err| err.context("Error listing allocations"))?;
-    let allocs = wanted(&args, &allocs, &shown)?;
+    let allocs = wanted(&args, allocs, &shown)?;
     if allocs.is_empty() {
         out.line("No allocations to restart");
         return Ok(0);
@@ -114,7 +114,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 async fn batches(
     args: &Args,
     (job, monitor): (&Found, &Monitor<'_>),
-    (allocs, at_a_time): (&[Json], usize),
+    (allocs, at_a_time): (&[AllocListStub], usize),
     pause: &Pause,
     out: &Out,
 ) -> Result<u8> {
@@ -133,7 +133,6 @@ async fn batches(
             return Ok(1);
         }
         for alloc in batch {
-            let id = text(alloc, "ID");
             let done = match args.reschedule {
                 true => replace(job, monitor, alloc, &how).await,
                 false => restart(job, monitor, alloc, &how).await,
@@ -141,7 +140,7 @@ async fn batches(
             let Err(error) = done else {
                 continue;
             };
-            let shown = short(&id, args.verbose);
+            let shown = short(&alloc.id, args.verbose);
             out.error(&format!("Error restarting allocation {shown:?}: {error:#}"));
             if !ask || !is_yes(&out.ask("Go on with the others? [y/N] ")) {
                 return Ok(1);
@@ -174,30 +173,27 @@ fn is_yes(answer: &str) -> bool {
 }
 
 /// The allocations that are to be restarted, the oldest first.
-fn wanted(args: &Args, allocs: &Json, job: &Json) -> Result<Vec<Json>> {
-    let groups = list(job, "TaskGroups");
+fn wanted(args: &Args, allocs: Vec<AllocListStub>, job: &Job) -> Result<Vec<AllocListStub>> {
     for name in &args.group {
-        if !groups.iter().any(|group| text(group, "Name") == *name) {
-            bail!("Job {:?} has no group {name:?}", text(job, "ID"));
+        if job.task_group(name).is_none() {
+            bail!("Job {:?} has no group {name:?}", job.id);
         }
     }
     for name in &args.task {
-        let mut tasks = groups.iter().flat_map(|group| list(group, "Tasks"));
-        if !tasks.any(|task| text(task, "Name") == *name) {
-            bail!("Job {:?} has no task {name:?}", text(job, "ID"));
+        let mut groups = job.task_groups.iter();
+        if !groups.any(|group| group.task(name).is_some()) {
+            bail!("Job {:?} has no task {name:?}", job.id);
         }
     }
-    let mut found: Vec<Json> = allocs.as_array().cloned().unwrap_or_default();
+    let mut found = allocs;
     found.retain(|alloc| {
-        let group = text(alloc, "TaskGroup");
-        let states = alloc["TaskStates"].as_object();
-        let has_task = |name: &String| states.is_some_and(|states| states.contains_key(name));
-        text(alloc, "DesiredStatus") == desired::RUN
-            && text(alloc, "ClientStatus") == client::RUNNING
-            && (args.group.is_empty() || args.group.contains(&group))
+        let has_task = |name: &String| alloc.task_states.contains_key(name);
+        alloc.desired_status == words::desired::RUN
+            && alloc.client_status == words::client::RUNNING
+            && (args.group.is_empty() || args.group.contains(&alloc.task_group))
             && (args.task.is_empty() || args.task.iter().any(has_task))
     });
-    found.sort_by_key(|alloc| number(alloc, "CreateIndex"));
+    found.sort_by_key(|alloc| alloc.create_index);
     Ok(found)
 }
 

@@ -1,11 +1,14 @@
 //! One allocation of a job that is restarted.
 
 use super::super::monitor::Monitor;
-use super::super::show::{list, number, short, text};
+use super::super::show::short;
 use super::Found;
+use crate::http::answers::StopResponse;
 use anyhow::{Result, bail};
-use drover_events::model::status::ClientStatus;
-use serde_json::{Value as Json, json};
+use drover_events::model::AllocListStub;
+use drover_events::model::status as words;
+use serde::de::IgnoredAny;
+use serde_json::json;
 
 /// What is restarted of it.
 pub(super) struct How<'a> {
@@ -21,14 +24,13 @@ pub(super) struct How<'a> {
 pub(super) async fn restart(
     job: &Found,
     monitor: &Monitor<'_>,
-    alloc: &Json,
+    alloc: &AllocListStub,
     how: &How<'_>,
 ) -> Result<()> {
-    let id = text(alloc, "ID");
+    let id = &alloc.id;
     let path = format!("/v1/client/allocation/{id}/restart");
-    let (shown, group) = (short(&id, monitor.verbose), text(alloc, "TaskGroup"));
-    let states = alloc["TaskStates"].as_object();
-    let here = |name: &&String| states.is_some_and(|states| states.contains_key(*name));
+    let (shown, group) = (short(id, monitor.verbose), &alloc.task_group);
+    let here = |name: &&String| alloc.task_states.contains_key(*name);
     if how.tasks.is_empty() {
         let what = match how.all_tasks {
             true => "all tasks",
@@ -38,15 +40,18 @@ pub(super) async fn restart(
             "Restarting {what} in group {group:?} for allocation {shown:?}"
         ));
         let body = json!({ "AllTasks": how.all_tasks });
-        job.client.put(&path, &job.scope(), &body).await?;
-        return Ok(());
+        let scope = job.scope();
+        let done = job.client.put::<IgnoredAny>(&path, &scope, &body).await;
+        return done.map(drop);
     }
     for task in how.tasks.iter().filter(here) {
         monitor.say(&format!(
             "Restarting task {task:?} in group {group:?} for allocation {shown:?}"
         ));
         let body = json!({ "TaskName": task });
-        job.client.put(&path, &job.scope(), &body).await?;
+        let scope = job.scope();
+        let done = job.client.put::<IgnoredAny>(&path, &scope, &body).await;
+        done?;
     }
     Ok(())
 }
@@ -55,11 +60,11 @@ pub(super) async fn restart(
 pub(super) async fn replace(
     job: &Found,
     monitor: &Monitor<'_>,
-    alloc: &Json,
+    alloc: &AllocListStub,
     how: &How<'_>,
 ) -> Result<()> {
-    let id = text(alloc, "ID");
-    let (shown, group) = (short(&id, monitor.verbose), text(alloc, "TaskGroup"));
+    let id = &alloc.id;
+    let (shown, group) = (short(id, monitor.verbose), &alloc.task_group);
     monitor.say(&format!(
         "Rescheduling allocation {shown:?} of group {group:?}"
     ));
@@ -68,29 +73,31 @@ pub(super) async fn replace(
         query.push(("no_shutdown_delay", "true"));
     }
     let path = format!("/v1/allocation/{id}/stop");
-    let done = job.client.put(&path, &query, &json!({})).await?;
-    let mut stream = monitor.stream(&job.id, number(&done, "Index")).await?;
+    let done: StopResponse = job.client.put(&path, &query, &json!({})).await?;
+    let mut stream = monitor.stream(&job.id, done.index).await?;
     let mut replacement = String::new();
-    while let Some(frame) = stream.json_line().await? {
-        for event in list(&frame, "Events") {
-            let other = &event["Payload"]["Allocation"];
-            if text(other, "PreviousAllocation") == id && replacement.is_empty() {
-                replacement = text(other, "ID");
+    while let Some(frame) = stream.frame().await? {
+        for event in frame.events {
+            let Some(other) = event.payload.allocation else {
+                continue;
+            };
+            if other.previous_allocation == *id && replacement.is_empty() {
+                replacement.clone_from(&other.id);
                 let shown = short(&replacement, monitor.verbose);
                 monitor.say(&format!("Allocation {shown:?} takes its place"));
             }
-            if replacement.is_empty() || text(other, "ID") != replacement {
+            if replacement.is_empty() || other.id != replacement {
                 continue;
             }
-            match ClientStatus::of(&text(other, "ClientStatus")) {
-                Some(ClientStatus::Running | ClientStatus::Complete) => return Ok(()),
-                Some(status @ (ClientStatus::Failed | ClientStatus::Lost)) => {
+            match words::ClientStatus::of(&other.client_status) {
+                Some(words::ClientStatus::Running | words::ClientStatus::Complete) => return Ok(()),
+                Some(status @ (words::ClientStatus::Failed | words::ClientStatus::Lost)) => {
                     bail!(
                         "its replacement {:?} is {status}",
                         short(&replacement, monitor.verbose)
                     )
                 }
-                Some(ClientStatus::Pending | ClientStatus::Unknown) | None => {}
+                Some(words::ClientStatus::Pending | words::ClientStatus::Unknown) | None => {}
             }
         }
     }

@@ -3,10 +3,13 @@
 use super::super::conn::Conn;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
-use super::super::show::{number, pretty, text};
+use super::super::show::pretty;
 use super::periodic::next_launch;
 use super::source::Source;
+use crate::http::answers::JobRegisterResponse;
 use anyhow::Result;
+use drover_events::gojson;
+use drover_events::model::Job;
 use serde_json::json;
 
 /// Flags of `job run`.
@@ -82,11 +85,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     let client = args.conn.client()?;
     let namespace = loaded.job.namespace().unwrap_or("default").to_owned();
-    let answer = match client
+    let done: JobRegisterResponse = match client
         .put("/v1/jobs", &[("namespace", &namespace)], &body)
         .await
     {
-        Ok(answer) => answer,
+        Ok(done) => done,
         Err(err) => {
             let said = format!("{err:#}");
             if let Some(at) = said.find("Enforcing job modify index") {
@@ -98,23 +101,23 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             return Ok(1);
         }
     };
-    let warnings = text(&answer, "Warnings");
+    let warnings = &done.warnings;
     if !warnings.is_empty() {
         out.line(&format!("Job Warnings:\n{warnings}\n"));
     }
-    let eval = text(&answer, "EvalID");
+    let eval = &done.eval_id;
     if args.detach || periodic || parameterized || eval.is_empty() {
         out.line("Job registration successful");
         if !eval.is_empty() {
             out.line(&format!("Evaluation ID: {eval}"));
         }
-        if let Some(next) = next_launch(&loaded.job.to_json()) {
+        let job: Option<Job> = gojson::from_value(loaded.job.to_json()).ok();
+        if let Some(next) = job.as_ref().and_then(next_launch) {
             out.line(&format!("Approximate next launch time: {next}"));
         }
         return Ok(0);
     }
-    let index = number(&answer, "EvalCreateIndex");
     Monitor::new(&client, out, args.verbose, &namespace)
-        .follow(&eval, index)
+        .follow(eval, done.eval_create_index)
         .await
 }

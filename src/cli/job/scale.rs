@@ -4,10 +4,12 @@ use super::super::columns::Table;
 use super::super::conn::{Conn, Past};
 use super::super::monitor::Wait;
 use super::super::out::Out;
-use super::super::show::{boolean, list, number, short, text, time};
+use super::super::show::{short, time};
 use super::Found;
+use crate::http::answers::JobScaleStatus;
 use anyhow::{Result, bail};
-use serde_json::{Value as Json, json};
+use drover_events::model::{Job, ScalingEvent};
+use serde_json::json;
 
 /// Flags of `job scale`.
 #[derive(Debug, clap::Args)]
@@ -71,17 +73,18 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     });
     let failed = "Error submitting scaling request";
     let done = job.change("/scale", &body, failed, out).await?;
-    job.follow(&done, &args.wait, out).await
+    let eval = (done.eval_id.as_str(), done.eval_create_index);
+    job.follow(eval, &args.wait, out).await
 }
 
 /// The group of a job that has one.
 async fn only_group(job: &Found) -> Result<String> {
-    let found = job.get("").await;
+    let found = job.get::<Job>("").await;
     let found = found.map_err(|err| err.context("Error querying job"))?;
-    match list(&found, "TaskGroups") {
-        [group] => Ok(text(group, "Name")),
+    match &found.task_groups[..] {
+        [group] => Ok(group.name.clone()),
         groups => {
-            let names: Vec<String> = groups.iter().map(|group| text(group, "Name")).collect();
+            let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
             bail!(
                 "Job {:?} has several groups: {}. Say which one, drover job scale {} GROUP COUNT",
                 job.id,
@@ -95,18 +98,18 @@ async fn only_group(job: &Found) -> Result<String> {
 /// Lists what scaled a job, the newest first.
 pub(super) async fn events(args: EventsArgs, out: &Out) -> Result<u8> {
     let job = Found::new(&args.conn, &args.job).await?;
-    let status = job.get("/scale").await;
+    let status = job.get::<JobScaleStatus>("/scale").await;
     let status = status.map_err(|err| err.context("Error listing scaling events"))?;
-    let groups = status["TaskGroups"].as_object().into_iter().flatten();
-    let mut events: Vec<(&String, &Json)> = groups
-        .flat_map(|(name, group)| list(group, "Events").iter().map(move |event| (name, event)))
+    let groups = status.task_groups.iter();
+    let mut events: Vec<(&String, &ScalingEvent)> = groups
+        .flat_map(|(name, group)| group.events.iter().map(move |event| (name, event)))
         .collect();
     job.client.tell_moment(out);
     if events.is_empty() {
         out.line("No events found");
         return Ok(0);
     }
-    events.sort_by_key(|(_, event)| std::cmp::Reverse(number(event, "Time")));
+    events.sort_by_key(|(_, event)| std::cmp::Reverse(event.time));
     let mut head = vec!["Task Group", "Count", "PrevCount"];
     if args.verbose {
         head.push("Error");
@@ -117,18 +120,19 @@ pub(super) async fn events(args: EventsArgs, out: &Out) -> Result<u8> {
     }
     let mut table = Table::with_head(head);
     for (group, event) in events {
-        let count = match event["Count"].as_i64() {
+        let count = match event.count {
             Some(count) => count.to_string(),
             None => "-".to_owned(),
         };
-        let before = number(event, "PreviousCount").to_string();
+        let before = event.previous_count.to_string();
         let mut row = vec![group.clone(), count, before];
         if args.verbose {
-            row.push(boolean(event, "Error").to_string());
+            row.push(event.error.to_string());
         }
-        row.push(time(number(event, "Time")));
+        row.push(time(event.time));
         if args.verbose {
-            row.extend([short(&text(event, "EvalID"), true), text(event, "Message")]);
+            let eval = event.eval_id.as_deref().unwrap_or_default();
+            row.extend([short(eval, true), event.message.clone()]);
         }
         table.row(row);
     }

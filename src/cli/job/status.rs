@@ -7,12 +7,13 @@ use super::super::conn::Past;
 use super::super::deployment::deployment_text;
 use super::super::out::Out;
 use super::super::placement;
-use super::super::query::{Thing, find, job_path};
-use super::super::show::{Format, boolean, joined, number, short, text, time};
+use super::super::query::{find, job_path};
+use super::super::show::{Format, short, time};
 use super::periodic::next_launch;
+use crate::http::answers::JobListStub;
 use anyhow::Result;
-use drover_events::model::status::eval;
-use serde_json::Value as Json;
+use drover_events::model::status as words;
+use drover_events::model::{AllocListStub, Deployment, Evaluation, Job, JobSummary};
 
 /// Flags of `job status`.
 #[derive(Debug, clap::Args)]
@@ -61,25 +62,22 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let Some(name) = &args.job else {
         let failed = "Error querying jobs";
-        let Some(jobs) = args
-            .format
-            .ask(&client, ("/v1/jobs", &[]), failed, out)
-            .await?
-        else {
+        let jobs = args.format.ask(&client, ("/v1/jobs", &[]), failed, out);
+        let Some(jobs): Option<Vec<JobListStub>> = jobs.await? else {
             return Ok(0);
         };
         out.line(&job_list(&jobs, args.conn.namespace == "*"));
         return Ok(0);
     };
-    let stub = find(&client, Thing::Job, name).await?;
-    let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+    let JobListStub { id, namespace, .. } = find(&client, name).await?;
     let scope = [("namespace", namespace.as_str())];
-    let job = client.get_json(&job_path(&id, ""), &scope).await;
-    let job = job.map_err(|err| err.context("Error querying job"))?;
-    if args.format.print(&job, out)? {
+    let path = job_path(&id, "");
+    let job = args
+        .format
+        .ask::<Job>(&client, (&path, &scope), "Error querying job", out);
+    let Some(job) = job.await? else {
         return Ok(0);
-    }
-    client.tell_moment(out);
+    };
     out.line(&basics(&job));
     if !args.short {
         details(&args, &client, &job, &scope, out).await?;
@@ -88,8 +86,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 }
 
 /// The list of jobs; `all`: of several namespaces.
-pub(in crate::cli) fn job_list(jobs: &Json, all: bool) -> String {
-    let jobs = jobs.as_array().map(Vec::as_slice).unwrap_or_default();
+pub(in crate::cli) fn job_list(jobs: &[JobListStub], all: bool) -> String {
     if jobs.is_empty() {
         return "No running jobs".to_owned();
     }
@@ -99,54 +96,54 @@ pub(in crate::cli) fn job_list(jobs: &Json, all: bool) -> String {
     }
     let mut table = Table::with_head(head);
     for job in jobs {
-        let mut kind = text(job, "Type");
-        if boolean(job, "Periodic") {
+        let mut kind = job.r#type.clone();
+        if job.periodic {
             kind += "/periodic";
         }
-        if boolean(job, "ParameterizedJob") {
+        if job.parameterized_job {
             kind += "/parameterized";
         }
-        let mut status = text(job, "Status");
-        if boolean(job, "Stop") {
+        let mut status = job.status.clone();
+        if job.stop {
             status += " (stopped)";
         }
         let mut row = vec![
-            text(job, "ID"),
+            job.id.clone(),
             kind,
-            number(job, "Priority").to_string(),
+            job.priority.to_string(),
             status,
-            time(number(job, "SubmitTime")),
+            time(job.submit_time),
         ];
         if all {
-            row.insert(1, text(job, "Namespace"));
+            row.insert(1, job.namespace.clone());
         }
         table.row(row);
     }
     table.to_string()
 }
 
-fn basics(job: &Json) -> String {
-    let periodic = boolean(&job["Periodic"], "Enabled");
-    let parameterized = !job["ParameterizedJob"].is_null() && !boolean(job, "Dispatched");
-    let mut status = text(job, "Status");
-    if boolean(job, "Stop") {
+fn basics(job: &Job) -> String {
+    let periodic = job.periodic.as_ref().is_some_and(|own| own.enabled);
+    let parameterized = job.is_parameterized();
+    let mut status = job.status.clone();
+    if job.stop {
         status += " (stopped)";
     }
     let mut rows = vec![
-        ("ID", text(job, "ID")),
-        ("Name", text(job, "Name")),
-        ("Submit Date", time(number(job, "SubmitTime"))),
-        ("Type", text(job, "Type")),
-        ("Priority", number(job, "Priority").to_string()),
-        ("Datacenters", joined(job, "Datacenters")),
-        ("Namespace", text(job, "Namespace")),
-        ("Node Pool", text(job, "NodePool")),
+        ("ID", job.id.clone()),
+        ("Name", job.name.clone()),
+        ("Submit Date", time(job.submit_time)),
+        ("Type", job.r#type.clone()),
+        ("Priority", job.priority.to_string()),
+        ("Datacenters", job.datacenters.join(",")),
+        ("Namespace", job.namespace.clone()),
+        ("Node Pool", job.node_pool.clone()),
         ("Status", status),
         ("Periodic", periodic.to_string()),
         ("Parameterized", parameterized.to_string()),
     ];
     if periodic && !parameterized {
-        let next = match boolean(job, "Stop") {
+        let next = match job.stop {
             true => "none (job stopped)".to_owned(),
             false => next_launch(job).unwrap_or_else(|| "never".to_owned()),
         };
@@ -158,39 +155,29 @@ fn basics(job: &Json) -> String {
 async fn details(
     args: &Args,
     client: &Client,
-    job: &Json,
+    job: &Job,
     scope: &[(&str, &str)],
     out: &Out,
 ) -> Result<()> {
-    let id = text(job, "ID");
-    let get = |suffix: &'static str| {
-        let path = job_path(&id, suffix);
-        async move { client.get_json(&path, scope).await }
-    };
-    let summary = get("/summary").await?;
-    let launcher = !job["Periodic"].is_null()
-        || (!job["ParameterizedJob"].is_null() && !boolean(job, "Dispatched"));
-    if launcher {
+    let path = |suffix: &str| job_path(&job.id, suffix);
+    let summary: JobSummary = client.fetch(&path("/summary"), scope).await?;
+    if job.has_children() {
         children(client, job, &summary, scope, out).await?;
         return Ok(());
     }
     groups(&summary, out);
-    let evals = get("/evaluations").await?;
-    let evals = evals.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut evals: Vec<Evaluation> = client.fetch(&path("/evaluations"), scope).await?;
+    evals.sort_by_key(|eval| std::cmp::Reverse(eval.create_index));
     if args.evals || args.verbose {
-        evaluations(evals, args.verbose, out);
+        evaluations(&evals, args.verbose, out);
     }
-    let latest = evals.iter().max_by_key(|e| number(e, "CreateIndex"));
-    if let Some(eval) = latest.filter(|e| {
-        e["FailedTGAllocs"]
-            .as_object()
-            .is_some_and(|m| !m.is_empty())
-    }) {
+    let latest = evals.iter().max_by_key(|eval| eval.create_index);
+    if let Some(eval) = latest.filter(|eval| !eval.failed_tg_allocs.is_empty()) {
         out.head("Placement Failure");
-        out.line(&placement::failed_groups(&eval["FailedTGAllocs"]).join("\n"));
+        out.line(&placement::failed_groups(&eval.failed_tg_allocs).join("\n"));
     }
-    let deployment = get("/deployment").await?;
-    if !deployment.is_null() {
+    let deployment: Option<Deployment> = client.fetch(&path("/deployment"), scope).await?;
+    if let Some(deployment) = deployment {
         out.head("Latest Deployment");
         out.line(&deployment_text(&deployment, args.verbose));
     }
@@ -198,31 +185,45 @@ async fn details(
         scope[0],
         ("all", if args.all_allocs { "true" } else { "false" }),
     ];
-    let allocs = client
-        .get_json(&job_path(&id, "/allocations"), &all)
-        .await?;
+    let allocs: Vec<AllocListStub> = client.fetch(&path("/allocations"), &all).await?;
     out.head("Allocations");
     out.line(&alloc::table(&allocs, (args.verbose, client.now())));
     Ok(())
 }
 
-fn groups(summary: &Json, out: &Out) {
-    let Some(groups) = summary["Summary"].as_object().filter(|g| !g.is_empty()) else {
+fn groups(summary: &JobSummary, out: &Out) {
+    if summary.summary.is_empty() {
         return;
-    };
-    let keys = [
-        "Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown",
-    ];
-    let mut table = Table::with_head(std::iter::once("Task Group").chain(keys).collect());
-    for (name, counts) in groups {
-        let cells = keys.iter().map(|k| number(counts, k).to_string());
+    }
+    let mut table = Table::new([
+        "Task Group",
+        "Queued",
+        "Starting",
+        "Running",
+        "Failed",
+        "Complete",
+        "Lost",
+        "Unknown",
+    ]);
+    for (name, counts) in &summary.summary {
+        let counts = [
+            counts.queued,
+            counts.starting,
+            counts.running,
+            counts.failed,
+            counts.complete,
+            counts.lost,
+            counts.unknown,
+        ];
+        let cells = counts.iter().map(i64::to_string);
         table.row(std::iter::once(name.clone()).chain(cells));
     }
     out.head("Summary");
     out.line(&table.to_string());
 }
 
-fn evaluations(evals: &[Json], verbose: bool, out: &Out) {
+/// Evaluations, the newest first.
+fn evaluations(evals: &[Evaluation], verbose: bool, out: &Out) {
     let mut table = Table::new([
         "ID",
         "Priority",
@@ -230,18 +231,16 @@ fn evaluations(evals: &[Json], verbose: bool, out: &Out) {
         "Status",
         "Placement Failures",
     ]);
-    let mut evals: Vec<&Json> = evals.iter().collect();
-    evals.sort_by_key(|e| std::cmp::Reverse(number(e, "CreateIndex")));
     for eval in evals {
-        let failures = match text(eval, "Status").as_str() {
-            eval::BLOCKED => "N/A - In Progress".to_owned(),
-            _ => (!list_empty(&eval["FailedTGAllocs"])).to_string(),
+        let failures = match eval.status.as_str() {
+            words::eval::BLOCKED => "N/A - In Progress".to_owned(),
+            _ => (!eval.failed_tg_allocs.is_empty()).to_string(),
         };
         table.row([
-            short(&text(eval, "ID"), verbose),
-            number(eval, "Priority").to_string(),
-            text(eval, "TriggeredBy"),
-            text(eval, "Status"),
+            short(&eval.id, verbose),
+            eval.priority.to_string(),
+            eval.triggered_by.clone(),
+            eval.status.clone(),
             failures,
         ]);
     }
@@ -251,38 +250,29 @@ fn evaluations(evals: &[Json], verbose: bool, out: &Out) {
     }
 }
 
-fn list_empty(map: &Json) -> bool {
-    map.as_object().is_none_or(serde_json::Map::is_empty)
-}
-
 async fn children(
     client: &Client,
-    job: &Json,
-    summary: &Json,
+    job: &Job,
+    summary: &JobSummary,
     scope: &[(&str, &str)],
     out: &Out,
 ) -> Result<()> {
-    let counts = &summary["Children"];
+    let counts = summary.children.clone().unwrap_or_default();
     let mut table = Table::new(["Pending", "Running", "Dead"]);
-    table.row(["Pending", "Running", "Dead"].map(|k| number(counts, k).to_string()));
+    let counts = [counts.pending, counts.running, counts.dead];
+    table.row(counts.map(|count| count.to_string()));
     out.head("Children Job Summary");
     out.line(&table.to_string());
-    let (title, mark) = match job["Periodic"].is_null() {
-        true => ("Dispatched Jobs", "/dispatch-"),
-        false => ("Previously Launched Jobs", "/periodic-"),
+    let (title, mark) = match job.is_periodic() {
+        false => ("Dispatched Jobs", "/dispatch-"),
+        true => ("Previously Launched Jobs", "/periodic-"),
     };
-    let prefix = text(job, "ID") + mark;
+    let prefix = format!("{}{mark}", job.id);
     let query = [scope[0], ("prefix", prefix.as_str())];
-    let jobs = client.get_json("/v1/jobs", &query).await?;
+    let jobs: Vec<JobListStub> = client.fetch("/v1/jobs", &query).await?;
     let mut table = Table::new(["ID", "Status"]);
-    let id = text(job, "ID");
-    for child in jobs
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|j| text(j, "ParentID") == id)
-    {
-        table.row([text(child, "ID"), text(child, "Status")]);
+    for child in jobs.into_iter().filter(|child| child.parent_id == job.id) {
+        table.row([child.id, child.status]);
     }
     out.head(title);
     if table.is_empty() {

@@ -3,8 +3,8 @@
 use super::super::conn::Conn;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
-use super::super::query::{Thing, find, job_path};
-use super::super::show::text;
+use super::super::query::{find, job_path};
+use crate::http::answers::{JobDeregisterResponse, JobListStub};
 use anyhow::Result;
 
 /// Flags of `job stop`.
@@ -48,8 +48,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let mut worst = 0;
     for name in &args.jobs {
-        let stub = find(&client, Thing::Job, name).await?;
-        let (id, namespace) = (text(&stub, "ID"), text(&stub, "Namespace"));
+        let JobListStub { id, namespace, .. } = find(&client, name).await?;
         if &id != name && !args.yes {
             let answer = out.ask(&format!("Are you sure you want to stop job {id:?}? [y/N] "));
             if !matches!(answer.as_str(), "y" | "Y" | "yes") {
@@ -69,9 +68,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             query.push(("global", "true"));
         }
         let answer = client.delete(&job_path(&id, ""), &query, None).await;
-        let answer = answer.map_err(|err| err.context("Error deregistering job"))?;
+        let done: JobDeregisterResponse =
+            answer.map_err(|err| err.context("Error deregistering job"))?;
         let monitor = Monitor::new(&client, out, args.verbose, &namespace);
-        let code = monitor.after(&answer, args.detach).await?;
+        let eval = (done.eval_id.as_str(), done.eval_create_index);
+        let code = monitor.after(eval, args.detach).await?;
         worst = worst.max(code);
     }
     Ok(worst)

@@ -6,6 +6,8 @@ use super::super::out::Out;
 use super::Found;
 use anyhow::Result;
 use clap::Subcommand;
+use drover_events::model::Job;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 /// What can be done with the names of versions.
@@ -67,15 +69,15 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
     let version = match args.version {
         Some(version) => version,
         None => {
-            let found = job.get("").await;
+            let found = job.get::<Job>("").await;
             let found = found.map_err(|err| err.context("Error querying job"))?;
-            found["Version"].as_u64().unwrap_or(0)
+            found.version
         }
     };
     let body = json!({ "Version": version, "Description": args.description });
     let done = job
         .client
-        .put(&path(&job, &args.name), &job.scope(), &body)
+        .put::<IgnoredAny>(&path(&job, &args.name), &job.scope(), &body)
         .await;
     done.map_err(|err| err.context("Error tagging job version"))?;
     let name = &args.name;
@@ -86,7 +88,8 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
 async fn unset(args: UnsetArgs, out: &Out) -> Result<u8> {
     let job = Found::new(&args.conn, &args.job).await?;
     let path = path(&job, &args.name);
-    let done = job.client.delete(&path, &job.scope(), None).await;
+    let scope = job.scope();
+    let done = job.client.delete::<IgnoredAny>(&path, &scope, None).await;
     done.map_err(|err| err.context("Error removing tag from job version"))?;
     let (name, id) = (&args.name, &job.id);
     out.line(&format!("Tag {name:?} removed from job {id:?}"));

@@ -2,8 +2,8 @@
 
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::show::text;
 use super::source::Source;
+use crate::http::answers::JobValidateResponse;
 use anyhow::Result;
 use serde_json::json;
 
@@ -35,9 +35,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let answer = client
         .put("/v1/validate/job", &[("namespace", &namespace)], &body)
         .await;
-    let answer = answer.map_err(|err| err.context("Error validating job"))?;
-    let warnings = text(&answer, "Warnings");
-    let error = text(&answer, "Error");
+    let answer: JobValidateResponse = answer.map_err(|err| err.context("Error validating job"))?;
+    let JobValidateResponse {
+        warnings, error, ..
+    } = answer;
     if !error.is_empty() {
         out.error(&format!("Job validation errors:\n{error}"));
         if !warnings.is_empty() {

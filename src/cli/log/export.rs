@@ -18,7 +18,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use drover_events::EventKind;
-use serde_json::{Value as Json, json};
+use serde::Deserialize;
+use serde_json::json;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -297,6 +298,22 @@ impl std::io::Write for Printed<'_> {
     }
 }
 
+/// What tells which event a line of an export is.
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "Index")]
+    index: Option<u64>,
+    /// The event, where the line is a CloudEvent.
+    data: Option<Box<Line>>,
+}
+
+impl Line {
+    fn index(&self) -> Option<u64> {
+        let of_event = || self.data.as_ref().and_then(|event| event.index);
+        self.index.or_else(of_event)
+    }
+}
+
 /// Opens a file that an export of a log broke off in, behind its last whole line, which must be
 /// what this export says of that event.
 fn resumed(path: &Path, log: &ReadOnlyLog, export: &mut Export) -> Result<File> {
@@ -314,11 +331,11 @@ fn resumed(path: &Path, log: &ReadOnlyLog, export: &mut Export) -> Result<File> 
         file.rewind().with_context(failed)?;
         return Ok(file);
     };
-    let json: Json = serde_json::from_slice(&line)
+    let last: Line = serde_json::from_slice(&line)
         .with_context(|| format!("{} is no export: its last line is no JSON", path.display()))?;
-    let index = json["Index"].as_u64().or(json["data"]["Index"].as_u64());
-    let index =
-        index.with_context(|| format!("{} is no export: no index in it", path.display()))?;
+    let index = last
+        .index()
+        .with_context(|| format!("{} is no export: no index in it", path.display()))?;
     let (first, next) = log.bounds();
     let shown = path.display();
     if index >= next {

@@ -12,9 +12,10 @@ pub(super) mod verify_live;
 use super::client::{Client, Refused};
 use super::columns::{Table, pairs};
 use super::conn::Conn;
+use super::digests;
 use super::out::Out;
 use super::progress::Bar;
-use super::show::{Format, counted, list, number, text, time};
+use super::show::{Format, counted, time};
 use crate::history::replay::{self, Replayed, StateAt};
 use crate::log::tools::{Inspection, inspect};
 use anyhow::{Context, Result, bail};
@@ -214,14 +215,11 @@ impl Digests {
 }
 
 async fn from_agent(client: &Client) -> Result<Digests> {
-    let answer = client.get_json("/v1/operator/digests", &[]).await?;
-    let tables = list(&answer, "Tables")
-        .iter()
-        .map(|t| (text(t, "Name"), text(t, "Digest")));
-    let index = u64::try_from(number(&answer, "Index")).unwrap_or(0);
+    let held = digests::held(client).await?;
+    let tables = held.tables.into_iter();
     Ok(Digests {
-        index,
-        tables: tables.collect(),
+        index: held.index,
+        tables: tables.map(|table| (table.name, table.digest)).collect(),
     })
 }
 

@@ -5,6 +5,7 @@ use super::tiles::{AHEAD, BLOCK_LEVEL, TILE, blocks, leaves, tiles};
 use crate::cli::client::Client;
 use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
+use crate::cli::digests::{self, HeldTable};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::show::counted;
@@ -305,8 +306,16 @@ fn block(
     differs.then_some(Wrong::Block)
 }
 
-fn hash(value: &Json) -> Option<Hash> {
-    STANDARD.decode(value.as_str()?).ok()?.try_into().ok()
+/// The hashes that prove that one log is the beginning of another.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Proof {
+    /// They, as base64.
+    path: Vec<String>,
+}
+
+fn hash(text: &str) -> Option<Hash> {
+    STANDARD.decode(text).ok()?.try_into().ok()
 }
 
 /// Whether the agent can prove, too, that what was remembered is the beginning of what there is.
@@ -316,11 +325,9 @@ async fn proved(client: &Client, done: &mut Outcome) -> Result<()> {
     };
     let (from, to) = (old.index.to_string(), new.index.to_string());
     let query = [("from", from.as_str()), ("to", to.as_str())];
-    let proof = client.get_json("/v1/log/proof/consistency", &query).await;
-    let proof = proof.context("Error asking for a proof of consistency")?;
-    let path: Option<Vec<Hash>> = proof["Path"]
-        .as_array()
-        .and_then(|path| path.iter().map(hash).collect());
+    let proof = client.fetch("/v1/log/proof/consistency", &query).await;
+    let proof: Proof = proof.context("Error asking for a proof of consistency")?;
+    let path: Option<Vec<Hash>> = proof.path.iter().map(|text| hash(text)).collect();
     let sizes = ((old.size, &old.root), (new.size, &new.root));
     if !path.is_some_and(|path| proves_consistency(sizes.0, sizes.1, &path)) {
         done.findings.push(format!(
@@ -335,12 +342,12 @@ async fn compare_tables(client: &Client, done: &mut Outcome) -> Result<()> {
     let Some(checkpoint) = &done.checkpoint else {
         return Ok(());
     };
-    let held = client.get_json("/v1/operator/digests", &[]).await;
+    let held = digests::held(client).await;
     let held = held.context("Error asking for the tables' digests")?;
-    if held["Index"].as_u64() != Some(checkpoint.index) {
+    if held.index != checkpoint.index {
         return Ok(());
     }
-    let equal = digest_of(&held) == Some(checkpoint.state);
+    let equal = digest_of(&held.tables) == Some(checkpoint.state);
     done.tables = Some(equal);
     if !equal {
         done.findings.push(format!(
@@ -351,17 +358,15 @@ async fn compare_tables(client: &Client, done: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// The digest over all tables that an answer names.
-fn digest_of(held: &Json) -> Option<[u8; 32]> {
+/// The digest over all tables.
+fn digest_of(held: &[HeldTable]) -> Option<[u8; 32]> {
     let mut digests = Vec::new();
-    for table in held["Tables"].as_array()? {
-        let number = u16::try_from(table["Table"].as_u64()?).ok()?;
-        let text = table["Digest"].as_str()?;
-        let known = tables::registry().table(number);
+    for table in held {
+        let known = tables::registry().table(table.table);
         digests.push(TableDigest {
-            table: number,
+            table: table.table,
             name: known.map_or("", |known| known.name()),
-            digest: drover_projections::Digest::from_hex(text)?,
+            digest: drover_projections::Digest::from_hex(&table.digest)?,
         });
     }
     Some(crate::history::proof::state_digest(&digests))

@@ -3,12 +3,10 @@
 use crate::cli::client::is_status;
 use crate::cli::deployment::deployment_text;
 use crate::cli::monitor::Monitor;
-use crate::cli::show::{list, number, short, text};
+use crate::cli::show::short;
 use anyhow::{Context, Result};
-use drover_events::model::status::{
-    DeploymentStatus, EvalStatus, client, deployment as status, desired,
-};
-use serde_json::Value as Json;
+use drover_events::model::status as words;
+use drover_events::model::{AllocListStub, Deployment};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -36,16 +34,16 @@ const ROLLS_BACK: &str = "rolling back to job version";
 impl Monitor<'_> {
     /// A deployment until nothing more happens to it by itself, then the one that rolls it back.
     /// 0: successful, or it waits for its promotion; 1: anything else, whatever the rollback does.
-    pub(in crate::cli) async fn deployment(&mut self, id: &str, from: i64) -> Result<u8> {
+    pub(in crate::cli) async fn deployment(&mut self, id: &str, from: u64) -> Result<u8> {
         let (mut id, mut from) = (id.to_owned(), from);
         let mut code = None;
         loop {
             let Some((deployment, waits)) = self.one_deployment(&id, from).await? else {
                 return Ok(code.unwrap_or(0));
             };
-            let own = u8::from(text(&deployment, "Status") != status::SUCCESSFUL && !waits);
+            let own = u8::from(deployment.status != words::deployment::SUCCESSFUL && !waits);
             let code = *code.get_or_insert(own);
-            from = number(&deployment, "ModifyIndex");
+            from = deployment.modify_index;
             match self.rollback(&deployment).await? {
                 Some(next) => id = next,
                 None => return Ok(code),
@@ -55,23 +53,22 @@ impl Monitor<'_> {
 
     /// A deployment until it is settled, and whether it waits for its promotion; none if there is
     /// none.
-    async fn one_deployment(&mut self, id: &str, from: i64) -> Result<Option<(Json, bool)>> {
+    async fn one_deployment(&mut self, id: &str, from: u64) -> Result<Option<(Deployment, bool)>> {
         let path = format!("/v1/deployment/{id}");
-        let mut deployment = match self.get(&path).await {
+        let mut deployment: Deployment = match self.get(&path).await {
             Ok(found) => found,
             Err(err) if is_status(&err, 404) => return Ok(None),
             Err(err) => return Err(err.context("Error reading deployment")),
         };
         let shown = short(id, self.verbose);
         self.header(&format!("Monitoring deployment {shown:?}"));
-        let job = text(&deployment, "JobID");
         if !settled(&deployment) {
-            let from = from.max(number(&deployment, "CreateIndex"));
-            let mut stream = self.stream(&job, from).await?;
+            let from = from.max(deployment.create_index);
+            let mut stream = self.stream(&deployment.job_id, from).await?;
             while !settled(&deployment) {
                 let frame = match self.progress.due() {
-                    None => stream.json_line().await?,
-                    Some(due) => match timeout_at(due, stream.json_line()).await {
+                    None => stream.frame().await?,
+                    Some(due) => match timeout_at(due, stream.frame()).await {
                         Ok(frame) => frame?,
                         Err(_) => {
                             self.tell_progress(&deployment);
@@ -82,28 +79,28 @@ impl Monitor<'_> {
                 let Some(frame) = frame else {
                     break;
                 };
-                for event in list(&frame, "Events") {
-                    if text(event, "Topic") == "Allocation" {
-                        self.tell_alloc(&event["Payload"]["Allocation"], None);
+                for event in frame.events {
+                    if let Some(alloc) = &event.payload.allocation {
+                        self.tell_alloc(&alloc.into(), None);
                     }
-                    let changed = &event["Payload"]["Deployment"];
-                    if text(changed, "ID") == id {
-                        deployment = changed.clone();
+                    let changed = event.payload.deployment;
+                    if let Some(changed) = changed.filter(|changed| changed.id == id) {
+                        deployment = changed;
                         self.tell_progress(&deployment);
                     }
                 }
             }
         }
         let deployment = self.get(&path).await.unwrap_or(deployment);
-        let status = text(&deployment, "Status");
-        self.say(&format!("Deployment {shown:?} {status}"));
+        self.say(&format!("Deployment {shown:?} {}", deployment.status));
         let shown_whole = deployment_text(&deployment, self.verbose);
         self.out.line(&format!("\n{shown_whole}"));
         if !waits(&deployment) {
             return Ok(Some((deployment, false)));
         }
         let allocs = self.get(&format!("/v1/deployment/allocations/{id}")).await;
-        let allocs = allocs.context("Error reading the deployment's allocations")?;
+        let allocs: Vec<AllocListStub> =
+            allocs.context("Error reading the deployment's allocations")?;
         let gone = canaries_gone(&deployment, &allocs);
         self.out.line(&match gone {
             0 => format!(
@@ -120,58 +117,57 @@ impl Monitor<'_> {
     }
 
     /// The deployment that takes a failed one back; none where there is none.
-    async fn rollback(&self, failed: &Json) -> Result<Option<String>> {
-        let rolls_back = text(failed, "StatusDescription").contains(ROLLS_BACK);
-        if text(failed, "Status") != status::FAILED || !rolls_back {
+    async fn rollback(&self, failed: &Deployment) -> Result<Option<String>> {
+        let rolls_back = failed.status_description.contains(ROLLS_BACK);
+        if failed.status != words::deployment::FAILED || !rolls_back {
             return Ok(None);
         }
-        let (job, own) = (text(failed, "JobID"), text(failed, "ID"));
+        let (job, own) = (&failed.job_id, &failed.id);
         self.out.line("");
         self.header(&format!("Waiting for the rollback of job {job:?}"));
         // Not by when the failed one was last written: what becomes of its allocations moves that
         // even after it was rolled back.
-        let born = number(failed, "CreateIndex");
-        let newer = |deployment: &Json| {
-            text(deployment, "JobID") == job && number(deployment, "CreateIndex") > born
-        };
+        let born = failed.create_index;
+        let newer = |made: &Deployment| made.job_id == *job && made.create_index > born;
         let mut failed_at = None;
-        let mut stream = self.stream(&job, born).await?;
-        while let Some(frame) = stream.json_line().await? {
-            for event in list(&frame, "Events") {
-                let made = &event["Payload"]["Deployment"];
-                if newer(made) {
-                    return Ok(Some(text(made, "ID")));
+        let mut stream = self.stream(job, born).await?;
+        while let Some(frame) = stream.frame().await? {
+            for event in &frame.events {
+                if let Some(made) = &event.payload.deployment {
+                    if newer(made) {
+                        return Ok(Some(made.id.clone()));
+                    }
+                    if made.id == *own && made.status == words::deployment::FAILED {
+                        failed_at.get_or_insert(frame.index);
+                    }
                 }
-                if text(made, "ID") == own && text(made, "Status") == status::FAILED {
-                    failed_at.get_or_insert(number(&frame, "Index"));
-                }
-                let eval = &event["Payload"]["Evaluation"];
-                let done = EvalStatus::of(&text(eval, "Status"));
-                let done = done.is_some_and(EvalStatus::is_terminal);
-                let since = failed_at.is_some_and(|at| number(eval, "CreateIndex") >= at);
-                if done && since {
+                let Some(eval) = &event.payload.evaluation else {
+                    continue;
+                };
+                let done = eval.status().is_some_and(words::EvalStatus::is_terminal);
+                if done && failed_at.is_some_and(|at| eval.create_index >= at) {
                     // What is deployed without a change makes no deployment.
-                    let path = crate::cli::query::job_path(&job, "/deployment");
-                    let latest = self.get(&path).await.context("Error reading deployment")?;
-                    return Ok(newer(&latest).then(|| text(&latest, "ID")));
+                    let path = crate::cli::query::job_path(job, "/deployment");
+                    let latest = self.get(&path).await;
+                    let latest: Option<Deployment> = latest.context("Error reading deployment")?;
+                    return Ok(latest.filter(newer).map(|latest| latest.id));
                 }
             }
         }
         Ok(None)
     }
 
-    fn tell_progress(&mut self, deployment: &Json) {
+    fn tell_progress(&mut self, deployment: &Deployment) {
         if self.progress.due().is_some() {
             return;
         }
-        let states = deployment["TaskGroups"].as_object().into_iter().flatten();
-        for (name, state) in states {
+        for (name, state) in &deployment.task_groups {
             let line = format!(
                 "Group {name:?}: desired {}, placed {}, healthy {}, unhealthy {}",
-                number(state, "DesiredTotal"),
-                number(state, "PlacedAllocs"),
-                number(state, "HealthyAllocs"),
-                number(state, "UnhealthyAllocs"),
+                state.desired_total,
+                state.placed_allocs,
+                state.healthy_allocs,
+                state.unhealthy_allocs,
             );
             if self.progress.lines.get(name) != Some(&line) {
                 self.say(&line);
@@ -184,53 +180,42 @@ impl Monitor<'_> {
 
 /// How many of the wanted canaries do not run in health: a count of what was healthy once does not
 /// tell.
-fn canaries_gone(deployment: &Json, allocs: &Json) -> i64 {
-    let runs = |id: &Json| {
-        let allocs = allocs.as_array().into_iter().flatten();
-        let mut own = allocs.filter(|alloc| alloc["ID"] == *id);
+fn canaries_gone(deployment: &Deployment, allocs: &[AllocListStub]) -> i64 {
+    let runs = |id: &String| {
+        let mut own = allocs.iter().filter(|alloc| alloc.id == *id);
         own.any(|alloc| {
-            text(alloc, "DesiredStatus") == desired::RUN
-                && text(alloc, "ClientStatus") == client::RUNNING
-                && alloc["DeploymentStatus"]["Healthy"] == true
+            let status = alloc.deployment_status.as_ref();
+            alloc.desired_status == words::desired::RUN
+                && alloc.client_status == words::client::RUNNING
+                && status.is_some_and(|status| status.healthy == Some(true))
         })
     };
-    let groups = deployment["TaskGroups"].as_object().into_iter().flatten();
-    let missing = groups.map(|(_, group)| {
-        let placed = group["PlacedCanaries"].as_array().into_iter().flatten();
-        let running = placed.filter(|id| runs(id)).count();
-        number(group, "DesiredCanaries") - i64::try_from(running).unwrap_or(i64::MAX)
+    let missing = deployment.task_groups.values().map(|group| {
+        let running = group.placed_canaries.iter().filter(|id| runs(id)).count();
+        group.desired_canaries - i64::try_from(running).unwrap_or(i64::MAX)
     });
     missing.map(|missing| missing.max(0)).sum()
 }
 
 /// Whether nothing more happens to a deployment by itself.
-fn settled(deployment: &Json) -> bool {
-    match DeploymentStatus::of(&text(deployment, "Status")) {
-        Some(
-            DeploymentStatus::Running
-            | DeploymentStatus::Pending
-            | DeploymentStatus::Blocked
-            | DeploymentStatus::Unblocking
-            | DeploymentStatus::Initializing,
-        ) => waits(deployment),
-        Some(
-            DeploymentStatus::Paused
-            | DeploymentStatus::Failed
-            | DeploymentStatus::Successful
-            | DeploymentStatus::Cancelled,
-        )
-        | None => true,
+fn settled(deployment: &Deployment) -> bool {
+    use words::DeploymentStatus::{
+        Blocked, Cancelled, Failed, Initializing, Paused, Pending, Running, Successful, Unblocking,
+    };
+    match words::DeploymentStatus::of(&deployment.status) {
+        Some(Running | Pending | Blocked | Unblocking | Initializing) => waits(deployment),
+        Some(Paused | Failed | Successful | Cancelled) | None => true,
     }
 }
 
 /// Whether all canaries of a running deployment are healthy, and somebody has to promote them.
-fn waits(deployment: &Json) -> bool {
-    let groups = deployment["TaskGroups"].as_object();
-    text(deployment, "Status") == status::RUNNING
-        && text(deployment, "StatusDescription").contains("requires manual promotion")
-        && groups.into_iter().flatten().all(|(_, group)| {
-            number(group, "DesiredCanaries") == 0
-                || number(group, "HealthyAllocs") >= number(group, "DesiredCanaries")
+fn waits(deployment: &Deployment) -> bool {
+    deployment.status == words::deployment::RUNNING
+        && deployment
+            .status_description
+            .contains("requires manual promotion")
+        && deployment.task_groups.values().all(|group| {
+            group.desired_canaries == 0 || group.healthy_allocs >= group.desired_canaries
         })
 }
 
@@ -239,6 +224,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::answer;
 
     #[test]
     fn canaries_that_ended_do_not_wait_for_anybody() {
@@ -246,14 +232,16 @@ mod tests {
             "StatusDescription": "Deployment is running but requires manual promotion",
             "TaskGroups": {"g": {"DesiredCanaries": 2, "HealthyAllocs": 2,
                 "PlacedCanaries": ["a", "b"]}}});
+        let deployment: Deployment = answer::of(deployment).unwrap();
         assert!(waits(&deployment));
         let alloc = |id: &str, desired: &str, client: &str| {
-            json!({"ID": id, "DesiredStatus": desired, "ClientStatus": client,
-                "DeploymentStatus": {"Healthy": true, "Canary": true}})
+            let alloc = json!({"ID": id, "DesiredStatus": desired, "ClientStatus": client,
+                "DeploymentStatus": {"Healthy": true, "Canary": true}});
+            answer::of::<AllocListStub>(alloc).unwrap()
         };
-        let both = json!([alloc("a", "run", "running"), alloc("b", "run", "running")]);
+        let both = [alloc("a", "run", "running"), alloc("b", "run", "running")];
         assert_eq!(canaries_gone(&deployment, &both), 0);
-        let one = json!([alloc("a", "stop", "complete"), alloc("b", "run", "running")]);
+        let one = [alloc("a", "stop", "complete"), alloc("b", "run", "running")];
         assert_eq!(canaries_gone(&deployment, &one), 1);
     }
 }

@@ -6,12 +6,13 @@ use super::client::Client;
 use super::out::Out;
 use super::placement;
 use super::query::job_path;
-use super::show::{list, now, number, short, text, time};
+use super::show::{now, short, time};
 use super::stream::Stream;
 use anyhow::{Context, Result};
 use deployment::Progress;
-use drover_events::model::status::{EvalStatus, desired, job as job_status, trigger};
-use serde_json::Value as Json;
+use drover_events::model::status::{self as words, EvalStatus};
+use drover_events::model::{AllocListStub, Allocation, Evaluation, Job, JobSummary};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,6 +25,51 @@ pub(super) struct Monitor<'a> {
     seen: BTreeMap<String, String>,
     pub(super) progress: Progress,
     deployments: bool,
+}
+
+/// What is told of an allocation, by the event stream or in a list.
+pub(super) struct Told<'a> {
+    id: &'a str,
+    eval_id: &'a str,
+    node_id: &'a str,
+    task_group: &'a str,
+    desired_status: &'a str,
+    client_status: &'a str,
+    client_description: &'a str,
+    create_index: u64,
+    modify_index: u64,
+}
+
+impl<'a> From<&'a Allocation> for Told<'a> {
+    fn from(alloc: &'a Allocation) -> Self {
+        Self {
+            id: &alloc.id,
+            eval_id: &alloc.eval_id,
+            node_id: &alloc.node_id,
+            task_group: &alloc.task_group,
+            desired_status: &alloc.desired_status,
+            client_status: &alloc.client_status,
+            client_description: &alloc.client_description,
+            create_index: alloc.create_index,
+            modify_index: alloc.modify_index,
+        }
+    }
+}
+
+impl<'a> From<&'a AllocListStub> for Told<'a> {
+    fn from(stub: &'a AllocListStub) -> Self {
+        Self {
+            id: &stub.id,
+            eval_id: &stub.eval_id,
+            node_id: &stub.node_id,
+            task_group: &stub.task_group,
+            desired_status: &stub.desired_status,
+            client_status: &stub.client_status,
+            client_description: &stub.client_description,
+            create_index: stub.create_index,
+            modify_index: stub.modify_index,
+        }
+    }
 }
 
 /// Whether to wait for what follows from a change, and how to show it.
@@ -73,10 +119,9 @@ impl<'a> Monitor<'a> {
         self
     }
 
-    /// Follows the evaluation that the answer to a change names, or only names it; nothing where
-    /// none was made.
-    pub(super) async fn after(mut self, answer: &Json, detach: bool) -> Result<u8> {
-        let eval = text(answer, "EvalID");
+    /// Follows the evaluation that a change made, whose id and index are in its answer, or only
+    /// names it; nothing where none was made.
+    pub(super) async fn after(mut self, (eval, index): (&str, u64), detach: bool) -> Result<u8> {
         if eval.is_empty() {
             return Ok(0);
         }
@@ -84,7 +129,7 @@ impl<'a> Monitor<'a> {
             self.out.line(&format!("Evaluation ID: {eval}"));
             return Ok(0);
         }
-        self.follow(&eval, number(answer, "EvalCreateIndex")).await
+        self.follow(eval, index).await
     }
 
     pub(super) fn header(&self, text: &str) {
@@ -95,14 +140,14 @@ impl<'a> Monitor<'a> {
         self.out.line(&format!("    {}: {text}", time(now())));
     }
 
-    pub(super) async fn get(&self, path: &str) -> Result<Json> {
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.client
-            .get_json(path, &[("namespace", &self.namespace)])
+            .fetch(path, &[("namespace", &self.namespace)])
             .await
     }
 
     /// Follows an evaluation that was created at `index`; 0 for one that may be older.
-    pub(super) async fn follow(&mut self, eval_id: &str, index: i64) -> Result<u8> {
+    pub(super) async fn follow(&mut self, eval_id: &str, index: u64) -> Result<u8> {
         let (mut id, mut from) = (eval_id.to_owned(), index);
         loop {
             self.header(&format!(
@@ -110,42 +155,42 @@ impl<'a> Monitor<'a> {
                 short(&id, self.verbose)
             ));
             let eval = self.one(&id, from).await?;
-            let status = text(&eval, "Status");
-            let known = EvalStatus::of(&status);
+            let status = &eval.status;
+            let known = EvalStatus::of(status);
             match known {
                 Some(EvalStatus::Failed | EvalStatus::Canceled) => {
-                    let why = text(&eval, "StatusDescription");
+                    let why = &eval.status_description;
                     self.header(&format!(
                         "Evaluation {:?} finished with status {status:?}",
                         short(&id, self.verbose)
                     ));
                     self.say(&format!("{why:?}"));
                 }
+                Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None
+                    if placement::failed(&eval) =>
+                {
+                    self.tell_failures(&eval);
+                }
                 Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None => {
-                    match placement::failed(&eval) {
-                        true => self.tell_failures(&eval, &status),
-                        false => self.header(&format!(
-                            "Evaluation {:?} finished with status {status:?}",
-                            short(&id, self.verbose)
-                        )),
-                    }
+                    self.header(&format!(
+                        "Evaluation {:?} finished with status {status:?}",
+                        short(&id, self.verbose)
+                    ))
                 }
             }
-            let next = text(&eval, "NextEval");
-            if !next.is_empty() {
-                let wait = crate::jobspec::duration::format(number(&eval, "Wait"));
+            if !eval.next_eval.is_empty() {
+                let wait = crate::jobspec::duration::format(eval.wait);
                 self.say(&format!(
                     "Monitoring next evaluation {:?} in {wait}",
-                    short(&next, self.verbose)
+                    short(&eval.next_eval, self.verbose)
                 ));
-                (id, from) = (next, number(&eval, "ModifyIndex"));
+                (id, from) = (eval.next_eval, eval.modify_index);
                 continue;
             }
-            let deployment = text(&eval, "DeploymentID");
-            let follows = self.deployments && !deployment.is_empty();
+            let follows = self.deployments && !eval.deployment_id.is_empty();
             if known == Some(EvalStatus::Complete) && follows && !placement::failed(&eval) {
                 return self
-                    .deployment(&deployment, number(&eval, "ModifyIndex"))
+                    .deployment(&eval.deployment_id, eval.modify_index)
                     .await;
             }
             return Ok(match known {
@@ -158,36 +203,35 @@ impl<'a> Monitor<'a> {
     }
 
     /// Waits until a job that was registered at `index` is dead; 1 where something of it failed.
-    pub(super) async fn end_of(&self, job: &str, index: i64) -> Result<u8> {
+    pub(super) async fn end_of(&self, job: &str, index: u64) -> Result<u8> {
         let path = job_path(job, "");
         let mut stream = self.stream(job, index).await?;
-        while text(&self.get(&path).await?, "Status") != job_status::DEAD {
-            let more = stream.json_line().await?;
+        while self.get::<Job>(&path).await?.status != words::job::DEAD {
+            let more = stream.frame().await?;
             more.context("Error following the event stream: it ended")?;
         }
-        let summary = self.get(&job_path(job, "/summary")).await?;
-        let of = |name: &str| -> i64 {
-            let groups = summary["Summary"].as_object().into_iter().flatten();
-            groups.map(|(_, group)| number(group, name)).sum()
-        };
-        let (complete, failed) = (of("Complete"), of("Failed") + of("Lost"));
+        let summary: JobSummary = self.get(&job_path(job, "/summary")).await?;
+        let (mut complete, mut failed) = (0, 0);
+        for group in summary.summary.values() {
+            complete += group.complete;
+            failed += group.failed + group.lost;
+        }
         self.header(&format!(
             "Job {job:?} is over: {complete} complete, {failed} failed"
         ));
         Ok(u8::from(failed > 0))
     }
 
-    fn tell_failures(&self, eval: &Json, status: &str) {
-        let id = short(&text(eval, "ID"), self.verbose);
+    fn tell_failures(&self, eval: &Evaluation) {
+        let (id, status) = (short(&eval.id, self.verbose), &eval.status);
         self.header(&format!(
             "Evaluation {id:?} finished with status {status:?} but failed to place all allocations:"
         ));
-        for line in placement::failed_groups(&eval["FailedTGAllocs"]) {
+        for line in placement::failed_groups(&eval.failed_tg_allocs) {
             self.say(&line);
         }
-        let blocked = text(eval, "BlockedEval");
-        if !blocked.is_empty() {
-            let blocked = short(&blocked, self.verbose);
+        if !eval.blocked_eval.is_empty() {
+            let blocked = short(&eval.blocked_eval, self.verbose);
             self.say(&format!(
                 "Evaluation {blocked:?} waiting for additional capacity to place remainder"
             ));
@@ -195,48 +239,39 @@ impl<'a> Monitor<'a> {
     }
 
     /// One evaluation until it is done, telling of its allocations meanwhile.
-    async fn one(&mut self, id: &str, from: i64) -> Result<Json> {
+    async fn one(&mut self, id: &str, from: u64) -> Result<Evaluation> {
         let path = format!("/v1/evaluation/{id}");
-        let mut eval = self.get(&path).await.context("Error reading evaluation")?;
-        let job = text(&eval, "JobID");
-        match text(&eval, "TriggeredBy").as_str() {
-            trigger::NODE_UPDATE => self.say(&format!(
+        let eval = self.get(&path).await;
+        let mut eval: Evaluation = eval.context("Error reading evaluation")?;
+        let job = eval.job_id.clone();
+        match eval.triggered_by.as_str() {
+            words::trigger::NODE_UPDATE => self.say(&format!(
                 "Evaluation triggered by node {:?}",
-                short(&text(&eval, "NodeID"), self.verbose)
+                short(&eval.node_id, self.verbose)
             )),
             _ => self.say(&format!("Evaluation triggered by job {job:?}")),
         }
         let mut deployment = String::new();
-        let mut last = text(&eval, "Status");
+        let mut last = eval.status.clone();
         self.tell_deployment(&eval, &mut deployment);
         if !done(&last) {
-            let from = if from > 0 {
-                from
-            } else {
-                number(&eval, "CreateIndex")
-            };
+            let from = if from > 0 { from } else { eval.create_index };
             let mut stream = self.stream(&job, from).await?;
             while !done(&last) {
-                let Some(frame) = stream.json_line().await? else {
+                let Some(frame) = stream.frame().await? else {
                     break;
                 };
-                for event in list(&frame, "Events") {
-                    if text(event, "Topic") == "Allocation" {
-                        self.tell_alloc(&event["Payload"]["Allocation"], Some(&eval));
+                for event in frame.events {
+                    if let Some(alloc) = &event.payload.allocation {
+                        self.tell_alloc(&alloc.into(), Some(&eval));
                     }
-                    let changed = &event["Payload"]["Evaluation"];
-                    if text(event, "Topic") != "Evaluation" || text(changed, "ID") != id {
+                    let changed = event.payload.evaluation;
+                    let Some(changed) = changed.filter(|changed| changed.id == id) else {
                         continue;
-                    }
-                    eval = changed.clone();
-                    let status = text(&eval, "Status");
+                    };
+                    eval = changed;
                     self.tell_deployment(&eval, &mut deployment);
-                    if status != last {
-                        self.say(&format!(
-                            "Evaluation status changed: {last:?} -> {status:?}"
-                        ));
-                        last = status;
-                    }
+                    self.tell_status(&eval, &mut last);
                 }
             }
         }
@@ -244,20 +279,15 @@ impl<'a> Monitor<'a> {
         // nothing.
         eval = self.get(&path).await.unwrap_or(eval);
         self.tell_deployment(&eval, &mut deployment);
-        let allocs = self.get(&format!("{path}/allocations")).await?;
-        for alloc in allocs.as_array().into_iter().flatten() {
-            self.tell_alloc(alloc, Some(&eval));
+        let allocs: Vec<AllocListStub> = self.get(&format!("{path}/allocations")).await?;
+        for alloc in &allocs {
+            self.tell_alloc(&alloc.into(), Some(&eval));
         }
-        let status = text(&eval, "Status");
-        if status != last {
-            self.say(&format!(
-                "Evaluation status changed: {last:?} -> {status:?}"
-            ));
-        }
+        self.tell_status(&eval, &mut last);
         Ok(eval)
     }
 
-    pub(super) async fn stream(&self, job: &str, from: i64) -> Result<Stream> {
+    pub(super) async fn stream(&self, job: &str, from: u64) -> Result<Stream> {
         let topics: Vec<String> = ["Evaluation", "Allocation", "Deployment"]
             .map(|t| format!("{t}:{job}"))
             .into();
@@ -273,57 +303,50 @@ impl<'a> Monitor<'a> {
             .context("Error following the event stream")
     }
 
-    fn tell_deployment(&self, eval: &Json, known: &mut String) {
-        let id = text(eval, "DeploymentID");
-        if !id.is_empty() && *known != id {
+    fn tell_deployment(&self, eval: &Evaluation, known: &mut String) {
+        let id = &eval.deployment_id;
+        if !id.is_empty() && *known != *id {
             self.say(&format!(
                 "Evaluation within deployment: {:?}",
-                short(&id, self.verbose)
+                short(id, self.verbose)
             ));
-            *known = id;
+            known.clone_from(id);
+        }
+    }
+
+    fn tell_status(&self, eval: &Evaluation, last: &mut String) {
+        let status = &eval.status;
+        if *status != *last {
+            self.say(&format!(
+                "Evaluation status changed: {last:?} -> {status:?}"
+            ));
+            last.clone_from(status);
         }
     }
 
     /// Tells of an allocation; one that `eval` found there was updated in place.
-    pub(super) fn tell_alloc(&mut self, alloc: &Json, eval: Option<&Json>) {
-        let id = text(alloc, "ID");
-        let created = number(alloc, "CreateIndex");
+    pub(super) fn tell_alloc(&mut self, alloc: &Told<'_>, eval: Option<&Evaluation>) {
         let is_new = match eval {
-            Some(eval) => {
-                text(alloc, "EvalID") == text(eval, "ID") && created >= number(eval, "CreateIndex")
-            }
-            None => created == number(alloc, "ModifyIndex"),
+            Some(eval) => alloc.eval_id == eval.id && alloc.create_index >= eval.create_index,
+            None => alloc.create_index == alloc.modify_index,
         };
-        let status = text(alloc, "ClientStatus");
-        if id.is_empty() {
+        let status = alloc.client_status;
+        if alloc.id.is_empty() {
             return;
         }
-        let shown = short(&id, self.verbose);
-        match self.seen.get(&id) {
-            None if is_new => {
-                let (node, group) = (
-                    short(&text(alloc, "NodeID"), self.verbose),
-                    text(alloc, "TaskGroup"),
-                );
-                self.say(&format!(
-                    "Allocation {shown:?} created: node {node:?}, group {group:?}"
-                ));
-            }
-            None if text(alloc, "DesiredStatus") == desired::RUN => {
-                let (node, group) = (
-                    short(&text(alloc, "NodeID"), self.verbose),
-                    text(alloc, "TaskGroup"),
-                );
-                self.say(&format!(
-                    "Allocation {shown:?} modified: node {node:?}, group {group:?}"
-                ));
-            }
+        let shown = short(alloc.id, self.verbose);
+        let (node, group) = (short(alloc.node_id, self.verbose), alloc.task_group);
+        match self.seen.get(alloc.id) {
+            None if is_new => self.say(&format!(
+                "Allocation {shown:?} created: node {node:?}, group {group:?}"
+            )),
+            None if alloc.desired_status == words::desired::RUN => self.say(&format!(
+                "Allocation {shown:?} modified: node {node:?}, group {group:?}"
+            )),
             Some(old) if *old != status => {
-                let why = text(alloc, "ClientDescription");
-                let why = if why.is_empty() {
-                    why
-                } else {
-                    format!(" ({why})")
+                let why = match alloc.client_description {
+                    "" => String::new(),
+                    why => format!(" ({why})"),
                 };
                 self.say(&format!(
                     "Allocation {shown:?} status changed: {old:?} -> {status:?}{why}"
@@ -331,7 +354,7 @@ impl<'a> Monitor<'a> {
             }
             _ => {}
         }
-        self.seen.insert(id, status);
+        self.seen.insert(alloc.id.to_owned(), status.to_owned());
     }
 }
 

@@ -1,15 +1,19 @@
 //! `node drain`: moving everything off a node, and watching how it goes.
 
+use crate::cli::answer;
 use crate::cli::client::{Client, Stream};
 use crate::cli::conn::Conn;
 use crate::cli::node::named;
 use crate::cli::out::Out;
-use crate::cli::show::{boolean, list, now, number, pretty, text, time};
+use crate::cli::show::{now, pretty, time};
+use crate::cli::stream::Frame;
+use crate::http::answers::NodeDrainUpdateResponse;
 use crate::jobspec::duration;
 use anyhow::{Context, Result, bail};
-use drover_events::model::status::{ClientStatus, DrainStatus, desired, job_type, node as status};
+use drover_events::model::status::{self as words, ClientStatus, DrainStatus};
+use drover_events::model::{Allocation, DrainStrategy, Node};
 use serde_json::{Map, Value as Json, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const HOUR: i64 = 3_600_000_000_000;
 
@@ -154,8 +158,7 @@ impl Args {
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     args.check()?;
     let client = args.conn.client()?;
-    let node = named(&client, args.node.as_deref(), args.own).await?;
-    let id = text(&node, "ID");
+    let id = named(&client, args.node.as_deref(), args.own).await?.id;
     if !args.enable && !args.disable {
         return watch_only(&client, &id, out).await;
     }
@@ -179,7 +182,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     let path = format!("/v1/node/{id}/drain");
     let answer = client.put(&path, &[], &body).await;
-    let answer = answer.context("Error updating drain specification")?;
+    let answer: Json = answer.context("Error updating drain specification")?;
     if args.json {
         out.line(&pretty(&answer));
         return Ok(0);
@@ -198,25 +201,25 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     );
     say(out, &format!("Node {id:?} drain strategy set"));
     let ignored = args.ignore_system;
+    let answer: NodeDrainUpdateResponse = answer::of(answer)?;
     Watch::new(&client, out, &id, ignored)
-        .follow(number(&answer, "NodeModifyIndex"))
+        .follow(answer.node_modify_index)
         .await
 }
 
 async fn watch_only(client: &Client, id: &str, out: &Out) -> Result<u8> {
-    let node = client.get_json(&format!("/v1/node/{id}"), &[]).await;
-    let node = node.context("Error querying node info")?;
-    if node["DrainStrategy"].is_null() {
+    let node = client.fetch(&format!("/v1/node/{id}"), &[]).await;
+    let node: Node = node.context("Error querying node info")?;
+    let Some(strategy) = node.drain_strategy else {
         out.line(&format!("No drain strategy set for node {id}"));
         return Ok(0);
-    }
+    };
     say(
         out,
         &format!("Monitoring node {id:?}: Ctrl-C to detach monitoring"),
     );
-    let ignored = boolean(&node["DrainStrategy"], "IgnoreSystemJobs");
-    Watch::new(client, out, id, ignored)
-        .follow(number(&node, "ModifyIndex"))
+    Watch::new(client, out, id, strategy.ignore_system_jobs)
+        .follow(node.modify_index)
         .await
 }
 
@@ -233,17 +236,23 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(alloc: &Json) -> Self {
+    fn of(alloc: &Allocation) -> Self {
         Self {
-            status: text(alloc, "ClientStatus"),
-            stops: text(alloc, "DesiredStatus") != desired::RUN,
-            moves: boolean(&alloc["DesiredTransition"], "Migrate"),
+            status: alloc.client_status.clone(),
+            stops: alloc.desired_status != words::desired::RUN,
+            moves: alloc.desired_transition.migrate.unwrap_or(false),
         }
     }
 
     fn ended(&self) -> bool {
         ClientStatus::of(&self.status).is_some_and(ClientStatus::is_terminal)
     }
+}
+
+/// Whether an allocation is told with its job, and that is one of the system's.
+fn is_system(alloc: &Allocation) -> bool {
+    let job = alloc.job.as_ref();
+    job.is_some_and(|job| job.r#type == words::job_type::SYSTEM)
 }
 
 /// Follows one drain on the event stream.
@@ -253,7 +262,9 @@ struct Watch<'a> {
     id: String,
     ignore_system: bool,
     seen: BTreeMap<String, Seen>,
-    strategy: Json,
+    /// Allocations of system jobs: what the stream tells of an allocation names no type of job.
+    system: BTreeSet<String>,
+    strategy: Option<DrainStrategy>,
 }
 
 /// How a drain ended.
@@ -270,7 +281,8 @@ impl<'a> Watch<'a> {
             id: id.to_owned(),
             ignore_system,
             seen: BTreeMap::new(),
-            strategy: Json::Null,
+            system: BTreeSet::new(),
+            strategy: None,
         }
     }
 
@@ -278,7 +290,7 @@ impl<'a> Watch<'a> {
         say(self.out, text);
     }
 
-    async fn stream(&self, topic: &str, filter: &str, from: i64) -> Result<Stream> {
+    async fn stream(&self, topic: &str, filter: &str, from: u64) -> Result<Stream> {
         let index = from.max(1).to_string();
         let mut query = vec![
             ("index", index.as_str()),
@@ -293,20 +305,20 @@ impl<'a> Watch<'a> {
     }
 
     /// Tells what happens from an index on, until the drain has ended.
-    async fn follow(mut self, from: i64) -> Result<u8> {
+    async fn follow(mut self, from: u64) -> Result<u8> {
         let of_node = format!("Allocation.NodeID == \"{}\"", self.id);
         let mut allocs = self.stream("Allocation", &of_node, from).await?;
         let mut nodes = self.stream(&format!("Node:{}", self.id), "", from).await?;
         self.before(from).await?;
         let end = loop {
             let frame = tokio::select! {
-                frame = allocs.json_line() => frame?,
-                frame = nodes.json_line() => frame?,
+                frame = allocs.frame() => frame?,
+                frame = nodes.frame() => frame?,
             };
             let Some(frame) = frame else {
                 bail!("The event stream ended; the drain goes on");
             };
-            if let Some(end) = self.tell(&frame) {
+            if let Some(end) = self.tell(frame) {
                 break end;
             }
         };
@@ -324,21 +336,24 @@ impl<'a> Watch<'a> {
         Ok(0)
     }
 
-    /// What is there and has not changed since the drain began.
-    async fn before(&mut self, from: i64) -> Result<()> {
+    /// What is there, and of that what has not changed since the drain began.
+    async fn before(&mut self, from: u64) -> Result<()> {
         for alloc in self.allocs().await? {
-            if number(&alloc, "ModifyIndex") < from {
-                self.seen.insert(text(&alloc, "ID"), Seen::of(&alloc));
+            if is_system(&alloc) {
+                self.system.insert(alloc.id.clone());
+            }
+            if alloc.modify_index < from {
+                let seen = Seen::of(&alloc);
+                self.seen.insert(alloc.id, seen);
             }
         }
         Ok(())
     }
 
-    async fn allocs(&self) -> Result<Vec<Json>> {
+    async fn allocs(&self) -> Result<Vec<Allocation>> {
         let path = format!("/v1/node/{}/allocations", self.id);
-        let allocs = self.client.get_json(&path, &[("namespace", "*")]).await;
-        let allocs = allocs.context("Error querying allocations")?;
-        Ok(allocs.as_array().cloned().unwrap_or_default())
+        let allocs = self.client.fetch(&path, &[("namespace", "*")]).await;
+        allocs.context("Error querying allocations")
     }
 
     /// What ended in the same moment as the drain, and is on its way on the other stream.
@@ -349,21 +364,22 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    fn tell(&mut self, frame: &Json) -> Option<End> {
+    fn tell(&mut self, frame: Frame) -> Option<End> {
         let mut end = None;
-        for event in list(frame, "Events") {
-            match text(event, "Topic").as_str() {
-                "Allocation" => self.tell_alloc(&event["Payload"]["Allocation"]),
-                "Node" => end = end.or_else(|| self.tell_node(&event["Payload"]["Node"])),
-                _ => {}
+        for event in frame.events {
+            if let Some(alloc) = event.payload.allocation {
+                self.tell_alloc(&alloc);
+            }
+            if let Some(node) = event.payload.node {
+                end = end.or_else(|| self.tell_node(node));
             }
         }
         end
     }
 
-    fn tell_alloc(&mut self, alloc: &Json) {
-        let id = text(alloc, "ID");
-        if self.ignore_system && text(&alloc["Job"], "Type") == job_type::SYSTEM {
+    fn tell_alloc(&mut self, alloc: &Allocation) {
+        let id = &alloc.id;
+        if self.ignore_system && (self.system.contains(id) || is_system(alloc)) {
             return;
         }
         let new = Seen::of(alloc);
@@ -387,23 +403,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn tell_node(&mut self, node: &Json) -> Option<End> {
-        let strategy = &node["DrainStrategy"];
-        if node.is_null() {
-            return None;
-        }
-        if strategy.is_null() {
-            return Some(match DrainStatus::of(&text(&node["LastDrain"], "Status")) {
+    fn tell_node(&mut self, node: Node) -> Option<End> {
+        let Some(strategy) = node.drain_strategy else {
+            let last = node.last_drain.unwrap_or_default();
+            return Some(match DrainStatus::of(&last.status) {
                 Some(DrainStatus::Complete) => End::Complete,
                 Some(DrainStatus::Draining | DrainStatus::Canceled) | None => End::Cancelled,
             });
-        }
-        if !self.strategy.is_null() && self.strategy != *strategy {
+        };
+        if self.strategy.as_ref().is_some_and(|old| *old != strategy) {
             self.say(&format!("Node {:?} drain strategy updated", self.id));
         }
-        self.strategy = strategy.clone();
-        self.ignore_system = boolean(strategy, "IgnoreSystemJobs");
-        if text(node, "Status") == status::DOWN {
+        self.ignore_system = strategy.ignore_system_jobs;
+        self.strategy = Some(strategy);
+        if node.status == words::node::DOWN {
             self.say(&format!("Node {:?} is down", self.id));
         }
         None

@@ -3,9 +3,9 @@
 use crate::cli::conn::Conn;
 use crate::cli::node::named;
 use crate::cli::out::Out;
-use crate::cli::show::text;
 use anyhow::{Context, Result, bail};
 use drover_events::model::status::eligibility;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 /// Flags of `node eligibility`.
@@ -36,14 +36,14 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     let client = args.conn.client()?;
     let node = named(&client, args.node.as_deref(), args.own).await?;
-    let id = text(&node, "ID");
+    let id = &node.id;
     let wanted = if args.enable {
         eligibility::ELIGIBLE
     } else {
         eligibility::INELIGIBLE
     };
     client
-        .put(
+        .put::<IgnoredAny>(
             &format!("/v1/node/{id}/eligibility"),
             &[],
             &json!({ "NodeID": id, "Eligibility": wanted }),

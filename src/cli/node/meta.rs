@@ -4,10 +4,13 @@ use crate::cli::client::Client;
 use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
 use crate::cli::out::Out;
-use crate::cli::query::{Thing, find};
-use crate::cli::show::{Format, text};
+use crate::cli::query::find;
+use crate::cli::show::Format;
+use crate::client::metadata::Metadata;
+use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use drover_events::gojson;
 use serde_json::{Map, Value as Json, json};
 
 /// What can be done with a node's metadata.
@@ -71,7 +74,7 @@ pub(in crate::cli) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 /// The whole id of the node that is named.
 async fn whole(client: &Client, node: Option<&str>) -> Result<String> {
     match node {
-        Some(node) => Ok(text(&find(client, Thing::Node, node).await?, "ID")),
+        Some(node) => Ok(find::<NodeListStub>(client, node).await?.id),
         None => Ok(String::new()),
     }
 }
@@ -118,31 +121,30 @@ async fn read(args: ReadArgs, out: &Out) -> Result<u8> {
     let node = whole(&client, args.node_id.as_deref()).await?;
     let asked: &[(&str, &str)] = &[("node_id", node.as_str())];
     let failed = "Error reading dynamic node metadata";
-    let Some(found) = args.format.ask(&client, (PATH, asked), failed, out).await? else {
+    let found = args
+        .format
+        .ask::<Metadata>(&client, (PATH, asked), failed, out);
+    let Some(found) = found.await? else {
         return Ok(0);
     };
-    for (n, (title, field)) in [
-        ("All Meta", "Meta"),
-        ("Dynamic Meta", "Dynamic"),
-        ("Static Meta", "Static"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        if n > 0 {
-            out.line("");
-        }
+    for (title, table) in [
+        ("All Meta", table(found.meta)),
+        ("\nDynamic Meta", table(found.dynamic)),
+        ("\nStatic Meta", table(found.fixed)),
+    ] {
         out.line(title);
-        out.line(&table(&found[field]));
+        out.line(&table);
     }
     Ok(0)
 }
 
-fn table(meta: &Json) -> String {
-    let rows = meta.as_object().into_iter().flatten();
-    let rows: Vec<(&String, String)> = rows
-        .map(|(key, value)| (key, value.as_str().unwrap_or("<unset>").to_owned()))
-        .collect();
+/// Metadata, some of which may be set to nothing.
+fn table<V: Into<Option<String>>>(meta: gojson::Map<V>) -> String {
+    let rows = meta.into_iter().map(|(key, value)| {
+        let value: Option<String> = value.into();
+        (key, value.unwrap_or_else(|| "<unset>".to_owned()))
+    });
+    let rows: Vec<(String, String)> = rows.collect();
     match rows.is_empty() {
         true => "(none)".to_owned(),
         false => pairs(&rows),
@@ -168,7 +170,7 @@ mod tests {
             let error = changes(&words(unset), &words(set)).unwrap_err();
             assert!(error.to_string().contains(part), "{error}");
         }
-        let shown = table(&json!({"a": "x", "bb": null}));
-        assert_eq!(shown, "a  = x\nbb = <unset>");
+        let meta = gojson::Map::from([("a", Some("x".to_owned())), ("bb", None)]);
+        assert_eq!(table(meta), "a  = x\nbb = <unset>");
     }
 }

@@ -6,18 +6,21 @@ pub(super) mod meta;
 pub(super) mod pool;
 pub(super) mod stats;
 
+use super::agent::info::About;
 use super::client::Client;
 use super::columns::{Table, pairs};
 use super::conn::Past;
 use super::out::Out;
 use super::paged::Paged;
-use super::query::{Thing, find};
-use super::show::{Format, boolean, list, number, short, stamp, text};
+use super::query::find;
+use super::show::{Format, short, stamp};
 use super::{alloc, volume};
+use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use drover_events::model::status::{ClientStatus, client, node as status};
-use serde_json::Value as Json;
+use drover_events::gojson::Map;
+use drover_events::model::status::{self as words, ClientStatus};
+use drover_events::model::{Allocation, CsiVolListStub, DrainStrategy, HostStats, Node};
 
 /// What can be done with nodes.
 #[derive(Debug, Subcommand)]
@@ -108,10 +111,14 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 
 /// The stub of the node that a command names: by an id or what it begins with, or as the node of
 /// the agent that is asked.
-pub(super) async fn named(client: &Client, node: Option<&str>, own_node: bool) -> Result<Json> {
+pub(super) async fn named(
+    client: &Client,
+    node: Option<&str>,
+    own_node: bool,
+) -> Result<NodeListStub> {
     match node {
-        Some(name) => find(client, Thing::Node, name).await,
-        None if own_node => find(client, Thing::Node, &own(client).await?).await,
+        Some(name) => find(client, name).await,
+        None if own_node => find(client, &own(client).await?).await,
         None => bail!("Node ID must be specified if -self isn't being used"),
     }
 }
@@ -124,30 +131,30 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         None if args.own => own(&client).await?,
         None => return all(&args, &client, out).await,
     };
-    let stub = find(&client, Thing::Node, &name).await?;
-    let path = format!("/v1/node/{}", text(&stub, "ID"));
+    let stub: NodeListStub = find(&client, &name).await?;
+    let path = format!("/v1/node/{}", stub.id);
     let failed = "Error querying node info";
-    let Some(node) = args.format.ask(&client, (&path, &[]), failed, out).await? else {
+    let node = args.format.ask::<Node>(&client, (&path, &[]), failed, out);
+    let Some(node) = node.await? else {
         return Ok(0);
     };
     // What is used is known of now alone, by the client of a node that answers.
     let asked = !args.short && args.conn.at.is_empty();
     let host = match asked {
-        true => Some(stats::of_node(&client, &text(&node, "ID")).await),
+        true => Some(stats::of_node(&client, &node.id).await),
         false => None,
     };
     let measured = host.as_ref().and_then(|host| host.as_ref().ok());
     // Who may not see volumes sees the rest all the same.
-    let volumes = volume::of_node(&client, &text(&node, "ID")).await;
+    let volumes = volume::of_node(&client, &node.id).await;
     let volumes = volumes.unwrap_or_default();
     out.line(&basics(&node, (measured, &volumes)));
     if args.short {
         return Ok(0);
     }
     events(&node, args.verbose, out);
-    let allocs = client
-        .get_json(&format!("{path}/allocations"), &[("namespace", "*")])
-        .await?;
+    let path = format!("{path}/allocations");
+    let allocs: Vec<Allocation> = client.fetch(&path, &[("namespace", "*")]).await?;
     resources(&node, &allocs, out);
     if let Some(host) = measured {
         stats::used(&client, &node, (host, &allocs), out).await?;
@@ -162,7 +169,7 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         attributes(&node, out);
     }
     match host {
-        Some(Err(err)) if args.stats || text(&node, "Status") == status::READY => {
+        Some(Err(err)) if args.stats || node.status == words::node::READY => {
             out.error(&format!("\nWhat the node uses is not shown: {err:#}"));
             Ok(u8::from(args.stats))
         }
@@ -170,23 +177,18 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
     }
 }
 
-fn attributes(node: &Json, out: &Out) {
+fn attributes(node: &Node, out: &Out) {
     out.head("Attributes");
-    let map = node["Attributes"].as_object();
-    let rows: Vec<(String, String)> = map
-        .into_iter()
-        .flatten()
-        .map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned()))
-        .collect();
-    out.line(&pairs(&rows));
+    let rows = node.attributes.iter().map(|(k, v)| (k, v.clone()));
+    out.line(&pairs(&rows.collect::<Vec<_>>()));
 }
 
 /// The id of the node of the agent that is asked.
 async fn own(client: &Client) -> Result<String> {
     // An agent has no past: which node it is is asked of now.
-    let agent = client.get_json("/v1/agent/self", &[("as_of", "")]).await;
-    let agent = agent.map_err(|err| err.context("Error querying agent info"))?;
-    let id = text(&agent["stats"]["client"], "node_id");
+    let agent = client.fetch("/v1/agent/self", &[("as_of", "")]).await;
+    let agent: About = agent.map_err(|err| err.context("Error querying agent info"))?;
+    let id = agent.stats.client.node_id;
     if id.is_empty() {
         bail!("The agent runs no client: name a node");
     }
@@ -197,10 +199,9 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
     let more = [("os", if args.os { "true" } else { "" })];
     let page = args.paged.of(client, "/v1/nodes", &more).await;
     let page = page.map_err(|err| err.context("Error querying node status"))?;
-    if args.format.print(&page.rows, out)? {
+    let Some(nodes) = page.take::<NodeListStub>(&args.format, out)? else {
         return Ok(0);
-    }
-    let nodes = page.rows();
+    };
     if !args.quiet {
         client.tell_moment(out);
     }
@@ -210,17 +211,17 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
     }
     if args.quiet {
         for node in nodes {
-            out.line(&text(node, "ID"));
+            out.line(&node.id);
         }
         return Ok(0);
     }
-    let table = table(args, client, nodes).await?;
+    let table = table(args, client, &nodes).await?;
     out.line(&table.to_string());
     page.tell_next(out);
     Ok(0)
 }
 
-async fn table(args: &Args, client: &Client, nodes: &[Json]) -> Result<Table> {
+async fn table(args: &Args, client: &Client, nodes: &[NodeListStub]) -> Result<Table> {
     let mut head = vec!["ID", "Node Pool", "DC", "Name", "Class"];
     if args.os {
         head.push("OS");
@@ -235,30 +236,27 @@ async fn table(args: &Args, client: &Client, nodes: &[Json]) -> Result<Table> {
     let mut table = Table::with_head(head);
     for node in nodes {
         let mut row = vec![
-            short(&text(node, "ID"), args.verbose),
-            text(node, "NodePool"),
-            text(node, "Datacenter"),
-            text(node, "Name"),
-            text(node, "NodeClass"),
+            short(&node.id, args.verbose),
+            node.node_pool.clone(),
+            node.datacenter.clone(),
+            node.name.clone(),
+            node.node_class.clone(),
         ];
         if args.os {
-            row.push(text(&node["Attributes"], "os.name"));
+            row.push(node.attributes.get("os.name").cloned().unwrap_or_default());
         }
         if args.verbose {
-            row.extend([text(node, "Address"), text(node, "Version")]);
+            row.extend([node.address.clone(), node.version.clone()]);
         }
-        row.push(boolean(node, "Drain").to_string());
-        row.extend([text(node, "SchedulingEligibility"), text(node, "Status")]);
+        row.push(node.drain.to_string());
+        row.extend([node.scheduling_eligibility.clone(), node.status.clone()]);
         if args.allocs {
-            let path = format!("/v1/node/{}/allocations", text(node, "ID"));
-            let allocs = client.get_json(&path, &[("namespace", "*")]).await?;
-            let running = allocs.as_array().into_iter().flatten();
-            row.push(
-                running
-                    .filter(|a| text(a, "ClientStatus") == client::RUNNING)
-                    .count()
-                    .to_string(),
-            );
+            let path = format!("/v1/node/{}/allocations", node.id);
+            let allocs: Vec<Allocation> = client.fetch(&path, &[("namespace", "*")]).await?;
+            let running = allocs
+                .iter()
+                .filter(|a| a.client_status == words::client::RUNNING);
+            row.push(running.count().to_string());
         }
         table.row(row);
     }
@@ -266,7 +264,7 @@ async fn table(args: &Args, client: &Client, nodes: &[Json]) -> Result<Table> {
 }
 
 /// A list of nodes without what has to be asked for.
-pub(super) fn plain_table(nodes: &[Json], verbose: bool) -> Table {
+pub(super) fn plain_table(nodes: &[NodeListStub], verbose: bool) -> Table {
     let head = [
         "ID",
         "Node Pool",
@@ -280,76 +278,73 @@ pub(super) fn plain_table(nodes: &[Json], verbose: bool) -> Table {
     let mut table = Table::new(head);
     for node in nodes {
         table.row([
-            short(&text(node, "ID"), verbose),
-            text(node, "NodePool"),
-            text(node, "Datacenter"),
-            text(node, "Name"),
-            text(node, "NodeClass"),
-            boolean(node, "Drain").to_string(),
-            text(node, "SchedulingEligibility"),
-            text(node, "Status"),
+            short(&node.id, verbose),
+            node.node_pool.clone(),
+            node.datacenter.clone(),
+            node.name.clone(),
+            node.node_class.clone(),
+            node.drain.to_string(),
+            node.scheduling_eligibility.clone(),
+            node.status.clone(),
         ]);
     }
     table
 }
 
 /// A node's fields; `host`: the figures of its machine, where they are known.
-fn basics(node: &Json, (host, volumes): (Option<&Json>, &[Json])) -> String {
-    let names = |key: &str| {
-        let map = node[key].as_object();
-        map.into_iter()
-            .flatten()
-            .map(|(k, _)| k.clone())
-            .collect::<Vec<_>>()
-            .join(",")
-    };
-    let drivers = node["Drivers"].as_object().into_iter().flatten();
-    let drivers = drivers
-        .filter(|(_, d)| boolean(d, "Detected"))
-        .map(|(name, d)| {
-            if boolean(d, "Healthy") {
-                name.clone()
-            } else {
-                format!("{name} (unhealthy)")
-            }
-        });
-    let used: Vec<_> = volumes.iter().map(|volume| text(volume, "ID")).collect();
+fn basics(node: &Node, (host, volumes): (Option<&HostStats>, &[CsiVolListStub])) -> String {
+    let drivers = node.drivers.iter().filter(|(_, driver)| driver.detected);
+    let drivers = drivers.map(|(name, driver)| {
+        if driver.healthy {
+            name.clone()
+        } else {
+            format!("{name} (unhealthy)")
+        }
+    });
+    let used: Vec<_> = volumes.iter().map(|volume| volume.id.as_str()).collect();
     let mut rows = vec![
-        ("ID", text(node, "ID")),
-        ("Name", text(node, "Name")),
-        ("Node Pool", text(node, "NodePool")),
-        ("Class", text(node, "NodeClass")),
-        ("DC", text(node, "Datacenter")),
-        ("Drain", drain(&node["DrainStrategy"])),
-        ("Eligibility", text(node, "SchedulingEligibility")),
-        ("Status", text(node, "Status")),
-        ("CSI Controllers", names("CSIControllerPlugins")),
-        ("CSI Drivers", names("CSINodePlugins")),
+        ("ID", node.id.clone()),
+        ("Name", node.name.clone()),
+        ("Node Pool", node.node_pool.clone()),
+        ("Class", node.node_class.clone()),
+        ("DC", node.datacenter.clone()),
+        ("Drain", drain(node.drain_strategy.as_ref())),
+        ("Eligibility", node.scheduling_eligibility.clone()),
+        ("Status", node.status.clone()),
+        ("CSI Controllers", names(&node.csi_controller_plugins)),
+        ("CSI Drivers", names(&node.csi_node_plugins)),
     ];
     if let Some(host) = host {
-        let up = number(host, "Uptime").saturating_mul(1_000_000_000);
+        let up = i64::try_from(host.uptime).unwrap_or(0);
+        let up = up.saturating_mul(1_000_000_000);
         rows.push(("Uptime", crate::jobspec::duration::format(up)));
     }
     rows.extend([
-        ("Host Volumes", names("HostVolumes")),
-        ("Host Networks", names("HostNetworks")),
+        ("Host Volumes", names(&node.host_volumes)),
+        ("Host Networks", names(&node.host_networks)),
         ("CSI Volumes", used.join(",")),
         ("Driver Status", drivers.collect::<Vec<_>>().join(",")),
     ]);
     pairs(&rows)
 }
 
+/// The names of what a node has.
+fn names<V: 'static>(of: &Map<V>) -> String {
+    let names: Vec<&str> = of.keys().map(String::as_str).collect();
+    names.join(",")
+}
+
 /// Whether a node drains, and how.
-fn drain(strategy: &Json) -> String {
-    if strategy.is_null() {
+fn drain(strategy: Option<&DrainStrategy>) -> String {
+    let Some(strategy) = strategy else {
         return "false".to_owned();
-    }
-    let until = match number(strategy, "Deadline") {
+    };
+    let until = match strategy.deadline {
         forced if forced < 0 => "force drain".to_owned(),
         0 => "no deadline".to_owned(),
-        _ => format!("{} deadline", stamp(strategy, "ForceDeadline")),
+        _ => format!("{} deadline", stamp(strategy.force_deadline.nanos())),
     };
-    let system = if boolean(strategy, "IgnoreSystemJobs") {
+    let system = if strategy.ignore_system_jobs {
         "; ignoring system jobs"
     } else {
         ""
@@ -357,26 +352,22 @@ fn drain(strategy: &Json) -> String {
     format!("true; {until}{system}")
 }
 
-fn events(node: &Json, verbose: bool, out: &Out) {
+fn events(node: &Node, verbose: bool, out: &Out) {
     let mut head = vec!["Time", "Subsystem", "Message"];
     if verbose {
         head.push("Details");
     }
     let mut table = Table::with_head(head);
-    for event in list(node, "Events").iter().rev() {
+    for event in node.events.iter().rev() {
         let mut row = vec![
-            stamp(event, "Timestamp"),
-            text(event, "Subsystem"),
-            text(event, "Message"),
+            stamp(event.timestamp.nanos()),
+            event.subsystem.clone(),
+            event.message.clone(),
         ];
         if verbose {
-            let details = event["Details"].as_object().into_iter().flatten();
-            row.push(
-                details
-                    .map(|(k, v)| format!("{k} = {}", v.as_str().unwrap_or("")))
-                    .collect::<Vec<_>>()
-                    .join(","),
-            );
+            let details = event.details.iter();
+            let details = details.map(|(key, value)| format!("{key} = {value}"));
+            row.push(details.collect::<Vec<_>>().join(","));
         }
         table.row(row);
     }
@@ -386,10 +377,10 @@ fn events(node: &Json, verbose: bool, out: &Out) {
     }
 }
 
-fn resources(node: &Json, allocs: &Json, out: &Out) {
+fn resources(node: &Node, allocs: &[Allocation], out: &Out) {
     let (mut cpu, mut memory, mut disk) = (0, 0, 0);
-    for alloc in allocs.as_array().into_iter().flatten() {
-        match ClientStatus::of(&text(alloc, "ClientStatus")) {
+    for alloc in allocs {
+        match alloc.client() {
             Some(ClientStatus::Running | ClientStatus::Pending) => {}
             Some(
                 ClientStatus::Complete
@@ -399,15 +390,17 @@ fn resources(node: &Json, allocs: &Json, out: &Out) {
             )
             | None => continue,
         }
-        let given = &alloc["AllocatedResources"];
-        for (_, task) in given["Tasks"].as_object().into_iter().flatten() {
-            cpu += number(&task["Cpu"], "CpuShares");
-            memory += number(&task["Memory"], "MemoryMB");
+        let Some(given) = &alloc.allocated_resources else {
+            continue;
+        };
+        for task in given.tasks.values() {
+            cpu += task.cpu.cpu_shares;
+            memory += task.memory.memory_mb;
         }
-        disk += number(&given["Shared"], "DiskMB");
+        disk += given.shared.disk_mb;
     }
-    let (has, kept) = (&node["NodeResources"], &node["ReservedResources"]);
-    let left = |block: &str, key: &str| number(&has[block], key) - number(&kept[block], key);
+    let has = node.node_resources.clone().unwrap_or_default();
+    let kept = node.reserved_resources.clone().unwrap_or_default();
     let gib = |mb: i64| {
         #[allow(clippy::cast_precision_loss)]
         if mb >= 1024 {
@@ -418,9 +411,17 @@ fn resources(node: &Json, allocs: &Json, out: &Out) {
     };
     let mut table = Table::new(["CPU", "Memory", "Disk"]);
     table.row([
-        format!("{cpu}/{} MHz", left("Cpu", "CpuShares")),
-        format!("{}/{}", gib(memory), gib(left("Memory", "MemoryMB"))),
-        format!("{}/{}", gib(disk), gib(left("Disk", "DiskMB"))),
+        format!("{cpu}/{} MHz", has.cpu.cpu_shares - kept.cpu.cpu_shares),
+        format!(
+            "{}/{}",
+            gib(memory),
+            gib(has.memory.memory_mb - kept.memory.memory_mb)
+        ),
+        format!(
+            "{}/{}",
+            gib(disk),
+            gib(has.disk.disk_mb - kept.disk.disk_mb)
+        ),
     ]);
     out.head("Allocated Resources");
     out.line(&table.to_string());

@@ -6,12 +6,15 @@ use crate::cli::conn::{Conn, Past};
 use crate::cli::job;
 use crate::cli::node;
 use crate::cli::out::Out;
-use crate::cli::paged::{Page, Paged};
-use crate::cli::query::{Thing, find};
-use crate::cli::show::{Format, text};
-use crate::cli::spec::{first, source, write_example};
+use crate::cli::paged::Paged;
+use crate::cli::query::find;
+use crate::cli::show::Format;
+use crate::cli::spec::{Named, first, read, source, write_example};
+use crate::http::answers::{JobListStub, NodeListStub};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use drover_events::model::NodePool;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value as Json, json};
 
 /// What can be done with node pools.
@@ -115,18 +118,19 @@ pub(in crate::cli) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::List(args) => list(args, out).await,
         Verb::Info(args) => info(args, out).await,
         Verb::Nodes(args) => {
-            let table = |page: &Page| node::plain_table(page.rows(), args.verbose).to_string();
+            let table = |nodes: &[NodeListStub]| node::plain_table(nodes, args.verbose).to_string();
             members(&args, "nodes", table, out).await
         }
         Verb::Jobs(args) => {
             let spaces = args.conn.namespace == "*";
-            let table = |page: &Page| job::status::job_list(&page.rows, spaces);
+            let table = |jobs: &[JobListStub]| job::status::job_list(jobs, spaces);
             members(&args, "jobs", table, out).await
         }
         Verb::Apply(args) => apply(args, out).await,
         Verb::Delete(args) => {
             let path = format!("/v1/node/pool/{}", encode(&args.pool));
-            let done = args.conn.client()?.delete(&path, &[], None).await;
+            let client = args.conn.client()?;
+            let done = client.delete::<IgnoredAny>(&path, &[], None).await;
             done.map_err(|err| err.context("Error deleting node pool"))?;
             out.line(&format!("Successfully deleted node pool {:?}!", args.pool));
             Ok(0)
@@ -148,13 +152,13 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let page = args.paged.of(&client, "/v1/node/pools", &[]).await;
     let page = page.map_err(|err| err.context("Error querying node pools"))?;
-    if args.format.print(&page.rows, out)? {
+    let Some(pools) = page.take::<NodePool>(&args.format, out)? else {
         return Ok(0);
-    }
+    };
     client.tell_moment(out);
     let mut table = Table::new(["Name", "Description"]);
-    for pool in page.rows() {
-        table.row([text(pool, "Name"), text(pool, "Description")]);
+    for pool in pools {
+        table.row([pool.name, pool.description]);
     }
     match table.is_empty() {
         true => out.line("No node pools"),
@@ -166,39 +170,34 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
 
 async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let name = text(&find(&client, Thing::NodePool, &args.pool).await?, "Name");
+    let NodePool { name, .. } = find(&client, &args.pool).await?;
     let path = format!("/v1/node/pool/{}", encode(&name));
     let failed = "Error querying node pool";
-    let Some(pool) = args.format.ask(&client, (&path, &[]), failed, out).await? else {
+    let pool = args
+        .format
+        .ask::<NodePool>(&client, (&path, &[]), failed, out);
+    let Some(pool) = pool.await? else {
         return Ok(0);
     };
     out.line(&pairs(&[
-        ("Name", text(&pool, "Name")),
-        ("Description", text(&pool, "Description")),
+        ("Name", pool.name),
+        ("Description", pool.description),
     ]));
     out.head("Metadata");
-    out.line(
-        &match pool["Meta"].as_object().filter(|meta| !meta.is_empty()) {
-            None => "No metadata".to_owned(),
-            Some(meta) => {
-                let rows = meta
-                    .iter()
-                    .map(|(key, value)| (key, value.as_str().unwrap_or("").to_owned()));
-                pairs(&rows.collect::<Vec<_>>())
-            }
-        },
-    );
+    out.line(&match pool.meta.is_empty() {
+        true => "No metadata".to_owned(),
+        false => pairs(&pool.meta.into_iter().collect::<Vec<_>>()),
+    });
     out.head("Scheduler Configuration");
-    let config = &pool["SchedulerConfiguration"];
-    if config.is_null() {
+    let Some(config) = pool.scheduler_configuration else {
         out.line("No scheduler configuration");
         return Ok(0);
-    }
+    };
     let mut rows = Vec::new();
-    if !text(config, "SchedulerAlgorithm").is_empty() {
-        rows.push(("Scheduler Algorithm", text(config, "SchedulerAlgorithm")));
+    if !config.scheduler_algorithm.is_empty() {
+        rows.push(("Scheduler Algorithm", config.scheduler_algorithm));
     }
-    if let Some(over) = config["MemoryOversubscriptionEnabled"].as_bool() {
+    if let Some(over) = config.memory_oversubscription_enabled {
         rows.push(("Memory Oversubscription", over.to_string()));
     }
     out.line(&pairs(&rows));
@@ -206,24 +205,24 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
 }
 
 /// Lists what belongs to a pool.
-async fn members(
+async fn members<T: DeserializeOwned>(
     args: &MembersArgs,
     what: &'static str,
-    table: impl Fn(&Page) -> String,
+    table: impl Fn(&[T]) -> String,
     out: &Out,
 ) -> Result<u8> {
     let client = args.conn.client()?;
-    let name = text(&find(&client, Thing::NodePool, &args.pool).await?, "Name");
+    let NodePool { name, .. } = find(&client, &args.pool).await?;
     let path = format!("/v1/node/pool/{}/{what}", encode(&name));
     let page = args.paged.of(&client, &path, &[]).await;
     let page = page.map_err(|err| err.context(format!("Error querying {what}")))?;
-    if args.format.print(&page.rows, out)? {
+    let Some(all) = page.take::<T>(&args.format, out)? else {
         return Ok(0);
-    }
+    };
     client.tell_moment(out);
-    match page.is_empty() {
+    match all.is_empty() {
         true => out.line(&format!("No {what}")),
-        false => out.line(&table(&page)),
+        false => out.line(&table(&all)),
     }
     page.tell_next(out);
     Ok(0)
@@ -235,11 +234,12 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
         true => serde_json::from_str(&text_of).context("Error parsing the node pool")?,
         false => described(&args.input, &text_of)?,
     };
-    let name = text(&pool, "Name");
+    let Named { name } = read(&pool).context("Error parsing the node pool")?;
     if name.is_empty() {
         bail!("Error applying node pool: it has no name");
     }
-    let done = args.conn.client()?.put("/v1/node/pools", &[], &pool).await;
+    let client = args.conn.client()?;
+    let done = client.put::<IgnoredAny>("/v1/node/pools", &[], &pool).await;
     done.map_err(|err| err.context("Error applying node pool"))?;
     out.line(&format!("Successfully applied node pool {name:?}!"));
     Ok(0)

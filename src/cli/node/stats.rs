@@ -3,59 +3,70 @@
 use crate::cli::client::Client;
 use crate::cli::columns::{Table, pairs};
 use crate::cli::out::Out;
-use crate::cli::show::{list, number, size, text};
+use crate::cli::show::size;
 use anyhow::Result;
-use drover_events::model::status::client as status;
-use serde_json::Value as Json;
+use drover_events::model::status as words;
+use drover_events::model::{
+    AllocResourceUsage, Allocation, CpuStats, HostStats, MemoryStats, Node, ResourceUsage,
+};
 
 /// The figures of a node's machine.
-pub(in crate::cli) async fn of_node(client: &Client, id: &str) -> Result<Json> {
-    client
-        .get_json("/v1/client/stats", &[("node_id", id)])
-        .await
+pub(in crate::cli) async fn of_node(client: &Client, id: &str) -> Result<HostStats> {
+    client.fetch("/v1/client/stats", &[("node_id", id)]).await
 }
 
 /// The figures of an allocation's tasks.
-pub(in crate::cli) async fn of_alloc(client: &Client, alloc: &Json) -> Result<Json> {
-    let path = format!("/v1/client/allocation/{}/stats", text(alloc, "ID"));
-    let scope = [("namespace", text(alloc, "Namespace"))];
-    let scope = scope.each_ref().map(|(key, value)| (*key, value.as_str()));
-    client.get_json(&path, &scope).await
+pub(in crate::cli) async fn of_alloc(
+    client: &Client,
+    id: &str,
+    namespace: &str,
+) -> Result<AllocResourceUsage> {
+    let path = format!("/v1/client/allocation/{id}/stats");
+    client.fetch(&path, &[("namespace", namespace)]).await
 }
 
 /// What is used of a node: by its running allocations, and by all that runs on the machine.
 pub(in crate::cli) async fn used(
     client: &Client,
-    node: &Json,
-    (host, allocs): (&Json, &Json),
+    node: &Node,
+    (host, allocs): (&HostStats, &[Allocation]),
     out: &Out,
 ) -> Result<()> {
     let (mut ticks, mut memory) = (0.0, 0);
-    let running = allocs.as_array().into_iter().flatten();
-    for alloc in running.filter(|alloc| text(alloc, "ClientStatus") == status::RUNNING) {
+    let running = allocs.iter();
+    for alloc in running.filter(|alloc| alloc.client_status == words::client::RUNNING) {
         // One that ends meanwhile uses nothing.
-        let Ok(stats) = of_alloc(client, alloc).await else {
+        let Ok(stats) = of_alloc(client, &alloc.id, &alloc.namespace).await else {
             continue;
         };
-        let usage = &stats["ResourceUsage"];
-        ticks += usage["CpuStats"]["TotalTicks"].as_f64().unwrap_or(0.0);
-        memory += bytes(&usage["MemoryStats"], "RSS");
+        let Some(usage) = stats.resource_usage else {
+            continue;
+        };
+        ticks += usage.cpu_stats.map_or(0.0, |cpu| cpu.total_ticks);
+        memory += usage.memory_stats.map_or(0, |memory| memory.rss);
     }
-    let mhz = number(&node["NodeResources"]["Cpu"], "CpuShares");
-    let total = bytes(&host["Memory"], "Total");
+    let mhz = node.node_resources.as_ref();
+    let mhz = mhz.map_or(0, |has| has.cpu.cpu_shares);
+    let (total, in_use) = host
+        .memory
+        .as_ref()
+        .map_or((0, 0), |memory| (memory.total, memory.used));
     let of = |used: u64, all: u64| format!("{}/{}", size(used), size(all));
     let mut table = Table::new(["CPU", "Memory"]);
     table.row([format!("{ticks:.0}/{mhz} MHz"), of(memory, total)]);
     out.head("Allocation Resource Utilization");
     out.line(&table.to_string());
 
-    let ticks = host["CPUTicksConsumed"].as_f64().unwrap_or(0.0);
-    let disk = &host["AllocDirStats"];
+    let ticks = host.cpu_ticks_consumed;
+    let (disk, filled) = host
+        .alloc_dir_stats
+        .as_ref()
+        .map_or((0, 0), |disk| (disk.size, disk.used));
     let mut table = Table::new(["CPU", "Memory", "Disk"]);
     table.row([
         format!("{ticks:.0}/{mhz} MHz"),
-        of(bytes(&host["Memory"], "Used"), total),
-        of(bytes(disk, "Used"), bytes(disk, "Size")),
+        of(in_use, total),
+        of(filled, disk),
     ]);
     out.head("Host Resource Utilization");
     out.line(&table.to_string());
@@ -63,19 +74,23 @@ pub(in crate::cli) async fn used(
 }
 
 /// Every figure of a machine.
-pub(in crate::cli) fn detailed(host: &Json, out: &Out) {
+pub(in crate::cli) fn detailed(host: &HostStats, out: &Out) {
     let mut table = Table::new(["CPU", "User", "System", "Idle"]);
-    for cpu in list(host, "CPU") {
-        let shares = ["User", "System", "Idle"].map(|key| percent(cpu, key));
-        table.row(std::iter::once(text(cpu, "CPU")).chain(shares));
+    for cpu in &host.cpu {
+        let shares = [cpu.user, cpu.system, cpu.idle].map(percent);
+        table.row(std::iter::once(cpu.cpu.clone()).chain(shares));
     }
     out.head("CPU Stats");
     out.line(&table.to_string());
 
-    let memory = ["Total", "Available", "Used", "Free"];
-    let memory = memory.map(|key| (key, size(bytes(&host["Memory"], key))));
+    let memory = host.memory.clone().unwrap_or_default();
     out.head("Memory Stats");
-    out.line(&pairs(&memory));
+    out.line(&pairs(&[
+        ("Total", size(memory.total)),
+        ("Available", size(memory.available)),
+        ("Used", size(memory.used)),
+        ("Free", size(memory.free)),
+    ]));
 
     let mut table = Table::new([
         "Device",
@@ -86,23 +101,27 @@ pub(in crate::cli) fn detailed(host: &Json, out: &Out) {
         "Used Percent",
         "Inodes Percent",
     ]);
-    for disk in list(host, "DiskStats") {
-        let sizes = ["Size", "Used", "Available"].map(|key| size(bytes(disk, key)));
-        let named = [text(disk, "Device"), text(disk, "Mountpoint")];
-        let shares = ["UsedPercent", "InodesUsedPercent"].map(|key| percent(disk, key));
-        table.row(named.into_iter().chain(sizes).chain(shares));
+    for disk in &host.disk_stats {
+        table.row([
+            disk.device.clone(),
+            disk.mountpoint.clone(),
+            size(disk.size),
+            size(disk.used),
+            size(disk.available),
+            percent(disk.used_percent),
+            percent(disk.inodes_used_percent),
+        ]);
     }
     out.head("Disk Stats");
     out.line(&table.to_string());
 }
 
 /// What a task uses, by the names of what was measured.
-pub(in crate::cli) fn of_task(usage: &Json, out: &Out) {
-    let memory = measured(&usage["MemoryStats"], |stats, key| size(bytes(stats, key)));
-    let cpu = measured(&usage["CpuStats"], |stats, key| match key {
-        "ThrottledPeriods" | "ThrottledTime" => number(stats, key).to_string(),
-        _ => percent(stats, key),
-    });
+pub(in crate::cli) fn of_task(usage: Option<&ResourceUsage>, out: &Out) {
+    let memory = usage.and_then(|usage| usage.memory_stats.as_ref());
+    let memory = memory.and_then(|stats| measured(&stats.measured, |name| of_memory(stats, name)));
+    let cpu = usage.and_then(|usage| usage.cpu_stats.as_ref());
+    let cpu = cpu.and_then(|stats| measured(&stats.measured, |name| of_cpu(stats, name)));
     for (title, table) in [("Memory Stats", memory), ("CPU Stats", cpu)] {
         if let Some(table) = table {
             out.line(&format!("\n{title}\n{table}"));
@@ -111,22 +130,44 @@ pub(in crate::cli) fn of_task(usage: &Json, out: &Out) {
 }
 
 /// The figures that were measured, in one row; none where nothing was.
-fn measured(stats: &Json, shown: impl Fn(&Json, &str) -> String) -> Option<Table> {
-    let names = list(stats, "Measured").iter().filter_map(Json::as_str);
-    let names: Vec<&str> = names.collect();
-    let cells = names
-        .iter()
-        .map(|name| shown(stats, &name.replace(' ', "")));
+fn measured(names: &[String], shown: impl Fn(&str) -> String) -> Option<Table> {
+    // People read words that are one where they name a figure.
+    let cells = names.iter().map(|name| shown(&name.replace(' ', "")));
     let cells: Vec<String> = cells.collect();
-    let mut table = (!names.is_empty()).then(|| Table::with_head(names))?;
+    let head = names.iter().map(String::as_str).collect();
+    let mut table = (!names.is_empty()).then(|| Table::with_head(head))?;
     table.row(cells);
     Some(table)
 }
 
-fn bytes(value: &Json, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or(0)
+/// Memory by the name of what was measured of it.
+fn of_memory(stats: &MemoryStats, name: &str) -> String {
+    size(match name {
+        "RSS" => stats.rss,
+        "Cache" => stats.cache,
+        "Swap" => stats.swap,
+        "MappedFile" => stats.mapped_file,
+        "Usage" => stats.usage,
+        "MaxUsage" => stats.max_usage,
+        "KernelUsage" => stats.kernel_usage,
+        "KernelMaxUsage" => stats.kernel_max_usage,
+        _ => 0,
+    })
 }
 
-fn percent(value: &Json, key: &str) -> String {
-    format!("{:.2}%", value[key].as_f64().unwrap_or(0.0))
+/// Processor time by the name of what was measured of it.
+fn of_cpu(stats: &CpuStats, name: &str) -> String {
+    match name {
+        "SystemMode" => percent(stats.system_mode),
+        "UserMode" => percent(stats.user_mode),
+        "TotalTicks" => percent(stats.total_ticks),
+        "ThrottledPeriods" => stats.throttled_periods.to_string(),
+        "ThrottledTime" => stats.throttled_time.to_string(),
+        "Percent" => percent(stats.percent),
+        _ => percent(0.0),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{share:.2}%")
 }

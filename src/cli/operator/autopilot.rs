@@ -1,13 +1,17 @@
 //! `operator autopilot`.
 
+use crate::cli::answer;
 use crate::cli::client::{Refused, is_status};
 use crate::cli::columns::{Table, pairs};
 use crate::cli::conn::{Conn, Past};
 use crate::cli::out::Out;
-use crate::cli::show::{Format, boolean, list, number, stamp, text};
+use crate::cli::show::{Format, stamp};
+use crate::http::answers::HealthReply;
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use serde_json::{Value as Json, json};
+use drover_events::gojson::format_duration;
+use drover_events::model::AutopilotConfiguration;
+use serde_json::{Map, Value as Json};
 
 /// The configuration and the health of servers.
 #[derive(Debug, Subcommand)]
@@ -81,31 +85,42 @@ pub(in crate::cli) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 async fn get(args: GetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let failed = "Error querying Autopilot configuration";
-    let Some(config) = args.format.ask(&client, (PATH, &[]), failed, out).await? else {
+    let config = args.format.ask(&client, (PATH, &[]), failed, out).await?;
+    let Some(config): Option<AutopilotConfiguration> = config else {
         return Ok(0);
     };
-    let mut rows = Vec::new();
-    for key in [
-        "CleanupDeadServers",
-        "LastContactThreshold",
-        "MaxTrailingLogs",
-        "MinQuorum",
-        "ServerStabilizationTime",
-        "EnableRedundancyZones",
-        "DisableUpgradeMigration",
-        "EnableCustomUpgrades",
-    ] {
-        rows.push((key, text(&config, key)));
-    }
-    out.line(&pairs(&rows));
+    let flag = |set: bool| set.to_string();
+    out.line(&pairs(&[
+        ("CleanupDeadServers", flag(config.cleanup_dead_servers)),
+        (
+            "LastContactThreshold",
+            format_duration(config.last_contact_threshold.0),
+        ),
+        ("MaxTrailingLogs", config.max_trailing_logs.to_string()),
+        ("MinQuorum", config.min_quorum.to_string()),
+        (
+            "ServerStabilizationTime",
+            format_duration(config.server_stabilization_time.0),
+        ),
+        (
+            "EnableRedundancyZones",
+            flag(config.enable_redundancy_zones),
+        ),
+        (
+            "DisableUpgradeMigration",
+            flag(config.disable_upgrade_migration),
+        ),
+        ("EnableCustomUpgrades", flag(config.enable_custom_upgrades)),
+    ]));
     out.line(&format!("\n{ALONE}"));
     Ok(0)
 }
 
 async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let config = client.get_json(PATH, &[]).await;
-    let mut config = config.map_err(|err| err.context("Error querying Autopilot configuration"))?;
+    let config = client.fetch(PATH, &[]).await;
+    let mut config: Map<String, Json> =
+        config.map_err(|err| err.context("Error querying Autopilot configuration"))?;
     let flag = |value: Option<bool>| value.map(Json::from);
     let size = |value: Option<u64>| value.map(Json::from);
     let span = |value: Option<String>| value.map(Json::from);
@@ -121,14 +136,15 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     ];
     for (key, value) in given {
         if let Some(value) = value {
-            config[key] = value;
+            config.insert(key.to_owned(), value);
         }
     }
     // What was read is what is changed: somebody else may have been faster.
-    let cas = number(&config, "ModifyIndex").to_string();
+    let read: AutopilotConfiguration = answer::of(Json::Object(config.clone()))?;
+    let cas = read.modify_index.to_string();
     let done = client.put(PATH, &[("cas", &cas)], &config).await;
-    let done = done.map_err(|err| err.context("Error updating Autopilot configuration"))?;
-    if done != json!(true) {
+    let done: bool = done.map_err(|err| err.context("Error updating Autopilot configuration"))?;
+    if !done {
         bail!("Somebody else changed the Autopilot configuration meanwhile; try again");
     }
     out.line(&format!("Configuration updated!\n\n{ALONE}"));
@@ -137,11 +153,11 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
 
 async fn health(args: HealthArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let answer = match client.get_json("/v1/operator/autopilot/health", &[]).await {
+    let answer: Json = match client.fetch("/v1/operator/autopilot/health", &[]).await {
         Ok(answer) => answer,
         // Servers that are not all healthy are told with this status.
         Err(err) if is_status(&err, 429) => match err.downcast_ref::<Refused>() {
-            Some(refused) => serde_json::from_str(&refused.text)?,
+            Some(refused) => answer::read(refused.text.as_bytes())?,
             None => return Err(err),
         },
         Err(err) => return Err(err.context("Error querying Autopilot health")),
@@ -149,17 +165,12 @@ async fn health(args: HealthArgs, out: &Out) -> Result<u8> {
     if args.format.print(&answer, out)? {
         return Ok(0);
     }
+    let answer: HealthReply = answer::of(answer)?;
     out.line(&pairs(&[
-        ("Healthy", boolean(&answer, "Healthy").to_string()),
-        (
-            "FailureTolerance",
-            number(&answer, "FailureTolerance").to_string(),
-        ),
-        ("Leader", text(&answer, "Leader")),
-        (
-            "Voters",
-            format!("[{}]", crate::cli::show::joined(&answer, "Voters")),
-        ),
+        ("Healthy", answer.healthy.to_string()),
+        ("FailureTolerance", answer.failure_tolerance.to_string()),
+        ("Leader", answer.leader),
+        ("Voters", format!("[{}]", answer.voters.join(","))),
     ]));
     let mut table = Table::new([
         "ID",
@@ -175,21 +186,20 @@ async fn health(args: HealthArgs, out: &Out) -> Result<u8> {
         "LastIndex",
         "StableSince",
     ]);
-    for server in list(&answer, "Servers") {
-        let shown = |key: &str| text(server, key);
+    for server in answer.servers {
         table.row([
-            shown("ID"),
-            shown("Name"),
-            shown("Address"),
-            shown("SerfStatus"),
-            shown("Version"),
-            shown("Leader"),
-            shown("Voter"),
-            shown("Healthy"),
-            shown("LastContact"),
-            shown("LastTerm"),
-            shown("LastIndex"),
-            stamp(server, "StableSince"),
+            server.id,
+            server.name,
+            server.address,
+            server.serf_status,
+            server.version,
+            server.leader.to_string(),
+            server.voter.to_string(),
+            server.healthy.to_string(),
+            format_duration(server.last_contact.0),
+            server.last_term.to_string(),
+            server.last_index.to_string(),
+            stamp(server.stable_since.0),
         ]);
     }
     out.head("Servers");

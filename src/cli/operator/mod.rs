@@ -7,11 +7,12 @@ use super::columns::{Table, pairs};
 use super::conn::{Conn, Past};
 use super::out::Out;
 use super::reactors;
-use super::show::{Format, boolean, list, number, text};
+use super::show::Format;
 use super::snapshot;
+use crate::http::answers::{SchedulerConfigurationResponse, SchedulerSetResponse};
+use crate::server::member_shapes::RaftConfigurationResponse;
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use serde_json::{Value as Json, json};
 
 /// Tools for cluster operators.
 #[derive(Debug, Subcommand)]
@@ -138,39 +139,49 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 async fn get(args: GetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let failed = "Error querying scheduler configuration";
-    let Some(answer) = args.format.ask(&client, (PATH, &[]), failed, out).await? else {
+    let answer = args.format.ask(&client, (PATH, &[]), failed, out).await?;
+    let Some(answer): Option<SchedulerConfigurationResponse> = answer else {
         return Ok(0);
     };
-    let config = &answer["SchedulerConfig"];
-    let preempt = &config["PreemptionConfig"];
+    let config = answer.scheduler_config.unwrap_or_default();
+    let preempt = config.preemption_config;
     let mut rows = vec![
-        ("Scheduler Algorithm", text(config, "SchedulerAlgorithm")),
+        ("Scheduler Algorithm", config.scheduler_algorithm),
         (
             "Memory Oversubscription",
-            boolean(config, "MemoryOversubscriptionEnabled").to_string(),
+            config.memory_oversubscription_enabled.to_string(),
         ),
         (
             "Reject Job Registration",
-            boolean(config, "RejectJobRegistration").to_string(),
+            config.reject_job_registration.to_string(),
         ),
-        (
-            "Pause Eval Broker",
-            boolean(config, "PauseEvalBroker").to_string(),
-        ),
+        ("Pause Eval Broker", config.pause_eval_broker.to_string()),
     ];
-    let limit = number(config, "NodeLimitForFeasibilityChecks");
+    let limit = config.node_limit_for_feasibility_checks;
     if limit > 0 {
         rows.push(("Node Limit For Feasibility Checks", limit.to_string()));
     }
-    for (name, key) in [
-        ("Preemption System Scheduler", "SystemSchedulerEnabled"),
-        ("Preemption Service Scheduler", "ServiceSchedulerEnabled"),
-        ("Preemption Batch Scheduler", "BatchSchedulerEnabled"),
-        ("Preemption SysBatch Scheduler", "SysBatchSchedulerEnabled"),
+    for (name, enabled) in [
+        (
+            "Preemption System Scheduler",
+            preempt.system_scheduler_enabled,
+        ),
+        (
+            "Preemption Service Scheduler",
+            preempt.service_scheduler_enabled,
+        ),
+        (
+            "Preemption Batch Scheduler",
+            preempt.batch_scheduler_enabled,
+        ),
+        (
+            "Preemption SysBatch Scheduler",
+            preempt.sys_batch_scheduler_enabled,
+        ),
     ] {
-        rows.push((name, boolean(preempt, key).to_string()));
+        rows.push((name, enabled.to_string()));
     }
-    rows.push(("Modify Index", number(config, "ModifyIndex").to_string()));
+    rows.push(("Modify Index", config.modify_index.to_string()));
     out.line(&pairs(&rows));
     out.line("\nNothing is preempted in this version, whatever is configured.");
     Ok(0)
@@ -178,49 +189,55 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
 
 async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let current = client.get_json(PATH, &[]).await;
-    let mut config = current
-        .map_err(|err| err.context("Error querying scheduler configuration"))?["SchedulerConfig"]
-        .take();
-    if !config.is_object() {
-        config = json!({});
+    let current = client.fetch(PATH, &[]).await;
+    let current: SchedulerConfigurationResponse =
+        current.map_err(|err| err.context("Error querying scheduler configuration"))?;
+    let mut config = current.scheduler_config.unwrap_or_default();
+    if let Some(algorithm) = args.scheduler_algorithm {
+        config.scheduler_algorithm = algorithm;
     }
-    let flag = |key: &'static str, value: Option<bool>| value.map(|v| (key, Json::Bool(v)));
-    let top = [
-        args.scheduler_algorithm
-            .map(|v| ("SchedulerAlgorithm", Json::String(v))),
-        flag(
-            "MemoryOversubscriptionEnabled",
+    if let Some(nodes) = args.node_limit_for_feasibility_checks {
+        config.node_limit_for_feasibility_checks = u64::from(nodes);
+    }
+    let preempt = &mut config.preemption_config;
+    for (flag, given) in [
+        (
+            &mut config.memory_oversubscription_enabled,
             args.memory_oversubscription,
         ),
-        flag("RejectJobRegistration", args.reject_job_registration),
-        flag("PauseEvalBroker", args.pause_eval_broker),
-        args.node_limit_for_feasibility_checks
-            .map(|n| ("NodeLimitForFeasibilityChecks", n.into())),
-    ];
-    for (key, value) in top.into_iter().flatten() {
-        config[key] = value;
-    }
-    if !config["PreemptionConfig"].is_object() {
-        config["PreemptionConfig"] = json!({});
-    }
-    let preempt = [
-        flag("BatchSchedulerEnabled", args.preempt_batch_scheduler),
-        flag("ServiceSchedulerEnabled", args.preempt_service_scheduler),
-        flag("SysBatchSchedulerEnabled", args.preempt_sysbatch_scheduler),
-        flag("SystemSchedulerEnabled", args.preempt_system_scheduler),
-    ];
-    for (key, value) in preempt.into_iter().flatten() {
-        config["PreemptionConfig"][key] = value;
+        (
+            &mut config.reject_job_registration,
+            args.reject_job_registration,
+        ),
+        (&mut config.pause_eval_broker, args.pause_eval_broker),
+        (
+            &mut preempt.batch_scheduler_enabled,
+            args.preempt_batch_scheduler,
+        ),
+        (
+            &mut preempt.service_scheduler_enabled,
+            args.preempt_service_scheduler,
+        ),
+        (
+            &mut preempt.sys_batch_scheduler_enabled,
+            args.preempt_sysbatch_scheduler,
+        ),
+        (
+            &mut preempt.system_scheduler_enabled,
+            args.preempt_system_scheduler,
+        ),
+    ] {
+        *flag = given.unwrap_or(*flag);
     }
     let cas = args.check_index.map(|n| n.to_string());
     if let Some(index) = args.check_index {
-        config["ModifyIndex"] = index.into();
+        config.modify_index = index;
     }
     let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
     let answer = client.put(PATH, &query, &config).await;
-    let answer = answer.map_err(|err| err.context("Error updating scheduler configuration"))?;
-    if cas.is_some() && !boolean(&answer, "Updated") {
+    let answer: SchedulerSetResponse =
+        answer.map_err(|err| err.context("Error updating scheduler configuration"))?;
+    if cas.is_some() && !answer.updated {
         bail!("Scheduler configuration could not be atomically updated, please try again");
     }
     out.line("Scheduler configuration updated!");
@@ -236,23 +253,20 @@ async fn peers(args: PeersArgs, out: &Out) -> Result<u8> {
     };
     let asked = ("/v1/operator/raft/configuration", stale);
     let failed = "Failed to retrieve raft configuration";
-    let Some(answer) = args.format.ask(&client, asked, failed, out).await? else {
+    let answer = args.format.ask(&client, asked, failed, out).await?;
+    let Some(answer): Option<RaftConfigurationResponse> = answer else {
         return Ok(0);
     };
     let mut table = Table::new(["Node", "ID", "Address", "State", "Voter", "RaftProtocol"]);
-    for server in list(&answer, "Servers") {
-        let state = if boolean(server, "Leader") {
-            "leader"
-        } else {
-            "follower"
-        };
+    for server in answer.servers {
+        let state = if server.leader { "leader" } else { "follower" };
         table.row([
-            text(server, "Node"),
-            text(server, "ID"),
-            text(server, "Address"),
+            server.node,
+            server.id,
+            server.address,
             state.to_owned(),
-            boolean(server, "Voter").to_string(),
-            text(server, "RaftProtocol"),
+            server.voter.to_string(),
+            server.raft_protocol,
         ]);
     }
     out.line(&table.to_string());

@@ -1,12 +1,15 @@
 //! The tables of a running agent: it is asked to compare and rebuild them, and watched.
 
+use super::shapes::Discarded;
+use crate::cli::answer;
 use crate::cli::client::{Client, is_status};
 use crate::cli::conn::Conn;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::{RebuildArgs, VerifyArgs, report, tell_checked};
-use crate::cli::show::{boolean, number, text};
+use crate::history::rebuild::Status;
 use anyhow::{Context, Result, bail};
+use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 
@@ -16,63 +19,56 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// What the tables hold.
 pub(in crate::cli) async fn list(conn: &Conn) -> Result<Json> {
-    let held = conn.client()?.get_json(PLACE, &[]).await;
+    let held = conn.client()?.fetch(PLACE, &[]).await;
     held.context("Error reading the tables (of an agent that is not running: -data-dir)")
 }
 
 /// Removes what was set aside; answers how much that was.
-pub(in crate::cli) async fn discard(conn: &Conn) -> Result<i64> {
+pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
     let client = conn.client()?;
     let done = client.delete(&format!("{PLACE}/kept"), &[], None).await;
-    Ok(number(
-        &done.context("Error removing what was set aside")?,
-        "Removed",
-    ))
+    let done: Discarded = done.context("Error removing what was set aside")?;
+    Ok(done.removed)
 }
 
 /// Tells how far a rebuild or a comparison is.
 pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
-    let status = conn
-        .client()?
-        .get_json(&format!("{PLACE}/rebuild"), &[])
-        .await;
-    let status = status.context("Error asking how far it is")?;
-    tell_status(&status, json, out);
-    Ok(u8::from(text(&status, "Stage") == "failed"))
+    let status = conn.client()?.fetch(&format!("{PLACE}/rebuild"), &[]).await;
+    let status = tell_status(status.context("Error asking how far it is")?, json, out)?;
+    Ok(u8::from(status.stage == "failed"))
 }
 
 /// Stops a rebuild or a comparison.
 pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let client = conn.client()?;
     let status = client.delete(&format!("{PLACE}/rebuild"), &[], None).await;
-    tell_status(&status.context("Error stopping it")?, json, out);
+    tell_status(status.context("Error stopping it")?, json, out)?;
     Ok(0)
 }
 
-fn tell_status(status: &Json, json: bool, out: &Out) {
-    if json {
-        out.line(&status.to_string());
-        return;
+fn tell_status(told: Json, json: bool, out: &Out) -> Result<Status> {
+    let printed = json.then(|| told.to_string());
+    let status: Status = answer::of(told)?;
+    if let Some(printed) = printed {
+        out.line(&printed);
+        return Ok(status);
     }
-    let (kind, stage) = (text(status, "Kind"), text(status, "Stage"));
-    if kind.is_empty() {
+    if status.kind.is_empty() {
         out.line("Nothing was rebuilt or verified since the agent started");
-        return;
+        return Ok(status);
     }
-    let rate = status["PerSecond"].as_f64().unwrap_or_default();
-    let left = match status["SecondsLeft"].as_f64() {
-        Some(left) if boolean(status, "Running") => format!(", {left:.0}s left"),
+    let left = match status.seconds_left {
+        Some(left) if status.running => format!(", {left:.0}s left"),
         _ => String::new(),
     };
     out.line(&format!(
-        "{kind}: {stage}, entry {} of {} ({rate:.0}/s{left})",
-        number(status, "At"),
-        number(status, "Last")
+        "{}: {}, entry {} of {} ({:.0}/s{left})",
+        status.kind, status.stage, status.at, status.last, status.per_second
     ));
-    let error = text(status, "Error");
-    if !error.is_empty() {
-        out.error(&error);
+    if !status.error.is_empty() {
+        out.error(&status.error);
     }
+    Ok(status)
 }
 
 /// Rebuilds the tables of a running agent.
@@ -88,7 +84,7 @@ pub(in crate::cli) async fn rebuild(args: &RebuildArgs, out: &Out) -> Result<u8>
     let done = watch(&client, "rebuild", args.json, out).await?;
     match args.json {
         true => out.line(&done.to_string()),
-        false => report(&done, "", out),
+        false => report(&answer::of(done)?, "", out),
     }
     Ok(0)
 }
@@ -98,11 +94,12 @@ pub(in crate::cli) async fn verify(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     begin(&client, "verify", &json!({"Rate": args.rate.unwrap_or(0)})).await?;
     let done = watch(&client, "verify", args.json, out).await?;
-    Ok(tell_checked(&done, (args.json, false, ""), out))
+    tell_checked(done, (args.json, false, ""), out)
 }
 
 async fn begin(client: &Client, what: &str, wishes: &Json) -> Result<()> {
-    let begun = client.put(&format!("{PLACE}/{what}"), &[], wishes).await;
+    let path = format!("{PLACE}/{what}");
+    let begun = client.put::<IgnoredAny>(&path, &[], wishes).await;
     if let Err(error) = &begun
         && is_status(error, 409)
     {
@@ -123,44 +120,40 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
     let talks = !json && out.is_terminal();
     let mut stage = String::new();
     loop {
-        let status = client.get_json(&path, &[]).await;
-        let status =
+        let status = client.fetch(&path, &[]).await;
+        let status: Status =
             status.context("Error asking how far it is; it goes on without being asked")?;
-        let now = text(&status, "Stage");
-        if now != stage {
-            if now == "fold" {
-                bar.skip(number(&status, "At").max(0).unsigned_abs());
+        if status.stage != stage {
+            if status.stage == "fold" {
+                bar.skip(status.at);
             }
-            stage.clone_from(&now);
-            match now.as_str() {
+            stage.clone_from(&status.stage);
+            match stage.as_str() {
                 "verify" if talks => out.line("Reading the new tables again ..."),
                 "catch up" if talks => out.line("Catching up ..."),
                 _ => {}
             }
         }
-        let at = |name| number(&status, name).max(0).unsigned_abs();
-        bar.set(at("At"), at("Last"));
-        if !boolean(&status, "Running") {
+        bar.set(status.at, status.last);
+        if !status.running {
             bar.clear();
-            return ended(what, &status);
+            return ended(what, status);
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
             _ = tokio::signal::ctrl_c() => {
-                client.delete(&path, &[], None).await.context("Error stopping it")?;
+                let stopped = client.delete::<IgnoredAny>(&path, &[], None).await;
+                stopped.context("Error stopping it")?;
             }
         }
     }
 }
 
-fn ended(what: &str, status: &Json) -> Result<Json> {
-    let hint = match text(status, "Stage").as_str() {
-        "done" => return Ok(status["Result"].clone()),
+fn ended(what: &str, status: Status) -> Result<Json> {
+    let hint = match status.stage.as_str() {
+        "done" => return Ok(status.result.unwrap_or_default()),
         "cancelled" => "run it again and it goes on where it was",
         _ => "the tables in use were not touched",
     };
-    bail!(
-        "Error: to {what} the tables: {} ({hint})",
-        text(status, "Error")
-    )
+    bail!("Error: to {what} the tables: {} ({hint})", status.error)
 }

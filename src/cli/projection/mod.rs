@@ -2,13 +2,15 @@
 //! log and built again.
 
 pub(super) mod live;
+mod shapes;
 
+use super::answer;
 use super::columns::{Table, pairs};
 use super::conn::Conn;
 use super::log::place::{Found, LogPlace};
 use super::out::Out;
 use super::progress::Bar;
-use super::show::{counted, list as array, number, text};
+use super::show::counted;
 use crate::history::rebuild::{self, Check, Progress, Rebuild, RebuildError, Stage};
 use crate::history::replay;
 use anyhow::{Context, Result};
@@ -16,6 +18,7 @@ use clap::Subcommand;
 use drover_migrations::schema;
 use drover_projections::{Options, Projections};
 use serde_json::Value as Json;
+use shapes::{Checked, Held, HeldTable, Rebuilt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -263,43 +266,46 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
         out.line(&held.to_string());
         return Ok(0);
     }
+    let held: Held = answer::of(held)?;
     head(&held, out);
     let width = if args.verbose { 64 } else { 16 };
     let mut table = Table::new([
         "Table", "Rows", "Bytes", "Index", "Indexes", "Past", "Digest",
     ]);
-    let wanted = |one: &&Json| args.verbose || number(one, "Rows") > 0;
-    for one in array(&held, "Tables").iter().filter(wanted) {
-        let digest = text(one, "Digest");
+    let wanted = |one: &&HeldTable| args.verbose || one.rows > 0;
+    for one in held.tables.iter().filter(wanted) {
         table.row([
-            text(one, "Name"),
-            number(one, "Rows").to_string(),
-            number(one, "Bytes").to_string(),
-            number(one, "Index").to_string(),
-            number(one, "Indexes").to_string(),
-            text(one, "History"),
-            digest.get(..width).unwrap_or(&digest).to_owned(),
+            one.name.clone(),
+            one.rows.to_string(),
+            one.bytes.to_string(),
+            one.index.to_string(),
+            one.indexes.to_string(),
+            one.history.clone(),
+            one.digest.get(..width).unwrap_or(&one.digest).to_owned(),
         ]);
     }
     out.line(&table.to_string());
-    for kept in array(&held, "SetAside") {
-        let (path, bytes) = (text(kept, "Path"), counted(number(kept, "Bytes"), "byte"));
-        out.line(&format!("Set aside: {path} ({bytes})"));
+    for kept in &held.set_aside {
+        out.line(&format!(
+            "Set aside: {} ({})",
+            kept.path,
+            counted(kept.bytes, "byte")
+        ));
     }
     Ok(0)
 }
 
-fn head(held: &Json, out: &Out) {
-    let building = match held["Building"].as_bool() {
-        Some(true) => "begun",
-        _ => "none",
+fn head(held: &Held, out: &Out) {
+    let building = match held.building {
+        true => "begun",
+        false => "none",
     };
-    let (schema, known) = (number(held, "Schema"), number(held, "Known"));
+    let (schema, known) = (held.schema, held.known);
     out.line(&pairs(&[
-        ("Applied", number(held, "Applied").to_string()),
-        ("Flushed", number(held, "Flushed").to_string()),
+        ("Applied", held.applied.to_string()),
+        ("Flushed", held.flushed.to_string()),
         ("Schema", format!("{schema} (this drover knows {known})")),
-        ("Past from", number(held, "Floor").to_string()),
+        ("Past from", held.floor.to_string()),
         ("Rebuild", building.to_owned()),
     ]));
     out.head("Tables");
@@ -331,11 +337,10 @@ async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     let done = done.map_err(|error| explain(error, "rebuilding the projections", &dir))?;
     match json {
         true => out.line(&done.to_json().to_string()),
-        false => report(
-            &done.to_json(),
-            &format!(" -data-dir {}", dir.display()),
-            out,
-        ),
+        false => {
+            let whose = format!(" -data-dir {}", dir.display());
+            report(&answer::of(done.to_json())?, &whose, out);
+        }
     }
     Ok(0)
 }
@@ -359,21 +364,22 @@ fn tell(progress: Progress, stage: &mut Option<Stage>, (bar, out, talks): (&Bar,
 }
 
 /// What came of a rebuild; `whose` are the flags that name its directory.
-pub(super) fn report(done: &Json, whose: &str, out: &Out) {
-    let seconds = done["Seconds"].as_f64().unwrap_or_default();
-    let entries = number(done, "Entries");
-    let rate = entries as f64 / seconds.max(0.001);
+fn report(done: &Rebuilt, whose: &str, out: &Out) {
+    let Rebuilt {
+        index,
+        from,
+        entries,
+        seconds,
+        ..
+    } = done;
+    let rate = *entries as f64 / seconds.max(0.001);
     out.line(&format!(
-        "Rebuilt all tables to index {}: {} from {} in {seconds:.2}s ({rate:.0}/s)",
-        number(done, "Index"),
-        counted(entries, "entry"),
-        number(done, "From")
+        "Rebuilt all tables to index {index}: {} from {from} in {seconds:.2}s ({rate:.0}/s)",
+        counted(*entries, "entry"),
     ));
-    for compared in array(done, "Compared") {
-        let (with, index) = (text(compared, "With"), number(compared, "Index"));
-        let tables = array(compared, "Different").iter();
-        let tables: Vec<_> = tables.filter_map(Json::as_str).collect();
-        match tables.as_slice() {
+    for compared in &done.compared {
+        let (with, index) = (&compared.with, compared.index);
+        match compared.different.as_slice() {
             [] => out.line(&format!(
                 "All digests are equal to those of {with} at {index}"
             )),
@@ -383,15 +389,15 @@ pub(super) fn report(done: &Json, whose: &str, out: &Out) {
             )),
         }
     }
-    if let Some(why) = done["OldUnread"].as_str() {
+    if let Some(why) = &done.old_unread {
         out.error(&format!("The old database was not compared: {why}"));
     }
-    if let Some(took) = done["CutOverMs"].as_f64() {
+    if let Some(took) = done.cut_over_ms {
         out.line(&format!(
             "Switched while serving: nothing was applied for {took:.1} ms"
         ));
     }
-    if let Some(kept) = done["Kept"].as_str() {
+    if let Some(kept) = &done.kept {
         out.line(&format!("The old database is kept in {kept}"));
         out.line(&format!("`drover projection discard{whose}` removes it"));
     }
@@ -418,42 +424,36 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     .await?;
     let done = done.map_err(|error| explain(error, "verifying the projections", &dir))?;
     let whose = format!(" -data-dir {}", dir.display());
-    Ok(tell_checked(
-        &done.to_json(),
-        (args.json, args.whole, &whose),
-        out,
-    ))
+    tell_checked(done.to_json(), (args.json, args.whole, &whose), out)
 }
 
 /// Tells what came of a comparison; answers the exit code.
-pub(super) fn tell_checked(done: &Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> u8 {
-    let well = done["Verified"].as_bool().unwrap_or_default();
-    if json {
-        out.line(&done.to_string());
-        return u8::from(!well);
+fn tell_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
+    let printed = json.then(|| done.to_string());
+    let done: Checked = answer::of(done)?;
+    if let Some(printed) = printed {
+        out.line(&printed);
+        return Ok(u8::from(!done.verified));
     }
-    let named = |name: &str| array(done, name).iter().filter_map(Json::as_str);
-    for table in named("Damaged") {
+    for table in &done.damaged {
         out.error(&format!("table {table}: its rows do not give its digest"));
     }
-    for table in named("Different") {
+    for table in &done.different {
         out.error(&format!("table {table} is not what the log gives"));
     }
-    for found in array(done, "Differences") {
-        let table = found["Table"].as_str().unwrap_or("-");
+    for found in &done.differences {
+        let table = found.table.as_deref().unwrap_or("-");
         out.error(&format!(
             "{} of table {table}: the entry {} {}",
-            text(found, "Family"),
-            text(found, "Key"),
-            text(found, "What")
+            found.family, found.key, found.what
         ));
     }
-    let index = number(done, "Index");
-    if !well {
+    let index = done.index;
+    if !done.verified {
         out.error(&format!(
             "NOT verified at index {index}: `drover projection rebuild{whose}` builds them again"
         ));
-        return 1;
+        return Ok(1);
     }
     let what = match whole {
         true => "every entry of every table, index and history",
@@ -461,10 +461,10 @@ pub(super) fn tell_checked(done: &Json, (json, whole, whose): (bool, bool, &str)
     };
     out.line(&format!(
         "verified {what} at index {index}: {} folded, {}",
-        counted(number(done, "Entries"), "entry"),
-        counted(number(done, "Tables"), "table")
+        counted(done.entries, "entry"),
+        counted(done.tables, "table")
     ));
-    0
+    Ok(0)
 }
 
 async fn discard(args: &DiscardArgs, out: &Out) -> Result<u8> {
@@ -476,7 +476,7 @@ async fn discard(args: &DiscardArgs, out: &Out) -> Result<u8> {
                 let live = live.display();
                 format!("Error removing what was set aside beside {live}")
             });
-            removed? as i64
+            removed? as u64
         }
     };
     let removed = counted(count, "database");

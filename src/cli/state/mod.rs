@@ -2,7 +2,7 @@
 
 pub(super) mod at;
 
-use super::changes::row;
+use super::changes::{Change, row};
 use super::conn::Conn;
 use super::out::Out;
 use super::show::Format;
@@ -10,7 +10,6 @@ use super::trail::{Page, given, print_pages};
 use anyhow::Result;
 use at::AtArgs;
 use clap::Subcommand;
-use serde_json::Value as Json;
 
 /// What can be done with states.
 #[derive(Debug, Subcommand)]
@@ -89,8 +88,8 @@ async fn diff(args: DiffArgs, out: &Out) -> Result<u8> {
         let reply = client.get("/v1/state/diff", &query).await;
         Page::of(reply.map_err(|err| err.context("Error comparing states"))?)
     };
-    let show = |change: &Json| {
-        let lines = row(change, args.verbose, "");
+    let show = |change: Change| {
+        let lines = row(&change, args.verbose, "");
         lines.iter().for_each(|line| out.line(line));
     };
     let printed = print_pages((args.limit, PAGE), (&args.format, out), page, show).await?;

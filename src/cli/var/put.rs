@@ -1,12 +1,15 @@
 //! `var put`
 
+use super::super::answer;
 use super::super::client::{Refused, encode, is_status};
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::show::{number, text};
+use super::super::spec;
 use super::read::{Form, print};
 use anyhow::{Context, Result, bail};
-use serde_json::{Map, Value as Json, json};
+use drover_events::model::VariableDecrypted;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
 use std::io::Read;
 
 /// Flags of `var put`.
@@ -62,7 +65,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if !args.force {
         query.push(("cas", &cas));
     }
-    let stored = match client
+    let stored: Json = match client
         .put(&format!("/v1/var/{}", escape(&path)), &query, &body)
         .await
     {
@@ -78,7 +81,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         Err(err) => return Err(err.context("Error creating variable")),
     };
-    let index = number(&stored, "ModifyIndex");
+    let index = answer::of::<VariableDecrypted>(stored.clone())?.modify_index;
     let success = format!("Created variable {path:?} with modify index {index}");
     let form = args.form.unwrap_or(match out.is_terminal() {
         true => Form::None,
@@ -91,7 +94,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.verbose {
         out.error(&success);
     }
-    print(&stored, form, args.template.as_deref(), out)?;
+    print(stored, form, args.template.as_deref(), out)?;
     Ok(0)
 }
 
@@ -100,8 +103,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 pub(super) fn conflict(err: &anyhow::Error, index: u64, advice: &str) -> String {
     let there = err
         .downcast_ref::<Refused>()
-        .and_then(|r| serde_json::from_str::<Json>(&r.text).ok())
-        .map_or(0, |var| number(&var, "ModifyIndex"));
+        .and_then(|r| answer::read::<VariableDecrypted>(r.text.as_bytes()).ok())
+        .map_or(0, |var| var.modify_index);
     let there = match there {
         0 => "there is no such variable".to_owned(),
         n => format!("the variable is at index {n}"),
@@ -117,13 +120,13 @@ pub(super) fn conflict(err: &anyhow::Error, index: u64, advice: &str) -> String 
 struct Wanted {
     namespace: String,
     path: String,
-    items: Map<String, Json>,
+    items: BTreeMap<String, String>,
     index: u64,
 }
 
 /// Puts the specification, if one is named, and the items together; items win.
 fn gather(args: &Args) -> Result<Wanted> {
-    let mut items = Map::new();
+    let mut items = BTreeMap::new();
     let mut path = args.path.clone();
     let mut namespace = args.conn.namespace.clone();
     let mut index = 0;
@@ -142,8 +145,7 @@ fn gather(args: &Args) -> Result<Wanted> {
         let said = read(&from, args.input.as_deref())?;
         // A specification put elsewhere is a copy: its index means nothing there.
         let mut copied = false;
-        for (given, key) in [(&mut path, "Path"), (&mut namespace, "Namespace")] {
-            let own = text(&said, key);
+        for (given, own) in [(&mut path, said.path), (&mut namespace, said.namespace)] {
             if given.is_empty() {
                 *given = own;
             } else {
@@ -151,9 +153,9 @@ fn gather(args: &Args) -> Result<Wanted> {
             }
         }
         if !copied {
-            index = u64::try_from(number(&said, "ModifyIndex")).unwrap_or(0);
+            index = said.modify_index;
         }
-        items.extend(said["Items"].as_object().cloned().unwrap_or_default());
+        items.extend(said.items);
     }
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
@@ -162,7 +164,7 @@ fn gather(args: &Args) -> Result<Wanted> {
         if value.is_empty() {
             items.remove(key);
         } else {
-            items.insert(key.to_owned(), item(value)?.into());
+            items.insert(key.to_owned(), item(value)?);
         }
     }
     if path.is_empty() {
@@ -212,18 +214,19 @@ pub(super) fn escape(path: &str) -> String {
 }
 
 /// A specification: the API's JSON, or HCL with `path`, `namespace` and an `items` block.
-fn read(from: &str, form: Option<&str>) -> Result<Json> {
+fn read(from: &str, form: Option<&str>) -> Result<VariableDecrypted> {
     let text = source(from)?;
+    let failed = "Error parsing the variable";
     if form == Some("json") || (form.is_none() && text.trim_start().starts_with('{')) {
-        return serde_json::from_str(&text).context("Error parsing the variable");
+        let said: Json = serde_json::from_str(&text).context(failed)?;
+        return spec::read(&said).context(failed);
     }
     let said = crate::jobspec::plain(from, &text).map_err(|err| anyhow::anyhow!("{err}"))?;
     let items = match &said["items"] {
         Json::Array(list) => list.first().cloned().unwrap_or_default(),
         other => other.clone(),
     };
-    Ok(
-        json!({"Namespace": said["namespace"], "Path": said["path"], "Items": items,
-        "ModifyIndex": said["modify_index"]}),
-    )
+    let said = json!({"Namespace": said["namespace"], "Path": said["path"], "Items": items,
+        "ModifyIndex": said["modify_index"]});
+    spec::read(&said).context(failed)
 }

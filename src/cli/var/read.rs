@@ -1,15 +1,18 @@
 //! `var get`, `var list` and `var purge`
 
+use super::super::answer;
 use super::super::client::is_status;
 use super::super::columns::{Table, pairs};
 use super::super::conn::{Conn, Past};
 use super::super::out::Out;
 use super::super::paged::Paged;
-use super::super::show::{number, pretty, text, time};
+use super::super::show::{pretty, time};
 use super::super::template;
 use super::put::{conflict, escape};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use drover_events::model::{VariableDecrypted, VariableMetadata};
+use serde::de::IgnoredAny;
 use serde_json::Value as Json;
 
 /// How a variable is printed.
@@ -91,8 +94,8 @@ pub(in crate::cli) struct PurgeArgs {
 /// Shows a variable.
 pub(super) async fn get(args: GetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let found = match client
-        .get_json(&format!("/v1/var/{}", escape(&args.path)), &[])
+    let found: Json = match client
+        .fetch(&format!("/v1/var/{}", escape(&args.path)), &[])
         .await
     {
         Ok(found) => found,
@@ -100,70 +103,70 @@ pub(super) async fn get(args: GetArgs, out: &Out) -> Result<u8> {
         Err(err) => return Err(err.context("Error retrieving variable")),
     };
     if let Some(item) = &args.item {
-        match found["Items"][item].as_str() {
+        let var: VariableDecrypted = answer::of(found)?;
+        match var.items.get(item) {
             Some(value) if out.is_terminal() => out.line(value),
             Some(value) => out.raw(value.as_bytes()),
             None => bail!("Variable does not contain a {item:?} item"),
         }
         return Ok(0);
     }
-    print(&found, usual(args.form, out), args.template.as_deref(), out)?;
+    print(found, usual(args.form, out), args.template.as_deref(), out)?;
     Ok(0)
 }
 
 /// Prints a variable in a form.
-pub(super) fn print(var: &Json, form: Form, pattern: Option<&str>, out: &Out) -> Result<()> {
+pub(super) fn print(var: Json, form: Form, pattern: Option<&str>, out: &Out) -> Result<()> {
     match form {
         Form::None => {}
-        Form::Terse => out.line(&text(var, "Path")),
-        Form::Json => out.line(&pretty(var)),
+        Form::Terse => {
+            let VariableDecrypted { path, .. } = answer::of(var)?;
+            out.line(&path);
+        }
+        Form::Json => out.line(&pretty(&var)),
         Form::GoTemplate => match pattern {
-            Some(pattern) => out.line(&template::render(pattern, var)?),
+            Some(pattern) => out.line(&template::render(pattern, &var)?),
             None => bail!("-out go-template needs -template"),
         },
         Form::Hcl => {
-            let quote = |s: String| {
-                Json::String(s)
-                    .to_string()
-                    .replace("${", "$${")
-                    .replace("%{", "%%{")
-            };
-            out.line(&format!("namespace    = {}", quote(text(var, "Namespace"))));
-            out.line(&format!("path         = {}", quote(text(var, "Path"))));
-            let index = number(var, "ModifyIndex");
-            out.line(&format!("modify_index = {index}\n"));
-            // A block takes plain names only.
-            let all = var["Items"].as_object().into_iter().flatten();
-            let plain = all.map(|(key, _)| key).all(|key| is_plain(key));
-            out.line(if plain { "items {" } else { "items = {" });
-            for (key, value) in var["Items"].as_object().into_iter().flatten() {
-                let name = match is_plain(key) {
-                    true => key.clone(),
-                    false => quote(key.clone()),
-                };
-                let value = quote(value.as_str().unwrap_or("").to_owned());
-                out.line(&format!("  {name} = {value}"));
-            }
-            out.line("}");
+            let var: VariableDecrypted = answer::of(var)?;
+            specification(&var, out);
         }
         Form::Table => {
+            let var: VariableDecrypted = answer::of(var)?;
             out.line(&pairs(&[
-                ("Namespace", text(var, "Namespace")),
-                ("Path", text(var, "Path")),
-                ("Create Time", time(number(var, "CreateTime"))),
-                ("Check Index", number(var, "ModifyIndex").to_string()),
+                ("Namespace", var.namespace),
+                ("Path", var.path),
+                ("Create Time", time(var.create_time)),
+                ("Check Index", var.modify_index.to_string()),
             ]));
             out.head("Items");
-            let items = var["Items"].as_object();
-            let rows: Vec<(String, String)> = items
-                .into_iter()
-                .flatten()
-                .map(|(k, v)| (k.clone(), v.as_str().unwrap_or("").to_owned()))
-                .collect();
-            out.line(&pairs(&rows));
+            out.line(&pairs(&var.items.into_iter().collect::<Vec<_>>()));
         }
     }
     Ok(())
+}
+
+/// Prints a variable as it can be put again.
+fn specification(var: &VariableDecrypted, out: &Out) {
+    let quote = |text: &String| {
+        let text = Json::String(text.clone()).to_string();
+        text.replace("${", "$${").replace("%{", "%%{")
+    };
+    out.line(&format!("namespace    = {}", quote(&var.namespace)));
+    out.line(&format!("path         = {}", quote(&var.path)));
+    out.line(&format!("modify_index = {}\n", var.modify_index));
+    // A block takes plain names only.
+    let plain = var.items.keys().all(|key| is_plain(key));
+    out.line(if plain { "items {" } else { "items = {" });
+    for (key, value) in &var.items {
+        let name = match is_plain(key) {
+            true => key.clone(),
+            false => quote(key),
+        };
+        out.line(&format!("  {name} = {}", quote(value)));
+    }
+    out.line("}");
 }
 
 /// Whether HCL takes it as a name without quotes.
@@ -179,32 +182,27 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let more = [("prefix", args.prefix.as_str())];
     let page = args.paged.of(&client, "/v1/vars", &more).await;
     let page = page.map_err(|err| err.context("Error retrieving vars"))?;
-    let (vars, rows) = (&page.rows, page.rows());
-    let form = usual(args.form, out);
-    match form {
-        Form::Json => out.line(&pretty(vars)),
-        Form::Terse => rows.iter().for_each(|v| out.line(&text(v, "Path"))),
+    match usual(args.form, out) {
+        Form::Json => out.line(&pretty(&page.json()?)),
+        Form::Terse => {
+            let rows: Vec<VariableMetadata> = page.rows()?;
+            rows.iter().for_each(|var| out.line(&var.path));
+        }
         Form::GoTemplate => match &args.template {
-            Some(pattern) => out.line(&template::render(pattern, vars)?),
+            Some(pattern) => out.line(&template::render(pattern, &page.json()?)?),
             None => bail!("-out go-template needs -template"),
         },
-        Form::Table | Form::Hcl | Form::None if rows.is_empty() => {
-            out.line("No matching variables found")
-        }
         Form::Table | Form::Hcl | Form::None => {
             let mut table = Table::new(["Namespace", "Path", "Last Updated"]);
-            for var in rows {
-                table.row([
-                    text(var, "Namespace"),
-                    text(var, "Path"),
-                    time(number(var, "ModifyTime")),
-                ]);
+            for var in page.rows::<VariableMetadata>()? {
+                table.row([var.namespace, var.path, time(var.modify_time)]);
             }
-            out.line(&table.to_string());
+            match table.is_empty() {
+                true => out.line("No matching variables found"),
+                false => out.line(&table.to_string()),
+            }
+            page.tell_next(out);
         }
-    }
-    if matches!(form, Form::Table | Form::Hcl | Form::None) {
-        page.tell_next(out);
     }
     Ok(0)
 }
@@ -215,7 +213,7 @@ pub(super) async fn purge(args: PurgeArgs, out: &Out) -> Result<u8> {
     let cas = args.check_index.map(|n| n.to_string());
     let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
     match client
-        .delete(&format!("/v1/var/{}", escape(&args.path)), &query, None)
+        .delete::<IgnoredAny>(&format!("/v1/var/{}", escape(&args.path)), &query, None)
         .await
     {
         Ok(_) => out.line(&format!("Successfully purged variable {:?}!", args.path)),

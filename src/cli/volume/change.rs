@@ -3,12 +3,13 @@
 use super::super::client::encode;
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::query::{Thing, find};
-use super::super::show::text;
+use super::super::query::find;
 use super::{external, status};
+use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use drover_events::model::status::VolumeType;
 use hyper::Method;
+use serde::de::IgnoredAny;
 
 /// Flags of `volume deregister`.
 #[derive(Debug, clap::Args)]
@@ -73,7 +74,7 @@ pub(super) async fn deregister(args: DeregisterArgs, out: &Out) -> Result<u8> {
     let done = args
         .conn
         .client()?
-        .delete(&path, &[("force", force)], None)
+        .delete::<IgnoredAny>(&path, &[("force", force)], None)
         .await;
     done.map_err(|err| err.context("Error deregistering volume"))?;
     out.line(&format!(
@@ -125,12 +126,12 @@ pub(super) async fn detach(args: DetachArgs, _out: &Out) -> Result<u8> {
     // A node that is not there any more has only its full id left.
     let node = match args.node.len() {
         36 => args.node.clone(),
-        _ => text(&find(&client, Thing::Node, &args.node).await?, "ID"),
+        _ => find::<NodeListStub>(&client, &args.node).await?.id,
     };
     let path = format!("/v1/volume/csi/{}/detach", encode(&args.volume));
     let force = if args.force { "true" } else { "false" };
     let params = [("node", node.as_str()), ("force", force)];
-    let done = client.delete(&path, &params, None).await;
+    let done = client.delete::<IgnoredAny>(&path, &params, None).await;
     done.map_err(|err| err.context("Error detaching volume"))?;
     Ok(0)
 }

@@ -5,9 +5,11 @@ use super::super::columns::Table;
 use super::super::conn::{Conn, Past};
 use super::super::out::Out;
 use super::super::paged::Paged;
-use super::super::show::{Format, short, text};
+use super::super::show::{Format, short};
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use drover_events::model::TaskGroupHostVolumeClaim;
+use serde::de::IgnoredAny;
 
 /// What can be done with claims of groups.
 #[derive(Debug, Subcommand)]
@@ -79,18 +81,18 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
         .collect();
     let page = args.paged.of(&client, "/v1/volumes/claims", &given).await;
     let page = page.map_err(|err| err.context("Error querying volume claims"))?;
-    if args.format.print(&page.rows, out)? {
+    let Some(claims) = page.take::<TaskGroupHostVolumeClaim>(&args.format, out)? else {
         return Ok(0);
-    }
+    };
     client.tell_moment(out);
     let mut table = Table::new(["ID", "Namespace", "Job ID", "Volume ID", "Volume Name"]);
-    for claim in page.rows() {
+    for claim in claims {
         table.row([
-            short(&text(claim, "ID"), args.verbose),
-            text(claim, "Namespace"),
-            text(claim, "JobID"),
-            short(&text(claim, "VolumeID"), args.verbose),
-            text(claim, "VolumeName"),
+            short(&claim.id, args.verbose),
+            claim.namespace,
+            claim.job_id,
+            short(&claim.volume_id, args.verbose),
+            claim.volume_name,
         ]);
     }
     match table.is_empty() {
@@ -110,7 +112,8 @@ async fn delete(args: DeleteArgs, out: &Out) -> Result<u8> {
         }
     }
     let path = format!("/v1/volumes/claim/{}", encode(id));
-    let done = args.conn.client()?.delete(&path, &[], None).await;
+    let client = args.conn.client()?;
+    let done = client.delete::<IgnoredAny>(&path, &[], None).await;
     done.map_err(|err| err.context("Error deleting volume claim"))?;
     out.line(&format!(
         "Task group host volume claim {id} successfully deleted"

@@ -5,11 +5,11 @@ use super::super::client::encode;
 use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
 use super::super::out::Out;
-use super::super::show::{Format, ago, boolean, list, number, short, text};
+use super::super::show::{Format, ago, short};
 use super::super::trail::Span;
+use crate::http::answers::{Claim, Explained};
 use anyhow::{Result, bail};
 use drover_events::model::status::VolumeType;
-use serde_json::Value as Json;
 
 /// Flags of `volume explain`.
 #[derive(Debug, clap::Args)]
@@ -66,21 +66,22 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let path = format!("/v1/volume/csi/{}/explain", encode(&args.volume));
     let failed = "Error querying volume";
-    let Some(found) = args.format.ask(&client, (&path, &[]), failed, out).await? else {
+    let found = args
+        .format
+        .ask::<Explained>(&client, (&path, &[]), failed, out);
+    let Some(found) = found.await? else {
         return Ok(0);
     };
+    let used_as = used_as(&found.access_mode, &found.attachment_mode);
     out.line(&pairs(&[
-        ("ID", text(&found, "ID")),
-        ("Namespace", text(&found, "Namespace")),
-        ("Plugin ID", text(&found, "PluginID")),
-        ("Schedulable", boolean(&found, "Schedulable").to_string()),
-        (
-            "Used As",
-            used_as(&text(&found, "AccessMode"), &text(&found, "AttachmentMode")),
-        ),
-        ("In Short", text(&found, "Says")),
+        ("ID", found.id),
+        ("Namespace", found.namespace),
+        ("Plugin ID", found.plugin_id),
+        ("Schedulable", found.schedulable.to_string()),
+        ("Used As", used_as),
+        ("In Short", found.says),
     ]));
-    let claims = list(&found, "Claims");
+    let claims = &found.claims;
     if claims.is_empty() {
         return Ok(0);
     }
@@ -90,42 +91,38 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     ];
     let mut table = Table::new(head);
     for claim in claims {
-        let name = text(claim, "NodeName");
         table.row([
-            short(&text(claim, "AllocationID"), args.verbose),
-            text(claim, "JobID"),
-            match name.is_empty() {
-                true => short(&text(claim, "NodeID"), args.verbose),
-                false => name,
+            short(&claim.allocation_id, args.verbose),
+            claim.job_id.clone(),
+            match claim.node_name.as_str() {
+                "" => short(&claim.node_id, args.verbose),
+                name => name.to_owned(),
             },
-            text(claim, "Mode"),
-            text(claim, "ClientStatus"),
-            text(claim, "State"),
-            ago(number(claim, "Since"), client.now()),
+            claim.mode.clone(),
+            claim.client_status.clone(),
+            claim.state.clone(),
+            ago(claim.since, client.now()),
         ]);
     }
     out.line(&table.to_string());
-    for claim in claims {
-        let waits = text(claim, "WaitsFor");
-        if !waits.is_empty() {
-            out.line(&why(claim, &waits, (args.verbose, client.now())));
-        }
+    for claim in claims.iter().filter(|claim| !claim.waits_for.is_empty()) {
+        out.line(&why(claim, (args.verbose, client.now())));
     }
     Ok(0)
 }
 
 /// What a claim waits for, and why it still does.
-fn why(claim: &Json, waits: &str, (verbose, now): (bool, i64)) -> String {
-    let who = match text(claim, "AllocationID").as_str() {
+fn why(claim: &Claim, (verbose, now): (bool, i64)) -> String {
+    let who = match claim.allocation_id.as_str() {
         "" => "it".to_owned(),
         alloc => short(alloc, verbose),
     };
-    let against = text(claim, "HinderedBy");
-    match (against.is_empty(), number(claim, "HinderedSince")) {
+    let (waits, against) = (&claim.waits_for, &claim.hindered_by);
+    match (against.is_empty(), claim.hindered_since) {
         (true, _) => format!("{who} waits for {waits}"),
         (false, 0) => format!("{who} waits for {waits}: {against}"),
         (false, since) => {
-            let (tries, since) = (number(claim, "Tries"), ago(since, now));
+            let (tries, since) = (claim.tries, ago(since, now));
             format!("{who} waits for {waits}: {against} (tries: {tries}, first {since})")
         }
     }

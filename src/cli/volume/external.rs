@@ -1,15 +1,19 @@
 //! `volume snapshot create`, `delete` and `list`: what only plugins know.
 
+use super::super::answer;
 use super::super::client::{Client, encode, refused};
 use super::super::columns::Table;
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::show::{Format, boolean, list as rows, number, short, size, text, time};
+use super::super::show::{Format, short, size, time};
+use crate::http::answers::{SnapshotsCreated, SnapshotsResponse};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use drover_events::model::CsiSnapshot;
 use http_body_util::BodyExt;
 use hyper::Method;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
 
 /// What can be done with snapshots.
 #[derive(Debug, Subcommand)]
@@ -105,9 +109,7 @@ pub(super) async fn with_secrets(
     (method, target): (Method, &str),
     secrets: &[String],
 ) -> Result<Json> {
-    let named = parameters(secrets)?;
-    for (name, value) in named.as_object().into_iter().flatten() {
-        let value = value.as_str().unwrap_or_default();
+    for (name, value) in parameters(secrets)? {
         if name.contains(',') || value.contains(',') {
             bail!("Error: the secret {name:?} holds a comma, by which secrets are told apart");
         }
@@ -125,20 +127,20 @@ pub(super) async fn with_secrets(
     let body = body.context("reading the answer")?.to_bytes();
     match body.trim_ascii().is_empty() {
         true => Ok(Json::Null),
-        false => serde_json::from_slice(&body).context("the agent's answer is not JSON"),
+        false => answer::read(&body),
     }
 }
 
-/// Pairs as `key=value`, as an object.
-fn parameters(pairs: &[String]) -> Result<Json> {
-    let mut object = Map::new();
+/// Pairs as `key=value`, by their keys.
+fn parameters(pairs: &[String]) -> Result<BTreeMap<String, String>> {
+    let mut named = BTreeMap::new();
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
             bail!("Error: {pair:?} is not of the form key=value");
         };
-        object.insert(key.to_owned(), Json::String(value.to_owned()));
+        named.insert(key.to_owned(), value.to_owned());
     }
-    Ok(Json::Object(object))
+    Ok(named)
 }
 
 async fn create(args: CreateArgs, out: &Out) -> Result<u8> {
@@ -149,8 +151,8 @@ async fn create(args: CreateArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let body = json!({ "Snapshots": [snapshot] });
     let done = client.put("/v1/volumes/snapshot", &[], &body).await;
-    let done = done.map_err(|err| err.context("Error snapshotting volume"))?;
-    out.line(&table(rows(&done, "Snapshots"), args.verbose).to_string());
+    let done: SnapshotsCreated = done.map_err(|err| err.context("Error snapshotting volume"))?;
+    out.line(&table(&done.snapshots, args.verbose).to_string());
     Ok(0)
 }
 
@@ -181,19 +183,20 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     if args.format.print(&found, out)? {
         return Ok(0);
     }
-    let table = table(rows(&found, "Snapshots"), args.verbose);
+    let found: SnapshotsResponse = answer::of(found)?;
+    let table = table(&found.snapshots, args.verbose);
     match table.is_empty() {
         true => out.line("No snapshots"),
         false => out.line(&table.to_string()),
     }
-    let next = text(&found, "NextToken");
+    let next = &found.next_token;
     if !next.is_empty() {
         out.line(&format!("\nThere is more: repeat with -page-token {next}"));
     }
     Ok(0)
 }
 
-fn table(snapshots: &[Json], verbose: bool) -> Table {
+fn table(snapshots: &[CsiSnapshot], verbose: bool) -> Table {
     let head = [
         "Snapshot ID",
         "External ID",
@@ -203,14 +206,13 @@ fn table(snapshots: &[Json], verbose: bool) -> Table {
     ];
     let mut table = Table::new(head);
     for one in snapshots {
-        let created = number(one, "CreateTime");
-        let bytes = u64::try_from(number(one, "SizeBytes")).unwrap_or_default();
+        let bytes = u64::try_from(one.size_bytes).unwrap_or_default();
         table.row([
-            short(&text(one, "ID"), verbose),
-            short(&text(one, "ExternalSourceVolumeID"), verbose),
+            short(&one.id, verbose),
+            short(&one.external_source_volume_id, verbose),
             size(bytes),
-            time(created.saturating_mul(1_000_000_000)),
-            boolean(one, "IsReady").to_string(),
+            time(one.create_time.saturating_mul(1_000_000_000)),
+            one.is_ready.to_string(),
         ]);
     }
     table

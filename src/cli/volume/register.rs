@@ -3,11 +3,14 @@
 use super::super::client::encode;
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::super::show::{number, short, text};
-use super::super::spec::source;
+use super::super::show::short;
+use super::super::spec::{read, source};
 use super::spec::{Spec, parse};
-use anyhow::{Result, bail};
-use drover_events::model::status::{VolumeType, host_volume};
+use crate::http::answers::{CreateResponse, HostVolumeResponse, RegisterResponse};
+use anyhow::{Context, Result, bail};
+use drover_events::model::HostVolume;
+use drover_events::model::status::{self as words, VolumeType};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 /// Flags of `volume register` and `volume create`.
@@ -57,12 +60,20 @@ pub(super) async fn run(args: Args, how: How, out: &Out) -> Result<u8> {
     }
 }
 
+/// What of a definition of a CSI volume says where it belongs; the rest is for the servers to read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Named {
+    #[serde(rename = "ID")]
+    id: String,
+    namespace: String,
+}
+
 async fn csi(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
-    let id = text(&volume, "ID");
+    let Named { id, namespace } = read(&volume).context("Error reading the volume definition")?;
     if id.is_empty() {
         bail!("Error: the volume definition has no id");
     }
-    let namespace = text(&volume, "Namespace");
     let query: &[(&str, &str)] = match namespace.as_str() {
         "" => &[],
         name => &[("namespace", name)],
@@ -71,23 +82,30 @@ async fn csi(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
         How::Register => (format!("/v1/volume/csi/{}", encode(&id)), "registering"),
         How::Create => (format!("/v1/volume/csi/{}/create", encode(&id)), "creating"),
     };
-    let mut body = json!({ "Volumes": [volume] });
-    if args.policy_override {
-        // Servers say in their warnings what they do not act on.
-        body["PolicyOverride"] = Json::Bool(true);
-    }
-    let done = args.conn.client()?.put(&path, query, &body).await;
-    let done = done.map_err(|err| err.context(format!("Error {verb} volume")))?;
-    match how {
-        How::Register => out.line(&format!("Volume {id:?} registered")),
+    // Servers say in their warnings what they do not act on.
+    let body = match args.policy_override {
+        true => json!({ "Volumes": [volume], "PolicyOverride": true }),
+        false => json!({ "Volumes": [volume] }),
+    };
+    let client = args.conn.client()?;
+    let failed = |err: anyhow::Error| err.context(format!("Error {verb} volume"));
+    let warnings = match how {
+        How::Register => {
+            let done = client.put::<RegisterResponse>(&path, query, &body).await;
+            let done = done.map_err(failed)?;
+            out.line(&format!("Volume {id:?} registered"));
+            done.warnings
+        }
         How::Create => {
-            for made in done["Volumes"].as_array().into_iter().flatten() {
-                let (external, id) = (text(made, "ExternalID"), text(made, "ID"));
+            let done = client.put::<CreateResponse>(&path, query, &body).await;
+            let done = done.map_err(failed)?;
+            for made in &done.volumes {
+                let (external, id) = (&made.external_id, &made.id);
                 out.line(&format!("Created external volume {external} with ID {id}"));
             }
+            done.warnings
         }
-    }
-    let warnings = text(&done, "Warnings");
+    };
     if !warnings.is_empty() {
         out.line(&format!("Volume Warnings:\n{warnings}"));
     }
@@ -101,13 +119,13 @@ async fn host(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
     };
     let body = json!({ "Volume": volume, "PolicyOverride": args.policy_override });
     let done = args.conn.client()?.put(path, &[], &body).await;
-    let done = done.map_err(|err| err.context(format!("Error {verb} volume")))?;
-    let made = &done["Volume"];
-    let (name, id) = (text(made, "Name"), text(made, "ID"));
+    let done: HostVolumeResponse =
+        done.map_err(|err| err.context(format!("Error {verb} volume")))?;
+    let made = done.volume.unwrap_or_default();
+    let (name, id) = (&made.name, &made.id);
     out.line(&format!("{done_word} host volume {name} with ID {id}"));
-    let warnings = text(&done, "Warnings");
-    if !warnings.is_empty() {
-        out.line(&format!("Volume Warnings:\n{warnings}"));
+    if !done.warnings.is_empty() {
+        out.line(&format!("Volume Warnings:\n{}", done.warnings));
     }
     if how == How::Create && !args.detach {
         wait(args, made, out).await?;
@@ -116,22 +134,20 @@ async fn host(args: &Args, how: How, volume: Json, out: &Out) -> Result<u8> {
 }
 
 /// Waits until the node of a host volume has it.
-async fn wait(args: &Args, made: &Json, out: &Out) -> Result<()> {
+async fn wait(args: &Args, mut volume: HostVolume, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
-    let id = text(made, "ID");
-    let path = format!("/v1/volume/host/{}", encode(&id));
-    let namespace = text(made, "Namespace");
-    let mut volume = made.clone();
-    while text(&volume, "State") == host_volume::PENDING {
-        let index = number(&volume, "ModifyIndex").to_string();
+    let path = format!("/v1/volume/host/{}", encode(&volume.id));
+    let namespace = volume.namespace.clone();
+    while volume.state == words::host_volume::PENDING {
+        let index = volume.modify_index.to_string();
         let query = [
             ("index", index.as_str()),
             ("wait", "60s"),
             ("namespace", namespace.as_str()),
         ];
-        volume = client.get_json(&path, &query).await?;
+        volume = client.fetch(&path, &query).await?;
     }
-    let (shown, state) = (short(&id, args.verbose), text(&volume, "State"));
+    let (shown, state) = (short(&volume.id, args.verbose), &volume.state);
     out.line(&format!("Host volume {shown} is {state}"));
     Ok(())
 }

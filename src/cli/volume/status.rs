@@ -1,14 +1,22 @@
 //! `volume status`
 
+use super::super::answer;
 use super::super::client::{Client, encode, is_status};
 use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::paged::Paged;
-use super::super::query::{Thing, find};
-use super::super::show::{Format, boolean, list, number, short, size, text, time};
+use super::super::query::find;
+use super::super::show::{Format, short, size, time};
+use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
+use drover_events::gojson::Map;
 use drover_events::model::status::{VolumeType, volume_type};
+use drover_events::model::{
+    AllocListStub, Allocation, CsiMountOptions, CsiVolListStub, CsiVolume, HostVolume,
+    HostVolumeStub,
+};
+use serde::Deserialize;
 use serde_json::Value as Json;
 
 /// Flags of `volume status`.
@@ -71,7 +79,7 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     }
     // A node that is not there any more has only its full id left.
     if !args.node.is_empty() && args.node.len() != 36 {
-        args.node = text(&find(&client, Thing::Node, &args.node).await?, "ID");
+        args.node = find::<NodeListStub>(&client, &args.node).await?.id;
     }
     let mut found = Vec::new();
     // Only host volumes are in a node pool.
@@ -90,7 +98,7 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     client.tell_moment(out);
-    for (at, (kind, rows)) in found.iter().enumerate() {
+    for (at, (kind, rows)) in found.into_iter().enumerate() {
         if at > 0 {
             out.line("");
         }
@@ -98,12 +106,12 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
             Some(VolumeType::Csi) => (
                 "Container Storage Interface",
                 "No CSI volumes",
-                csi_rows(rows),
+                csi_rows(&answer::of::<Vec<_>>(Json::Array(rows))?),
             ),
             Some(VolumeType::Host) | None => (
                 "Dynamic Host Volumes",
                 "No dynamic host volumes",
-                host_rows(rows, args.verbose),
+                host_rows(&answer::of::<Vec<_>>(Json::Array(rows))?, args.verbose),
             ),
         };
         out.head(title);
@@ -128,11 +136,11 @@ async fn of_type(args: &Args, client: &Client, kind: &str) -> Result<Vec<Json>> 
         .collect();
     let page = args.paged.of(client, "/v1/volumes", &given).await;
     let page = page.map_err(|err| err.context(format!("Error querying {kind} volumes")))?;
-    Ok(page.rows().to_vec())
+    page.rows()
 }
 
 /// CSI volumes as a list.
-fn csi_rows(rows: &[Json]) -> Table {
+fn csi_rows(rows: &[CsiVolListStub]) -> Table {
     let head = [
         "ID",
         "Name",
@@ -144,19 +152,19 @@ fn csi_rows(rows: &[Json]) -> Table {
     let mut table = Table::new(head);
     for row in rows {
         table.row([
-            text(row, "ID"),
-            text(row, "Name"),
-            text(row, "Namespace"),
-            text(row, "PluginID"),
-            boolean(row, "Schedulable").to_string(),
-            text(row, "AccessMode"),
+            row.id.clone(),
+            row.name.clone(),
+            row.namespace.clone(),
+            row.plugin_id.clone(),
+            row.schedulable.to_string(),
+            row.access_mode.clone(),
         ]);
     }
     table
 }
 
 /// Host volumes as a list.
-fn host_rows(rows: &[Json], verbose: bool) -> Table {
+fn host_rows(rows: &[HostVolumeStub], verbose: bool) -> Table {
     let head = [
         "ID",
         "Name",
@@ -169,13 +177,13 @@ fn host_rows(rows: &[Json], verbose: bool) -> Table {
     let mut table = Table::new(head);
     for row in rows {
         table.row([
-            short(&text(row, "ID"), verbose),
-            text(row, "Name"),
-            text(row, "Namespace"),
-            text(row, "PluginID"),
-            short(&text(row, "NodeID"), verbose),
-            text(row, "NodePool"),
-            text(row, "State"),
+            short(&row.id, verbose),
+            row.name.clone(),
+            row.namespace.clone(),
+            row.plugin_id.clone(),
+            short(&row.node_id, verbose),
+            row.node_pool.clone(),
+            row.state.clone(),
         ]);
     }
     table
@@ -184,11 +192,13 @@ fn host_rows(rows: &[Json], verbose: bool) -> Table {
 async fn one(args: &Args, client: &Client, out: &Out) -> Result<u8> {
     if args.kind != volume_type::HOST {
         let path = format!("/v1/volume/csi/{}", encode(&args.volume));
-        match client.get_json(&path, &[]).await {
+        match client.fetch::<Json>(&path, &[]).await {
             Ok(volume) => {
                 if !args.format.print(&volume, out)? {
                     client.tell_moment(out);
-                    csi(&volume, args, out);
+                    let users: Users = answer::of(volume.clone())?;
+                    let volume: CsiVolume = answer::of(volume)?;
+                    csi(&volume, &users.allocations, args, out);
                 }
                 return Ok(0);
             }
@@ -198,23 +208,31 @@ async fn one(args: &Args, client: &Client, out: &Out) -> Result<u8> {
     }
     let id = host_id(client, &args.volume).await?;
     let path = format!("/v1/volume/host/{}", encode(&id));
-    let volume = client.get_json(&path, &[]).await;
-    let volume = volume.map_err(|err| err.context("Error querying volume"))?;
-    if !args.format.print(&volume, out)? {
-        client.tell_moment(out);
+    let failed = "Error querying volume";
+    let volume = args
+        .format
+        .ask::<HostVolume>(client, (&path, &[]), failed, out);
+    if let Some(volume) = volume.await? {
         host(&volume, args, out);
     }
     Ok(0)
 }
 
+/// What the API shows of a CSI volume beside the volume itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Users {
+    allocations: Vec<AllocListStub>,
+}
+
 /// The host volume whose id begins so.
 pub(super) async fn host_id(client: &Client, prefix: &str) -> Result<String> {
     let query = [("type", volume_type::HOST), ("prefix", prefix)];
-    let found = client.get_json("/v1/volumes", &query).await;
-    let found = found.map_err(|err| err.context("Error querying volumes"))?;
-    match found.as_array().map(Vec::as_slice).unwrap_or_default() {
+    let found = client.fetch("/v1/volumes", &query).await;
+    let found: Vec<HostVolumeStub> = found.map_err(|err| err.context("Error querying volumes"))?;
+    match found.as_slice() {
         [] => bail!("No volumes with prefix or ID {prefix:?} found"),
-        [one] => Ok(text(one, "ID")),
+        [one] => Ok(one.id.clone()),
         many => bail!(
             "Prefix matched multiple host volumes\n\n{}",
             host_rows(many, true)
@@ -223,102 +241,103 @@ pub(super) async fn host_id(client: &Client, prefix: &str) -> Result<String> {
 }
 
 /// How a volume is mounted, on one line.
-pub(super) fn mount_options(options: &Json) -> String {
+pub(super) fn mount_options(options: Option<&CsiMountOptions>) -> String {
+    let Some(options) = options else {
+        return String::new();
+    };
     let mut said = Vec::new();
-    let fs_type = text(options, "FSType");
-    if !fs_type.is_empty() {
-        said.push(format!("fs_type: {fs_type}"));
+    if !options.fs_type.is_empty() {
+        said.push(format!("fs_type: {}", options.fs_type));
     }
-    let flags: Vec<_> = list(options, "MountFlags")
-        .iter()
-        .filter_map(Json::as_str)
-        .collect();
-    if !flags.is_empty() {
-        said.push(format!("flags: {}", flags.join(", ")));
+    if !options.mount_flags.is_empty() {
+        said.push(format!("flags: {}", options.mount_flags.join(", ")));
     }
     said.join(" ")
 }
 
-fn csi(volume: &Json, args: &Args, out: &Out) {
-    let health = |what: &str| format!("{what}Healthy");
-    let expected = |what: &str| format!("{what}Expected");
-    let count = |key: &str| number(volume, key).to_string();
-    let capacity = u64::try_from(number(volume, "Capacity")).unwrap_or_default();
+fn csi(volume: &CsiVolume, users: &[AllocListStub], args: &Args, out: &Out) {
+    let capacity = u64::try_from(volume.capacity).unwrap_or_default();
+    let options = mount_options(volume.mount_options.as_ref());
+    let controllers = [volume.controllers_healthy, volume.controllers_expected];
+    let [controllers_healthy, controllers_expected] = controllers.map(|count| count.to_string());
     out.line(&pairs(&[
-        ("ID", text(volume, "ID")),
-        ("Name", text(volume, "Name")),
-        ("Namespace", text(volume, "Namespace")),
-        ("External ID", text(volume, "ExternalID")),
-        ("Plugin ID", text(volume, "PluginID")),
-        ("Provider", text(volume, "Provider")),
-        ("Version", text(volume, "ProviderVersion")),
+        ("ID", volume.id.clone()),
+        ("Name", volume.name.clone()),
+        ("Namespace", volume.namespace.clone()),
+        ("External ID", volume.external_id.clone()),
+        ("Plugin ID", volume.plugin_id.clone()),
+        ("Provider", volume.provider.clone()),
+        ("Version", volume.provider_version.clone()),
         ("Capacity", size(capacity)),
-        ("Schedulable", boolean(volume, "Schedulable").to_string()),
-        ("Controllers Healthy", count(&health("Controllers"))),
-        ("Controllers Expected", count(&expected("Controllers"))),
-        ("Nodes Healthy", count(&health("Nodes"))),
-        ("Nodes Expected", count(&expected("Nodes"))),
-        ("Access Mode", text(volume, "AccessMode")),
-        ("Attachment Mode", text(volume, "AttachmentMode")),
-        ("Mount Options", mount_options(&volume["MountOptions"])),
-        ("Created", time(number(volume, "CreateTime"))),
-        ("Modified", time(number(volume, "ModifyTime"))),
+        ("Schedulable", volume.schedulable.to_string()),
+        ("Controllers Healthy", controllers_healthy),
+        ("Controllers Expected", controllers_expected),
+        ("Nodes Healthy", volume.nodes_healthy.to_string()),
+        ("Nodes Expected", volume.nodes_expected.to_string()),
+        ("Access Mode", volume.access_mode.clone()),
+        ("Attachment Mode", volume.attachment_mode.clone()),
+        ("Mount Options", options),
+        ("Created", time(volume.create_time)),
+        ("Modified", time(volume.modify_time)),
     ]));
     if args.short {
         return;
     }
-    let topologies = list(volume, "Topologies");
-    if !topologies.is_empty() {
+    if !volume.topologies.is_empty() {
         out.head("Topologies");
         let mut table = Table::new(["Topology", "Segments"]);
-        for (at, topology) in topologies.iter().enumerate() {
-            let segments = topology["Segments"].as_object().into_iter().flatten();
-            let segments = segments
-                .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+        for (at, topology) in volume.topologies.iter().enumerate() {
+            let segments = topology.segments.iter();
+            let segments = segments.map(|(key, value)| format!("{key}={value}"));
             table.row([format!("{at:02}"), segments.collect::<Vec<_>>().join(", ")]);
         }
         out.line(&table.to_string());
     }
-    allocations(volume, args.verbose, out);
+    let writers = Some(&volume.write_allocs).filter(|writers| !writers.is_nil());
+    allocations(users, writers, args.verbose, out);
 }
 
-fn host(volume: &Json, args: &Args, out: &Out) {
-    let capacity = u64::try_from(number(volume, "CapacityBytes")).unwrap_or_default();
+fn host(volume: &HostVolume, args: &Args, out: &Out) {
+    let capacity = u64::try_from(volume.capacity_bytes).unwrap_or_default();
     out.line(&pairs(&[
-        ("ID", text(volume, "ID")),
-        ("Name", text(volume, "Name")),
-        ("Namespace", text(volume, "Namespace")),
-        ("Plugin ID", text(volume, "PluginID")),
-        ("Node ID", text(volume, "NodeID")),
-        ("Node Pool", text(volume, "NodePool")),
+        ("ID", volume.id.clone()),
+        ("Name", volume.name.clone()),
+        ("Namespace", volume.namespace.clone()),
+        ("Plugin ID", volume.plugin_id.clone()),
+        ("Node ID", volume.node_id.clone()),
+        ("Node Pool", volume.node_pool.clone()),
         ("Capacity", size(capacity)),
-        ("State", text(volume, "State")),
-        ("Host Path", text(volume, "HostPath")),
+        ("State", volume.state.clone()),
+        ("Host Path", volume.host_path.clone()),
     ]));
     if !args.short {
-        allocations(volume, args.verbose, out);
+        allocations(&volume.allocations, None, args.verbose, out);
     }
 }
 
-fn allocations(volume: &Json, verbose: bool, out: &Out) {
+/// The users of a volume, and which of them write to it, where that is known.
+fn allocations(
+    users: &[AllocListStub],
+    writers: Option<&Map<Option<Allocation>>>,
+    verbose: bool,
+    out: &Out,
+) {
     out.head("Allocations");
-    let writers = &volume["WriteAllocs"];
     let head = ["ID", "Node ID", "Job ID", "Access", "Desired", "Status"];
     let mut table = Table::new(head);
-    for alloc in list(volume, "Allocations") {
-        let id = text(alloc, "ID");
-        let access = match (writers.is_object(), writers.get(&id).is_some()) {
-            (true, true) => "write",
-            (true, false) => "read",
-            (false, _) => "",
+    for alloc in users {
+        let access = match writers.map(|writers| writers.contains_key(&alloc.id)) {
+            Some(true) => "write",
+            Some(false) => "read",
+            None => "",
         };
         table.row([
-            short(&id, verbose),
-            short(&text(alloc, "NodeID"), verbose),
-            text(alloc, "JobID"),
+            short(&alloc.id, verbose),
+            short(&alloc.node_id, verbose),
+            alloc.job_id.clone(),
             access.to_owned(),
-            text(alloc, "DesiredStatus"),
-            text(alloc, "ClientStatus"),
+            alloc.desired_status.clone(),
+            alloc.client_status.clone(),
         ]);
     }
     match table.is_empty() {

@@ -3,26 +3,24 @@
 use super::super::client::{Client, encode};
 use super::super::columns::Table;
 use super::super::out::Out;
-use super::super::show::{boolean, list, text};
 use super::status::mount_options;
 use anyhow::Result;
-use drover_events::model::status::volume_type;
-use serde_json::Value as Json;
+use drover_events::model::status as words;
+use drover_events::model::{Allocation, CsiVolListStub, CsiVolume, VolumeRequest};
 
 /// The CSI volumes that a node's allocations ask for.
-pub(in crate::cli) async fn of_node(client: &Client, node: &str) -> Result<Vec<Json>> {
+pub(in crate::cli) async fn of_node(client: &Client, node: &str) -> Result<Vec<CsiVolListStub>> {
     let query = [
-        ("type", volume_type::CSI),
+        ("type", words::volume_type::CSI),
         ("node_id", node),
         ("namespace", "*"),
     ];
-    let found = client.get_json("/v1/volumes", &query).await;
-    let found = found.map_err(|err| err.context("Error querying volumes"))?;
-    Ok(found.as_array().cloned().unwrap_or_default())
+    let found = client.fetch("/v1/volumes", &query).await;
+    found.map_err(|err| err.context("Error querying volumes"))
 }
 
 /// Shows the CSI volumes of a node, each with how it is mounted where the job says nothing else.
-pub(in crate::cli) async fn show_of_node(client: &Client, volumes: &[Json], out: &Out) {
+pub(in crate::cli) async fn show_of_node(client: &Client, volumes: &[CsiVolListStub], out: &Out) {
     if volumes.is_empty() {
         return;
     }
@@ -38,33 +36,37 @@ pub(in crate::cli) async fn show_of_node(client: &Client, volumes: &[Json], out:
         "Mount Options",
     ]);
     for stub in volumes {
-        let whole = read(client, &text(stub, "Namespace"), &text(stub, "ID")).await;
+        let whole = read(client, &stub.namespace, &stub.id).await;
         table.row([
-            text(stub, "ID"),
-            text(stub, "Name"),
-            text(stub, "Namespace"),
-            text(stub, "PluginID"),
-            text(stub, "Provider"),
-            boolean(stub, "Schedulable").to_string(),
-            text(stub, "AccessMode"),
-            mount_options(&whole["MountOptions"]),
+            stub.id.clone(),
+            stub.name.clone(),
+            stub.namespace.clone(),
+            stub.plugin_id.clone(),
+            stub.provider.clone(),
+            stub.schedulable.to_string(),
+            stub.access_mode.clone(),
+            own_options(whole.as_ref()),
         ]);
     }
     out.line(&table.to_string());
 }
 
 /// A volume; nothing where it cannot be read.
-async fn read(client: &Client, namespace: &str, id: &str) -> Json {
+async fn read(client: &Client, namespace: &str, id: &str) -> Option<CsiVolume> {
     let path = format!("/v1/volume/csi/{}", encode(id));
-    let asked = client.get_json(&path, &[("namespace", namespace)]).await;
-    asked.unwrap_or(Json::Null)
+    let asked = client.fetch(&path, &[("namespace", namespace)]).await;
+    asked.ok()
+}
+
+/// How a volume is mounted where the job says nothing else.
+fn own_options(volume: Option<&CsiVolume>) -> String {
+    mount_options(volume.and_then(|volume| volume.mount_options.as_ref()))
 }
 
 /// Shows the volumes that an allocation asks for.
-pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Json, out: &Out) {
-    let groups = list(&alloc["Job"], "TaskGroups").iter();
-    let mut groups = groups.filter(|group| text(group, "Name") == text(alloc, "TaskGroup"));
-    let Some(group) = groups.next() else {
+pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Allocation, out: &Out) {
+    let job = alloc.job.as_ref();
+    let Some(group) = job.and_then(|job| job.task_group(&alloc.task_group)) else {
         return;
     };
     let mut host = Table::new(["Name", "ID", "Read Only"]);
@@ -78,29 +80,34 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Json, out: &O
         "Mount Options",
     ];
     let mut csi = Table::new(head);
-    for (name, asked) in group["Volumes"].as_object().into_iter().flatten() {
-        let id = source(asked, &text(alloc, "Name"));
-        let read_only = boolean(asked, "ReadOnly").to_string();
-        if text(asked, "Type") != volume_type::CSI {
+    for (name, asked) in &group.volumes {
+        let id = source(asked, &alloc.name);
+        let read_only = asked.read_only.to_string();
+        if asked.r#type != words::volume_type::CSI {
             host.row([name.clone(), id, read_only]);
             continue;
         }
-        let volume = read(client, &text(alloc, "Namespace"), &id).await;
+        let volume = read(client, &alloc.namespace, &id).await;
         // Options of the job are instead of the volume's own (CSI-15).
-        let own = mount_options(&asked["MountOptions"]);
+        let own = mount_options(asked.mount_options.as_ref());
         let options = match own.is_empty() {
-            true => mount_options(&volume["MountOptions"]),
+            true => own_options(volume.as_ref()),
             false => own,
+        };
+        let [plugin, provider, schedulable] = match volume {
+            Some(volume) => [
+                volume.plugin_id,
+                volume.provider,
+                volume.schedulable.to_string(),
+            ],
+            None => Default::default(),
         };
         csi.row([
             name.clone(),
             id,
-            text(&volume, "PluginID"),
-            text(&volume, "Provider"),
-            match volume.is_object() {
-                true => boolean(&volume, "Schedulable").to_string(),
-                false => String::new(),
-            },
+            plugin,
+            provider,
+            schedulable,
             read_only,
             options,
         ]);
@@ -114,22 +121,25 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Json, out: &O
 }
 
 /// What a request is about, for the allocation with this name.
-fn source(asked: &Json, alloc: &str) -> String {
-    let source = text(asked, "Source");
-    match (boolean(asked, "PerAlloc"), alloc.rsplit_once('[')) {
+fn source(asked: &VolumeRequest, alloc: &str) -> String {
+    let source = &asked.source;
+    match (asked.per_alloc, alloc.rsplit_once('[')) {
         (true, Some((_, index))) => format!("{source}[{index}"),
-        _ => source,
+        _ => source.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn each_allocation_has_its_own_source_where_the_job_says_so() {
-        let asked = |per_alloc| json!({ "Source": "data", "PerAlloc": per_alloc });
+        let asked = |per_alloc| VolumeRequest {
+            source: "data".to_owned(),
+            per_alloc,
+            ..VolumeRequest::default()
+        };
         assert_eq!(source(&asked(false), "db.g[2]"), "data");
         assert_eq!(source(&asked(true), "db.g[2]"), "data[2]");
     }

@@ -23,7 +23,7 @@ use crate::scheduler::{self, Inputs, ReadError};
 use crate::scheduling_view::Snapshot;
 
 pub use compare::Comparison;
-pub use shape::Explanation;
+pub use shape::{Explanation, GroupExplained, NodeExplained, SearchExplained};
 
 /// Why a decision cannot be explained.
 #[derive(Debug, thiserror::Error)]

@@ -9,15 +9,15 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Progress, RebuildError, Stage};
 use crate::error::{chain, panic_text};
 
 /// What is done, or was done last.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct Status {
     /// `rebuild` or `verify`; empty before the first.
     pub kind: String,

@@ -28,7 +28,7 @@ drover_events::wire! {
     }
 
     /// What came of a change of a deployment.
-    struct DeploymentUpdateResponse {
+    pub(crate) struct DeploymentUpdateResponse {
         eval_id: String = "EvalID",
         eval_create_index: u64 = "EvalCreateIndex",
         deployment_modify_index: u64 = "DeploymentModifyIndex",

@@ -24,7 +24,7 @@ drover_events::wire! {
     }
 
     /// The child of a dispatch.
-    struct DispatchResponse {
+    pub(crate) struct DispatchResponse {
         dispatched_job_id: String = "DispatchedJobID",
         eval_id: String = "EvalID",
         eval_create_index: u64 = "EvalCreateIndex",
@@ -33,7 +33,7 @@ drover_events::wire! {
     }
 
     /// The evaluation of a launch.
-    struct ForceResponse {
+    pub(crate) struct ForceResponse {
         eval_id: String = "EvalID",
         eval_create_index: u64 = "EvalCreateIndex",
         index: u64 = "Index",

@@ -3,14 +3,14 @@
 //! A job's id may hold slashes, so everything under `/v1/job/` is one route: the id is what stands
 //! before one of the known endings, tried in Nomad's order.
 
-mod children;
+pub(super) mod children;
 mod list;
 mod parse;
 mod path;
 mod plan;
 mod read;
 mod scale;
-mod shapes;
+pub(super) mod shapes;
 pub(super) mod statuses;
 mod statuses_shapes;
 mod tags;

@@ -7,7 +7,7 @@ use drover_events::model::{
 
 drover_events::wire! {
     /// What lists of jobs show.
-    pub(in crate::http) struct JobListStub {
+    pub(crate) struct JobListStub {
         id: String = "ID",
         parent_id: String = "ParentID",
         name: String = "Name",
@@ -33,7 +33,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// What came of a registration, a stop or an evaluation of a job.
-    pub(in crate::http) struct JobRegisterResponse {
+    pub(crate) struct JobRegisterResponse {
         eval_id: String = "EvalID",
         eval_create_index: u64 = "EvalCreateIndex",
         job_modify_index: u64 = "JobModifyIndex",
@@ -47,7 +47,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// What came of stopping a job.
-    pub(in crate::http) struct JobDeregisterResponse {
+    pub(crate) struct JobDeregisterResponse {
         eval_id: String = "EvalID",
         eval_create_index: u64 = "EvalCreateIndex",
         job_modify_index: u64 = "JobModifyIndex",
@@ -62,7 +62,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// What a registration would do.
-    pub(in crate::http) struct JobPlanResponse {
+    pub(crate) struct JobPlanResponse {
         annotations: Option<PlanAnnotations> = "Annotations",
         failed_tg_allocs: Map<AllocMetric> = "FailedTGAllocs",
         job_modify_index: u64 = "JobModifyIndex",
@@ -76,7 +76,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// What is wrong with a job.
-    pub(in crate::http) struct JobValidateResponse {
+    pub(crate) struct JobValidateResponse {
         driver_config_validated: bool = "DriverConfigValidated",
         validation_errors: List<String> = "ValidationErrors",
         error: String = "Error",
@@ -110,7 +110,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// Counts of a job's groups.
-    pub(in crate::http) struct JobScaleStatus {
+    pub(crate) struct JobScaleStatus {
         job_id: String = "JobID",
         namespace: String = "Namespace",
         job_create_index: u64 = "JobCreateIndex",
@@ -122,7 +122,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// Counts of one group.
-    pub(in crate::http) struct TaskGroupScaleStatus {
+    pub(crate) struct TaskGroupScaleStatus {
         desired: i64 = "Desired",
         placed: i64 = "Placed",
         running: i64 = "Running",

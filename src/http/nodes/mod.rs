@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod list_test;
-mod shapes;
+pub(in crate::http) mod shapes;
 pub(in crate::http) mod write;
 
 use drover_events::gojson::Map;

@@ -7,7 +7,7 @@ use drover_events::model::{
 
 drover_events::wire! {
     /// What lists of nodes show.
-    pub(in crate::http) struct NodeListStub {
+    pub(crate) struct NodeListStub {
         address: String = "Address",
         id: String = "ID",
         attributes: Map<String> = "Attributes",
@@ -32,7 +32,7 @@ drover_events::wire! {
 
 drover_events::wire! {
     /// What came of a drain or a change of eligibility.
-    pub(in crate::http) struct NodeDrainUpdateResponse {
+    pub(crate) struct NodeDrainUpdateResponse {
         node_modify_index: u64 = "NodeModifyIndex",
         eval_ids: List<String> = "EvalIDs",
         eval_create_index: u64 = "EvalCreateIndex",

@@ -60,7 +60,7 @@ drover_events::wire! {
     }
 
     /// What was found, by context.
-    pub(in crate::http) struct SearchResponse {
+    pub(crate) struct SearchResponse {
         matches: Map<List<String>> = "Matches",
         truncations: Map<bool> = "Truncations",
         index: u64 = "Index",

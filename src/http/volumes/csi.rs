@@ -43,7 +43,7 @@ drover_events::wire! {
     }
 
     /// Volumes as they are registered now.
-    pub(in crate::http) struct RegisterResponse {
+    pub(crate) struct RegisterResponse {
         volumes: List<CsiVolume> = "Volumes",
         warnings: String = "Warnings",
     }

@@ -16,7 +16,7 @@ use crate::http::list::storage;
 
 drover_events::wire! {
     /// A volume, and what becomes of the claims on it.
-    pub(in crate::http) struct Explained {
+    pub(crate) struct Explained {
         id: String = "ID",
         namespace: String = "Namespace",
         plugin_id: String = "PluginID",
@@ -31,7 +31,7 @@ drover_events::wire! {
 
     /// What one allocation holds, or what else keeps the volume: a call whose end is not known, or
     /// that it is being deleted, which is no allocation's.
-    pub(in crate::http) struct Claim {
+    pub(crate) struct Claim {
         allocation_id: String = "AllocationID",
         job_id: String = "JobID",
         client_status: String = "ClientStatus",

@@ -34,7 +34,7 @@ drover_events::wire! {
         volume: Option<HostVolume> = "Volume",
     }
 
-    struct HostVolumeResponse {
+    pub(crate) struct HostVolumeResponse {
         volume: Option<HostVolume> = "Volume",
         warnings: String = "Warnings",
         index: u64 = "Index",

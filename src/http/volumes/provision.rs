@@ -30,7 +30,7 @@ drover_events::wire! {
         volumes: List<CsiVolume> = "Volumes",
     }
 
-    struct CreateResponse {
+    pub(crate) struct CreateResponse {
         volumes: List<CsiVolume> = "Volumes",
         warnings: String = "Warnings",
     }
@@ -44,11 +44,11 @@ drover_events::wire! {
         snapshots: List<CsiSnapshot> = "Snapshots",
     }
 
-    struct SnapshotsCreated {
+    pub(crate) struct SnapshotsCreated {
         snapshots: List<CsiSnapshot> = "Snapshots",
     }
 
-    struct SnapshotsResponse {
+    pub(crate) struct SnapshotsResponse {
         snapshots: List<CsiSnapshot> = "Snapshots",
         next_token: String = "NextToken",
     }

@@ -1,5 +1,5 @@
 //! Habits: tests that wait for conditions in places of their own, numbers and words that have
-//! names, and no second copy of what the language has.
+//! names, answers that have types, and no second copy of what the language has.
 
 use crate::tidy::Measured;
 use crate::tree::File;
@@ -162,11 +162,15 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
         count("bare-numbers", bare_numbers(lines, tested));
     }
     if file.path.starts_with("src/cli/") {
-        let raw = file.text.lines().enumerate();
-        for (number, line) in raw.filter(|(number, _)| !tested(*number)) {
+        let raw = file.text.lines().zip(lines).enumerate();
+        for (number, (line, code)) in raw.filter(|(number, _)| !tested(*number)) {
             let place = format!("{}:{}", file.path, number + 1);
             let found = always_many(line).map(|noun| format!("{place}: {noun}: show::counted"));
             measured.problems.extend(found);
+            let found = looked_up(line, code);
+            measured.problems.extend(found.map(|name| {
+                format!("{place}: {name:?}: an answer is read as a type, which has its fields")
+            }));
         }
     }
     left_to_others(file, lines, tested, &mut measured.problems);
@@ -198,6 +202,24 @@ fn left_to_others(
             problems.extend(found.map(|word| format!("{place}: {word}: {why}")));
         }
     }
+}
+
+/// Names of the API by which a line looks into JSON, where no compiler sees that a field has
+/// another name. What is assigned is no answer, but a request that is built.
+fn looked_up<'a>(line: &'a str, code: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices("[\"").filter_map(move |(at, bracket)| {
+        // Neither in a comment or a text nor a list.
+        let code = code.as_bytes();
+        let before = *code.get(at.checked_sub(1)?)?;
+        let is_value = before.is_ascii_alphanumeric() || b"_)]?".contains(&before);
+        let (name, behind) = line[at + bracket.len()..].split_once("\"]")?;
+        let is_field = name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric());
+        let behind = behind.trim_start();
+        let is_assigned = behind == "=" || behind.starts_with("= ");
+        let is_lookup = code.get(at) == Some(&b'[') && is_value && is_field && !is_assigned;
+        is_lookup.then_some(name)
+    })
 }
 
 /// A number in a text with a word that is right for many alone.
@@ -401,6 +423,35 @@ mod tests {
         assert_eq!(found("src/endpoints/node.rs", unasked), 1);
         assert_eq!(found("src/endpoints/node.rs", told), 1);
         assert_eq!(found("src/endpoints/auth.rs", unasked), 0);
+    }
+
+    #[test]
+    fn answers_are_read_as_types() {
+        let found = |path: &str, line: &str| measure(path, line).problems.len();
+        for (line, count) in [
+            ("let status = answer[\"Status\"].as_str();", 1),
+            ("let id = &found[0][\"ID\"];", 1),
+            ("let at = told(&answer)?[\"At\"].as_u64();", 1),
+            ("let seconds = done[\"Result\"][\"Seconds\"].as_f64();", 2),
+            ("if volume[\"ID\"] == id {}", 1),
+        ] {
+            assert_eq!(found("src/cli/a.rs", line), count, "{line}");
+            assert_eq!(found("src/cli/a_test.rs", line), 0, "{line}");
+            assert_eq!(found("src/http/a.rs", line), 0, "{line}");
+            let test = format!("#[cfg(test)]\nmod tests {{\n    {line}\n}}\n");
+            assert_eq!(found("src/cli/a.rs", &test), 0, "{line}");
+        }
+        for line in [
+            "volume[\"ID\"] = id.into();",
+            "volume[\"Capabilities\"] =\n    capabilities(value)?;",
+            "let heads = [\"ID\", \"Name\"];",
+            "let heads = vec![\"ID\"];",
+            "let kind = word[\"access_mode\"].clone();",
+            "// answer[\"Status\"] would be empty",
+            "let text = \"answer[\\\"Status\\\"]\";",
+        ] {
+            assert_eq!(found("src/cli/a.rs", line), 0, "{line}");
+        }
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! What an agent answers, read as the types of its API: what it leaves out or says is null is
+//! empty, and a field of another type is an error that names the field.
+
+use anyhow::{Result, anyhow};
+use drover_events::gojson::{self, GoJsonError};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use std::error::Error as _;
+
+/// An answer as it came.
+///
+/// # Errors
+/// It is no JSON, or of another shape.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    gojson::from_slice(body).map_err(|error| unread(&error))
+}
+
+/// An answer that is passed on as it is as well.
+///
+/// # Errors
+/// It is of another shape.
+pub(super) fn of<T: DeserializeOwned>(answer: Json) -> Result<T> {
+    gojson::from_value(answer).map_err(|error| unread(&error))
+}
+
+fn unread(error: &GoJsonError) -> anyhow::Error {
+    let cause = error.source();
+    let cause = cause.and_then(|cause| cause.downcast_ref::<serde_json::Error>());
+    // The error has its cause's words already.
+    let said = anyhow!("{error}");
+    match cause.is_some_and(serde_json::Error::is_data) {
+        true => said.context("the agent's answer cannot be read; is it of another version?"),
+        false => said.context("the agent's answer is not JSON"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drover_events::model::Evaluation;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(rename_all = "PascalCase", default)]
+    struct Own {
+        names: Vec<String>,
+        inner: Inner,
+        perhaps: Option<Inner>,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(rename_all = "PascalCase", default)]
+    struct Inner {
+        count: u64,
+    }
+
+    #[test]
+    fn what_is_left_out_or_null_is_empty() {
+        for body in [
+            "{}",
+            "null",
+            r#"{"Names":null,"Inner":null,"Perhaps":null,"More":[1]}"#,
+        ] {
+            let own: Own = read(body.as_bytes()).unwrap();
+            assert!(own.names.is_empty() && own.perhaps.is_none(), "{body}");
+            assert_eq!(own.inner.count, 0);
+        }
+        let own: Own = of(json!({"Names": ["a", null], "Perhaps": {"Count": 7}})).unwrap();
+        assert_eq!(own.names, ["a", ""]);
+        assert_eq!(own.perhaps.map(|inner| inner.count), Some(7));
+        let all: Vec<Evaluation> = read(b"null").unwrap();
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_named() {
+        let error = read::<Vec<Evaluation>>(br#"[{"ID":"a"},{"Status":5}]"#).unwrap_err();
+        let told = format!("{error:#}");
+        assert!(
+            told.contains("another version?: [1].Status: invalid type"),
+            "{told}"
+        );
+        let told = format!("{:#}", of::<Own>(json!({"Names": {}})).unwrap_err());
+        assert!(
+            told.contains("another version?: Names: invalid type"),
+            "{told}"
+        );
+        let told = format!("{:#}", read::<Own>(b"<html>").unwrap_err());
+        assert!(
+            told.starts_with("the agent's answer is not JSON: "),
+            "{told}"
+        );
+    }
+}

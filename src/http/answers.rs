@@ -1,0 +1,19 @@
+//! What answers hold that is no row of the model, for those who ask: the command line reads an
+//! answer as the type that it was written from.
+
+pub(crate) use super::allocations::StopResponse;
+pub(crate) use super::autopilot::HealthReply;
+pub(crate) use super::deployments::write::DeploymentUpdateResponse;
+pub(crate) use super::evaluations::{EvalCountResponse, EvalDeleteResponse};
+pub(crate) use super::jobs::children::{DispatchResponse, ForceResponse};
+pub(crate) use super::jobs::shapes::{
+    JobDeregisterResponse, JobListStub, JobPlanResponse, JobRegisterResponse, JobScaleStatus,
+    JobValidateResponse,
+};
+pub(crate) use super::nodes::shapes::{NodeDrainUpdateResponse, NodeListStub};
+pub(crate) use super::operator::{SchedulerConfigurationResponse, SchedulerSetResponse};
+pub(crate) use super::search::SearchResponse;
+pub(crate) use super::volumes::csi::RegisterResponse;
+pub(crate) use super::volumes::explain::{Claim, Explained};
+pub(crate) use super::volumes::host::HostVolumeResponse;
+pub(crate) use super::volumes::provision::{CreateResponse, SnapshotsCreated, SnapshotsResponse};
