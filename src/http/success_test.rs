@@ -18,7 +18,11 @@ async fn done(h: &Harness, target: &str, body: Value) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_is_paused_resumed_judged_and_promoted() {
     let (h, _) = placed().await;
-    let id = deployment(&h).await;
+    let newest = h
+        .until("/v1/job/web/deployment", |found| found["ID"].is_string())
+        .await
+        .json();
+    let id = newest["ID"].as_str().expect("an id").to_owned();
     let path = format!("/v1/deployment/{id}");
     for (pause, status) in [(true, "paused"), (false, "running")] {
         let target = format!("/v1/deployment/pause/{id}");
@@ -65,7 +69,11 @@ async fn a_deployment_is_paused_resumed_judged_and_promoted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deployment_is_failed_and_an_allocation_stopped() {
     let (h, _) = placed().await;
-    let id = deployment(&h).await;
+    let newest = h
+        .until("/v1/job/web/deployment", |found| found["ID"].is_string())
+        .await
+        .json();
+    let id = newest["ID"].as_str().expect("an id").to_owned();
     let answer = done(&h, &format!("/v1/deployment/fail/{id}"), json!({})).await;
     assert!(answer["EvalID"].as_str().is_some_and(|id| id.len() == 36));
     let failed = h.get(&format!("/v1/deployment/{id}")).await.json();

@@ -93,11 +93,8 @@ pub(super) async fn place_in(h: &Harness, namespace: &str, id: &str, sources: &[
         ..RegisterJob::default()
     })
     .await;
-    let allocs = some(
-        h,
-        &format!("/v1/job/{id}/allocations?namespace={namespace}"),
-    )
-    .await;
+    let list = format!("/v1/job/{id}/allocations?namespace={namespace}");
+    let allocs = h.until(&list, is_filled).await.json();
     allocs[0]["ID"].as_str().unwrap().to_owned()
 }
 
