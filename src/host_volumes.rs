@@ -23,10 +23,10 @@ use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Projections, Scan};
 
+use crate::base::keyed::Keyed;
 use crate::commands::Command;
 use crate::commands::host_volume::{self as commands, DeleteHostVolume, RegisterHostVolume};
 use crate::error::{ApiError, Code};
-use crate::keyed::Keyed;
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
 use crate::rpc::asked::{Reach, Unanswered, call};

@@ -36,10 +36,11 @@
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
 //! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
 //! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`],
-//! [`acl`] with the small language `drover_hcl1` that its policies are written in, and the language
-//! of filters ([`drover_projections::filter`]): they know no table, and a change in one is compiled
-//! and tested without the rest (`cargo test -p drover-log`); what the scheduler
-//! decides over real tables is the suite `tests/scheduler`.
+//! [`acl`] with the small language `drover_hcl1` that its policies are written in, the language of
+//! filters ([`drover_projections::filter`]), and what agents speak over: [`net`], [`identity`],
+//! [`rpc`], with [`telemetry`] and [`base`]. They know no table, and a change in one is compiled
+//! and tested without the rest (`cargo test -p drover-log`); what the scheduler decides over
+//! real tables is the suite `tests/scheduler`.
 //!
 //! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
 //! `projections/src/apply` and `src/commands`, and `jobs` in `src/http`, are a job's whole life.
@@ -78,8 +79,9 @@
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
-//! | [`identity`], [`error`], [`clock`], [`version`] | who, why not, when, which | the rest |
-//! | [`keyed`] | one at a time, by key | the rest |
+//! | [`table_reads`] | reads of tables, off the threads that serve | what is read |
+//! | [`identity`], [`error`] | who asks, why not | the rest |
+//! | [`base`] | the clock, the version, one at a time by key | the rest |
 //! | [`telemetry`] | how much | the rest |
 //! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
@@ -123,17 +125,21 @@
 
 // Crates of their own, so that the compiler holds their walls.
 pub use drover_acl as acl;
+pub use drover_base as base;
 pub use drover_commands as commands;
 pub use drover_error as error;
+pub use drover_identity as identity;
 pub use drover_jobspec as jobspec;
 pub use drover_keyring as keyring;
 pub use drover_log as log;
+pub use drover_net as net;
+pub use drover_rpc as rpc;
 pub use drover_scheduler as scheduler;
+pub use drover_telemetry as telemetry;
 
 pub mod agent;
 pub mod cli;
 pub mod client;
-pub mod clock;
 pub mod config;
 pub mod csi_calls;
 pub mod diagnostics;
@@ -142,19 +148,14 @@ pub mod gate;
 pub mod history;
 pub mod host_volumes;
 pub mod http;
-pub mod identity;
-pub mod keyed;
-pub mod net;
 pub mod nodesim;
 pub mod proposer;
 pub mod raft;
 pub mod reactors;
 pub mod requests;
-pub mod rpc;
 pub mod scheduling_view;
 pub mod server;
-pub mod telemetry;
-pub mod version;
+pub mod table_reads;
 pub mod volumes;
 
 /// What was measured, and what stays short of its goal.

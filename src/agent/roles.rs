@@ -13,9 +13,9 @@ use super::data_dir::DataDir;
 use super::reload::Reloader;
 use super::settings::{SHORTEST_INTERVAL, measured, rates, settings, sinks, ttls};
 use super::{client, expiry};
+use crate::base::clock::unix_nanos;
 use crate::client::agent::Client;
 use crate::client::control::Answers as _;
-use crate::clock::unix_nanos;
 use crate::config::Config;
 use crate::endpoints;
 use crate::gate::Gate;
@@ -387,7 +387,8 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::client::agent::tests::{World, until};
+    use crate::client::agent::tests::World;
+    use drover_testkit::until;
 
     #[tokio::test]
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {

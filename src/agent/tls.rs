@@ -34,7 +34,7 @@ pub(super) fn settings(config: &Config) -> Settings {
 mod tests {
     use super::*;
     use crate::net::tls::Loader;
-    use crate::net::tls::testing::{SERVER, Trust};
+    use drover_testkit::certs::{SERVER, Trust};
 
     /// Lays a `tls` block over a configuration.
     fn read(config: &mut Config, block: &str) {

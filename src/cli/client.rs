@@ -6,7 +6,7 @@ use super::out::Out;
 use super::secure::{NotSecure, Secure};
 use super::show::{ago, now, time};
 pub(super) use super::stream::Stream;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::http::{IGNORED, MEANS_NOTHING};
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;

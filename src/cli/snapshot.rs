@@ -8,7 +8,7 @@ use super::log::export;
 use super::out::Out;
 use super::progress::Bar;
 use super::show::counted;
-use crate::clock::{Moment, unix_nanos};
+use crate::base::clock::{Moment, unix_nanos};
 use crate::history::backup::adopt::adopt;
 use crate::history::backup::inspect::{Inspection, inspect};
 use crate::history::backup::restore::{Former, Restore, Restored, Step, prepare};

@@ -10,6 +10,7 @@ use drover_projections::tables::allocs::{self, AllocsByJob};
 use drover_projections::tables::nodes;
 use drover_projections::tables::services::Services;
 use drover_projections::{Read, Scan};
+use drover_testkit::until;
 
 use super::Client;
 use crate::client::config::Settings;
@@ -18,6 +19,7 @@ use crate::commands::job::RegisterJob;
 use crate::commands::node::MissHeartbeat;
 use crate::config::Config;
 use crate::endpoints;
+use crate::endpoints::testing::Marking;
 use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
@@ -30,7 +32,6 @@ use crate::rpc::methods::{
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
-use crate::rpc::testing::Marking;
 use crate::server::Server;
 use crate::server::testing::Stopping;
 
@@ -170,12 +171,6 @@ pub(crate) fn group(count: i64, config: serde_json::Value) -> TaskGroup {
         }),
         ..TaskGroup::default()
     }
-}
-
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let look = || condition().then_some(()).ok_or("not yet");
-    tokio::task::block_in_place(|| drover_testkit::wait_for(what, drover_testkit::LONG, look))
-        .unwrap();
 }
 
 /// The list of servers is what they last said, with each heartbeat anew.

@@ -10,10 +10,11 @@ use drover_events::model::{
 use serde_json::json;
 
 use super::*;
-use crate::client::agent::tests::{World, until};
+use crate::client::agent::tests::World;
 use crate::client::alloc::runner_test::alloc;
 use crate::client::testing::Pretended;
 use crate::telemetry;
+use drover_testkit::until;
 
 /// The value of the first series of this name that has this text among its labels.
 fn labelled(told: &str, name: &str, label: &str) -> Option<f64> {

@@ -146,7 +146,8 @@ pub(super) async fn collect_all(core: &Core) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::agent::tests::{World, until};
+    use crate::client::agent::tests::World;
+    use drover_testkit::until;
 
     #[test]
     fn mod_27_thresholds_with_a_fake_disk() {

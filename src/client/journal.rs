@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::error::chain;
 use crate::log::{Entry, FileLayer, LogEngine, LogError, OpenReport, Options, RealFiles};
 

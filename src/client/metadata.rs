@@ -203,10 +203,11 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::client::agent::tests::{World, group, until};
+    use crate::client::agent::tests::{World, group};
     use crate::client::journal::{JournalError, NoJournal};
     use crate::rpc::duplex::{Duplex, Pace};
     use crate::rpc::service::{Call, Dispatch};
+    use drover_testkit::until;
 
     type Answered = Result<Bytes, ApiError>;
 

@@ -198,10 +198,11 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::client::agent::tests::{World, until};
+    use crate::client::agent::tests::World;
     use crate::client::alloc::factory::AllocRunner;
     use crate::client::alloc::runner_test;
     use crate::client::testing::{EPOCH, INDEX, Pretended};
+    use drover_testkit::until;
 
     fn maps() -> impl Strategy<Value = BTreeMap<String, u64>> {
         proptest::collection::btree_map("[a-f]", 0_u64..4, 0..6)

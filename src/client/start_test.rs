@@ -11,13 +11,14 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::*;
-use crate::client::agent::tests::{World, until};
+use crate::client::agent::tests::World;
 use crate::client::alloc::runner::{alloc_key, state_key};
 use crate::client::journal::Journal;
 use crate::client::testing::Pretended;
 use crate::client::uses::Uses;
 use crate::client::volumes::host::Users;
 use crate::rpc::methods::{NodeGetNode, NodeSpecificRequest};
+use drover_testkit::until;
 
 /// An allocation that runs, and does nothing.
 struct Idle(Allocation, watch::Sender<bool>);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Addresses, Config};
-use crate::version::NOMAD_VERSION;
+use crate::base::version::NOMAD_VERSION;
 
 fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

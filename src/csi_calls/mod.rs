@@ -26,8 +26,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
+use crate::base::keyed::{Keyed, Turn};
 use crate::error::{ApiError, Code, chain};
-use crate::keyed::{Keyed, Turn};
 use crate::rpc::Rpc;
 use crate::rpc::asked::{Reach, Unanswered, call};
 use crate::rpc::csi::AskController;

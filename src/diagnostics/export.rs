@@ -188,7 +188,7 @@ fn since(text: &str) -> Result<String, ApiError> {
     let back = back.ok_or_else(|| {
         ApiError::bad_request(format!("Unknown duration for logs_since: {text:?}"))
     })?;
-    let begin = (crate::clock::unix_nanos() - back).max(0) / 1_000_000_000;
+    let begin = (crate::base::clock::unix_nanos() - back).max(0) / 1_000_000_000;
     Ok(format!("--since=@{begin}"))
 }
 
@@ -289,7 +289,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::client::agent::tests::until;
+    use drover_testkit::until;
 
     async fn all(mut rx: mpsc::Receiver<Frame>) -> String {
         let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
-use crate::client::agent::tests::until;
+use drover_testkit::until;
 
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 

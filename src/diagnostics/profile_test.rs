@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::client::agent::tests::until;
+use drover_testkit::until;
 
 fn asked(profile: &str, debug: i64) -> ProfileRequest {
     ProfileRequest {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::proto::{Function, Measured, Sample};
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

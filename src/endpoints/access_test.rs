@@ -11,12 +11,12 @@ use crate::client::clock::Clock;
 use crate::client::config::{Settings, Shared};
 use crate::client::journal::{Journal, LogJournal};
 use crate::client::volumes::{csi, host};
+use crate::endpoints::testing::listed;
 use crate::error::{ApiError, Code};
 use crate::rpc::Rpc as _;
 use crate::rpc::caller::Caller;
 use crate::rpc::duplex::Duplex;
 use crate::rpc::service::{Access, Dispatch as _};
-use crate::rpc::testing::listed;
 
 /// The methods that are open to all (AUTH-12), and that of new nodes, whom nobody knows yet.
 const OPEN: [&str; 6] = [
@@ -43,7 +43,7 @@ async fn asked(
     let found = call.found.clone();
     let answer = match served.streams(name) {
         None => {
-            let body = crate::rpc::testing::encoded(about);
+            let body = crate::endpoints::testing::encoded(about);
             served.dispatch(name, call, body).await.map(drop)
         }
         Some(pace) => {

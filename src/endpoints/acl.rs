@@ -21,13 +21,13 @@ use super::Clients;
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
 use crate::keyring::Claims;
-use crate::net::deciding;
 use crate::rpc::methods::{
     AclClaimPoliciesRequest, AclClaimPoliciesResponse, AclPolicySetRequest, AclPolicySetResponse,
     AclRolesByIdRequest, AclRolesByIdResponse, AclWhoAmIResponse, AuthenticatedIdentity, Empty,
     ResolveAclTokenRequest, ResolveAclTokenResponse, WorkloadClaims,
 };
 use crate::rpc::service::Call;
+use crate::table_reads::deciding;
 
 /// Names or ids of one call: a token has no more.
 const MOST: usize = 1_000;

@@ -15,6 +15,7 @@ use crate::commands::Command;
 use crate::commands::acl::{CreateAclToken, TtlBounds, UpsertAclPolicies, UpsertAclRoles};
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
+use crate::endpoints::testing::Marking;
 use crate::error::{ApiError, Code};
 use crate::http::{Api, Forwarded, Settings, Shape, router};
 use crate::net::{PerSecond, Visitors};
@@ -27,7 +28,6 @@ use crate::rpc::methods::{
     ResolveAclTokenResponse,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
-use crate::rpc::testing::Marking;
 use crate::rpc::volumes::{PluginList, PluginListRequest};
 use crate::rpc::{Rpc, RpcError};
 use crate::server::testing::Stopping;

@@ -15,7 +15,7 @@ use crate::acl::Acl;
 use crate::commands::Command;
 use crate::error::ApiError;
 use crate::identity::Identity;
-use crate::net::{Asking, Rates, admitting, deciding};
+use crate::net::{Asking, Rates};
 use crate::proposer::Origin;
 use crate::requests::{self, Class, LeftOut, Received};
 use crate::rpc::forward::ServerForward;
@@ -26,6 +26,7 @@ use crate::rpc::service::{Access, Call};
 use crate::rpc::sessions::NodeSession;
 use crate::rpc::{Rpc as _, Streaming as _};
 use crate::server::Server;
+use crate::table_reads::{admitting, deciding};
 
 /// Keeps hashes of node secrets apart from hashes of anything else.
 const DOMAIN: &[u8] = b"drover node secret\0";

@@ -12,12 +12,12 @@ use super::Clients;
 use super::auth::Allowed;
 use crate::error::ApiError;
 use crate::identity::Identity;
-use crate::net::{deciding, going_on};
 use crate::rpc::csi::{
     CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublishRequest, NamedClaim,
 };
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
+use crate::table_reads::{deciding, going_on};
 
 /// `CSIVolume.Claim`.
 pub(super) async fn claim(

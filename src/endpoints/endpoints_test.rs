@@ -15,6 +15,7 @@ use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
+use crate::endpoints::testing::Marking;
 use crate::error::{ApiError, Code};
 use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
@@ -26,7 +27,6 @@ use crate::rpc::methods::{
     ServiceDeleteRequest, ServiceUpsertRequest,
 };
 use crate::rpc::server::{Limits, RpcServer, serve};
-use crate::rpc::testing::Marking;
 use crate::rpc::{Rpc, RpcError};
 use crate::server::testing::Stopping;
 use drover_testkit::fixtures as testing;

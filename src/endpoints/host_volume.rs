@@ -18,10 +18,10 @@ use crate::acl::NamespaceCapability as Ns;
 use crate::commands::host_volume::ReleaseHostVolumeClaim;
 use crate::error::ApiError;
 use crate::identity::Identity;
-use crate::net::{deciding, going_on};
 use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
+use crate::table_reads::{deciding, going_on};
 
 /// How many rows one answer may hold; whoever has more asks by prefix.
 const MOST: usize = 10_000;

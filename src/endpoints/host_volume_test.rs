@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use super::acl_test::{CI, NODE, ROOT, World};
 use super::*;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
+use crate::endpoints::testing::encoded;
 use crate::error::Code;
 use crate::net::PerSecond;
 use crate::proposer::Origin;
@@ -15,7 +16,6 @@ use crate::rpc::csi::Done;
 use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::{Access, Dispatch as _};
-use crate::rpc::testing::encoded;
 
 /// The client of a node that does what it is asked.
 fn handlers() -> Service<()> {

@@ -24,6 +24,8 @@ mod node_allocs;
 mod service;
 #[cfg(test)]
 mod strangers_test;
+#[cfg(test)]
+pub(crate) mod testing;
 mod volumes;
 #[cfg(test)]
 mod volumes_test;

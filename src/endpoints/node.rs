@@ -8,7 +8,6 @@ use drover_projections::tables::nodes;
 use super::{Clients, auth, secret_hash};
 use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeDrain, UpdateNodeStatus};
 use crate::error::ApiError;
-use crate::net::deciding;
 use crate::rpc::methods::{
     AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeServerInfo,
     NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateResponse, NodeUpdateStatusRequest,
@@ -16,6 +15,7 @@ use crate::rpc::methods::{
 };
 use crate::rpc::service::Call;
 use crate::scheduler::feasible::computed_class;
+use crate::table_reads::deciding;
 
 /// `Node.Register`.
 pub(super) async fn register(

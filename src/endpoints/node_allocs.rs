@@ -10,11 +10,11 @@ use drover_projections::{Id, Interest, Scan, View};
 use super::Clients;
 use super::blocking::wait_time;
 use crate::error::ApiError;
-use crate::net::deciding;
 use crate::rpc::methods::{
     AllocsGetRequest, AllocsGetResponse, NodeClientAllocsResponse, NodeSpecificRequest,
 };
 use crate::rpc::service::Call;
+use crate::table_reads::deciding;
 
 /// How many allocations one answer may hold.
 const MAX_ALLOCS: usize = 1000;

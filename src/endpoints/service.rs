@@ -10,9 +10,9 @@ use drover_projections::{StorageError, View};
 use super::Clients;
 use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::ApiError;
-use crate::net::deciding;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
+use crate::table_reads::deciding;
 
 /// Services, and allocations, of one call: more than a node has.
 const MOST: usize = 8_192;

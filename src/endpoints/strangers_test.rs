@@ -6,11 +6,11 @@ use drover_events::{Actor, ActorKind};
 
 use super::acl_test::{NODE, OTHER, ROOT, World};
 use super::*;
+use crate::endpoints::testing::encoded;
 use crate::error::Code;
 use crate::requests::{self, Asked, Class};
 use crate::rpc::Rpc as _;
 use crate::rpc::service::Dispatch as _;
-use crate::rpc::testing::encoded;
 
 /// More than are written at once of one address.
 const ASKED: usize = 300;

@@ -22,12 +22,12 @@ use std::sync::Arc;
 use drover_projections::{Projections, StorageError, View};
 
 use crate::acl::Acl;
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::error::ApiError;
 use crate::identity::{Identity, Refusal};
 use crate::keyring::{Keyring, Verified};
-use crate::net::admitting;
 use crate::rpc::caller::Caller;
+use crate::table_reads::admitting;
 use far::Far;
 use resolver::{Found, Resolver};
 

@@ -25,7 +25,7 @@ use super::state::Api;
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::alloc::StopAlloc;
 use crate::error::ApiError;
-use crate::net::glance;
+use crate::table_reads::glance;
 
 /// A row as lists and filters see it.
 struct Listed {

@@ -21,7 +21,7 @@ use super::sight::Sight;
 use super::state::Api;
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
-use crate::net::{glancing, in_turn, reading};
+use crate::table_reads::{glancing, in_turn, reading};
 
 const WAIT_DEFAULT: Duration = Duration::from_secs(300);
 const WAIT_MOST: Duration = Duration::from_secs(300);
@@ -453,7 +453,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn questions_about_the_past_stand_in_no_line_with_lists() {
         let h = Harness::start().await;
-        let taken = crate::net::every_read().await;
+        let taken = crate::table_reads::every_read().await;
         for target in [
             "/v1/audit",
             "/v1/audit/trace?id=1",

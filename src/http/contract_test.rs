@@ -436,10 +436,10 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
     };
     let told = asked("all that is wanted", drover_testkit::LONG, told);
     let text = told.await.unwrap();
-    let problems = crate::telemetry::lint::problems(&text);
+    let problems = drover_testkit::lint::problems(&text);
     for (name, found) in &problems {
         let nomads = name.starts_with("nomad_");
-        let kept = |what: &&str| crate::telemetry::lint::OF_NOMADS.contains(what);
+        let kept = |what: &&str| drover_testkit::lint::OF_NOMADS.contains(what);
         assert!(nomads && found.iter().all(kept), "{name}: {found:?}");
     }
     let unexplained = text.lines().find(|line| line.contains(" The metric "));

@@ -5,7 +5,7 @@ use tokio::sync::Semaphore;
 
 use super::front::Call;
 use crate::error::ApiError;
-use crate::net::in_turn;
+use crate::table_reads::in_turn;
 
 /// Bodies that are decoded where they came in, bytes.
 pub(super) const SHORT: usize = 64 << 10;

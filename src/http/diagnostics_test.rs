@@ -3,13 +3,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
-use crate::client::agent::tests::until;
 use crate::diagnostics::monitor;
 use crate::gate::Gate;
 use crate::http::Settings;
 use crate::http::gate_test::who;
 use crate::http::harness::{Harness, Reply};
 use crate::identity::Identity;
+use drover_testkit::until;
 
 async fn debugged() -> Harness {
     let settings = Settings {

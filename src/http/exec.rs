@@ -37,8 +37,8 @@ use crate::client::drivers;
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
-use crate::net::glance;
 use crate::requests::{Ran, Session, Ticket};
+use crate::table_reads::glance;
 
 /// Pieces of input that may wait for a command that is slow to read.
 const WINDOW: usize = 8;

@@ -13,10 +13,10 @@ use super::harness::{Harness, Reply, job};
 use super::router;
 use crate::acl::{self, Acl, Capability as _, NamespaceCapability as Ns, Strictness};
 use crate::commands::namespace::UpsertNamespaces;
+use crate::endpoints::testing::listed;
 use crate::gate::Gate;
 use crate::identity::{Identity, Refusal};
 use crate::rpc::service::Access;
-use crate::rpc::testing::listed;
 
 /// What the tokens of these tests may do.
 const TOKENS: [(&str, &str); 7] = [

@@ -204,7 +204,7 @@ async fn what_is_nested_too_deep_is_refused_and_never_in_the_log() {
 /// The bytes of an event as they were written before there was a limit to how deep it is.
 fn unchecked(event: &Event) -> Payload {
     let other = RaftPayload::encode(&Envelope {
-        time: crate::clock::unix_nanos(),
+        time: crate::base::clock::unix_nanos(),
         id: EventId([7; 16]),
         actor: Actor::default(),
         request_id: String::new(),

@@ -14,7 +14,7 @@ use super::answer::Answer;
 use super::query::Query;
 use super::request::Request;
 use super::state::Api;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::error::{ApiError, Code};
 use crate::history::backup::adopt;
 use crate::log::{LogEngine, LogError, last_by, time_of};
@@ -46,7 +46,7 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
             "as_of and index exclude one another: the past does not change",
         ));
     }
-    let now = crate::clock::unix_nanos();
+    let now = crate::base::clock::unix_nanos();
     let moment = parse(PARAMETER, raw, now)?;
     if matches!(moment, Moment::Time(time) if time > now) {
         let text = format!("as_of {raw} has not happened yet");
@@ -154,7 +154,7 @@ fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, ApiE
 pub(super) fn named(query: &Query, name: &str) -> Result<Option<Moment>, ApiError> {
     let raw = query.text(name);
     (!raw.is_empty())
-        .then(|| parse(name, raw, crate::clock::unix_nanos()))
+        .then(|| parse(name, raw, crate::base::clock::unix_nanos()))
         .transpose()
 }
 
@@ -387,7 +387,7 @@ mod tests {
         );
         assert_eq!(then.header(HEADER), before.to_string());
         let time: i64 = then.header(TIME_HEADER).parse().expect("a time");
-        assert!(time > 0 && time <= crate::clock::unix_nanos());
+        assert!(time > 0 && time <= crate::base::clock::unix_nanos());
         assert!(then.index() <= before);
         let both = server
             .get(&format!("/v1/jobs?as_of={after}&reverse=true&per_page=1"))

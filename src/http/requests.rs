@@ -13,7 +13,7 @@ use super::past;
 use super::pieces::Pieces;
 use super::request::Request;
 use super::state::Api;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::error::{ApiError, Code, chain, denies};
 use crate::log::{LogEngine, LogError};
 use crate::requests::{Asked, Class, LeftOut, Ran, Received, RequestLog, Ticket, unwritten};

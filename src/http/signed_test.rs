@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::forward_test::{SECRET, World};
 use super::reads_test::web_placed;
 use super::workload_test::{ends, signed, workload};
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::endpoints;
+use crate::endpoints::testing::encoded;
 use crate::error::{ApiError, Code};
 use crate::net::tls::Role;
 use crate::net::{PerSecond, Rates};
@@ -22,7 +23,6 @@ use crate::rpc::client::Pool;
 use crate::rpc::methods::{AclWhoAmI, AuthenticatedIdentity, Empty};
 use crate::rpc::server::{Limits, serve};
 use crate::rpc::service::{Call, Dispatch as _};
-use crate::rpc::testing::encoded;
 
 /// A server whose node has an allocation of job web; the allocation.
 async fn running() -> (World, String) {

@@ -5,7 +5,7 @@ use drover_projections::tables::nodes;
 use super::list::storage;
 use super::state::Api;
 use crate::error::ApiError;
-use crate::net::glance;
+use crate::table_reads::glance;
 
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::attacks_test::{ask, guarded};
 use super::harness::Harness;
 use super::reads_test::placed_on;
 use crate::acl::{NamespaceCapability as Ns, VariableCapability};
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::namespace::UpsertNamespaces;
 use crate::endpoints;

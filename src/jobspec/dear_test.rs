@@ -122,3 +122,11 @@ fn what_is_many_and_no_more_than_that_is_read_in_proportion() {
     let found = parse(&Input::server(&text)).expect_err("unset variables");
     assert_eq!(found.list.len(), 100);
 }
+
+#[test]
+fn a_mark_of_a_heredoc_with_a_megabyte_of_blanks_is_looked_at_once() {
+    // Looked at for each of the lines it would take an hour.
+    let (blanks, lines) = (" ".repeat(2 << 20), "\n".repeat(1 << 20));
+    let text = format!("job \"x\" {{}}\na = <<E{blanks}\n{lines}");
+    parse(&Input::server(&text)).expect_err("it has no end");
+}

@@ -136,7 +136,9 @@ impl Scan<'_> {
                 let start = at + 2 + usize::from(self.byte(at + 2) == b'-');
                 let end = line_end(self.text, start);
                 if end > start {
-                    self.stack.push(Mode::Heredoc(start, end));
+                    // Trimmed once: each line of the text is compared with the mark.
+                    let mark = self.text[start..end].trim_ascii_end().len();
+                    self.stack.push(Mode::Heredoc(start, start + mark));
                     // What ends the line is looked at: the next one may be the last already.
                     return end;
                 }
@@ -192,7 +194,7 @@ impl Scan<'_> {
         }
         let blank = |byte: &&u8| matches!(**byte, b' ' | b'\t');
         let start = at + 1 + self.text[at + 1..].iter().take_while(blank).count();
-        let mark = self.text[mark].trim_ascii_end();
+        let mark = &self.text[mark];
         let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         let goes_on = |byte: u8| in_name(byte) || !byte.is_ascii();
         if self.text[start..].starts_with(mark) && !goes_on(self.byte(start + mark.len())) {

@@ -4,7 +4,7 @@ use drover_testkit::asked;
 use tokio_rustls::TlsConnector;
 
 use super::super::tls::Role;
-use super::super::tls::testing::{CLIENT, SERVER, Trust};
+use super::super::tls::testing::{CLIENT, Material as _, SERVER, Trust};
 use super::*;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -113,7 +113,7 @@ async fn a_panic_of_one_connection_ends_that_one_and_gives_its_place_back() {
 
 #[test]
 fn who_is_one_too_many_is_counted_by_nomads_name_as_well() {
-    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let (telemetry, recorder) = drover_telemetry::build(&drover_telemetry::Options::default());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

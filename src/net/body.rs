@@ -9,7 +9,7 @@ use hyper::body::Body as HttpBody;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Hold;
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// The longest pause within a body.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -153,7 +153,7 @@ mod tests {
     use tokio_stream::wrappers::ReceiverStream;
 
     use super::*;
-    use crate::net::Budget;
+    use crate::Budget;
 
     const RULES: Rules = Rules {
         limit: 1_000,

@@ -8,12 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// One address holds at most this part of a budget.
 const SHARE: usize = 4;
 /// How long somebody waits for what others hold.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What can be held at once.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Drop for Charge<'_> {
     }
 }
 
-pub(super) fn busy() -> ApiError {
+pub fn busy() -> ApiError {
     ApiError::new(
         Code::Unavailable,
         "the server holds as many requests as it can; try again later",

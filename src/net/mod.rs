@@ -22,25 +22,18 @@ mod files;
 mod peer;
 mod proxies;
 mod rate;
-mod reading;
 mod stream;
 pub mod tls;
 mod visitors;
 
 pub use accept::{Arrival, Door, Host, Listener, Patience, accept, reloaded, until};
-pub use budget::{Budget, Hold};
+pub use budget::{Budget, Hold, PATIENCE, busy};
 pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
 pub use peer::Peer;
 pub use proxies::Proxies;
 pub use rate::{Asking, By, PerSecond, Rates};
-#[cfg(test)]
-pub use reading::every_read;
-pub use reading::{
-    admitting, all_aside, aside, deciding, deciding_long, glance, glancing, going_on, in_turn,
-    reading,
-};
 pub use stream::{Begun, Stream};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::CROWD;
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// Callers and namespaces that are told apart.
 const MOST: usize = 65_536;

@@ -9,8 +9,8 @@ use drover_events::model::{
 use sha2::{Digest, Sha256};
 
 use super::Options;
-use crate::clock::unix_nanos;
-use crate::version::NOMAD_VERSION;
+use crate::base::clock::unix_nanos;
+use crate::base::version::NOMAD_VERSION;
 
 /// MHz of a simulated node.
 const CPU_MHZ: i64 = 4000;

@@ -3,7 +3,8 @@ use std::time::Duration;
 use drover_events::EventKind;
 
 use super::*;
-use crate::client::agent::tests::{World, until};
+use crate::client::agent::tests::World;
+use drover_testkit::until;
 
 fn updates_in_the_log(world: &World) -> usize {
     let log = world.server.raft.log();

@@ -12,8 +12,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::base::clock::unix_nanos;
 use crate::client::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
-use crate::clock::unix_nanos;
 
 /// What all simulated nodes did.
 #[derive(Debug, Default)]

@@ -39,12 +39,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::backpressure::Backpressure;
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code, chain, panic_text};
-use crate::net::{aside, deciding, deciding_long};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
+use crate::table_reads::{aside, deciding, deciding_long};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;

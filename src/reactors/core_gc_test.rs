@@ -6,7 +6,7 @@ use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::Nodes;
 
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{MissHeartbeat, RegisterNode};
 use crate::reactors::testing::Direct;
@@ -161,7 +161,7 @@ async fn a_job_that_is_over_goes_with_its_evaluations() {
         .unwrap();
     assert_eq!(kept, Collected::default(), "not long enough ago");
     let context = Context {
-        clock: Clock::stopped(crate::clock::unix_nanos() + 3600 * SECOND),
+        clock: Clock::stopped(crate::base::clock::unix_nanos() + 3600 * SECOND),
         ..context
     };
     let collected = forced
@@ -308,7 +308,7 @@ async fn a_collection_that_was_cut_short_goes_on_at_once() {
         view.scan::<Jobs>(drover_projections::Scan::all()).count()
     };
     let context = Context {
-        clock: Clock::stopped(crate::clock::unix_nanos() + 100 * 3600 * SECOND),
+        clock: Clock::stopped(crate::base::clock::unix_nanos() + 100 * 3600 * SECOND),
         ..context(&direct)
     };
     let gc = CoreGc::new(GcSettings::default());

@@ -11,7 +11,7 @@ use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_projections::Outcome;
 
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::reactors::testing::Direct;

@@ -16,11 +16,11 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::error::chain;
 pub(super) use crate::error::panic_text;
-use crate::net::all_aside;
 use crate::proposer::decided::Propose;
+use crate::table_reads::all_aside;
 
 /// Threads that all reactors share; whoever takes long goes on beside them.
 const THREADS_OF_REACTORS: usize = 2;

@@ -4,7 +4,7 @@ use drover_events::node::NodesDeregistered;
 use drover_projections::tables::nodes;
 
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::node::RegisterNode;
 use crate::reactors::testing::Direct;
 use drover_testkit::fixtures::node;

@@ -10,7 +10,7 @@ use drover_events::namespace::NamespacesUpserted;
 use drover_projections::{Options, Projections, View, hex};
 
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
 use crate::history::proof::state_digest;

@@ -18,7 +18,7 @@ use super::starvation_test::{context, faults, wait};
 use super::testing::{Direct, Fault, Faulty};
 use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::error::Code;
 use crate::volumes::harness::{World, barrier, node_id};
 

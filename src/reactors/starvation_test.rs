@@ -35,7 +35,7 @@ use super::periodic::PeriodicDispatcher;
 use super::scheduling::broker::BrokerSettings;
 use super::scheduling::{Scheduling, SchedulingSettings};
 use super::testing::{Direct, Fault, Faulty};
-use crate::clock::{Clock, unix_nanos};
+use crate::base::clock::{Clock, unix_nanos};
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeDrain};
 use crate::error::Code;

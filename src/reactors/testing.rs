@@ -289,7 +289,7 @@ impl Direct {
     }
 
     fn time(&self) -> i64 {
-        crate::clock::unix_nanos()
+        crate::base::clock::unix_nanos()
     }
 
     /// Applies what was held back.
@@ -319,7 +319,7 @@ impl Direct {
 
 impl Inner {
     fn record(&mut self, id: EventId, event: Event, guards: Vec<Guard>) -> Recorded {
-        self.time = self.time.max(crate::clock::unix_nanos());
+        self.time = self.time.max(crate::base::clock::unix_nanos());
         let envelope = Envelope {
             time: self.time,
             id,

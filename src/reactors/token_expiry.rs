@@ -208,7 +208,7 @@ mod tests {
     use drover_projections::Scan;
 
     use super::*;
-    use crate::clock::Clock;
+    use crate::base::clock::Clock;
     use crate::error::Code;
     use crate::reactors::testing::{Direct, Fault, Faulty};
 
@@ -272,13 +272,13 @@ mod tests {
         Context {
             projections: Arc::clone(&direct.projections),
             proposer,
-            clock: Clock::stopped(crate::clock::unix_nanos()),
+            clock: Clock::stopped(crate::base::clock::unix_nanos()),
         }
     }
 
     #[tokio::test]
     async fn what_expired_long_enough_ago_goes_and_what_is_next_is_waited_for() {
-        let now = crate::clock::unix_nanos();
+        let now = crate::base::clock::unix_nanos();
         let direct = world(now);
         let mut context = context(&direct, direct.clone());
         context.clock = Clock::stopped(now);
@@ -292,7 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_cannot_be_removed_keeps_nobody_from_its_turn() {
-        let now = crate::clock::unix_nanos();
+        let now = crate::base::clock::unix_nanos();
         let direct = world(now);
         let faulty = Faulty::new(&direct, &accessor(7), Fault::Error(Code::Internal));
         let mut context = context(&direct, faulty.clone());

@@ -39,7 +39,7 @@ use super::starvation_test::{
 use super::testing::{Direct, spoil};
 use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::commands::csi::RegisterVolumes;
 use crate::commands::node::MissHeartbeat;
 use crate::volumes::harness::{self, World};

@@ -23,7 +23,7 @@ use rand::{RngExt as _, SeedableRng};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
 use crate::rpc::csi::Secrets;

@@ -8,7 +8,7 @@ use super::super::core_gc::{CoreGc, GcSettings};
 use super::super::driver::{Board, Running, start};
 use super::super::each::Each;
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
 use crate::volumes::Trouble;

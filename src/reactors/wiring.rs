@@ -27,7 +27,7 @@ use super::retention::{Keeping, Retention};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
 use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::error::chain;
 use crate::history::proof::Ledger;
 use crate::keyring::Keyring;

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::error::{ApiError, Code, chain};
 use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
 

@@ -18,7 +18,7 @@ use super::duplex::{Broken, Duplex, Inflow, Outflow};
 use super::service::{Call, Dispatch};
 use super::sessions::Sessions;
 use super::{Rpc, wire};
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// The method of the head.
 pub const METHOD: &str = "RPC";

@@ -12,7 +12,7 @@ use super::csi::{
 use super::duplex::{Duplex, Pace};
 use super::service::{Access, Call, Dispatch, Service};
 use super::sessions::{Dial, SessionRequest, Sessions};
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// A client that answers every session by these handlers.
 fn client(sessions: &Arc<Sessions>, handlers: Option<Arc<dyn Dispatch>>) {

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::error::{ApiError, Code};
-use crate::rpc::server::{Limits, RpcServer, serve};
-use crate::rpc::service::{Access, Service};
+use crate::server::{Limits, RpcServer, serve};
+use crate::service::{Access, Service};
+use drover_error::{ApiError, Code};
 
 struct Echo;
 

@@ -28,8 +28,8 @@ use super::wire::{
     TOKEN_HEADER, VERSION, VERSION_HEADER, refusal,
 };
 use super::{Rpc, RpcError};
-use crate::net::Stream;
-use crate::net::tls::{Fault, Loader, explain};
+use drover_net::Stream;
+use drover_net::tls::{Fault, Loader, explain};
 
 /// How connections are made and kept (`rpc` of the agent's configuration).
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Streaming;
 use super::duplex::{Duplex, Pace};
-use crate::error::ApiError;
-use crate::net::Peer;
+use drover_error::ApiError;
+use drover_net::Peer;
 
 /// A connection for one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Broken, OutBody};
-use crate::net::Hold;
+use drover_net::Hold;
 
 /// Streams of a connection on which nobody proved himself.
 pub(super) const FEW_STREAMS: usize = 100;

@@ -10,10 +10,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::super::guest::FEW_STREAMS;
 use super::*;
-use crate::rpc::caller::{Caller, Servers};
-use crate::rpc::client::Pool;
-use crate::rpc::service::{Access, Service};
-use crate::rpc::{Rpc, RpcError};
+use crate::caller::{Caller, Servers};
+use crate::client::Pool;
+use crate::service::{Access, Service};
+use crate::{Rpc, RpcError};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Text(String);

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Instant;
 
-use crate::telemetry::{labels, milliseconds};
+use drover_telemetry::{labels, milliseconds};
 
 /// Methods that may wait for a change: their time says nothing.
 const WAITS: [&str; 9] = [

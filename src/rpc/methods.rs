@@ -9,7 +9,7 @@ use drover_events::model::{
 use serde::{Deserialize, Serialize};
 
 use super::Rpc;
-use crate::keyring::Claims;
+use drover_keyring::Claims;
 
 macro_rules! methods {
     ($($(#[$doc:meta])* $method:ident = $name:literal: $req:ident -> $res:ident;)*) => {$(

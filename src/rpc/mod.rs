@@ -37,22 +37,20 @@ mod guest;
 pub mod host_volume;
 mod measure;
 pub mod methods;
-#[cfg(test)]
-mod moving_test;
 pub mod server;
 pub mod service;
 pub mod sessions;
-#[cfg(test)]
-pub(crate) mod testing;
 pub mod updates;
 pub mod volumes;
 pub mod whereabouts;
 mod wire;
 
+pub use wire::encode;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// One method.
 pub trait Rpc: 'static {
@@ -112,7 +110,7 @@ impl RpcError {
 
     /// Another server, or the same a little later, may answer.
     pub fn is_transient(&self) -> bool {
-        use crate::error::Code;
+        use drover_error::Code;
         match self {
             Self::Api(e) => matches!(
                 e.code,

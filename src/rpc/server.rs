@@ -22,10 +22,10 @@ use super::wire::{
     CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, RETRY_HEADER, STRANGER_BODY,
     STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
 };
-use crate::error::{ApiError, Code};
-use crate::net::body::{BEGIN, Rules, gather};
-use crate::net::tls::{Loader, Port};
-use crate::net::{
+use drover_error::{ApiError, Code};
+use drover_net::body::{BEGIN, Rules, gather};
+use drover_net::tls::{Loader, Port};
+use drover_net::{
     Arrival, BODIES, Begun, Budget, Door, Hold, Host, LEAVING, Listener, PARTING, Patience, Peer,
     STRANGERS, Visitors, accept, most_connections, reloaded, until,
 };

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Duplex, Pace};
 use super::{Rpc, Streaming, measure, wire};
-use crate::error::{ApiError, Code, denies};
-use crate::identity::Identity;
-use crate::keyring::Verified;
-use crate::net::tls::PeerCertificate;
+use drover_error::{ApiError, Code, denies};
+use drover_identity::Identity;
+use drover_keyring::Verified;
+use drover_net::tls::PeerCertificate;
 
 /// Who calls, and how.
 #[derive(Clone, Default)]

@@ -27,7 +27,7 @@ use super::duplex::{Duplex, Outflow, Pace};
 use super::methods::{Empty, StatusPing};
 use super::service::Dispatch;
 use super::{RpcError, Streaming};
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// How long a node that is dialled has to answer.
 const DIALLING: Duration = Duration::from_secs(8);

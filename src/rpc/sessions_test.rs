@@ -8,12 +8,12 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::*;
-use crate::client::agent::tests::until;
-use crate::rpc::caller::Servers;
-use crate::rpc::client::{Dialing, Pool};
-use crate::rpc::duplex::Half;
-use crate::rpc::server::{Limits, serve};
-use crate::rpc::service::{Access, Call, Service};
+use crate::caller::Servers;
+use crate::client::{Dialing, Pool};
+use crate::duplex::Half;
+use crate::server::{Limits, serve};
+use crate::service::{Access, Call, Service};
+use drover_testkit::until;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -26,12 +26,12 @@ fn mod_30_messages_of_sessions_are_the_bytes_they_always_were() {
         T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
     {
         let encoded = super::super::wire::encode(message).unwrap();
-        assert_eq!(drover_projections::hex(&encoded), bytes);
+        assert_eq!(hex::encode(&encoded), bytes);
         let read: T = super::super::wire::decode(&encoded).unwrap();
         assert_eq!(read, *message);
         // One field more, `X: 1`, as a later release may send it.
         let more = format!("{:02x}{}a15801", encoded[0] + 1, &bytes[2..]);
-        let more = drover_projections::unhex(&more).unwrap();
+        let more = hex::decode(&more).unwrap();
         let read: T = super::super::wire::decode(&more).unwrap();
         assert_eq!(read, *message);
     }
@@ -46,7 +46,7 @@ fn mod_30_messages_of_sessions_are_the_bytes_they_always_were() {
     };
     golden(&taken, "82a64e6f64654944a26e31a753657373696f6ea27337");
     golden(&Dial { session }, "81a753657373696f6ea27337");
-    let forward = crate::rpc::forward::ForwardRequest {
+    let forward = crate::forward::ForwardRequest {
         address: "10.0.0.1:4000".to_owned(),
     };
     golden(&forward, "81a741646472657373ad31302e302e302e313a34303030");

@@ -8,11 +8,11 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::rpc::caller::Servers;
-use crate::rpc::client::Pool;
-use crate::rpc::forward::{ForwardRequest, ServerForward};
-use crate::rpc::server::{Limits, RpcServer, serve};
-use crate::rpc::service::{Access, Call, Service};
+use crate::caller::Servers;
+use crate::client::Pool;
+use crate::forward::{ForwardRequest, ServerForward};
+use crate::server::{Limits, RpcServer, serve};
+use crate::service::{Access, Call, Service};
 
 /// Takes what it is asked for once it is let to.
 struct Leader {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::RpcError;
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// The version of these rules.
 pub(super) const VERSION: &str = "1";
@@ -40,7 +40,7 @@ pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
 /// What a port says at the end of a connection that speaks clear text where TLS is spoken.
 pub(super) const TLS_ONLY: &str = "this port takes TLS only";
 
-pub(super) fn encode<T: Serialize>(value: &T) -> Result<Bytes, RpcError> {
+pub fn encode<T: Serialize>(value: &T) -> Result<Bytes, RpcError> {
     rmp_serde::to_vec_named(value)
         .map(Bytes::from)
         .map_err(|e| RpcError::Malformed(format!("cannot encode: {e}")))

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
+use crate::base::version::{NOMAD_VERSION, VERSION};
 use crate::config::Config;
 use crate::gate::Owed;
 use crate::log::LogEngine;
 use crate::net::tls::Expiry;
 use crate::raft::Leadership;
 use crate::rpc::whereabouts::{Place, Whereabouts};
-use crate::version::{NOMAD_VERSION, VERSION};
 
 /// Raft's protocol version as Nomad counts it.
 const RAFT_PROTOCOL: &str = "3";
@@ -202,7 +202,7 @@ impl Server {
         let leader = self.leader().map(|leader| leader.id);
         let (term, last, _) = self.raft.progress();
         let up = i64::try_from(self.uptime().as_nanos()).unwrap_or_default();
-        let since = (crate::clock::unix_nanos() - up) / 1_000_000_000 * 1_000_000_000;
+        let since = (crate::base::clock::unix_nanos() - up) / 1_000_000_000 * 1_000_000_000;
         let members = self.raft.members().into_iter();
         let health = members.map(|(_, member, voter)| ServerHealth {
             leader: leader.as_ref() == Some(&member.id),

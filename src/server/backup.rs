@@ -15,7 +15,7 @@ use crate::history::backup::save::{Saved, Source, save};
 use crate::history::replay;
 use crate::keyring::Keyring;
 use crate::log::ReadOnlyLog;
-use crate::net::aside;
+use crate::table_reads::aside;
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 1 << 20;
@@ -190,7 +190,7 @@ impl Server {
             actor,
             request_id,
             log: log.compact_range().map(|range| (log.epoch(), range)),
-            now: crate::clock::unix_nanos(),
+            now: crate::base::clock::unix_nanos(),
         };
         let done = tokio::task::spawn_blocking(move || prepared.finish(&former)).await;
         // Whatever came of it: Raft has stopped, and a start finds what there is now.

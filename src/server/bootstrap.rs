@@ -51,13 +51,13 @@ pub(super) fn first_events(
             name: me.name.clone(),
             addr: me.rpc_addr.clone(),
             level,
-            version: crate::version::VERSION.to_owned(),
+            version: crate::base::version::VERSION.to_owned(),
         }
         .into(),
     );
     if meta.cluster_id.is_empty() {
         let cluster_id = uuid::Uuid::new_v4().to_string();
-        let create_time = crate::clock::unix_nanos();
+        let create_time = crate::base::clock::unix_nanos();
         events.push(
             ClusterIdSet {
                 cluster_id,
@@ -88,7 +88,7 @@ const EVAL_BYTES: usize = 1 << 20;
 /// An evaluation of every job that has allocations of its own, may need some, and was not looked
 /// at in this epoch yet.
 fn evals_of_all(view: &View, epoch_first: u64) -> Vec<Event> {
-    let now = crate::clock::unix_nanos();
+    let now = crate::base::clock::unix_nanos();
     let mut events = Vec::new();
     let (mut evals, mut bytes) = (Vec::new(), 0);
     for job in view.scan::<Jobs>(Scan::all()) {

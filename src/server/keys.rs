@@ -16,7 +16,7 @@ use super::Server;
 use crate::commands::keyring::UpsertRootKey;
 use crate::error::ApiError;
 use crate::keyring::{Keyring, KeyringError, Keystore, RootKey};
-use crate::net::aside;
+use crate::table_reads::aside;
 
 /// How long a failed attempt waits before the next.
 const RETRY: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ impl Offered {
             Some(id) => keyring.key(&id)?,
             None => {
                 let id = uuid::Uuid::new_v4().to_string();
-                keyring.generate(id, crate::clock::unix_nanos())?
+                keyring.generate(id, crate::base::clock::unix_nanos())?
             }
         };
         self.key = Some((key.id().to_owned(), term));

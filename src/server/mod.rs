@@ -337,7 +337,7 @@ impl Server {
     /// A node was heard of: answers when its next heartbeat is due.
     pub fn beat(&self, node: &str) -> std::time::Duration {
         self.heartbeats
-            .beat(node, crate::clock::unix_nanos(), rand::random())
+            .beat(node, crate::base::clock::unix_nanos(), rand::random())
     }
 
     /// Whether plans are on their way here: what can wait should.

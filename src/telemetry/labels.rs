@@ -116,8 +116,8 @@ mod tests {
     fn what_was_spent_goes_on_where_it_was_when_it_was_not_shown_for_long() {
         // One that has forgotten it, each time.
         let shown = || {
-            let options = crate::telemetry::Options::default();
-            let (telemetry, recorder) = crate::telemetry::build(&options);
+            let options = crate::Options::default();
+            let (telemetry, recorder) = crate::build(&options);
             metrics::with_local_recorder(&recorder, || {
                 let served = served("GET /v1/of-this-test".to_owned(), None);
                 served.took(Duration::from_secs(2));

@@ -16,8 +16,6 @@
 mod filter;
 mod help;
 pub mod labels;
-#[cfg(test)]
-pub(crate) mod lint;
 mod process;
 mod push;
 mod summary;
@@ -96,7 +94,7 @@ pub fn install_with(options: &Options) -> Telemetry {
 }
 
 /// A recorder of its own, and the readers of what it records.
-pub(crate) fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
+pub fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
     let retention = Some(options.retention.max(options.interval));
     let mut builder = PrometheusBuilder::new().idle_timeout(MetricKindMask::GAUGE, retention);
     if let Some(host) = &options.host {

@@ -74,11 +74,11 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use self::doubt::Doubts;
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
+use crate::base::keyed::Keyed;
 use crate::commands::Command;
 use crate::csi_calls::{Lead, Shim};
 use crate::error::{ApiError, Code};
-use crate::keyed::Keyed;
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
 use crate::rpc::asked::{Reach, Unanswered};

@@ -15,11 +15,11 @@ use tokio::time::timeout;
 
 use super::grow::Growing;
 use super::{Key, StepError, Volumes, filled};
+use crate::base::keyed::Turn;
 use crate::commands::csi::{
     DeregisterVolumes, RegisterVolumes, has_namespace, removable, validate,
 };
 use crate::error::{ApiError, Code};
-use crate::keyed::Turn;
 use crate::proposer::Origin;
 use crate::rpc::csi::{
     ControllerCreateSnapshot, ControllerCreateSnapshotRequest, ControllerDeleteSnapshot,

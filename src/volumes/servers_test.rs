@@ -16,7 +16,7 @@ use drover_testkit::{LONG, asked, eventually};
 use super::harness::{self, node_id};
 use super::testing::{Fault, Strict, Way};
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::csi::RegisterVolumes;
 use crate::commands::{Decision, Stamp};
 use crate::log::{LogEngine, Options};

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::storage::Storage;
+use crate::endpoints::testing::encoded;
 use crate::error::{ApiError, Code};
 use crate::rpc::asked::{Reach, Unanswered};
 use crate::rpc::csi::*;
 use crate::rpc::service::{Access, Call, Dispatch, Service};
-use crate::rpc::testing::encoded;
 
 /// What becomes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 use super::doubt::Step;
 use super::{ClaimKey, Key, StepError, Volumes, external_node, keeps_attached, place, remember};
-use crate::clock::unix_nanos;
+use crate::base::clock::unix_nanos;
 use crate::error::{ApiError, Code};
 use crate::proposer::Origin;
 use crate::rpc::csi::{

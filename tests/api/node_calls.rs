@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use drover_testkit::{Http, LONG, wait_for};
 use serde_json::{Value, json};
 
-use crate::support::{Running, dev, dev_with, job, json_of, register};
+use crate::support::{Running, dev, dev_with, job, json_of, node_is_ready, register};
 
 /// A running allocation of two tasks that wait, and one that ended before they began; its id.
 fn waiting(running: &Running) -> String {
@@ -309,12 +309,7 @@ fn mod_23_each_question_to_a_node_is_answered() {
 fn mod_17_the_figures_of_a_machine_are_plausible() {
     let running = dev();
     let mut http = running.http();
-    wait_for("the client", LONG, || {
-        let nodes = http.json("/v1/nodes")?;
-        ensure!(nodes[0]["Status"] == "ready", "{nodes}");
-        Ok(())
-    })
-    .expect("a node");
+    node_is_ready(&mut http);
     json_of(&mut http, "/v1/client/stats");
     let stats = json_of(&mut http, "/v1/client/stats");
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use drover_testkit::{Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
-use crate::support::{dev, json_of, register};
+use crate::support::{dev, json_of, node_is_ready, register};
 
 /// A job that is launched every second.
 fn ticking(id: &str, periodic: &Value) -> Value {
@@ -157,6 +157,7 @@ fn a_job_that_prohibits_overlap_runs_one_child_at_a_time() {
 fn the_command_launches_a_periodic_job_and_says_when_the_clock_will() {
     let running = dev();
     let mut http = running.http();
+    node_is_ready(&mut http);
     let cli = |args: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_drover"))
             .args(args)
@@ -185,12 +186,8 @@ fn the_command_launches_a_periodic_job_and_says_when_the_clock_will() {
     assert!(next.ends_with(" from now)"), "{ran:?}");
     let forced = cli(&["job", "periodic", "force", "night"]);
     assert_eq!(forced.0, Some(0), "{forced:?}");
-    assert!(
-        forced
-            .1
-            .contains("Evaluation triggered by job \"night/periodic-"),
-        "{forced:?}"
-    );
+    let says = "Evaluation triggered by job \"night/periodic-";
+    assert!(forced.1.contains(says), "{forced:?}");
     let detached = cli(&["job", "periodic", "force", "-detach", "night"]);
     assert!(
         detached

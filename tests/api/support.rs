@@ -60,6 +60,16 @@ pub(crate) fn dev_with(config: &str) -> Running {
     Running { agent, dir }
 }
 
+/// Until its node is there nothing is placed, and the command says so.
+pub(crate) fn node_is_ready(http: &mut Http) {
+    let ready = || {
+        let nodes = http.json("/v1/nodes")?;
+        ensure!(nodes[0]["Status"] == "ready", "{nodes}");
+        Ok(())
+    };
+    wait_for("the node", LONG, ready).expect("it is ready");
+}
+
 /// A batch job of `count` tasks that do nothing.
 pub(crate) fn job(id: &str, count: usize) -> Value {
     json!({"Job": {

@@ -280,16 +280,11 @@ impl Teller {
             for writer in writers {
                 writer.await.expect("it writes");
             }
-            let kept = self.rng.random_bool(0.5);
-            let database = if kept {
-                self.database.clone()
-            } else {
-                self.new_database()
+            let (kept, database) = match self.rng.random_bool(0.5) {
+                true => ("kept", self.database.clone()),
+                false => ("lost", self.new_database()),
             };
-            let end = format!(
-                "stopped, its database {}",
-                if kept { "kept" } else { "lost" }
-            );
+            let end = format!("stopped, its database {kept}");
             (end, None, database)
         };
         // What was acknowledged up to here was so before the lights went out, or is on both disks.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::clock::Moment;
 use crate::cli::changes::who;
 use crate::cli::client::{Client, Kept};
 use crate::cli::conn::Conn;
@@ -9,7 +10,6 @@ use crate::cli::log::export::moment;
 use crate::cli::out::Out;
 use crate::cli::show::{Format, counted, time};
 use crate::cli::trail::{Page, Span, given};
-use crate::clock::Moment;
 use crate::log::ReadOnlyLog;
 use crate::requests::{Asked, Class, Ran, Session, beginning, list};
 use anyhow::{Context, Result};

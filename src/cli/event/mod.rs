@@ -10,7 +10,7 @@ use super::log::export::moment;
 use super::out::Out;
 use super::show::Format;
 use super::template;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use position::{Position, SAVE_EVERY, Sink};

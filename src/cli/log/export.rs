@@ -2,10 +2,10 @@
 
 use super::events::{outcomes, redactor};
 use super::place::LogPlace;
+use crate::base::clock::{Moment, unix_nanos};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::show::counted;
-use crate::clock::{Moment, unix_nanos};
 use crate::history::ArchiveError;
 use crate::history::export::import::import;
 use crate::history::export::lines::{AGENT, Export, Exported, Format};

@@ -1,7 +1,7 @@
 //! Moments as indexes of a log that is read from its files.
 
 use super::export::moment;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::log::{ReadOnlyLog, last_by};
 use anyhow::{Context, Result};
 

@@ -1,5 +1,6 @@
 //! `state at`: the whole state of an earlier index, as a database and as NDJSON.
 
+use crate::base::clock::{Moment, unix_nanos};
 use crate::cli::columns::Table;
 use crate::cli::log::moment;
 use crate::cli::log::place::LogPlace;
@@ -7,7 +8,6 @@ use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::interruptible;
 use crate::cli::show::{counted, time};
-use crate::clock::{Moment, unix_nanos};
 use crate::history::rebuild::{Materialise, Materialised};
 use crate::log::ReadOnlyLog;
 use anyhow::{Context, Result};

@@ -95,9 +95,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::client::agent::tests::{World, until};
+    use crate::client::agent::tests::World;
     use crate::config::ClientConfig;
     use crate::error::Code;
+    use drover_testkit::until;
 
     fn asked(task: &str, command: &[&str]) -> ExecRequest {
         ExecRequest {

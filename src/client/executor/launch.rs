@@ -402,7 +402,7 @@ fn lost(dir: &RunDir, state: &ExecState) -> ExitRecord {
         exit_code: SIGNALLED + Signal::KILL.as_raw(),
         signal: Signal::KILL.as_raw(),
         error: reason.to_owned(),
-        finished_at: crate::clock::unix_nanos(),
+        finished_at: crate::base::clock::unix_nanos(),
         ..ExitRecord::default()
     }
 }

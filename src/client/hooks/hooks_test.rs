@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle as Runtime;
 
 use super::testing::Script;
+use crate::base::clock::unix_nanos;
 use crate::client::alloc::runner::{RunnerFactory, alloc_key};
 use crate::client::alloc::runner_test::{
     Agent, alloc, events, factory, journal_let_go, run, until,
@@ -21,7 +22,6 @@ use crate::client::drivers::mock::{Mock, NAME};
 use crate::client::drivers::{
     Driver, Handle, Recovered, Registry, RunningTask, StartError, TaskConfig,
 };
-use crate::clock::unix_nanos;
 
 pub(super) type Told = Arc<Mutex<Option<Allocation>>>;
 

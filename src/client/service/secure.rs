@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use crate::client::service::check::{look, status};
     use crate::client::service::describe::Probe;
-    use crate::net::tls::testing::{SERVER, Trust};
     use crate::net::tls::{certificates, private_key};
+    use drover_testkit::certs::{SERVER, Trust};
 
     /// A server whose authority no machine knows.
     fn server(trust: &Trust) -> Arc<ServerConfig> {

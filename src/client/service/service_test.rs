@@ -11,11 +11,12 @@ use drover_projections::tables::services::Services;
 use drover_testkit::eventually;
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::client::agent::tests::{World, group, until};
+use crate::client::agent::tests::{World, group};
 use crate::client::endpoints;
 use crate::commands::node::UpdateNodeEligibility;
 use crate::commands::service::DeleteServicesOfNode;
 use crate::proposer::Origin;
+use drover_testkit::until;
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -25,7 +25,7 @@ use super::inspect::unpack;
 use super::manifest::Manifest;
 use super::save::head_of;
 use super::sync_dir;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::history::proof::{self, NoteKey, Verify};
 use crate::history::replay::{self, ReplayError};
 use crate::keyring::{KeyringError, Keystore};

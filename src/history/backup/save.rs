@@ -85,7 +85,7 @@ pub fn save(
     let manifest = Manifest {
         format: FORMAT,
         created: jiff::Timestamp::now().to_string(),
-        version: crate::version::VERSION.to_owned(),
+        version: crate::base::version::VERSION.to_owned(),
         epoch: hex(&head.epoch),
         epoch_first: head.epoch_first,
         index: last,

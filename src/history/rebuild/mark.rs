@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::RebuildError;
 use super::switch::unused;
+use crate::base::version::VERSION;
 use crate::log::Readable;
 use crate::log::atomic_file;
-use crate::version::VERSION;
 
 /// What [`Compared::with`] says of the old database.
 pub(super) const OLD: &str = "the old database";

@@ -208,7 +208,7 @@ fn what_another_drover_began_is_begun_again() {
     server.rebuild(&cancelled).run(&mut |_| ()).unwrap_err();
     let mark = beside(&server.live()).join("rebuild.json");
     let text = fs::read_to_string(&mark).unwrap();
-    fs::write(&mark, text.replace(crate::version::VERSION, "99.0.0")).unwrap();
+    fs::write(&mark, text.replace(crate::base::version::VERSION, "99.0.0")).unwrap();
     let rebuilt = server.run().unwrap();
     assert_eq!((rebuilt.from, rebuilt.state), (0, before));
 }

@@ -11,7 +11,7 @@ use crate::http::answer::Answer;
 use crate::http::gate::{Write, denied};
 use crate::http::list::storage;
 use crate::http::new_id;
-use crate::net::glance;
+use crate::table_reads::glance;
 
 drover_events::wire! {
     /// A one-time token that was issued.

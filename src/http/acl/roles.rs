@@ -17,7 +17,7 @@ use crate::http::list::{self, storage};
 use crate::http::request::Request;
 use crate::http::rows;
 use crate::http::sight::Rows;
-use crate::net::glance;
+use crate::table_reads::glance;
 
 fn stub(role: AclRole) -> AclRoleListStub {
     AclRoleListStub {

@@ -22,7 +22,7 @@ use crate::http::query::Options;
 use crate::http::request::Request;
 use crate::http::rows;
 use crate::http::sight::Rows;
-use crate::net::glance;
+use crate::table_reads::glance;
 
 fn stub(token: AclToken) -> AclTokenListStub {
     AclTokenListStub {

@@ -355,7 +355,7 @@ mod tests {
             target: "/v1/client/stats".to_owned(),
         };
         assert_eq!(
-            hex(&crate::rpc::testing::encoded(&head)),
+            hex(&crate::endpoints::testing::encoded(&head)),
             concat!(
                 "82a64d6574686f64a3474554a6546172676574b0",
                 "2f76312f636c69656e742f7374617473"
@@ -371,7 +371,7 @@ mod tests {
             }],
         };
         assert_eq!(
-            hex(&crate::rpc::testing::encoded(&told)),
+            hex(&crate::endpoints::testing::encoded(&told)),
             concat!(
                 "84a6537461747573ccc8ab436f6e74656e7454797065aa746578742f706c61696e",
                 "a64c656e677468cd012ca7486561646572739182a44e616d65",

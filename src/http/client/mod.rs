@@ -25,7 +25,7 @@ use crate::acl::NamespaceCapability as Ns;
 use crate::client::metadata::MetadataRequest;
 use crate::error::{ApiError, Code};
 use crate::identity::Identity;
-use crate::net::glance;
+use crate::table_reads::glance;
 
 /// An allocation that is none.
 pub(super) fn unknown(id: &str) -> ApiError {

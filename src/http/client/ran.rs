@@ -246,9 +246,9 @@ mod tests {
         };
         let hex = |bytes: &[u8]| drover_projections::hex(bytes);
         assert_eq!(
-            hex(&crate::rpc::testing::encoded(&word)),
+            hex(&crate::endpoints::testing::encoded(&word)),
             "82a6537461747573cd0194a454657874a26e6f"
         );
-        assert_eq!(hex(&crate::rpc::testing::encoded(&Go {})), "80");
+        assert_eq!(hex(&crate::endpoints::testing::encoded(&Go {})), "80");
     }
 }

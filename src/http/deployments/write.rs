@@ -14,7 +14,7 @@ use crate::http::front::Call;
 use crate::http::gate::{Late, Write};
 use crate::http::list::storage;
 use crate::http::new_id;
-use crate::net::glance;
+use crate::table_reads::glance;
 
 drover_events::wire! {
     /// Everything a change of a deployment may say.

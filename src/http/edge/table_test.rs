@@ -7,11 +7,11 @@ use hyper::Method;
 use super::table::{Asks, Does, ROWS, Row, found};
 use super::{Asked, Request};
 use crate::acl::{Acl, NamespaceCapability as Ns};
+use crate::endpoints::testing::listed;
 use crate::http::client::{rights_in_files, rights_of_allocation};
 use crate::http::gate::Access;
 use crate::http::router::{self, Line, Methods};
 use crate::identity::{Identity, Refusal};
-use crate::rpc::testing::listed;
 
 /// What servers ask otherwise for, and why.
 const OTHERWISE: [(&str, Methods, &str); 1] = [(

@@ -10,8 +10,8 @@ use crate::http::answer::Answer;
 use crate::http::gate::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
-use crate::net::glance;
-use crate::net::glancing;
+use crate::table_reads::glance;
+use crate::table_reads::glancing;
 
 drover_events::wire! {
     /// What a dispatch gives the child.
@@ -62,7 +62,7 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
     let job_id = super::job_id(&write.request)?;
     let namespace = write.request.namespace().to_owned();
     let token = write.request.query.text("idempotency_token").to_owned();
-    let seconds = crate::clock::unix_nanos() / 1_000_000_000;
+    let seconds = crate::base::clock::unix_nanos() / 1_000_000_000;
     let digits = new_id();
     let digits = digits.get(..8).unwrap_or_default();
     let command = DispatchJob {

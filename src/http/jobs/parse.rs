@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::gate::{Late, READ_JOB, Write, demand, in_namespace};
 use crate::jobspec;
-use crate::net::in_turn;
+use crate::table_reads::in_turn;
 
 /// What lets a specification be parsed.
 pub(in crate::http) const PARSE: &[Ns] = &[Ns::ParseJob, Ns::SubmitJob];

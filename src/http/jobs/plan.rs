@@ -13,9 +13,9 @@ use crate::http::answer::Answer;
 use crate::http::gate::Late;
 use crate::http::list::storage;
 use crate::jobspec::{Said, cron};
-use crate::net::in_turn;
 use crate::scheduler::{diff, dry_run};
 use crate::scheduling_view::Snapshot;
+use crate::table_reads::in_turn;
 
 drover_events::wire! {
     /// How a job is planned; the job itself is read by its own table.
@@ -74,7 +74,7 @@ fn planned(
         ..JobPlanResponse::default()
     };
     // A job with children is not placed itself; what is shown is what a child would do.
-    let now = crate::clock::unix_nanos();
+    let now = crate::base::clock::unix_nanos();
     let outcome = dry_run(snapshot, job, changed, now)
         .map_err(|error| ApiError::internal(error.to_string()))?;
     answer.annotations = Some(PlanAnnotations {

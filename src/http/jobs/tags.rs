@@ -14,7 +14,7 @@ use crate::http::gate::Write;
 use crate::http::list::storage;
 use crate::http::query;
 use crate::http::request::Request;
-use crate::net::glancing;
+use crate::table_reads::glancing;
 
 drover_events::wire! {
     /// The version to be named.

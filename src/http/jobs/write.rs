@@ -24,8 +24,8 @@ use crate::http::known;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::jobspec::{self, Limits, Said, Validation};
-use crate::net::glance;
 use crate::proposer::Committed;
+use crate::table_reads::glance;
 
 /// What lets a job be registered.
 pub(in crate::http) const REGISTER: &[Ns] = &[Ns::SubmitJob, Ns::RegisterJob];

@@ -20,7 +20,7 @@ use crate::http::gate::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::http::nodes::shapes::{NodeDrainUpdateResponse, NodeUpdateResponse};
-use crate::net::glance;
+use crate::table_reads::glance;
 
 drover_events::wire! {
     /// A drain, or its end.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drover_projections::hex;
 
 use super::walk::{horizon, told};
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::error::{ApiError, Code};
 use crate::http::aside::aside;
 use crate::http::past;
@@ -39,7 +39,7 @@ enum Start {
 /// # Errors
 /// 400 that names the parameter; 410 below the horizon or in another epoch.
 pub(super) async fn position(api: &Api, request: &Request) -> Result<u64, ApiError> {
-    let (start, epoch) = read(request, crate::clock::unix_nanos())?;
+    let (start, epoch) = read(request, crate::base::clock::unix_nanos())?;
     if let Start::At(index) = start {
         let before = api.projections.watch().reached(index.saturating_sub(1));
         if tokio::time::timeout(PATIENCE, before).await.is_err() {

@@ -18,7 +18,7 @@ use crate::http::front::Read;
 use crate::http::gate::{Late, Write};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
-use crate::net::going_on;
+use crate::table_reads::going_on;
 
 /// Seeing host volumes.
 pub(in crate::http) const READ: &[Ns] = &[Ns::HostVolumeRead];
@@ -200,7 +200,7 @@ pub(in crate::http) async fn release(late: Late) -> Result<Answer, ApiError> {
     let id = late.request.segment(3)?;
     let view = late.api.server.projections.view();
     let (named, missing) = (id.clone(), || ApiError::refused("claim not found"));
-    let found = crate::net::deciding(move || {
+    let found = crate::table_reads::deciding(move || {
         let scan = Scan::group::<Id>(named.as_str());
         let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         claim

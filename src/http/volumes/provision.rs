@@ -12,8 +12,8 @@ use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::gate::{Late, Write, in_namespace};
 use crate::http::request::Request;
-use crate::net::going_on;
 use crate::rpc::csi::Secrets;
+use crate::table_reads::going_on;
 use crate::volumes::{Page, StepError, Volumes};
 
 /// Using them.

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::super::testing::{CLIENT, SERVER, Trust};
+use super::super::testing::{CLIENT, Material as _, SERVER, Trust};
 use super::super::{PeerCertificate, explain};
 use super::*;
 

@@ -1,5 +1,5 @@
 use super::super::Loader;
-use super::super::testing::{CLIENT, SERVER, Trust};
+use super::super::testing::{CLIENT, Material as _, SERVER, Trust};
 use super::*;
 use drover_testkit::certs::Pair;
 

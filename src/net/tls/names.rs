@@ -149,7 +149,7 @@ impl PeerCertificate {
     pub fn of(der: &CertificateDer<'_>) -> Option<Self> {
         let read = Certificate::read(der)?;
         Some(Self {
-            fingerprint: drover_projections::hex(&Sha256::digest(der)),
+            fingerprint: hex::encode(Sha256::digest(der)),
             ..Self::from(read)
         })
     }

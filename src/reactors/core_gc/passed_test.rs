@@ -46,7 +46,7 @@ async fn what_is_passed_over_is_not_counted_as_collected() {
     };
     let context = Context {
         proposer: Arc::new(registering),
-        clock: Clock::stopped(crate::clock::unix_nanos() + 100 * 3600 * SECOND),
+        clock: Clock::stopped(crate::base::clock::unix_nanos() + 100 * 3600 * SECOND),
         ..context(&direct)
     };
     let gc = CoreGc::new(GcSettings::default());
@@ -78,7 +78,7 @@ async fn an_operator_gets_all_that_goes_whatever_lies_before_it() {
     let bad = Fault::Error(crate::error::Code::Internal);
     let context = Context {
         proposer: Faulty::new(&direct, "a-bad", bad),
-        clock: Clock::stopped(crate::clock::unix_nanos() + 3600 * SECOND),
+        clock: Clock::stopped(crate::base::clock::unix_nanos() + 3600 * SECOND),
         ..context(&direct)
     };
     let gc = CoreGc::new(GcSettings::default());

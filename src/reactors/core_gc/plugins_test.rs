@@ -12,7 +12,7 @@ use drover_testkit::fixtures;
 
 use super::super::{CoreGc, GcSettings};
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::reactors::testing::{Direct, spoil};
 
 const STRAY: &str = "stray";

@@ -17,7 +17,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::nodes;
 
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::commands::node_drain::DrainAllocs;

@@ -8,7 +8,7 @@ use drover_events::model::{
 use drover_projections::{Outcome, query};
 
 use super::*;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::job::{DispatchJob, ForceLaunch, RegisterJob};
 use crate::reactors::core_gc::{CoreGc, GcSettings};
 use crate::reactors::each::Each;

@@ -37,11 +37,11 @@ use self::broker::BrokerSettings;
 use self::core::Core;
 use self::plan_queue::PlanQueue;
 use self::tasks::Tasks;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::commands::system_jobs::EvaluateOverlooked;
 use crate::error::chain;
-use crate::net::aside;
 use crate::proposer::decided::Propose;
+use crate::table_reads::aside;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]

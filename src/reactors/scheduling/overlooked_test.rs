@@ -140,7 +140,7 @@ fn is_placed(direct: &Direct) -> bool {
 fn decided(way: Way, direct: &Direct) -> (Event, Vec<Guard>) {
     let stamp = Stamp {
         id: EventId(*uuid::Uuid::now_v7().as_bytes()),
-        now: crate::clock::unix_nanos(),
+        now: crate::base::clock::unix_nanos(),
     };
     let ends = way.ends();
     let decision = ends.decide(&direct.projections.view(), &stamp).unwrap();

@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::net::all_aside;
 use crate::reactors::driver::threads;
+use crate::table_reads::all_aside;
 
 /// The tasks of one run of scheduling.
 pub(super) struct Tasks {

@@ -98,7 +98,7 @@ impl Body for OutBody {
 
 /// The body of a request: known from the beginning, or a stream.
 #[derive(Debug)]
-pub(in crate::rpc) enum Outgoing {
+pub(crate) enum Outgoing {
     /// All of it.
     Whole(Full<Bytes>),
     /// As it comes.

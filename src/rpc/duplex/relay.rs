@@ -64,7 +64,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::rpc::duplex::{Item, Pace};
+    use crate::duplex::{Item, Pace};
 
     /// Two ends with a relay between them.
     fn far_apart() -> (Duplex, Duplex) {

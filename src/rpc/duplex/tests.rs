@@ -267,13 +267,13 @@ async fn mod_30_frames_are_the_bytes_they_always_were() {
         let piece = timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap();
         sent.extend_from_slice(&piece.into_data().unwrap());
     }
-    assert_eq!(drover_projections::hex(&sent), expected);
+    assert_eq!(hex::encode(&sent), expected);
     // What is read of each kind, and of one that a later release may send.
     let came = concat!(
         "00", "00000000", "03", "00000004", "00000000", "63", "00000002", "ffff", "02", "00000001",
         "07", "01", "00000002", "6869", "04", "00000000",
     );
-    let came = drover_projections::unhex(came).unwrap();
+    let came = hex::decode(came).unwrap();
     let body = http_body_util::Full::new(Bytes::from(came));
     let (half, _sent) = Half::new(QUICK);
     let mut near = half.join(body);

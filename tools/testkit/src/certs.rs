@@ -143,3 +143,37 @@ impl Authority {
         )
     }
 }
+
+/// The names of a good server.
+pub const SERVER: &[&str] = &["server.global.nomad", "localhost", "127.0.0.1"];
+/// The names of a good client.
+pub const CLIENT: &[&str] = &["client.global.nomad", "localhost", "127.0.0.1"];
+
+/// An authority in a directory that vanishes with it.
+pub struct Trust {
+    /// Who signs.
+    pub authority: Authority,
+    /// Where everything lies.
+    pub dir: tempfile::TempDir,
+}
+
+impl Trust {
+    /// One nobody knows yet.
+    ///
+    /// # Panics
+    /// When nothing can be written.
+    #[allow(clippy::new_without_default, reason = "it makes a directory")]
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let authority = Authority::make(dir.path()).expect("an authority");
+        Self { authority, dir }
+    }
+
+    /// A certificate with its key, of this authority.
+    ///
+    /// # Panics
+    /// When nothing can be written.
+    pub fn issue(&self, name: &str, names: &[&str]) -> Pair {
+        self.authority.issue(name, names).expect("a certificate")
+    }
+}

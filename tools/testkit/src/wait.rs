@@ -57,6 +57,16 @@ pub fn so(is: bool) -> Result<(), &'static str> {
     is.then_some(()).ok_or("not yet")
 }
 
+/// As [`eventually`], for what is so or is not yet.
+///
+/// # Panics
+/// When [`LONG`] has passed.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    if let Err(problem) = eventually(what, LONG, || so(is_so())).await {
+        panic!("{problem}");
+    }
+}
+
 /// Between two looks for a moment that may pass at once.
 const GLANCE: Duration = Duration::from_micros(100);
 

@@ -37,13 +37,13 @@ use drover_events::model::Node;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::base::keyed::Keyed;
 use crate::client::clock::Clock;
 use crate::client::hooks::alloc::AllocHook;
 use crate::client::hooks::alloc::list::MakeAllocHook;
 use crate::client::hooks::task::TaskHook;
 use crate::client::hooks::task::list::MakeTaskHook;
 use crate::client::journal::Journal;
-use crate::keyed::Keyed;
 use crate::rpc::caller::Caller;
 use registry::{Instance, Kind, Live, Part, Registry};
 

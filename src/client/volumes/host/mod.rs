@@ -39,9 +39,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::base::keyed::Keyed;
 use crate::client::config::Shared;
 use crate::client::journal::Journal;
-use crate::keyed::Keyed;
 pub(in crate::client) use hook::named;
 use keep::{Kept, kept};
 use plugin::Plugins;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use drover::clock::Clock;
+use drover::base::clock::Clock;
 use drover::commands::Command;
 use drover::config::KafkaConfig;
 use drover::error::ApiError;

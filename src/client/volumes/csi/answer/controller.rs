@@ -8,10 +8,10 @@ use tokio::time::timeout;
 
 use super::messages::{capabilities, created, external, one_way, origin, range, topology};
 use super::{failed, undone};
+use crate::base::keyed::Turn;
 use crate::client::volumes::csi::Csi;
 use crate::client::volumes::csi::registry::{Live, Part};
 use crate::error::{ApiError, Code};
-use crate::keyed::Turn;
 use crate::rpc::csi::*;
 
 /// How long a call waits for another one about its volume: with its own time that is less than

@@ -268,7 +268,7 @@ async fn measure(volumes: usize, dir: &Path) -> Result<()> {
     let context = Context {
         projections: Arc::clone(&projections),
         proposer: leader.clone(),
-        clock: drover::clock::Clock::default(),
+        clock: drover::base::clock::Clock::default(),
     };
     // What a walk over all volumes brings into memory belongs to the tables.
     for _ in 0..2 {

@@ -7,9 +7,9 @@ use drover_projections::serving::marked;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::duplex::{Duplex, Pace};
-use super::service::{Call, Dispatch};
 use crate::error::ApiError;
+use crate::rpc::duplex::{Duplex, Pace};
+use crate::rpc::service::{Call, Dispatch};
 
 /// A service none of whose calls reads the tables on a thread that serves.
 pub(crate) struct Marking(pub(crate) Arc<dyn Dispatch>);
@@ -63,5 +63,5 @@ pub(crate) fn listed(columns: &str, now: &str) {
 
 /// A body as it is sent.
 pub(crate) fn encoded(value: &impl serde::Serialize) -> bytes::Bytes {
-    super::wire::encode(value).expect("it is one that can be sent")
+    crate::rpc::encode(value).expect("it is one that can be sent")
 }

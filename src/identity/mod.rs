@@ -10,10 +10,10 @@ use std::sync::Arc;
 use drover_events::actor::{Actor, ActorKind};
 use drover_events::model::AclToken;
 
-use crate::acl::Acl;
-use crate::error::{ApiError, Code};
-use crate::keyring::Claims;
-use crate::net::tls::PeerCertificate;
+use drover_acl::Acl;
+use drover_error::{ApiError, Code};
+use drover_keyring::Claims;
+use drover_net::tls::PeerCertificate;
 
 /// The caller of one request.
 #[derive(Clone, Debug)]

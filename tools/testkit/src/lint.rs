@@ -27,14 +27,14 @@ const DERIVED: [&str; 12] = [
 /// them: its counters have no ending, Raft's indexes are in camel case, and garbage collection and
 /// the summaries of jobs are called what they are called there. Names of drover's own have no
 /// exception.
-pub(crate) const OF_NOMADS: [&str; 3] = [
+pub const OF_NOMADS: [&str; 3] = [
     "a counter without _total",
     "no snake_case",
     "a type in its name",
 ];
 
 /// What is wrong with a text of metrics: each name with its problems.
-pub(crate) fn problems(text: &str) -> BTreeMap<String, Vec<&'static str>> {
+pub fn problems(text: &str) -> BTreeMap<String, Vec<&'static str>> {
     let mut found: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     let (mut helped, mut kinds) = (BTreeMap::new(), BTreeMap::new());
     for line in text.lines() {

@@ -8,8 +8,8 @@ use drover_projections::{at_hand, serving};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::budget::{PATIENCE, busy};
 use crate::error::ApiError;
+use crate::net::{PATIENCE, busy};
 
 /// Reads at a time: enough to keep a disk busy, few enough that they do not crowd one another out.
 const AT_A_TIME: usize = 64;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use drover_events::gojson::parse_duration;
 
 /// The time, Unix nanoseconds.
-pub(crate) fn unix_nanos() -> i64 {
+pub fn unix_nanos() -> i64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -34,8 +34,7 @@ impl Default for Clock {
 
 impl Clock {
     /// A clock that stands still at these Unix nanoseconds, for tests.
-    #[cfg(test)]
-    pub(crate) fn stopped(unix: i64) -> Self {
+    pub fn stopped(unix: i64) -> Self {
         Self { start: None, unix }
     }
 

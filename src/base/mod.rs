@@ -1,0 +1,10 @@
+//! What every part needs and none owns: the clock, locks by key, the versions.
+//!
+//! It must not know any other room, nor become the place for what has no home: whatever is of the
+//! wires is in `drover-net`, of errors in `drover-error`.
+//!
+//! Invariant: nothing here keeps state of the process.
+
+pub mod clock;
+pub mod keyed;
+pub mod version;
