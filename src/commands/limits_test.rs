@@ -169,7 +169,7 @@ fn what_is_no_list_is_refused_with_the_limit_it_exceeds() {
         ..JobRegistered::default()
     };
     let error = cut(event, Vec::new()).unwrap_err();
-    assert_eq!(error.code.status(), 413);
+    assert_eq!(error.code, Code::PayloadTooLarge);
     assert!(error.message.contains("4194304"), "{error}");
     let group = |n: usize| TaskGroup {
         name: format!("g{n}"),
@@ -186,7 +186,7 @@ fn what_is_no_list_is_refused_with_the_limit_it_exceeds() {
         ..JobRegistered::default()
     };
     let error = cut(event, Vec::new()).unwrap_err();
-    assert_eq!(error.code.status(), 400);
+    assert_eq!(error.code, Code::BadRequest);
     assert!(error.message.contains("4096"), "{error}");
 }
 

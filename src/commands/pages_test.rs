@@ -219,7 +219,7 @@ fn jobs_with_many_rows_are_purged_in_pages() {
         },
         ..RegisterJob::default()
     });
-    assert_eq!(error.0.status(), 400);
+    assert_eq!(error.0, drover_error::Code::BadRequest);
     assert!(error.1.contains("1024"), "{}", error.1);
 }
 

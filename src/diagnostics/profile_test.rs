@@ -72,7 +72,7 @@ async fn mod_23_what_is_no_profile_is_said() {
         let request = asked(name, 0);
         async move {
             let error = profile(&request).await.expect_err("refused");
-            (error.code.status(), error.message)
+            (crate::net::status(error.code), error.message)
         }
     };
     assert_eq!(error("").await, (404, "Invalid method".to_owned()));

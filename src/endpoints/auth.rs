@@ -312,7 +312,7 @@ impl Clients {
         let written = match room {
             true => {
                 let record = denial(name, who.actor);
-                log.denied(record, error.code.status()).await
+                log.denied(record, crate::net::status(error.code)).await
             }
             false => log.leave_out(from),
         };

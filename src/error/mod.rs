@@ -1,11 +1,12 @@
 //! The one closed table of error codes that commands, HTTP and RPC share.
 //!
-//! A [`Code`] says what kind of refusal it is and which HTTP status it answers with; the message is
-//! the text a Nomad client sees. Nothing here knows HTTP types, Raft or RocksDB.
+//! A [`Code`] says what kind of refusal it is; the message is the text a Nomad client sees. Nothing
+//! here knows HTTP, Raft or RocksDB: which status a code is answered with says one table of the
+//! wires, `drover_net::status`.
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a refusal or failure. Each has exactly one HTTP status ([`Code::status`]).
+/// The kind of a refusal or failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Code {
     /// The request is malformed or names an impossible value; the message names the field.
@@ -28,7 +29,7 @@ pub enum Code {
     UnsupportedMediaType,
     /// Too many requests from this caller.
     TooManyRequests,
-    /// A refusal that Nomad answers with 500: validation and business rules.
+    /// Validation and business rules, which Nomad does not tell from its own failures.
     Refused,
     /// A fault of this server (storage, a bug); the message is for an operator.
     Internal,
@@ -60,39 +61,13 @@ impl Code {
                 | Code::NotImplemented
         )
     }
-
-    /// The HTTP status of this code (Nomad's HTTP API, error mapping).
-    pub const fn status(self) -> u16 {
-        match self {
-            Code::BadRequest => 400,
-            Code::Unauthorized => 401,
-            Code::PermissionDenied => 403,
-            Code::NotFound => 404,
-            Code::MethodNotAllowed => 405,
-            Code::Conflict => 409,
-            Code::Gone => 410,
-            Code::PayloadTooLarge => 413,
-            Code::UnsupportedMediaType => 415,
-            Code::TooManyRequests => 429,
-            Code::Refused | Code::Internal | Code::NoLeader => 500,
-            Code::NotImplemented => 501,
-            Code::Unavailable => 503,
-            Code::Timeout => 504,
-        }
-    }
-}
-
-/// Whether an answer with this status says that its caller may not, or that it is not known who he
-/// is.
-pub const fn denies(status: u16) -> bool {
-    status == Code::Unauthorized.status() || status == Code::PermissionDenied.status()
 }
 
 /// A refusal or failure on its way to a client: a code and Nomad's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct ApiError {
-    /// What kind it is; decides the status.
+    /// What kind it is.
     pub code: Code,
     /// What the client reads.
     pub message: String,
@@ -132,32 +107,32 @@ impl ApiError {
         self
     }
 
-    /// 400: the request is malformed.
+    /// The request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(Code::BadRequest, message)
     }
 
-    /// 404: the object does not exist.
+    /// The object does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(Code::NotFound, message)
     }
 
-    /// 500 with Nomad's text: a rule refuses the request.
+    /// With Nomad's text: a rule refuses the request.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(Code::Refused, message)
     }
 
-    /// 500: this server failed.
+    /// This server failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message)
     }
 
-    /// 403 with Nomad's text.
+    /// Who asks may not, in Nomad's text.
     pub fn permission_denied() -> Self {
         Self::new(Code::PermissionDenied, "Permission denied")
     }
 
-    /// 500 `No cluster leader` (HTTP API 0.2).
+    /// `No cluster leader` (HTTP API 0.2).
     pub fn no_leader() -> Self {
         Self::new(Code::NoLeader, "No cluster leader")
     }
@@ -180,33 +155,4 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no reason given")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_code_has_a_status_of_an_error() {
-        use Code::*;
-        for code in [
-            BadRequest,
-            Unauthorized,
-            PermissionDenied,
-            NotFound,
-            MethodNotAllowed,
-            Conflict,
-            Gone,
-            PayloadTooLarge,
-            TooManyRequests,
-            Refused,
-            Internal,
-            NotImplemented,
-            NoLeader,
-            Unavailable,
-            Timeout,
-        ] {
-            assert!((400..600).contains(&code.status()), "{code:?}");
-        }
-    }
 }

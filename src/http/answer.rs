@@ -213,14 +213,14 @@ fn with_code(error: ApiError) -> (u16, String) {
             400,
         ),
     ];
-    if error.code.status() == 500 {
+    if crate::net::status(error.code) == 500 {
         for (suffix, status) in BY_SUFFIX {
             if error.message.ends_with(suffix) {
                 return (status, suffix.to_owned());
             }
         }
     }
-    (error.code.status(), error.message)
+    (crate::net::status(error.code), error.message)
 }
 
 #[cfg(test)]

@@ -354,7 +354,7 @@ impl Asked {
         let (status, exit_code) = match &end {
             End::Exited(code) => (101, Some(*code)),
             End::Left => (101, None),
-            End::Refused(error) => (error.code.status(), None),
+            End::Refused(error) => (crate::net::status(error.code), None),
         };
         let session = Session {
             bytes_in: carried.bytes_in.into_inner(),

@@ -499,7 +499,7 @@ mod tests {
         ] {
             let error = options(raw).unwrap_err();
             assert_eq!(
-                (error.code.status(), error.message.as_str()),
+                (crate::net::status(error.code), error.message.as_str()),
                 (400, text),
                 "{raw}"
             );

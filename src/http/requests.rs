@@ -14,8 +14,9 @@ use super::pieces::Pieces;
 use super::request::Request;
 use super::state::Api;
 use crate::base::clock::Moment;
-use crate::error::{ApiError, Code, chain, denies};
+use crate::error::{ApiError, Code, chain};
 use crate::log::{LogEngine, LogError};
+use crate::net::denies;
 use crate::requests::{Asked, Class, LeftOut, Ran, Received, RequestLog, Ticket, unwritten};
 
 /// Why a request matters that changes nothing; none where it does not.
@@ -146,7 +147,7 @@ pub(super) async fn answered(
 ) -> Result<Answer, ApiError> {
     let status = match &answer {
         Ok(answer) => answer.status,
-        Err(error) => error.code.status(),
+        Err(error) => crate::net::status(error.code),
     };
     let written = match ticket {
         Some(ticket) => ticket.complete(status).await,

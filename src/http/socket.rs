@@ -183,7 +183,7 @@ impl Socket {
 
 /// The end with an error: 1011 for what HTTP calls the server's fault, 1008 for all others.
 pub(super) fn refusal(error: &ApiError) -> CloseFrame {
-    let code = match error.code.status() {
+    let code = match crate::net::status(error.code) {
         500.. => CloseCode::Error,
         _ => CloseCode::Policy,
     };
@@ -265,7 +265,7 @@ mod tests {
             let some = whole.iter().enumerate().filter(|(at, _)| *at != missing);
             let some: Vec<_> = some.map(|(_, pair)| *pair).collect();
             let refused = Upgrade::of(&mut asked(&some)).err().expect("refused");
-            assert_eq!(refused.code.status(), 400);
+            assert_eq!(crate::net::status(refused.code), 400);
             assert!(refused.message.contains(text), "{}", refused.message);
         }
         let mut put = asked(&whole);

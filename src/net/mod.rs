@@ -22,6 +22,7 @@ mod files;
 mod peer;
 mod proxies;
 mod rate;
+mod status;
 mod stream;
 pub mod tls;
 mod visitors;
@@ -34,6 +35,7 @@ pub use files::{
 pub use peer::Peer;
 pub use proxies::Proxies;
 pub use rate::{Asking, By, PerSecond, Rates};
+pub use status::{denies, status};
 pub use stream::{Begun, Stream};
 pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
 

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(slow(&stats), None);
         stats.flushed = 54_999;
         let error = slow(&stats).expect("too far apart");
-        assert_eq!(error.code.status(), 503);
+        assert_eq!(crate::net::status(error.code), 503);
         assert!(error.message.starts_with("45001 events"), "{error}");
         stats.flushed = stats.applied;
         stats.stalled = true;

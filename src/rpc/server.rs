@@ -255,8 +255,8 @@ async fn answer(
         Ok(Told::Flow(body)) => Response::new(place.stream(body)),
         Err(e) => {
             let mut response = Response::new(place.answer(Bytes::from(e.message)));
-            *response.status_mut() =
-                StatusCode::from_u16(e.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            *response.status_mut() = StatusCode::from_u16(drover_net::status(e.code))
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             if let Ok(code) = code_name(e.code).parse() {
                 response.headers_mut().insert(ERROR_HEADER, code);
             }

@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Duplex, Pace};
 use super::{Rpc, Streaming, measure, wire};
-use drover_error::{ApiError, Code, denies};
+use drover_error::{ApiError, Code};
 use drover_identity::Identity;
 use drover_keyring::Verified;
+use drover_net::denies;
 use drover_net::tls::PeerCertificate;
 
 /// Who calls, and how.
@@ -319,7 +320,9 @@ impl<S: Send + Sync + 'static> Service<S> {
         };
         let recorded = async move {
             match (admitted.await, clerk) {
-                (Err(error), Some((clerk, state, call))) if denies(error.code.status()) => {
+                (Err(error), Some((clerk, state, call)))
+                    if denies(drover_net::status(error.code)) =>
+                {
                     Err(clerk(state, name, call, error).await)
                 }
                 (answer, _) => answer,

@@ -157,7 +157,7 @@ mod tests {
             let refused = exec(&client, alloc, &request, comes).await;
             let refused = refused.expect_err(text);
             assert_eq!(
-                (refused.code.status(), refused.message.as_str()),
+                (crate::net::status(refused.code), refused.message.as_str()),
                 (code, text)
             );
         }

@@ -48,7 +48,7 @@ impl Word {
                 ..Self::default()
             },
             Err(error) => Self {
-                status: u32::from(error.code.status()),
+                status: u32::from(crate::net::status(error.code)),
                 text: error.message.clone(),
             },
         }

@@ -152,7 +152,7 @@ impl Form {
 
     /// Why the stream ends; nothing where the caller would not understand it.
     pub(super) fn error(self, error: &ApiError) -> Vec<u8> {
-        let body = json!({ "Code": error.code.status(), "Message": error.message });
+        let body = json!({ "Code": crate::net::status(error.code), "Message": error.message });
         match (self.sse, self.cloud || self.checkpoints) {
             (true, _) => format!("event: error\ndata: {body}\n\n").into_bytes(),
             (false, true) => format!("{}\n", json!({ "Error": body })).into_bytes(),

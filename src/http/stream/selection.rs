@@ -403,7 +403,7 @@ mod tests {
             ("topic=Node&filter=Job.ID%20==%20web", "filter"),
         ] {
             let error = selection(bad).unwrap_err();
-            assert_eq!(error.code.status(), 400, "{bad}");
+            assert_eq!(crate::net::status(error.code), 400, "{bad}");
             assert!(error.message.contains(name), "{bad}: {error}");
         }
         for good in [
