@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use drover_events::public::PublicFields;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,6 @@ use crate::clock::unix_nanos;
 use crate::config::Config;
 use crate::endpoints;
 use crate::gate::Gate;
-use crate::history::record::redact::PublicFields;
 use crate::http::{self, Api, Shape};
 use crate::net::tls::Port;
 use crate::net::{Door, Listener, Patience, Proxies, Rates, Visitors, most_connections};

@@ -5,11 +5,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use drover_events::public::PublicFields;
 use drover_events::{EventKind, Topic};
 
 use super::read::Reader;
 use crate::history::record::numbers::NAMES;
-use crate::history::record::redact::PublicFields;
 
 /// What the publisher of events was told.
 #[derive(Clone, Debug, Default, PartialEq)]
