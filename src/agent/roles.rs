@@ -26,7 +26,7 @@ use crate::net::{Door, Listener, Patience, Proxies, Rates, Visitors, most_connec
 use crate::requests::RequestLog;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
-use crate::server::{Around, Server};
+use crate::server::{Around, Server, kept};
 use crate::telemetry::{self, Telemetry};
 
 /// The running roles.
@@ -351,7 +351,7 @@ async fn forget(requests: Arc<RequestLog>, config: Arc<Config>, stop: Cancellati
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                let (requests, keep) = (Arc::clone(&requests), retention.requests);
+                let (requests, keep) = (Arc::clone(&requests), kept(&retention.requests));
                 let drop_old = move || requests.forget(&keep, unix_nanos());
                 match tokio::task::spawn_blocking(drop_old).await {
                     Ok(Ok(_)) => {}

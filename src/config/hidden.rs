@@ -1,5 +1,7 @@
 //! A value that no debug output shows.
 
+use super::hcl1::Node;
+use super::read::FromNode;
 use std::fmt;
 
 /// Something confidential of a configuration; its `Debug` tells nothing of it.
@@ -9,6 +11,16 @@ pub struct Hidden<T>(pub T);
 impl<T> fmt::Debug for Hidden<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(hidden)")
+    }
+}
+
+impl<T: FromNode> FromNode for Hidden<T> {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        self.0.read(node)
+    }
+
+    fn is_nothing(node: &Node) -> bool {
+        T::is_nothing(node)
     }
 }
 

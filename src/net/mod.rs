@@ -27,6 +27,7 @@ mod stream;
 pub mod tls;
 mod visitors;
 
+pub use crate::config::BODIES;
 pub use accept::{Arrival, Door, Host, Listener, Patience, accept, reloaded, until};
 pub use budget::{Budget, Hold};
 pub use files::{
@@ -42,13 +43,11 @@ pub use reading::{
     reading,
 };
 pub use stream::{Begun, Stream};
-pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
+pub use visitors::{Refusals, Visit, Visitors};
 
 /// Of those who come through another agent each may take what an address may; all of them this many
 /// times as much: an agent could say that it was asked from anywhere.
 pub const CROWD: u32 = 32;
-/// Bytes of bodies of known callers that are held at once, if nothing else is configured.
-pub const BODIES: usize = 256 << 20;
 /// Bytes of bodies of callers that proved nothing (RPC) that are held at once.
 pub const STRANGERS: usize = 32 << 20;
 /// Over how long a time connections are told to go once certificates were loaded anew.
