@@ -20,6 +20,7 @@ mod keys;
 pub(crate) mod leader;
 pub mod member_shapes;
 mod myself;
+mod settings;
 mod tables;
 #[cfg(test)]
 pub mod testing;
@@ -63,10 +64,13 @@ use crate::rpc::sessions::Sessions;
 use crate::telemetry::Telemetry;
 use crate::volumes::Volumes;
 
+pub use about::described;
 pub use agreement::Agreed;
 use agreement::Agreement;
 use gauges::jobs::JobGauges;
 pub use myself::Myself;
+pub(crate) use settings::kept;
+use settings::{archive, guarantee};
 
 /// How long reactors have to stop, and how long a rebuild has.
 const REACTORS_STOP: Duration = Duration::from_secs(2);
@@ -78,7 +82,7 @@ pub trait Around: Send + Sync {
     ///
     /// # Errors
     /// Why all stays as it was.
-    fn reload(&self) -> Result<Vec<&'static str>, String>;
+    fn reload(&self) -> Result<Vec<String>, String>;
 
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
@@ -234,7 +238,8 @@ pub(crate) fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, S
     if !config.audit.enabled {
         return Ok(Arc::new(RequestLog::off()));
     }
-    let opened = RequestLog::open(&dir.join("requests"), config.audit.delivery_guarantee);
+    let guarantee = guarantee(config.audit.delivery_guarantee);
+    let opened = RequestLog::open(&dir.join("requests"), guarantee);
     opened.map(Arc::new).map_err(StartError::Requests)
 }
 
@@ -480,7 +485,8 @@ fn sources(
     dir: &Path,
 ) -> Sources {
     let kafka = config.event_publisher.kafka.clone();
-    let held = Arc::new(Held::new(config.server.retention.publisher_wait));
+    let retention = &config.server.retention;
+    let held = Arc::new(Held::new(retention.publisher_wait));
     let publishes = kafka.is_some();
     Sources {
         server: server.to_owned(),
@@ -494,10 +500,10 @@ fn sources(
             agent: config.schemas_at(),
         }),
         keeping: Keeping {
-            keep: config.server.retention.log,
-            requests: (Arc::clone(requests), config.server.retention.requests),
-            interval: config.server.retention.interval,
-            archive: config.server.archive.clone(),
+            keep: kept(&retention.log),
+            requests: (Arc::clone(requests), kept(&retention.requests)),
+            interval: retention.interval,
+            archive: config.server.archive.as_ref().map(archive),
             server: dir.to_owned(),
             id: server.to_owned(),
             raft: Arc::clone(raft),
