@@ -135,6 +135,120 @@ pub const CLASSES: &[Field] = &[
     ("WorkloadIdentity", "Env", Public),
 ];
 
+/// Fields of a struct by their names on the wire, each with its class.
+pub type OfFields = &'static [(&'static str, Class)];
+
+macro_rules! named {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        &[$( (stringify!($name), crate::$module::$name::CLASSES) ),*]
+    };
+}
+
+/// Structs with a field of which a class is said, where it is declared; in the order of their
+/// names. A serialiser tells no more of a struct than its name, and by that they are found here.
+///
+/// Headers and the options of getters are where credentials are put. What plugins of volumes are
+/// given, and the flags of mounts, may hold some, says their standard. The source of a job holds
+/// its environments and templates, and a difference between two jobs may be one of those.
+const LISTED: &[(&str, OfFields)] = named![
+    model::AclAuthMethod,
+    model::AclAuthMethodConfig,
+    acl::AclBootstrapped,
+    model::AclToken,
+    acl::AclTokensUpserted,
+    model::Action,
+    model::ChangeScript,
+    model::CheckQueryResult,
+    model::CniConfig,
+    model::ConsulGatewayProxy,
+    model::ConsulHttpHeaderModifiers,
+    model::ConsulIngressService,
+    model::ConsulProxy,
+    model::ConsulSidecarService,
+    model::ConsulUpstream,
+    model::CsiMountOptions,
+    model::CsiSnapshot,
+    model::CsiVolume,
+    csi::CsiVolumeClaimed,
+    model::CsiVolumeExternalStub,
+    model::DrainMetadata,
+    eval::EvalsDeleted,
+    model::Evaluation,
+    model::FieldDiff,
+    model::HostVolume,
+    model::Job,
+    model::JobSubmission,
+    job::JobSummariesReconciled,
+    model::MultiregionRegion,
+    model::Namespace,
+    model::Node,
+    node::NodeDrainUpdated,
+    model::NodePool,
+    model::OidcClientAssertion,
+    model::OidcClientAssertionKey,
+    model::OneTimeToken,
+    acl::OneTimeTokensUpserted,
+    model::ParameterizedJobConfig,
+    model::Plan,
+    model::Resources,
+    model::ScalingEvent,
+    acl::SealedSecret,
+    acl::SealedToken,
+    model::Secret,
+    model::Service,
+    model::ServiceCheck,
+    model::SidecarTask,
+    model::Task,
+    model::TaskArtifact,
+    model::TaskGroup,
+    model::Template,
+    model::VariableDecrypted,
+    model::VariableEncrypted,
+    model::VariableLock,
+    model::Vault,
+    model::WorkloadIdentity,
+];
+
+/// Whether a struct whose fields say these classes is found by its name. For
+/// [`wire!`](crate::wire), which lets the compiler ask.
+pub const fn is_found(name: &str, fields: OfFields) -> bool {
+    if fields.is_empty() {
+        return true;
+    }
+    let mut at = 0;
+    while at < LISTED.len() {
+        if is_same(LISTED[at].0, name) {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// Every field of which a class is said, as struct, field, class.
+pub fn listed() -> impl Iterator<Item = (&'static str, &'static str, Class)> {
+    let all = LISTED.iter();
+    all.flat_map(|(name, fields)| {
+        let each = fields.iter();
+        each.map(move |(field, class)| (*name, *field, *class))
+    })
+}
+
 /// The listed fields of a struct; empty for most.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Classes(&'static [Field]);

@@ -189,6 +189,16 @@ fn the_table_is_in_order_and_speaks_of_the_model() {
     }
 }
 
+/// What is said where the fields are declared is what the table says.
+#[test]
+fn fields_say_the_classes_of_the_table() {
+    assert!(LISTED.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    assert!(LISTED.iter().all(|(_, classes)| !classes.is_empty()));
+    let mut said: Vec<_> = listed().collect();
+    said.sort_unstable();
+    assert_eq!(said, CLASSES);
+}
+
 /// Whether a name is one that secrets have.
 fn looks_secret(name: &str) -> bool {
     let parts = [

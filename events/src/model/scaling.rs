@@ -37,7 +37,7 @@ crate::wire! {
         previous_count: i64 = "PreviousCount",
         message: String = "Message",
         error: bool = "Error",
-        meta: Map<Any> = "Meta",
+        meta: Map<Any> = "Meta" (Configured),
         eval_id: Option<String> = "EvalID",
         create_index: u64 = "CreateIndex",
     }

@@ -20,7 +20,7 @@ crate::wire! {
         port: String = "Port",
         proxy: Option<ConsulProxy> = "Proxy",
         disable_default_tcp_check: bool = "DisableDefaultTCPCheck",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
     }
 }
 
@@ -30,10 +30,10 @@ crate::wire! {
         name: String = "Name",
         driver: String = "Driver",
         user: String = "User",
-        config: Map<Any> = "Config",
-        env: Map<String> = "Env",
+        config: Map<Any> = "Config" (Configured),
+        env: Map<String> = "Env" (Sensitive),
         resources: Option<Resources> = "Resources",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
         kill_timeout: Option<i64> = "KillTimeout",
         log_config: Option<LogConfig> = "LogConfig",
         shutdown_delay: Option<i64> = "ShutdownDelay",
@@ -51,7 +51,7 @@ crate::wire! {
         upstreams: List<ConsulUpstream> = "Upstreams",
         expose: Option<ConsulExposeConfig> = "Expose",
         transparent_proxy: Option<ConsulTransparentProxy> = "TransparentProxy",
-        config: Map<Any> = "Config",
+        config: Map<Any> = "Config" (Configured),
     }
 }
 
@@ -69,7 +69,7 @@ crate::wire! {
         local_bind_socket_path: String = "LocalBindSocketPath",
         local_bind_socket_mode: String = "LocalBindSocketMode",
         mesh_gateway: ConsulMeshGateway = "MeshGateway",
-        config: Map<Any> = "Config",
+        config: Map<Any> = "Config" (Configured),
     }
 }
 

@@ -22,7 +22,7 @@ crate::wire! {
         envoy_gateway_bind_addresses: Map<ConsulGatewayBindAddress> = "EnvoyGatewayBindAddresses",
         envoy_gateway_no_default_bind: bool = "EnvoyGatewayNoDefaultBind",
         envoy_dns_discovery_type: String = "EnvoyDNSDiscoveryType",
-        config: Map<Any> = "Config",
+        config: Map<Any> = "Config" (Configured),
     }
 }
 
@@ -57,8 +57,8 @@ crate::wire! {
         name: String = "Name",
         hosts: List<String> = "Hosts",
         tls: Option<ConsulGatewayTlsConfig> = "TLS",
-        request_headers: Option<ConsulHttpHeaderModifiers> = "RequestHeaders",
-        response_headers: Option<ConsulHttpHeaderModifiers> = "ResponseHeaders",
+        request_headers: Option<ConsulHttpHeaderModifiers> = "RequestHeaders" (Public),
+        response_headers: Option<ConsulHttpHeaderModifiers> = "ResponseHeaders" (Public),
         max_connections: Option<u32> = "MaxConnections",
         max_pending_requests: Option<u32> = "MaxPendingRequests",
         max_concurrent_requests: Option<u32> = "MaxConcurrentRequests",
@@ -68,8 +68,8 @@ crate::wire! {
 crate::wire! {
     /// Headers changed on the way.
     pub struct ConsulHttpHeaderModifiers {
-        add: Map<String> = "Add",
-        set: Map<String> = "Set",
+        add: Map<String> = "Add" (Sensitive),
+        set: Map<String> = "Set" (Sensitive),
         remove: List<String> = "Remove",
     }
 }

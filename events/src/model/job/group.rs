@@ -19,7 +19,7 @@ crate::wire! {
         disconnect: Option<DisconnectStrategy> = "Disconnect",
         tasks: List<Task> = "Tasks",
         ephemeral_disk: Option<EphemeralDisk> = "EphemeralDisk",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
         reschedule_policy: Option<ReschedulePolicy> = "ReschedulePolicy",
         affinities: List<Affinity> = "Affinities",
         spreads: List<Spread> = "Spreads",

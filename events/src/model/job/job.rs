@@ -26,12 +26,12 @@ crate::wire! {
         periodic: Option<PeriodicConfig> = "Periodic",
         parameterized_job: Option<ParameterizedJobConfig> = "ParameterizedJob",
         dispatched: bool = "Dispatched",
-        dispatch_idempotency_token: String = "DispatchIdempotencyToken",
-        payload: Base64 = "Payload",
-        meta: Map<String> = "Meta",
+        dispatch_idempotency_token: String = "DispatchIdempotencyToken" (Public),
+        payload: Base64 = "Payload" (Configured),
+        meta: Map<String> = "Meta" (Configured),
         consul_namespace: String = "ConsulNamespace",
         vault_namespace: String = "VaultNamespace",
-        nomad_token_id: String = "NomadTokenID",
+        nomad_token_id: String = "NomadTokenID" (Public),
         status: String = "Status",
         status_description: String = "StatusDescription",
         stable: bool = "Stable",
@@ -83,7 +83,7 @@ crate::wire! {
         count: i64 = "Count",
         datacenters: List<String> = "Datacenters",
         node_pool: String = "NodePool",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
     }
 }
 
@@ -102,9 +102,9 @@ crate::wire! {
 crate::wire! {
     /// What a dispatch of a parameterized job takes.
     pub struct ParameterizedJobConfig {
-        payload: String = "Payload",
-        meta_required: List<String> = "MetaRequired",
-        meta_optional: List<String> = "MetaOptional",
+        payload: String = "Payload" (Public),
+        meta_required: List<String> = "MetaRequired" (Public),
+        meta_optional: List<String> = "MetaOptional" (Public),
     }
 }
 
@@ -136,10 +136,10 @@ crate::wire! {
 crate::wire! {
     /// The source a job was submitted as.
     pub struct JobSubmission {
-        source: String = "Source",
+        source: String = "Source" (Sensitive),
         format: String = "Format",
-        variable_flags: Map<String> = "VariableFlags",
-        variables: String = "Variables",
+        variable_flags: Map<String> = "VariableFlags" (Sensitive),
+        variables: String = "Variables" (Sensitive),
         namespace: String = "Namespace",
         job_id: String = "JobID",
         version: u64 = "Version",

@@ -41,6 +41,6 @@ crate::wire! {
 crate::wire! {
     /// Arguments for CNI plugins.
     pub struct CniConfig {
-        args: Map<String> = "Args",
+        args: Map<String> = "Args" (Configured),
     }
 }

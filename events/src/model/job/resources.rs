@@ -15,7 +15,7 @@ crate::wire! {
         networks: List<NetworkResource> = "Networks",
         devices: List<RequestedDevice> = "Devices",
         numa: Option<Numa> = "NUMA",
-        secrets_mb: i64 = "SecretsMB",
+        secrets_mb: i64 = "SecretsMB" (Public),
     }
 }
 

@@ -11,20 +11,20 @@ crate::wire! {
         name: String = "Name",
         driver: String = "Driver",
         user: String = "User",
-        config: Map<Any> = "Config",
-        env: Map<String> = "Env",
+        config: Map<Any> = "Config" (Configured),
+        env: Map<String> = "Env" (Sensitive),
         services: List<Service> = "Services",
         vault: Option<Vault> = "Vault",
-        secrets: List<Secret> = "Secrets",
+        secrets: List<Secret> = "Secrets" (Public),
         consul: Option<Consul> = "Consul",
         templates: List<Template> = "Templates",
         constraints: List<Constraint> = "Constraints",
         affinities: List<Affinity> = "Affinities",
         resources: Option<Resources> = "Resources",
         restart_policy: Option<RestartPolicy> = "RestartPolicy",
-        dispatch_payload: Option<DispatchPayloadConfig> = "DispatchPayload",
+        dispatch_payload: Option<DispatchPayloadConfig> = "DispatchPayload" (Public),
         lifecycle: Option<TaskLifecycleConfig> = "Lifecycle",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
         kill_timeout: i64 = "KillTimeout",
         log_config: Option<LogConfig> = "LogConfig",
         artifacts: List<TaskArtifact> = "Artifacts",
@@ -62,9 +62,9 @@ crate::wire! {
 crate::wire! {
     /// Something to fetch before a task starts.
     pub struct TaskArtifact {
-        getter_source: String = "GetterSource",
-        getter_options: Map<String> = "GetterOptions",
-        getter_headers: Map<String> = "GetterHeaders",
+        getter_source: String = "GetterSource" (Address),
+        getter_options: Map<String> = "GetterOptions" (Sensitive),
+        getter_headers: Map<String> = "GetterHeaders" (Sensitive),
         getter_mode: String = "GetterMode",
         getter_insecure: bool = "GetterInsecure",
         relative_dest: String = "RelativeDest",
@@ -77,7 +77,7 @@ crate::wire! {
     pub struct Template {
         source_path: String = "SourcePath",
         dest_path: String = "DestPath",
-        embedded_tmpl: String = "EmbeddedTmpl",
+        embedded_tmpl: String = "EmbeddedTmpl" (Sensitive),
         change_mode: String = "ChangeMode",
         change_signal: String = "ChangeSignal",
         change_script: Option<ChangeScript> = "ChangeScript",
@@ -107,7 +107,7 @@ crate::wire! {
     /// What runs when a template changes.
     pub struct ChangeScript {
         command: String = "Command",
-        args: List<String> = "Args",
+        args: List<String> = "Args" (Configured),
         timeout: i64 = "Timeout",
         fail_on_error: bool = "FailOnError",
         run_on_first_render: bool = "RunOnFirstRender",
@@ -120,11 +120,11 @@ crate::wire! {
         role: String = "Role",
         namespace: String = "Namespace",
         cluster: String = "Cluster",
-        env: bool = "Env",
+        env: bool = "Env" (Public),
         disable_file: bool = "DisableFile",
         change_mode: String = "ChangeMode",
         change_signal: String = "ChangeSignal",
-        allow_token_expiration: bool = "AllowTokenExpiration",
+        allow_token_expiration: bool = "AllowTokenExpiration" (Public),
     }
 }
 
@@ -143,8 +143,8 @@ crate::wire! {
         name: String = "Name",
         provider: String = "Provider",
         path: String = "Path",
-        config: Map<Any> = "Config",
-        env: Map<String> = "Env",
+        config: Map<Any> = "Config" (Sensitive),
+        env: Map<String> = "Env" (Sensitive),
     }
 }
 
@@ -155,7 +155,7 @@ crate::wire! {
         audience: List<String> = "Audience",
         change_mode: String = "ChangeMode",
         change_signal: String = "ChangeSignal",
-        env: bool = "Env",
+        env: bool = "Env" (Public),
         file: bool = "File",
         filepath: String = "Filepath",
         service_name: String = "ServiceName",
@@ -187,7 +187,7 @@ crate::wire! {
     pub struct Action {
         name: String = "Name",
         command: String = "Command",
-        args: List<String> = "Args",
+        args: List<String> = "Args" (Configured),
     }
 }
 
