@@ -14,7 +14,8 @@ use crate::class::Class;
 ///
 /// `field: Type = "Name"` is printed always, `field: Type = "Name" omit` only when not empty.
 /// Behind that stands in parentheses how confidential the field is ([`Class`]), unless it is
-/// public and nobody would think otherwise: `secret_id: String = "SecretID" (Secret)`.
+/// public and nobody would think otherwise: `secret_id: String = "SecretID" (Secret)`. Structs
+/// that are blocks of job specifications say more: see [`field`](crate::field).
 /// `sparse:` before the struct omits every empty field; `custom:` leaves `Serialize` to the
 /// caller, who gets `serialize_fields` for the default form. Clone, Debug (which hides what has a
 /// class), Default, PartialEq, Deserialize, JsonSchema (which `custom:` leaves to the caller, who
@@ -26,12 +27,15 @@ macro_rules! wire {
 
     (@structs $how:ident $omit:literal $(
         $(#[doc = $doc:literal])*
-        $vis:vis struct $name:ident {
+        $vis:vis struct $name:ident $(= $block:literal)? {
             $(
                 $(#[doc = $fdoc:literal])*
                 $field:ident: $ty:ty = $key:literal $($opt:ident)? $(($class:ident))?
+                    $([$($said:tt)+])?
             ),* $(,)?
-        }
+        } $(+ {
+            $($extra:ident: $ety:ty = $ekey:literal $([$($esaid:tt)+])?),* $(,)?
+        })?
     )*) => {$(
         $(#[doc = $doc])*
         #[derive(Clone, Default, PartialEq)]
@@ -123,6 +127,11 @@ macro_rules! wire {
         }
 
         $crate::wire!(@$how $name);
+
+        $crate::specified! { $name $(= $block)? {
+            $($field: $ty = $key $([$($said)+])?,)*
+            $($($extra: $ety = $ekey $([$($esaid)+])?,)*)?
+        } }
 
         const _: () = assert!(
             $crate::class::is_found(stringify!($name), $name::CLASSES),

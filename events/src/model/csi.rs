@@ -74,9 +74,9 @@ crate::wire! {
 
 crate::wire! {
     /// How a volume is mounted.
-    pub struct CsiMountOptions {
-        fs_type: String = "FSType",
-        mount_flags: List<String> = "MountFlags" (Sensitive),
+    pub struct CsiMountOptions = "mount_options" {
+        fs_type: String = "FSType" [hcl()],
+        mount_flags: List<String> = "MountFlags" (Sensitive) [hcl()],
     }
 }
 

@@ -178,3 +178,69 @@ impl Kind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::field::{self, Specified};
+    use drover_events::model::Job;
+
+    use super::{Kind, Shape};
+
+    /// A kind in words, without the shape in it, and the shape.
+    macro_rules! parts {
+        ($name:ident: $($at:ident)::+) => {
+            fn $name(kind: $($at)::+::Kind) -> (String, Option<&'static $($at)::+::Shape>) {
+                use $($at)::+::Kind;
+                match kind {
+                    Kind::One(shape) => ("one".to_owned(), Some(shape)),
+                    Kind::Omit(shape) => ("omit".to_owned(), Some(shape)),
+                    Kind::Many(shape) => ("many".to_owned(), Some(shape)),
+                    Kind::Labelled(shape, label) => (format!("labelled {label}"), Some(shape)),
+                    Kind::ByLabel(shape, label) => (format!("by label {label}"), Some(shape)),
+                    leaf => (format!("{leaf:?}"), None),
+                }
+            }
+        };
+    }
+
+    parts!(ours: super);
+    parts!(theirs: drover_events::field);
+
+    fn compare(path: &str, table: &'static Shape, lines: &'static field::Shape) {
+        // The label of a task's scaling is no field of it that anybody could say in JSON.
+        let is_scaling = table.name == "task scaling";
+        assert!(is_scaling || table.name == lines.name, "{path}");
+        let listed = |f: &&super::Field| f.json != "@Label";
+        let count = table.fields.iter().filter(listed).count();
+        assert_eq!(count, lines.fields.len(), "{path}");
+        for field in table.fields.iter().filter(listed) {
+            let path = format!("{path}.{}", field.json);
+            let same = lines.fields.iter().find(|f| f.json == field.json);
+            let same = same.unwrap_or_else(|| panic!("{path} is not declared"));
+            assert_eq!(
+                (same.hcl, same.required, same.shown),
+                (field.hcl, field.required, field.shown),
+                "{path}"
+            );
+            let ((kind, shape), (other, declared)) = (ours(field.kind), theirs(same.kind));
+            assert_eq!(kind, other, "{path}");
+            match (shape, declared) {
+                (Some(shape), Some(declared)) => compare(&path, shape, declared),
+                (None, None) => {}
+                _ => panic!("{path}: a block in one of them"),
+            }
+        }
+    }
+
+    /// The lines of the model's fields say what the decode table says.
+    #[test]
+    fn the_table_is_what_the_fields_say() {
+        compare("Job", &super::JOB, Job::SHAPE);
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        assert_eq!(ours(Kind::Strs).0, theirs(field::Kind::Strs).0);
+        assert_ne!(ours(Kind::Strs).0, theirs(field::Kind::Ports).0);
+    }
+}

@@ -7,202 +7,210 @@ use crate::model::{
 
 crate::wire! {
     /// One thing to run with a driver.
-    pub struct Task {
+    pub struct Task = "task" {
         name: String = "Name",
-        driver: String = "Driver",
-        user: String = "User",
-        config: Map<Any> = "Config" (Configured),
-        env: Map<String> = "Env" (Sensitive),
-        services: List<Service> = "Services",
-        vault: Option<Vault> = "Vault",
-        secrets: List<Secret> = "Secrets" (Public),
-        consul: Option<Consul> = "Consul",
-        templates: List<Template> = "Templates",
-        constraints: List<Constraint> = "Constraints",
-        affinities: List<Affinity> = "Affinities",
-        resources: Option<Resources> = "Resources",
-        restart_policy: Option<RestartPolicy> = "RestartPolicy",
-        dispatch_payload: Option<DispatchPayloadConfig> = "DispatchPayload" (Public),
-        lifecycle: Option<TaskLifecycleConfig> = "Lifecycle",
-        meta: Map<String> = "Meta" (Configured),
-        kill_timeout: i64 = "KillTimeout",
-        log_config: Option<LogConfig> = "LogConfig",
-        artifacts: List<TaskArtifact> = "Artifacts",
-        leader: bool = "Leader",
-        shutdown_delay: i64 = "ShutdownDelay",
-        volume_mounts: List<VolumeMount> = "VolumeMounts",
-        scaling_policies: List<ScalingPolicy> = "ScalingPolicies",
-        kill_signal: String = "KillSignal",
-        kind: String = "Kind",
-        csi_plugin_config: Option<TaskCsiPluginConfig> = "CSIPluginConfig",
+        driver: String = "Driver" [hcl()],
+        user: String = "User" [hcl()],
+        config: Map<Any> = "Config" (Configured) [hcl()],
+        env: Map<String> = "Env" (Sensitive) [hcl()],
+        services: List<Service> = "Services" [hcl_as("service")],
+        vault: Option<Vault> = "Vault" [hcl()],
+        secrets: List<Secret> = "Secrets" (Public) [hcl_as("secret").labelled("Name")],
+        consul: Option<Consul> = "Consul" [hcl()],
+        templates: List<Template> = "Templates" [hcl_as("template")],
+        constraints: List<Constraint> = "Constraints" [hcl_as("constraint")],
+        affinities: List<Affinity> = "Affinities" [hcl_as("affinity")],
+        resources: Option<Resources> = "Resources" [hcl()],
+        restart_policy: Option<RestartPolicy> = "RestartPolicy" [hcl_as("restart")],
+        dispatch_payload: Option<DispatchPayloadConfig> = "DispatchPayload" (Public) [hcl()],
+        lifecycle: Option<TaskLifecycleConfig> = "Lifecycle" [hcl()],
+        meta: Map<String> = "Meta" (Configured) [hcl()],
+        kill_timeout: i64 = "KillTimeout" [hcl().duration().optional()],
+        log_config: Option<LogConfig> = "LogConfig" [hcl_as("logs")],
+        artifacts: List<TaskArtifact> = "Artifacts" [hcl_as("artifact")],
+        leader: bool = "Leader" [hcl()],
+        shutdown_delay: i64 = "ShutdownDelay" [hcl().duration()],
+        volume_mounts: List<VolumeMount> = "VolumeMounts" [hcl_as("volume_mount")],
+        scaling_policies: List<ScalingPolicy> = "ScalingPolicies"
+            [hcl_as("scaling").labelled("@Label")],
+        kill_signal: String = "KillSignal" [hcl()],
+        kind: String = "Kind" [hcl()],
+        csi_plugin_config: Option<TaskCsiPluginConfig> = "CSIPluginConfig"
+            [hcl_as("csi_plugin").absent()],
         identity: Option<WorkloadIdentity> = "Identity",
         identities: List<WorkloadIdentity> = "Identities",
-        actions: List<Action> = "Actions",
-        schedule: Option<TaskSchedule> = "Schedule",
+        actions: List<Action> = "Actions" [hcl_as("action").labelled("Name")],
+        schedule: Option<TaskSchedule> = "Schedule" [hcl()],
+    } + {
+        identity: List<WorkloadIdentity> = "@Identities" [hcl()],
     }
 }
 
 crate::wire! {
     /// When a task runs in relation to the main tasks.
-    pub struct TaskLifecycleConfig {
-        hook: String = "Hook",
-        sidecar: bool = "Sidecar",
+    pub struct TaskLifecycleConfig = "lifecycle" {
+        hook: String = "Hook" [hcl()],
+        sidecar: bool = "Sidecar" [hcl()],
     }
 }
 
 crate::wire! {
     /// How a task's output is rotated.
-    pub struct LogConfig {
-        max_files: i64 = "MaxFiles",
-        max_file_size_mb: i64 = "MaxFileSizeMB",
-        disabled: bool = "Disabled",
+    pub struct LogConfig = "logs" {
+        max_files: i64 = "MaxFiles" [hcl().optional()],
+        max_file_size_mb: i64 = "MaxFileSizeMB" [hcl_as("max_file_size").optional()],
+        disabled: bool = "Disabled" [hcl().optional()],
+    } + {
+        enabled: bool = "Enabled" [hcl().optional()],
     }
 }
 
 crate::wire! {
     /// Something to fetch before a task starts.
-    pub struct TaskArtifact {
-        getter_source: String = "GetterSource" (Address),
-        getter_options: Map<String> = "GetterOptions" (Sensitive),
-        getter_headers: Map<String> = "GetterHeaders" (Sensitive),
-        getter_mode: String = "GetterMode",
-        getter_insecure: bool = "GetterInsecure",
-        relative_dest: String = "RelativeDest",
-        chown: bool = "Chown",
+    pub struct TaskArtifact = "artifact" {
+        getter_source: String = "GetterSource" (Address) [hcl_as("source").optional()],
+        getter_options: Map<String> = "GetterOptions" (Sensitive) [hcl_as("options")],
+        getter_headers: Map<String> = "GetterHeaders" (Sensitive) [hcl_as("headers")],
+        getter_mode: String = "GetterMode" [hcl_as("mode").optional()],
+        getter_insecure: bool = "GetterInsecure" [hcl_as("insecure").optional()],
+        relative_dest: String = "RelativeDest" [hcl_as("destination").optional()],
+        chown: bool = "Chown" [hcl()],
     }
 }
 
 crate::wire! {
     /// A file rendered for a task.
-    pub struct Template {
-        source_path: String = "SourcePath",
-        dest_path: String = "DestPath",
-        embedded_tmpl: String = "EmbeddedTmpl" (Sensitive),
-        change_mode: String = "ChangeMode",
-        change_signal: String = "ChangeSignal",
-        change_script: Option<ChangeScript> = "ChangeScript",
-        once: bool = "Once",
-        splay: i64 = "Splay",
-        perms: String = "Perms",
-        uid: Option<i64> = "Uid",
-        gid: Option<i64> = "Gid",
-        left_delim: String = "LeftDelim",
-        right_delim: String = "RightDelim",
-        envvars: bool = "Envvars",
-        vault_grace: i64 = "VaultGrace",
-        wait: Option<WaitConfig> = "Wait",
-        err_missing_key: bool = "ErrMissingKey",
+    pub struct Template = "template" {
+        source_path: String = "SourcePath" [hcl_as("source").optional()],
+        dest_path: String = "DestPath" [hcl_as("destination").optional()],
+        embedded_tmpl: String = "EmbeddedTmpl" (Sensitive) [hcl_as("data").optional()],
+        change_mode: String = "ChangeMode" [hcl().optional()],
+        change_signal: String = "ChangeSignal" [hcl().optional()],
+        change_script: Option<ChangeScript> = "ChangeScript" [hcl()],
+        once: bool = "Once" [hcl().optional()],
+        splay: i64 = "Splay" [hcl().duration().optional()],
+        perms: String = "Perms" [hcl().optional()],
+        uid: Option<i64> = "Uid" [hcl()],
+        gid: Option<i64> = "Gid" [hcl()],
+        left_delim: String = "LeftDelim" [hcl_as("left_delimiter").optional()],
+        right_delim: String = "RightDelim" [hcl_as("right_delimiter").optional()],
+        envvars: bool = "Envvars" [hcl_as("env").optional()],
+        vault_grace: i64 = "VaultGrace" [hcl().duration().optional()],
+        wait: Option<WaitConfig> = "Wait" [hcl()],
+        err_missing_key: bool = "ErrMissingKey" [hcl_as("error_on_missing_key").optional()],
     }
 }
 
 crate::wire! {
     /// How long a template waits to settle; nanoseconds.
-    pub struct WaitConfig {
-        min: Option<i64> = "Min",
-        max: Option<i64> = "Max",
+    pub struct WaitConfig = "wait" {
+        min: Option<i64> = "Min" [hcl().duration().required()],
+        max: Option<i64> = "Max" [hcl().duration().required()],
     }
 }
 
 crate::wire! {
     /// What runs when a template changes.
-    pub struct ChangeScript {
-        command: String = "Command",
-        args: List<String> = "Args" (Configured),
-        timeout: i64 = "Timeout",
-        fail_on_error: bool = "FailOnError",
-        run_on_first_render: bool = "RunOnFirstRender",
+    pub struct ChangeScript = "change_script" {
+        command: String = "Command" [hcl().optional().required()],
+        args: List<String> = "Args" (Configured) [hcl()],
+        timeout: i64 = "Timeout" [hcl().duration().optional()],
+        fail_on_error: bool = "FailOnError" [hcl().optional()],
+        run_on_first_render: bool = "RunOnFirstRender" [hcl().optional()],
     }
 }
 
 crate::wire! {
     /// Access to Vault for a task.
-    pub struct Vault {
-        role: String = "Role",
-        namespace: String = "Namespace",
-        cluster: String = "Cluster",
-        env: bool = "Env" (Public),
-        disable_file: bool = "DisableFile",
-        change_mode: String = "ChangeMode",
-        change_signal: String = "ChangeSignal",
-        allow_token_expiration: bool = "AllowTokenExpiration" (Public),
+    pub struct Vault = "vault" {
+        role: String = "Role" [hcl()],
+        namespace: String = "Namespace" [hcl().optional()],
+        cluster: String = "Cluster" [hcl()],
+        env: bool = "Env" (Public) [hcl().optional()],
+        disable_file: bool = "DisableFile" [hcl().optional()],
+        change_mode: String = "ChangeMode" [hcl().optional()],
+        change_signal: String = "ChangeSignal" [hcl().optional()],
+        allow_token_expiration: bool = "AllowTokenExpiration" (Public) [hcl().optional()],
+    } + {
+        policies: List<String> = "Policies" [hcl()],
     }
 }
 
 crate::wire! {
     /// Access to Consul for a group or task.
-    pub struct Consul {
-        namespace: String = "Namespace",
-        cluster: String = "Cluster",
-        partition: String = "Partition",
+    pub struct Consul = "consul" {
+        namespace: String = "Namespace" [hcl()],
+        cluster: String = "Cluster" [hcl()],
+        partition: String = "Partition" [hcl()],
     }
 }
 
 crate::wire! {
     /// A secret fetched for a task.
-    pub struct Secret {
+    pub struct Secret = "secret" {
         name: String = "Name",
-        provider: String = "Provider",
-        path: String = "Path",
-        config: Map<Any> = "Config" (Sensitive),
-        env: Map<String> = "Env" (Sensitive),
+        provider: String = "Provider" [hcl()],
+        path: String = "Path" [hcl()],
+        config: Map<Any> = "Config" (Sensitive) [hcl()],
+        env: Map<String> = "Env" (Sensitive) [hcl()],
     }
 }
 
 crate::wire! {
     /// A signed identity a task is given.
-    pub struct WorkloadIdentity {
-        name: String = "Name",
-        audience: List<String> = "Audience",
-        change_mode: String = "ChangeMode",
-        change_signal: String = "ChangeSignal",
-        env: bool = "Env" (Public),
-        file: bool = "File",
-        filepath: String = "Filepath",
-        service_name: String = "ServiceName",
-        ttl: i64 = "TTL",
-        extra_claims: List<String> = "ExtraClaims",
+    pub struct WorkloadIdentity = "identity" {
+        name: String = "Name" [hcl()],
+        audience: List<String> = "Audience" [hcl_as("aud")],
+        change_mode: String = "ChangeMode" [hcl()],
+        change_signal: String = "ChangeSignal" [hcl()],
+        env: bool = "Env" (Public) [hcl()],
+        file: bool = "File" [hcl()],
+        filepath: String = "Filepath" [hcl()],
+        service_name: String = "ServiceName" [hcl()],
+        ttl: i64 = "TTL" [hcl().duration()],
+        extra_claims: List<String> = "ExtraClaims" [hcl()],
     }
 }
 
 crate::wire! {
     /// Where a dispatch's payload is written.
-    pub struct DispatchPayloadConfig {
-        file: String = "File",
+    pub struct DispatchPayloadConfig = "dispatch_payload" {
+        file: String = "File" [hcl()],
     }
 }
 
 crate::wire! {
     /// A task that is a CSI plugin.
-    pub struct TaskCsiPluginConfig {
-        id: String = "ID",
-        r#type: String = "Type",
-        mount_dir: String = "MountDir",
-        stage_publish_base_dir: String = "StagePublishBaseDir",
-        health_timeout: i64 = "HealthTimeout",
+    pub struct TaskCsiPluginConfig = "csi_plugin" {
+        id: String = "ID" [hcl()],
+        r#type: String = "Type" [hcl()],
+        mount_dir: String = "MountDir" [hcl()],
+        stage_publish_base_dir: String = "StagePublishBaseDir" [hcl()],
+        health_timeout: i64 = "HealthTimeout" [hcl().duration()],
     }
 }
 
 crate::wire! {
     /// A command that can be run in a task.
-    pub struct Action {
+    pub struct Action = "action" {
         name: String = "Name",
-        command: String = "Command",
-        args: List<String> = "Args" (Configured),
+        command: String = "Command" [hcl().required()],
+        args: List<String> = "Args" (Configured) [hcl()],
     }
 }
 
 crate::wire! {
     /// When a task is allowed to run.
-    pub struct TaskSchedule {
-        cron: Option<TaskScheduleCron> = "Cron",
+    pub struct TaskSchedule = "schedule" {
+        cron: Option<TaskScheduleCron> = "Cron" [hcl()],
     }
 }
 
 crate::wire! {
     /// The window a task runs in, as cron expressions.
-    pub struct TaskScheduleCron {
-        start: String = "Start",
-        end: String = "End",
-        timezone: String = "Timezone",
+    pub struct TaskScheduleCron = "cron" {
+        start: String = "Start" [hcl()],
+        end: String = "End" [hcl()],
+        timezone: String = "Timezone" [hcl()],
     }
 }
