@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! pub struct LogConfig = "logs" {
-//!     max_files: i64 = "MaxFiles" [hcl().optional()],
-//!     max_file_size_mb: i64 = "MaxFileSizeMB" [hcl_as("max_file_size").optional()],
+//!     max_files: i64 = "MaxFiles" [hcl().optional().or_int(10)],
+//!     max_file_size_mb: i64 = "MaxFileSizeMB" [hcl_as("max_file_size").optional().or_int(10)],
 //!     disabled: bool = "Disabled" [hcl().optional()],
 //! } + {
 //!     enabled: bool = "Enabled" [hcl().optional()],
@@ -22,23 +22,26 @@
 //!   is said of what is public and looks it.
 //! - `[hcl()]`: specifications say it, under its name in the model; `[hcl_as("max_file_size")]`:
 //!   under another one. Without, a field is had by JSON alone. What else there is to say follows
-//!   behind a dot; each is a method of [`Field`], which says what it does.
+//!   behind a dot, the default too; each is a method of [`Field`], which says what it does.
 //! - Behind `+` stand fields that a job has in specifications or in JSON, and that are kept
 //!   elsewhere or nowhere: `enabled` becomes `Disabled`. Names that begin with `@` are of
 //!   specifications only, and `fixup.rs` of the job specification puts them where they belong.
 //!
-//! **To add a field:** its line, and no more. Specifications in both forms, requests, the answer
-//! of the parse route, jobs that are shown and stored, schemas, masks and debug output read it
-//! here, through [`Specified::SHAPE`], `FIELDS`, `CLASSES` and `fields_schema` of the struct. The
+//! **To add a field:** its line, and no more. Specifications in both forms, requests, defaults,
+//! the answer of the parse route, jobs that are shown and stored, schemas, masks and debug output
+//! read it here, through [`Specified::SHAPE`], `FIELDS`, `CLASSES` and `fields_schema`. The
 //! change log of events (`migrations/src/events/changelog.rs`) has a line for each, as for every
 //! change of an event. A new block is a struct: its line says under which name it is written, and
 //! a field of a struct above holds it.
 //!
-//! What is no more than *one* field's own stays where it is done: what follows from others of
-//! the job (`canonical*.rs` of the job specification), what is a mistake (`validate`), and what
-//! is not built yet (`validate/unbuilt.rs`, `validate/warnings.rs`).
+//! What is not *one* field's own stays where it is done: defaults that follow from other fields
+//! (`canonical*.rs` of the job specification), what is a mistake (`validate`), and what is not
+//! built yet (`validate/unbuilt.rs`, `validate/warnings.rs`).
 
 use crate::gojson::{Any, Base64, List, Map};
+
+/// Nanoseconds.
+const SECOND: i64 = 1_000_000_000;
 
 /// A struct that is a block of job specifications. [`wire!`](crate::wire) implements it.
 pub trait Specified {
@@ -75,6 +78,10 @@ pub struct Field {
     pub required: bool,
     /// Clients' own form has it; what has not is read where a server showed it.
     pub shown: bool,
+    /// What it is where it is not said, in every job. Other defaults follow from other fields.
+    pub default: Option<Preset>,
+    /// Who says zero or an empty text gets the default as well.
+    pub empty_is_unsaid: bool,
     /// Its name in the model.
     own: &'static str,
 }
@@ -115,6 +122,19 @@ pub enum Kind {
     Json,
 }
 
+/// The value of a field that is not said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// A text.
+    Text(&'static str),
+    /// A number, or a duration in nanoseconds.
+    Int(i64),
+    /// True or false.
+    Bool(bool),
+    /// An empty list.
+    List,
+}
+
 /// The methods are what a field's line may say of it in brackets.
 impl Field {
     /// A field of the model, of which nothing else is said yet.
@@ -125,6 +145,8 @@ impl Field {
             kind,
             required: false,
             shown: true,
+            default: None,
+            empty_is_unsaid: false,
             own: plain(own),
         }
     }
@@ -185,6 +207,54 @@ impl Field {
             _ => panic!("durations are whole numbers"),
         };
         Self { kind, ..self }
+    }
+
+    /// This text where it is not said.
+    pub const fn or_text(self, text: &'static str) -> Self {
+        self.or(Preset::Text(text))
+    }
+
+    /// This number where it is not said.
+    pub const fn or_int(self, number: i64) -> Self {
+        self.or(Preset::Int(number))
+    }
+
+    /// So many seconds where it is not said; of a duration.
+    pub const fn or_seconds(self, seconds: i64) -> Self {
+        self.or(Preset::Int(seconds * SECOND))
+    }
+
+    /// True or false where it is not said.
+    pub const fn or_bool(self, flag: bool) -> Self {
+        self.or(Preset::Bool(flag))
+    }
+
+    /// An empty list where it is not said, which is not the same as none.
+    pub const fn or_list(self) -> Self {
+        self.or(Preset::List)
+    }
+
+    /// Zero and an empty text count as not said: the default takes their place.
+    pub const fn empty_is_unsaid(self) -> Self {
+        Self {
+            empty_is_unsaid: true,
+            ..self
+        }
+    }
+
+    const fn or(self, default: Preset) -> Self {
+        let fits = matches!(
+            (self.kind, default),
+            (Kind::Str { .. }, Preset::Text(_))
+                | (Kind::Int { .. } | Kind::Dur { .. }, Preset::Int(_))
+                | (Kind::Bool { .. }, Preset::Bool(_))
+                | (Kind::Strs, Preset::List)
+        );
+        assert!(fits, "a default is of its field's kind");
+        Self {
+            default: Some(default),
+            ..self
+        }
     }
 
     /// The blocks have a label, which becomes the field of this name in each.
@@ -263,6 +333,18 @@ impl Kind {
             Kind::One(s) | Kind::Omit(s) | Kind::Many(s) => Some((s, 0)),
             Kind::Labelled(s, _) | Kind::ByLabel(s, _) => Some((s, 1)),
             _ => None,
+        }
+    }
+}
+
+impl Preset {
+    /// As JSON has it.
+    pub fn to_json(self) -> Any {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Int(number) => number.into(),
+            Self::Bool(flag) => flag.into(),
+            Self::List => Any::Array(Vec::new()),
         }
     }
 }

@@ -34,6 +34,15 @@ fn a_line_says_all_that_there_is_of_a_field() {
     let interval = model::RestartPolicy::SHAPE.hcl("interval");
     let interval = interval.expect("said").kind;
     assert!(matches!(interval, Kind::Dur { opt: true }), "{interval:?}");
+    assert_eq!(
+        (size.default, size.empty_is_unsaid),
+        (Some(Preset::Int(10)), false)
+    );
+    let priority = Job::SHAPE.json("Priority").expect("a field");
+    assert_eq!(
+        (priority.default, priority.empty_is_unsaid),
+        (Some(Preset::Int(50)), true)
+    );
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub use said::Said;
 pub use validate::{Limits, Validation, unbuilt, validate};
 
 #[cfg(test)]
+mod canonical_test;
+#[cfg(test)]
 mod dear_test;
 #[cfg(test)]
 mod parse_test;

@@ -9,7 +9,7 @@ crate::wire! {
         name: String = "Name" [hcl()],
         task_name: String = "TaskName" [hcl_as("task")],
         port_label: String = "PortLabel" [hcl_as("port")],
-        address_mode: String = "AddressMode" [hcl()],
+        address_mode: String = "AddressMode" [hcl().or_text("auto").empty_is_unsaid()],
         address: String = "Address" [hcl()],
         enable_tag_override: bool = "EnableTagOverride" [hcl()],
         tags: List<String> = "Tags" [hcl()],
@@ -21,9 +21,9 @@ crate::wire! {
         weights: Option<ServiceWeights> = "Weights" [hcl()],
         tagged_addresses: Map<String> = "TaggedAddresses" [hcl()],
         namespace: String = "Namespace" [stored()],
-        on_update: String = "OnUpdate" [hcl()],
-        provider: String = "Provider" [hcl()],
-        cluster: String = "Cluster" [hcl()],
+        on_update: String = "OnUpdate" [hcl().or_text("require_healthy").empty_is_unsaid()],
+        provider: String = "Provider" [hcl().or_text("consul").empty_is_unsaid()],
+        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unsaid()],
         identity: Option<WorkloadIdentity> = "Identity" [hcl()],
         kind: String = "Kind" [hcl()],
     } + {
@@ -77,7 +77,7 @@ crate::wire! {
     /// When a failing check restarts its task.
     pub struct CheckRestart = "check_restart" {
         limit: i64 = "Limit" [hcl()],
-        grace: i64 = "Grace" [hcl().duration().optional()],
+        grace: i64 = "Grace" [hcl().duration().optional().or_seconds(1)],
         ignore_warnings: bool = "IgnoreWarnings" [hcl()],
     }
 }

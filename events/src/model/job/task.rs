@@ -25,7 +25,7 @@ crate::wire! {
         dispatch_payload: Option<DispatchPayloadConfig> = "DispatchPayload" (Public) [hcl()],
         lifecycle: Option<TaskLifecycleConfig> = "Lifecycle" [hcl()],
         meta: Map<String> = "Meta" (Configured) [hcl()],
-        kill_timeout: i64 = "KillTimeout" [hcl().duration().optional()],
+        kill_timeout: i64 = "KillTimeout" [hcl().duration().optional().or_seconds(5)],
         log_config: Option<LogConfig> = "LogConfig" [hcl_as("logs")],
         artifacts: List<TaskArtifact> = "Artifacts" [hcl_as("artifact")],
         leader: bool = "Leader" [hcl()],
@@ -57,8 +57,8 @@ crate::wire! {
 crate::wire! {
     /// How a task's output is rotated.
     pub struct LogConfig = "logs" {
-        max_files: i64 = "MaxFiles" [hcl().optional()],
-        max_file_size_mb: i64 = "MaxFileSizeMB" [hcl_as("max_file_size").optional()],
+        max_files: i64 = "MaxFiles" [hcl().optional().or_int(10)],
+        max_file_size_mb: i64 = "MaxFileSizeMB" [hcl_as("max_file_size").optional().or_int(10)],
         disabled: bool = "Disabled" [hcl().optional()],
     } + {
         enabled: bool = "Enabled" [hcl().optional()],
@@ -68,11 +68,12 @@ crate::wire! {
 crate::wire! {
     /// Something to fetch before a task starts.
     pub struct TaskArtifact = "artifact" {
-        getter_source: String = "GetterSource" (Address) [hcl_as("source").optional()],
+        getter_source: String = "GetterSource" (Address) [hcl_as("source").optional().or_text("")],
         getter_options: Map<String> = "GetterOptions" (Sensitive) [hcl_as("options")],
         getter_headers: Map<String> = "GetterHeaders" (Sensitive) [hcl_as("headers")],
-        getter_mode: String = "GetterMode" [hcl_as("mode").optional()],
-        getter_insecure: bool = "GetterInsecure" [hcl_as("insecure").optional()],
+        getter_mode: String = "GetterMode"
+            [hcl_as("mode").optional().or_text("any").empty_is_unsaid()],
+        getter_insecure: bool = "GetterInsecure" [hcl_as("insecure").optional().or_bool(false)],
         relative_dest: String = "RelativeDest" [hcl_as("destination").optional()],
         chown: bool = "Chown" [hcl()],
     }
@@ -81,42 +82,43 @@ crate::wire! {
 crate::wire! {
     /// A file rendered for a task.
     pub struct Template = "template" {
-        source_path: String = "SourcePath" [hcl_as("source").optional()],
-        dest_path: String = "DestPath" [hcl_as("destination").optional()],
-        embedded_tmpl: String = "EmbeddedTmpl" (Sensitive) [hcl_as("data").optional()],
-        change_mode: String = "ChangeMode" [hcl().optional()],
+        source_path: String = "SourcePath" [hcl_as("source").optional().or_text("")],
+        dest_path: String = "DestPath" [hcl_as("destination").optional().or_text("")],
+        embedded_tmpl: String = "EmbeddedTmpl" (Sensitive) [hcl_as("data").optional().or_text("")],
+        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unsaid()],
         change_signal: String = "ChangeSignal" [hcl().optional()],
         change_script: Option<ChangeScript> = "ChangeScript" [hcl()],
-        once: bool = "Once" [hcl().optional()],
-        splay: i64 = "Splay" [hcl().duration().optional()],
-        perms: String = "Perms" [hcl().optional()],
+        once: bool = "Once" [hcl().optional().or_bool(false)],
+        splay: i64 = "Splay" [hcl().duration().optional().or_seconds(5)],
+        perms: String = "Perms" [hcl().optional().or_text("0644")],
         uid: Option<i64> = "Uid" [hcl()],
         gid: Option<i64> = "Gid" [hcl()],
-        left_delim: String = "LeftDelim" [hcl_as("left_delimiter").optional()],
-        right_delim: String = "RightDelim" [hcl_as("right_delimiter").optional()],
-        envvars: bool = "Envvars" [hcl_as("env").optional()],
-        vault_grace: i64 = "VaultGrace" [hcl().duration().optional()],
+        left_delim: String = "LeftDelim" [hcl_as("left_delimiter").optional().or_text("{{")],
+        right_delim: String = "RightDelim" [hcl_as("right_delimiter").optional().or_text("}}")],
+        envvars: bool = "Envvars" [hcl_as("env").optional().or_bool(false)],
+        vault_grace: i64 = "VaultGrace" [hcl().duration().optional().or_seconds(0)],
         wait: Option<WaitConfig> = "Wait" [hcl()],
-        err_missing_key: bool = "ErrMissingKey" [hcl_as("error_on_missing_key").optional()],
+        err_missing_key: bool = "ErrMissingKey"
+            [hcl_as("error_on_missing_key").optional().or_bool(false)],
     }
 }
 
 crate::wire! {
     /// How long a template waits to settle; nanoseconds.
     pub struct WaitConfig = "wait" {
-        min: Option<i64> = "Min" [hcl().duration().required()],
-        max: Option<i64> = "Max" [hcl().duration().required()],
+        min: Option<i64> = "Min" [hcl().duration().required().or_seconds(5)],
+        max: Option<i64> = "Max" [hcl().duration().required().or_seconds(240)],
     }
 }
 
 crate::wire! {
     /// What runs when a template changes.
     pub struct ChangeScript = "change_script" {
-        command: String = "Command" [hcl().optional().required()],
-        args: List<String> = "Args" (Configured) [hcl()],
-        timeout: i64 = "Timeout" [hcl().duration().optional()],
-        fail_on_error: bool = "FailOnError" [hcl().optional()],
-        run_on_first_render: bool = "RunOnFirstRender" [hcl().optional()],
+        command: String = "Command" [hcl().optional().required().or_text("")],
+        args: List<String> = "Args" (Configured) [hcl().or_list()],
+        timeout: i64 = "Timeout" [hcl().duration().optional().or_seconds(5)],
+        fail_on_error: bool = "FailOnError" [hcl().optional().or_bool(false)],
+        run_on_first_render: bool = "RunOnFirstRender" [hcl().optional().or_bool(false)],
     }
 }
 
@@ -124,13 +126,14 @@ crate::wire! {
     /// Access to Vault for a task.
     pub struct Vault = "vault" {
         role: String = "Role" [hcl()],
-        namespace: String = "Namespace" [hcl().optional()],
-        cluster: String = "Cluster" [hcl()],
-        env: bool = "Env" (Public) [hcl().optional()],
-        disable_file: bool = "DisableFile" [hcl().optional()],
-        change_mode: String = "ChangeMode" [hcl().optional()],
-        change_signal: String = "ChangeSignal" [hcl().optional()],
-        allow_token_expiration: bool = "AllowTokenExpiration" (Public) [hcl().optional()],
+        namespace: String = "Namespace" [hcl().optional().or_text("")],
+        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unsaid()],
+        env: bool = "Env" (Public) [hcl().optional().or_bool(true)],
+        disable_file: bool = "DisableFile" [hcl().optional().or_bool(false)],
+        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unsaid()],
+        change_signal: String = "ChangeSignal" [hcl().optional().or_text("SIGHUP")],
+        allow_token_expiration: bool = "AllowTokenExpiration" (Public)
+            [hcl().optional().or_bool(false)],
     } + {
         policies: List<String> = "Policies" [hcl()],
     }
@@ -140,7 +143,7 @@ crate::wire! {
     /// Access to Consul for a group or task.
     pub struct Consul = "consul" {
         namespace: String = "Namespace" [hcl()],
-        cluster: String = "Cluster" [hcl()],
+        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unsaid()],
         partition: String = "Partition" [hcl()],
     }
 }
@@ -184,9 +187,10 @@ crate::wire! {
     pub struct TaskCsiPluginConfig = "csi_plugin" {
         id: String = "ID" [hcl()],
         r#type: String = "Type" [hcl()],
-        mount_dir: String = "MountDir" [hcl()],
-        stage_publish_base_dir: String = "StagePublishBaseDir" [hcl()],
-        health_timeout: i64 = "HealthTimeout" [hcl().duration()],
+        mount_dir: String = "MountDir" [hcl().or_text("/csi").empty_is_unsaid()],
+        stage_publish_base_dir: String = "StagePublishBaseDir"
+            [hcl().or_text("/local/csi").empty_is_unsaid()],
+        health_timeout: i64 = "HealthTimeout" [hcl().duration().or_seconds(30).empty_is_unsaid()],
     }
 }
 
