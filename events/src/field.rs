@@ -315,16 +315,23 @@ impl Shape {
 impl Kind {
     /// Whether specifications may write it as a block.
     pub fn is_block(self) -> bool {
-        use Kind::{AnyMap, ByLabel, Labelled, Many, Omit, One, StrMap, StrsMap};
-        matches!(
-            self,
-            One(_) | Omit(_) | Many(_) | Labelled(..) | ByLabel(..) | StrMap | StrsMap | AnyMap
-        )
+        self.shape().is_some() || self.is_map()
     }
 
     /// Whether specifications may write it as an attribute.
     pub fn is_attribute(self) -> bool {
-        !self.is_block() || matches!(self, Kind::StrMap | Kind::StrsMap | Kind::AnyMap)
+        !self.is_block() || self.is_map()
+    }
+
+    /// Whether it is a list or a map, of whatever.
+    pub fn is_collection(self) -> bool {
+        let blocks = matches!(self, Kind::Many(_) | Kind::Labelled(..) | Kind::ByLabel(..));
+        blocks || matches!(self, Kind::Strs | Kind::Ports) || self.is_map()
+    }
+
+    /// Whether it is a map of texts or of anything.
+    pub fn is_map(self) -> bool {
+        matches!(self, Kind::StrMap | Kind::StrsMap | Kind::AnyMap)
     }
 
     /// The shape of its blocks, if it has one, and how many labels they carry.

@@ -4,11 +4,11 @@
 //! which blocks are there though nobody said them.
 
 use super::canonical_service as service;
-use drover_events::field::Specified;
+use drover_events::field::{Field, Specified};
 use drover_events::model::status::JobType;
 use drover_events::model::{
     Affinity, Consul, DisconnectStrategy, EphemeralDisk, Job, MigrateStrategy,
-    ParameterizedJobConfig, PeriodicConfig, RestartPolicy, ScalingPolicy, Spread, TaskGroup,
+    ParameterizedJobConfig, PeriodicConfig, RestartPolicy, ScalingPolicy, Spread, Task, TaskGroup,
     UpdateStrategy,
 };
 use serde_json::{Map, Value as Json, json};
@@ -263,7 +263,7 @@ pub(super) fn server(o: &mut Object) {
         o.insert("Update".into(), Json::Object(kept.into_iter().collect()));
     }
     let (namespace, job_id) = (text(o, "Namespace"), text(o, "ID"));
-    drop_empty(o);
+    drop_empty::<Job>(o, is_dropped);
     for group in objects(o, "TaskGroups") {
         let name = text(group, "Name");
         if let Some(scaling) = object(group, "Scaling") {
@@ -271,7 +271,7 @@ pub(super) fn server(o: &mut Object) {
             scaling.insert("Target".into(), target);
         }
         networks(group);
-        drop_empty(group);
+        drop_empty::<TaskGroup>(group, is_dropped);
         for task in objects(group, "Tasks") {
             let task_name = text(task, "Name");
             for scaling in objects(task, "ScalingPolicies") {
@@ -283,35 +283,27 @@ pub(super) fn server(o: &mut Object) {
             if let Some(resources) = object(task, "Resources") {
                 networks(resources);
             }
-            drop_empty(task);
+            drop_empty::<Task>(task, is_dropped);
         }
     }
 }
 
-/// Empty lists and maps are stored as none.
-fn drop_empty(o: &mut Object) {
-    let empty = |v: &Json| match v {
-        Json::Array(items) => items.is_empty(),
-        Json::Object(map) => map.is_empty(),
-        _ => false,
-    };
-    let lists = [
-        "Meta",
-        "Env",
-        "Constraints",
-        "Affinities",
-        "Spreads",
-        "Networks",
-        "Services",
-        "Volumes",
-        "Config",
-        "Artifacts",
-        "Templates",
-        "VolumeMounts",
-        "Identities",
-        "Actions",
-        "Secrets",
-        "ScalingPolicies",
-    ];
-    o.retain(|key, value| !(lists.contains(&key.as_str()) && empty(value)));
+/// Empty lists and maps of jobs, groups and tasks are stored as none, but for those of which a job
+/// has to have some.
+fn is_dropped(field: &Field) -> bool {
+    field.kind.is_collection() && !["TaskGroups", "Tasks"].contains(&field.json)
+}
+
+/// Takes out of a block what is empty of these fields.
+pub(super) fn drop_empty<T: Specified>(o: &mut Object, which: fn(&Field) -> bool) {
+    for field in T::SHAPE.fields.iter().filter(|field| which(field)) {
+        let empty = match o.get(field.json) {
+            Some(Json::Array(items)) => items.is_empty(),
+            Some(Json::Object(map)) => map.is_empty(),
+            _ => false,
+        };
+        if empty {
+            o.remove(field.json);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Canonical defaults of services and checks.
 
 use super::canonical::{
-    Above, Object, default_text, fill, fill_each, fill_in, object, objects, text,
+    Above, Object, default_text, drop_empty, fill, fill_each, fill_in, object, objects, text,
 };
 use super::canonical_task::fill_resources;
 use drover_events::model::{
@@ -30,14 +30,7 @@ pub(super) fn service(o: &mut Object, above: &Above, group: &str, task: Option<&
     } else {
         default_text(o, "Namespace", "default");
     }
-    for key in ["Meta", "CanaryMeta", "TaggedAddresses"] {
-        if o.get(key)
-            .and_then(Json::as_object)
-            .is_some_and(serde_json::Map::is_empty)
-        {
-            o.remove(key);
-        }
-    }
+    drop_empty::<Service>(o, |field| field.kind.is_map());
     checks(o, &name);
     if let Some(connect) = object(o, "Connect") {
         fill_connect(connect);

@@ -1,7 +1,7 @@
 //! Canonical defaults of tasks.
 
 use super::canonical::{
-    Above, Object, default, fill, fill_each, fill_in, object, objects, restart, text,
+    Above, Object, default, drop_empty, fill, fill_each, fill_in, object, objects, restart, text,
 };
 use super::canonical_service as service;
 use drover_events::model::{
@@ -77,14 +77,7 @@ fn fill_artifact(o: &mut Object) {
         };
         o.insert("RelativeDest".into(), dest.into());
     }
-    for key in ["GetterOptions", "GetterHeaders"] {
-        if o.get(key)
-            .and_then(Json::as_object)
-            .is_some_and(serde_json::Map::is_empty)
-        {
-            o.remove(key);
-        }
-    }
+    drop_empty::<TaskArtifact>(o, |field| field.kind.is_map());
 }
 
 fn fill_template(o: &mut Object) {

@@ -1,6 +1,6 @@
 use super::ApiJob;
 use drover_events::field::{Kind, Shape, Specified};
-use drover_events::model::Job;
+use drover_events::model::{Job, Service, Task, TaskArtifact, TaskGroup};
 use serde_json::{Map, Value as Json, json};
 
 /// Blocks that are filled in elsewhere or not at all: a job's own rules for leaving nodes are laid
@@ -59,6 +59,58 @@ fn what_a_field_is_where_it_is_not_said_is_filled_in_everywhere() {
     let job = Json::Object(job.fields().clone());
     let found = filled("Job", Job::SHAPE, &job);
     assert!(found > 120, "{found}");
+}
+
+/// A block whose lists and maps were said to be empty, but for its blocks.
+fn emptied(shape: &'static Shape) -> Json {
+    let mut out = Map::new();
+    let fields = shape.fields.iter();
+    for field in fields.filter(|f| f.kind.is_collection() && !f.json.starts_with('@')) {
+        let is_map = field.kind.is_map() || matches!(field.kind, Kind::ByLabel(..));
+        let empty = if is_map { json!({}) } else { json!([]) };
+        out.insert(field.json.to_owned(), empty);
+    }
+    Json::Object(out)
+}
+
+#[test]
+fn empty_lists_and_maps_are_stored_as_none_where_a_job_may_have_none() {
+    let (mut job, mut group) = (emptied(Job::SHAPE), emptied(TaskGroup::SHAPE));
+    let mut task = emptied(Task::SHAPE);
+    task["Artifacts"] = json!([emptied(TaskArtifact::SHAPE)]);
+    group["Services"] = json!([emptied(Service::SHAPE)]);
+    group["Tasks"] = json!([task, emptied(Task::SHAPE)]);
+    job["TaskGroups"] = json!([group, emptied(TaskGroup::SHAPE)]);
+    let job = ApiJob::from_json(job).expect("reads").into_model();
+    let bytes = drover_events::gojson::to_vec(&job.expect("a job")).expect("json");
+    let job: Json = serde_json::from_slice(&bytes).expect("json");
+    let group = &job["TaskGroups"][0];
+    let blocks = [
+        (Job::SHAPE, &job),
+        (TaskGroup::SHAPE, &job["TaskGroups"][1]),
+        (Task::SHAPE, &group["Tasks"][1]),
+    ];
+    // Everywhere, no groups and no tasks.
+    let said = ["Datacenters", "TaskGroups", "Tasks"];
+    for (shape, block) in blocks {
+        let fields = shape.fields.iter();
+        for field in fields.filter(|f| f.kind.is_collection() && !said.contains(&f.json)) {
+            assert_eq!(
+                block[field.json],
+                Json::Null,
+                "{}.{}",
+                shape.name,
+                field.json
+            );
+        }
+    }
+    assert_eq!(job["Datacenters"], json!(["*"]));
+    assert_eq!(job["TaskGroups"][1]["Tasks"], json!([]));
+    let service = &group["Services"][0];
+    let (meta, tags) = (&service["CanaryMeta"], &service["Tags"]);
+    assert_eq!((meta, tags), (&Json::Null, &json!([])));
+    let artifact = &group["Tasks"][0]["Artifacts"][0];
+    assert_eq!(artifact["GetterHeaders"], Json::Null);
 }
 
 #[test]
