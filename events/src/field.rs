@@ -18,8 +18,8 @@
 //!   specifications and in JSON, too ([`Held`]): a number, a text, a list of blocks.
 //! - `"MaxFiles"`: its name in JSON, stored rows and JSON Schemas; they have the fields in the
 //!   order in which they stand here. `omit` behind it leaves the field out when it is empty.
-//! - `(Sensitive)` behind that: how confidential it is ([`Class`](crate::class::Class)). Nothing
-//!   is said of what is public and looks it.
+//! - `(Sensitive)` behind that: how confidential it is ([`Class`]). Nothing is said of what is
+//!   public and looks it.
 //! - `[hcl()]`: specifications say it, under its name in the model; `[hcl_as("max_file_size")]`:
 //!   under another one. Without, a field is had by JSON alone. What else there is to say follows
 //!   behind a dot, the default too; each is a method of [`Field`], which says what it does.
@@ -38,6 +38,7 @@
 //! (`canonical*.rs` of the job specification), what is a mistake (`validate`), and what is not
 //! built yet (`validate/unbuilt.rs`, `validate/warnings.rs`).
 
+use crate::class::Class;
 use crate::gojson::{Any, Base64, List, Map};
 
 /// Nanoseconds.
@@ -82,6 +83,8 @@ pub struct Field {
     pub default: Option<Preset>,
     /// Who says zero or an empty text gets the default as well.
     pub empty_is_unsaid: bool,
+    /// How confidential it is.
+    pub class: Class,
     /// Its name in the model.
     own: &'static str,
 }
@@ -147,8 +150,14 @@ impl Field {
             shown: true,
             default: None,
             empty_is_unsaid: false,
+            class: Class::Public,
             own: plain(own),
         }
+    }
+
+    /// The class that stands in parentheses.
+    pub const fn of_class(self, class: Class) -> Self {
+        Self { class, ..self }
     }
 
     /// Specifications say it, under its name in the model.
@@ -413,7 +422,7 @@ impl<T: Specified> Held for Map<T> {
 macro_rules! specified {
     ($name:ident { $($rest:tt)* }) => {};
     ($name:ident = $block:literal {
-        $($field:ident: $ty:ty = $key:literal $([$($said:tt)+])?,)*
+        $($field:ident: $ty:ty = $key:literal $(($class:ident))? $([$($said:tt)+])?,)*
     }) => {
         impl $crate::field::Specified for $name {
             const SHAPE: &'static $crate::field::Shape = &$crate::field::Shape {
@@ -421,6 +430,7 @@ macro_rules! specified {
                 fields: &[$(
                     $crate::field::Field::of(
                         stringify!($field), $key, <$ty as $crate::field::Held>::KIND)
+                        $(.of_class($crate::class::Class::$class))?
                         $(.$($said)+)?,
                 )*],
             };

@@ -23,7 +23,12 @@ fn a_line_says_all_that_there_is_of_a_field() {
         "{size:?}"
     );
     assert!(matches!(size.kind, Kind::Int { opt: true, .. }));
-    assert_eq!(of("Disabled").hcl, "disabled");
+    assert_eq!(
+        (of("Disabled").hcl, size.class),
+        ("disabled", Class::Public)
+    );
+    let env = model::Task::SHAPE.hcl("env").expect("said");
+    assert_eq!((env.class, env.json), (Class::Sensitive, "Env"));
     // Kept as another field, so no value of the model and no schema has it.
     assert!(matches!(of("Enabled").kind, Kind::Bool { opt: true }));
     assert!(!LogConfig::FIELDS.contains(&"Enabled"));

@@ -129,7 +129,7 @@ macro_rules! wire {
         $crate::wire!(@$how $name);
 
         $crate::specified! { $name $(= $block)? {
-            $($field: $ty = $key $([$($said)+])?,)*
+            $($field: $ty = $key $(($class))? $([$($said)+])?,)*
             $($($extra: $ety = $ekey $([$($esaid)+])?,)*)?
         } }
 
