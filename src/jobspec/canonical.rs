@@ -5,12 +5,14 @@
 
 use super::canonical_service as service;
 use drover_events::field::{Field, Specified};
+use drover_events::gojson;
 use drover_events::model::status::JobType;
 use drover_events::model::{
     Affinity, Consul, DisconnectStrategy, EphemeralDisk, Job, MigrateStrategy,
     ParameterizedJobConfig, PeriodicConfig, RestartPolicy, ScalingPolicy, Spread, Task, TaskGroup,
     UpdateStrategy,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json, json};
 
 pub(super) type Object = Map<String, Json>;
@@ -47,6 +49,13 @@ pub(super) fn fill_each<T: Specified>(o: &mut Object, key: &str) {
     for block in objects(o, key) {
         fill::<T>(block);
     }
+}
+
+/// A block that says nothing, as the model has it.
+pub(super) fn unsaid<T: Specified + DeserializeOwned>() -> T {
+    let mut block = Object::new();
+    fill::<T>(&mut block);
+    gojson::from_value(Json::Object(block)).expect("the compiler holds defaults to their fields")
 }
 
 /// Sets a field that was not said.
