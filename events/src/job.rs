@@ -93,7 +93,7 @@ wire! {
     /// Summaries were counted again: one page of jobs, in the order of (namespace, id).
     pub struct JobSummariesReconciled {
         /// `<namespace>.<id>` of the first job of the page; empty: from the start.
-        page_token: String = "PageToken",
+        page_token: String = "PageToken" (Public),
         per_page: u32 = "PerPage",
     }
 

@@ -27,6 +27,7 @@ pub mod deployment;
 pub mod envelope;
 pub mod eval;
 pub mod event;
+pub mod field;
 pub mod gojson;
 pub mod guard;
 pub mod host_volume;

@@ -20,7 +20,7 @@ use std::fmt;
 use std::path::Path;
 
 use aws_lc_rs::hmac;
-use drover_events::class::{CLASSES, Class};
+use drover_events::class::{self, Class};
 use drover_events::gojson::Base64;
 use drover_events::mask::{Hidden, Hide, Place};
 use drover_projections::hex;
@@ -73,18 +73,17 @@ impl PublicField {
     fn read(name: &str) -> Result<Self, String> {
         let mut parts = name.splitn(3, '.');
         let (owner, field, key) = (parts.next(), parts.next(), parts.next());
-        let wanted = |(one, other, class): &&(&str, &str, Class)| {
-            class.is_hashed() && Some(*one) == owner && Some(*other) == field
-        };
-        match CLASSES.iter().find(wanted) {
+        let hashed = || class::listed().filter(|(.., class)| class.is_hashed());
+        let found = hashed().find(|(one, other, _)| Some(*one) == owner && Some(*other) == field);
+        match found {
             Some((owner, field, _)) if key != Some("") => Ok(Self {
                 place: (owner, field),
                 key: key.map(str::to_owned),
             }),
             _ => {
-                let listed = CLASSES.iter().filter(|one| one.2.is_hashed());
-                let listed: Vec<String> =
-                    listed.map(|one| format!("{}.{}", one.0, one.1)).collect();
+                let named = hashed().map(|(owner, field, _)| format!("{owner}.{field}"));
+                let mut listed: Vec<String> = named.collect();
+                listed.sort_unstable();
                 Err(format!(
                     "{name:?} is no sensitive field; those are {}, and with a key of a map in \
                      them, as Task.Config.image",
