@@ -392,7 +392,7 @@ async fn metrics_tell_what_the_server_holds() {
 }
 
 /// What metrics tell of a server that has begun to lead and was given a job.
-const TOLD: [&str; 26] = [
+const TOLD: [&str; 30] = [
     "nomad_nomad_job_summary_queued{job=\"web\",task_group=\"g\",namespace=\"default\"}",
     "nomad_nomad_job_status_pending ",
     "nomad_raft_peers 1",
@@ -404,7 +404,11 @@ const TOLD: [&str; 26] = [
     "nomad_nomad_broker_service_ready ",
     "nomad_nomad_broker_total_cancelable ",
     "nomad_nomad_blocked_evals_cpu ",
+    "nomad_nomad_autopilot_failure_tolerance 0",
+    "nomad_nomad_autopilot_healthy 1",
+    "drover_scheduling_left_out 0",
     "nomad_nomad_plan_evaluate{quantile",
+    "nomad_nomad_plan_wait_for_index{quantile",
     "nomad_nomad_worker_invoke_scheduler_service{quantile",
     "drover_reactor_failures_total{reactor=",
     "nomad_nomad_broker_wait_time{eval_type=\"service\",namespace=\"default\",",
