@@ -264,12 +264,20 @@ fn tokens_go_though_one_cannot_be_read() {
     assert_eq!(removed(&direct, now), [[3, 2, 1], [0, 0, 1]]);
 }
 
-/// One-time tokens go by a rule, and whoever applies it would stop at the one.
+/// One-time tokens go by a rule, and whoever applies it would stop at the one: beside it, the others
+/// go by their names.
 #[test]
-fn a_one_time_token_that_cannot_be_read_keeps_no_other_token_and_is_not_come_to() {
+fn a_one_time_token_that_cannot_be_read_keeps_no_other_and_is_not_come_to() {
     let now = unix_nanos();
     let direct = damaged::<OneTimeTokens>(with_tokens(now), &Id::new(accessor(5)));
-    assert_eq!(removed(&direct, now), [[4, 0, 1], [0, 0, 1]]);
+    assert_eq!(removed(&direct, now), [[4, 1, 1], [0, 0, 1]]);
+    let left = direct.projections.view();
+    assert!(
+        left.get::<OneTimeTokens>(accessor(4).as_str())
+            .unwrap()
+            .is_none()
+    );
+    drop(left);
     add_node(&direct, 1);
 }
 
