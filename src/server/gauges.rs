@@ -107,6 +107,7 @@ impl Server {
         if let Ok(tables) = self.projections.stats() {
             gauge!("drover.projections.bytes").set(tables.files as f64);
             gauge!("drover.projections.flushed_index").set(tables.flushed as f64);
+            gauge!("drover.projections.waited_seconds").set(tables.waited.as_secs_f64());
         }
     }
 
