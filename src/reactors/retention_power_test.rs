@@ -309,8 +309,8 @@ async fn wherever_the_power_goes_log_bases_and_archive_hold_every_event() {
     assert!(firsts.contains(&0) && firsts.len() > 1, "{firsts:?}");
 }
 
-/// One who finds the note of a base that another put relies on it, though that one was killed before
-/// its name was on the disk.
+/// One who finds the note of a base that another put relies on it, though that one was killed
+/// before its name was on the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_base_that_somebody_signed_who_was_killed_is_signed_for_certain() {
     let world = World::start().await;

@@ -264,8 +264,8 @@ fn tokens_go_though_one_cannot_be_read() {
     assert_eq!(removed(&direct, now), [[3, 2, 1], [0, 0, 1]]);
 }
 
-/// One-time tokens go by a rule, and whoever applies it would stop at the one: beside it, the others
-/// go by their names.
+/// One-time tokens go by a rule, and whoever applies it would stop at the one: beside it, the
+/// others go by their names.
 #[test]
 fn a_one_time_token_that_cannot_be_read_keeps_no_other_and_is_not_come_to() {
     let now = unix_nanos();

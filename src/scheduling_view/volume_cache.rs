@@ -108,7 +108,8 @@ impl VolumeCache {
         std::mem::take(&mut self.changed)
     }
 
-    /// Takes a change, if it is one of volumes or plugins. What cannot be read is as if it was gone.
+    /// Takes a change, if it is one of volumes or plugins. What cannot be read is as if it was
+    /// gone.
     pub fn follow(
         &mut self,
         view: &View,

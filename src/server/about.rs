@@ -221,7 +221,8 @@ impl Server {
         health.collect()
     }
 
-    /// Whether servers are well together, and how many voters they can lose and still have a leader.
+    /// Whether servers are well together, and how many voters they can lose and still have a
+    /// leader.
     pub fn well(servers: &[ServerHealth]) -> (bool, usize) {
         let voters = servers.iter().filter(|server| server.voter).count();
         let sound = servers
