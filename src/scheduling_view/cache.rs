@@ -327,6 +327,7 @@ impl Cache {
 
     /// A node goes, and with it what is noted of its allocations: its slot is another's soon.
     fn remove_node(&mut self, id: &str, index: u64) {
+        self.closed.remove(id);
         if let Some(slot) = self.cluster.find(id) {
             let volumes = self.cluster.volumes_mut();
             let noted = &mut self.volumes;
