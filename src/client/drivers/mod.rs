@@ -17,6 +17,8 @@ pub mod mock;
 pub mod raw_exec;
 pub mod registry;
 pub mod signals;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -278,6 +278,17 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// A directory of another disk.
+    pub(crate) fn on(files: Arc<dyn FileLayer>, dir: &Path) -> Self {
+        Self {
+            at: At::Dir(files, dir.to_owned()),
+            url: format!("file://{}", dir.display()),
+        }
+    }
+}
+
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ArchiveError> + Send + 'static,
 ) -> Result<T, ArchiveError> {
@@ -373,10 +384,7 @@ mod tests {
     use crate::log::fake::{FakeDisk, Op};
 
     fn on(disk: &FakeDisk) -> Store {
-        Store {
-            at: At::Dir(Arc::new(disk.clone()), PathBuf::from("/archive")),
-            url: "file:///archive".to_owned(),
-        }
+        Store::on(Arc::new(disk.clone()), Path::new("/archive"))
     }
 
     #[tokio::test]

@@ -15,8 +15,9 @@ use drover_events::model::Evaluation;
 use crate::telemetry::milliseconds;
 
 const SECOND: i64 = 1_000_000_000;
-/// How many evaluations that wait for a time are shown in metrics, the next first.
-const SHOWN: usize = 100;
+/// How many evaluations that wait for a time are shown in metrics, the next first; and how many
+/// jobs that found no place, those that want most first.
+pub(super) const SHOWN: usize = 100;
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]

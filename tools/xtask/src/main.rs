@@ -17,6 +17,8 @@ mod rocksdb_test;
 mod routes;
 mod run;
 mod settings;
+#[cfg(test)]
+mod suite_test;
 mod tidy;
 mod tree;
 mod vocabulary;
