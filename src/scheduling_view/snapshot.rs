@@ -38,7 +38,6 @@ impl Snapshot {
         Ok(Self { view, cluster })
     }
 
-    /// The view.
     pub fn view(&self) -> &View {
         &self.view
     }

@@ -4,7 +4,6 @@ use super::group::{GROUP, MIGRATE, RESCHEDULE};
 use super::task::{AFFINITY, CONSTRAINT, SECRET, SPREAD, TASK, VAULT};
 use super::{BOOL, INT, Kind, OBOOL, ODUR, OINT, OSTR, OU64, STR, Shape, f, j};
 
-/// A job.
 pub(crate) static JOB: Shape = Shape {
     name: "job",
     fields: &[

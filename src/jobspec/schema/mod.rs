@@ -19,7 +19,6 @@ pub(super) use job::JOB;
 pub(super) struct Shape {
     /// Its name in error texts and for the special cases of decoding.
     pub name: &'static str,
-    /// Its fields.
     pub fields: &'static [Field],
 }
 

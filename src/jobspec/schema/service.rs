@@ -4,7 +4,6 @@ use super::connect::CONNECT;
 use super::task::IDENTITY;
 use super::{BOOL, DUR, INT, Kind, ODUR, STR, Shape, f, stored};
 
-/// A service.
 pub(super) static SERVICE: Shape = Shape {
     name: "service",
     fields: &[

@@ -4,7 +4,6 @@ use super::group::{NETWORK, RESTART};
 use super::service::SERVICE;
 use super::{BOOL, DUR, Kind, OBOOL, ODUR, OI8, OINT, OSTR, OU64, STR, Shape, U8, U64, f, j, req};
 
-/// A task.
 pub(super) static TASK: Shape = Shape {
     name: "task",
     fields: &[
