@@ -16,7 +16,7 @@ wire! {
         submission: Option<JobSubmission> = "Submission",
         /// The evaluation that places it; none for periodic and parameterized jobs.
         eval: Option<Evaluation> = "Eval",
-        /// The deployment created together with it (DEP-02).
+        /// The deployment created together with it.
         deployment: Option<Deployment> = "Deployment",
         /// When a periodic job counts as launched for the first time, unix nanoseconds; 0: not.
         launch: i64 = "Launch",

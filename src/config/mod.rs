@@ -1,5 +1,6 @@
-//! The agent's configuration: one plain value, read from defaults, files, the environment and
-//! flags in that order, checked once, and never changed afterwards.
+//! The agent's configuration: one plain value, defaults with files laid over them, checked as a
+//! whole. The command line lays the environment and its flags over what is read here; a reload
+//! makes another value.
 //!
 //! - Every block is a struct with public fields and a `read` that lays one file over it; later
 //!   files win, lists grow, maps merge. Unknown keys are refused with their place.
@@ -55,8 +56,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Everything an agent was told. See `reference` names in the agent's own documentation of each
-/// block.
+/// Everything an agent was configured with; absent blocks have their defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `-dev`: server and client in one, on the loopback interface.

@@ -38,7 +38,7 @@ impl ApiJob {
         })
     }
 
-    /// Fills in every default (`types.md` calls them canonical).
+    /// Fills in every default: the canonical form, which is what is stored and compared.
     pub fn canonicalise(&mut self) {
         canonical::job(&mut self.fields);
     }

@@ -240,7 +240,6 @@ mod tests {
     /// As a body that holds the job.
     fn job(job: &str) -> Result<Json, String> {
         drover_events::wire! {
-            /// A body.
             struct Body {
                 job: Said = "Job",
             }

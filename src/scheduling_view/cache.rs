@@ -64,9 +64,7 @@ impl Effect {
 /// Something became free or usable on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freed {
-    /// The node.
     pub node_id: String,
-    /// Its class.
     pub class: String,
     /// When.
     pub index: u64,

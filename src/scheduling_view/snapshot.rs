@@ -42,7 +42,6 @@ impl Snapshot {
         Ok(Self { view, cluster })
     }
 
-    /// The view.
     pub fn view(&self) -> &View {
         &self.view
     }

@@ -27,7 +27,6 @@ pub struct Place {
     pub url: String,
     /// The address of the server that speaks S3.
     pub endpoint: Option<String>,
-    /// The region.
     pub region: Option<String>,
     /// The key's id.
     pub access_key_id: Option<String>,
@@ -139,7 +138,6 @@ impl Store {
         }
     }
 
-    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }

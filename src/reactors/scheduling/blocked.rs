@@ -1,7 +1,7 @@
 //! Blocked evaluations: what found no place, until something changes that may give it one.
 //!
 //! One for each job. It waits for classes of nodes that could run it, or for any node where its
-//! constraints look at more than the class (scheduler.md 3). It is a cache and can be thrown away.
+//! constraints look at more than the class. It is a cache and can be thrown away.
 //!
 //! Invariant: nothing is missed between a scheduler's snapshot and its evaluation's arrival here:
 //! the index of the last change of each class is kept and compared, and whatever was decided before

@@ -1,9 +1,9 @@
 //! The evaluation broker: which evaluation is worked on next, and by whom.
 //!
 //! One evaluation of a job at a time; higher priorities first; what is not finished in time is
-//! given out again, later each time, and given up after a few deliveries (scheduler.md 2). It is a
-//! cache of the pending evaluations and can be thrown away at any time. Times are nanoseconds of
-//! one clock, passed in.
+//! given out again, later each time, and given up after a few deliveries. It is a cache of the
+//! pending evaluations and can be thrown away at any time. Times are nanoseconds of one clock,
+//! passed in.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -89,7 +89,6 @@ pub struct BrokerStats {
     pub failed: usize,
 }
 
-/// The broker.
 #[derive(Debug, Default)]
 pub struct Broker {
     settings: BrokerSettings,

@@ -1,9 +1,9 @@
 //! The check of a plan against what is committed and what is in flight, and the events it becomes.
 //!
 //! The rule that says what fits is the scheduler's own ([`fit::check`]). A node that does not fit
-//! any more loses its part of the plan; the rest goes on (scheduler.md 4). A plan of more than 256
-//! allocations is several events under one plan id; each is guarded by the one before, so that what
-//! is committed is always a beginning of the plan.
+//! any more loses its part of the plan; the rest goes on. A plan of more than 256 allocations is
+//! several events under one plan id; each is guarded by the one before, so that what is committed
+//! is always a beginning of the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -182,7 +182,7 @@ fn check_node(
     Ok(Some((slot, used)))
 }
 
-/// Whether a node in its state takes such an allocation (scheduler.md 4).
+/// Whether a node in its state takes such an allocation.
 fn may_take(info: &NodeInfo, placement: &Placement) -> Result<(), &'static str> {
     let unknown = placement.alloc.client_status == client::UNKNOWN;
     let exists = placement.replaces.is_some() || placement.alloc.create_index > 0;
