@@ -119,6 +119,7 @@
 //! commands, are replicated](decisions::events_not_commands), [one model for log, tables and
 //! API](decisions::one_model), [the log is ours](decisions::own_log), [filters are frozen by a
 //! corpus](decisions::frozen_filters), [key material stays outside](decisions::keys_outside).
+//! What a word means here is in the [glossary](crate::glossary).
 //! Behaviours that tests show are listed in `src/docs/behaviours.md`. Whoever reads events from
 //! outside begins at [consuming events](consuming_events); what goes between drover and Nomad is in
 //! `src/docs/backups.md`.
@@ -177,6 +178,11 @@ pub mod attacks {}
 #[cfg(doc)]
 #[doc = include_str!("docs/drivers.md")]
 pub mod drivers {}
+
+/// The words that the code uses, and those that it does not.
+#[cfg(doc)]
+#[doc = include_str!("docs/glossary.md")]
+pub mod glossary {}
 
 /// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.

@@ -19,22 +19,22 @@ wire! {
 
     /// Tokens were created or changed.
     pub struct AclTokensUpserted {
-        tokens: Vec<SealedToken> = "Tokens",
+        tokens: Vec<SealedToken> = "Tokens" (Public),
     }
 
     /// A token without its secret: what it is looked up by is a hash, what is shown is ciphertext.
     pub struct SealedToken {
         /// The token; its secret is empty.
-        token: AclToken = "Token",
-        secret: SealedSecret = "Secret",
+        token: AclToken = "Token" (Public),
+        secret: SealedSecret = "Secret" (Secret),
     }
 
     /// A secret as it may lie in the log.
     pub struct SealedSecret {
         /// SHA-256 of the domain and the secret, in hexadecimal.
-        hash: String = "Hash",
+        hash: String = "Hash" (Secret),
         /// The secret, encrypted, in base64; empty when it is never shown again.
-        ciphertext: String = "Ciphertext",
+        ciphertext: String = "Ciphertext" (Secret),
         /// The root key it is encrypted with.
         key_id: String = "KeyID",
     }
@@ -46,7 +46,7 @@ wire! {
 
     /// The first management token was made.
     pub struct AclBootstrapped {
-        token: SealedToken = "Token",
+        token: SealedToken = "Token" (Public),
         /// The index an operator allowed it again at; 0 the first time.
         reset_index: u64 = "ResetIndex",
     }
@@ -88,8 +88,8 @@ wire! {
     /// A one-time token was issued.
     pub struct OneTimeTokensUpserted {
         /// The token; its secret is empty.
-        token: OneTimeToken = "Token",
-        secret: SealedSecret = "Secret",
+        token: OneTimeToken = "Token" (Public),
+        secret: SealedSecret = "Secret" (Secret),
     }
 
     /// One-time tokens were used up.

@@ -172,7 +172,7 @@ wire! {
         timestamp: i64 = "Timestamp",
         /// The controller has attached the volume to the node, and this is what it said.
         published: bool = "Published" omit,
-        publish_context: Map<String> = "PublishContext" omit,
+        publish_context: Map<String> = "PublishContext" omit (Sensitive),
     }
 
     /// Several claims in one event; not written (VW-07).

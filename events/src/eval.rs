@@ -25,7 +25,7 @@ wire! {
         /// The version of the filter language that gives the expression its meaning.
         filter_version: u32 = "FilterVersion",
         /// The first evaluation of the page; empty: from the start.
-        page_token: String = "PageToken",
+        page_token: String = "PageToken" (Public),
         /// How many evaluations a page has at most.
         per_page: u32 = "PerPage",
         /// Whether an operator asked for it, which needs a paused broker (EVAL-09).

@@ -16,7 +16,7 @@ wire! {
         submission: Option<JobSubmission> = "Submission",
         /// The evaluation that places it; none for periodic and parameterized jobs.
         eval: Option<Evaluation> = "Eval",
-        /// The deployment created together with it (DEP-02).
+        /// The deployment created together with it.
         deployment: Option<Deployment> = "Deployment",
         /// When a periodic job counts as launched for the first time, unix nanoseconds; 0: not.
         launch: i64 = "Launch",
@@ -93,7 +93,7 @@ wire! {
     /// Summaries were counted again: one page of jobs, in the order of (namespace, id).
     pub struct JobSummariesReconciled {
         /// `<namespace>.<id>` of the first job of the page; empty: from the start.
-        page_token: String = "PageToken",
+        page_token: String = "PageToken" (Public),
         per_page: u32 = "PerPage",
     }
 

@@ -28,6 +28,7 @@ pub mod duration;
 pub mod envelope;
 pub mod eval;
 pub mod event;
+pub mod field;
 pub mod gojson;
 pub mod guard;
 pub mod host_volume;

@@ -49,7 +49,7 @@ wire! {
         /// The accessor id of the token that did it; empty while ACLs are off.
         updated_by: String = "UpdatedBy",
         /// Kept with the drain.
-        meta: BTreeMap<String, String> = "Meta",
+        meta: BTreeMap<String, String> = "Meta" (Configured),
         /// Evaluations of the jobs this concerns.
         evals: Vec<Evaluation> = "Evals",
     }

@@ -109,11 +109,15 @@ async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> 
     notify::serves();
     let end = tokio::select! {
         heard = signals.stop() => {
-            let limit_ms = heard.limit.as_millis();
+            let leaves = leaving.limit(heard.signal);
+            // At its deadline a drain tells all the rest to go, and tasks have their time for that.
+            let more = leaves.map_or(Duration::ZERO, |_| roles.longest_kill());
+            signals.grant(more);
+            let limit_ms = (heard.limit + more).as_millis();
             tracing::info!(signal = heard.signal, limit_ms, "stopping");
             notify::stops();
-            if let Some(limit) = leaving.limit(heard.signal) {
-                leave(&roles, &mut signals, limit).await;
+            if let Some(limit) = leaves {
+                leave(&roles, &mut signals, limit + more).await;
             }
             End::Stop(heard)
         }
@@ -173,8 +177,6 @@ impl Leaving {
 /// Leaves the cluster, until that is done, time is up, or a second signal says that it is enough.
 async fn leave(roles: &Roles, signals: &mut signals::Signals, limit: Duration) {
     tracing::info!("Gracefully shutting down agent...");
-    // At its deadline a drain tells all the rest to go, and tasks have their time for that.
-    let limit = limit + roles.longest_kill();
     tokio::select! {
         left = tokio::time::timeout(limit, roles.leave()) => if left.is_err() {
             let running = roles.running();

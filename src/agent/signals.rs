@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
@@ -48,7 +49,12 @@ pub(super) struct Heard {
 pub(super) struct Signals {
     stop: watch::Receiver<Vec<Heard>>,
     hangup: Arc<Notify>,
+    more: More,
 }
+
+/// How much longer an agent that leaves may take than its configuration says, milliseconds: its
+/// tasks have their time to end.
+type More = Arc<AtomicU64>;
 
 impl Signals {
     /// Starts to listen. Signals that arrive before the first [`Signals::stop`] are kept. `leaving`
@@ -57,10 +63,18 @@ impl Signals {
         let (tell, stop) = watch::channel(Vec::new());
         let hangup = Arc::new(Notify::new());
         let hung = Arc::clone(&hangup);
+        let more = More::default();
+        let granted = Arc::clone(&more);
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || wait(&tell, &hung, leaving))?;
-        Ok(Self { stop, hangup })
+            .spawn(move || wait(&tell, &hung, leaving, &granted))?;
+        Ok(Self { stop, hangup, more })
+    }
+
+    /// The process ends itself so much later than the signal said by which the agent leaves.
+    pub(super) fn grant(&self, more: Duration) {
+        let more = u64::try_from(more.as_millis()).unwrap_or(u64::MAX);
+        self.more.store(more, Ordering::Release);
     }
 
     /// Waits for the signal that asks the agent to stop.
@@ -89,7 +103,7 @@ impl Signals {
 
 /// Waits for signals that ask for the end; from each of them on that is waited for, but not for
 /// ever.
-fn wait(tell: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving) {
+fn wait(tell: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving, more: &More) {
     loop {
         let signal = match all().wait() {
             Ok(Signal::SIGHUP) => {
@@ -109,22 +123,77 @@ fn wait(tell: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving) {
         let leaves = leaving.limit(signal).filter(|_| first);
         let limit = leaves.unwrap_or_default() + STOP_LIMIT - LAST;
         tell.send_modify(|heard| heard.push(Heard { signal, at, limit }));
-        end_within(limit);
+        end_within(Timer {
+            limit,
+            more: leaves.map(|_| Arc::clone(more)),
+        });
+    }
+}
+
+/// How long the process has until it ends itself.
+struct Timer {
+    limit: Duration,
+    /// Where the agent leaves before it stops.
+    more: Option<More>,
+}
+
+impl Timer {
+    /// What is left of it.
+    fn left(&self, passed: Duration) -> Duration {
+        let more = self.more.as_ref();
+        let more = more.map_or(0, |more| more.load(Ordering::Acquire));
+        let limit = self.limit.saturating_add(Duration::from_millis(more));
+        limit.saturating_sub(passed)
     }
 }
 
 /// Ends the process after this time, whatever it does by then.
-fn end_within(limit: Duration) {
+fn end_within(timer: Timer) {
+    let began = Instant::now();
     let ends = move || {
-        std::thread::sleep(limit);
+        // What is granted meanwhile is waited for as well.
+        loop {
+            let left = timer.left(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left);
+        }
         tracing::error!(
             "the agent is stuck and ends at once; what it has acknowledged is on the disk"
         );
         // An orderly exit runs what might be stuck as well.
         let _ = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGKILL);
     };
-    let timer = std::thread::Builder::new().name("end".to_owned());
-    if let Err(error) = timer.spawn(ends) {
+    let thread = std::thread::Builder::new().name("end".to_owned());
+    if let Err(error) = thread.spawn(ends) {
         tracing::error!(%error, "nothing ends the agent should it be stuck");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_has_the_time_of_its_tasks_and_who_just_stops_has_not() {
+        let (_tell, stop) = watch::channel(Vec::new());
+        let signals = Signals {
+            stop,
+            hangup: Arc::default(),
+            more: More::default(),
+        };
+        let seconds = Duration::from_secs;
+        let timer = |more| Timer {
+            limit: seconds(10),
+            more,
+        };
+        let (leaves, stops) = (timer(Some(Arc::clone(&signals.more))), timer(None));
+        assert_eq!(leaves.left(seconds(4)), seconds(6));
+        // It is known only when the signal was heard: the timer runs by then.
+        signals.grant(seconds(20));
+        assert_eq!(leaves.left(seconds(10)), seconds(20));
+        assert_eq!(leaves.left(seconds(31)), Duration::ZERO);
+        assert_eq!(stops.left(seconds(10)), Duration::ZERO);
     }
 }

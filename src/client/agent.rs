@@ -39,7 +39,6 @@ const LOOP_LIMIT: Duration = Duration::from_millis(200);
 
 /// What a client is made of.
 pub struct Start {
-    /// The settings.
     pub settings: Shared,
     /// Itself, as it registers.
     pub node: Arc<Mutex<Arc<Node>>>,
@@ -64,7 +63,6 @@ pub struct Client {
     handlers: OnceLock<Arc<dyn Dispatch>>,
     /// The volumes of this node that the cluster manages.
     host_volumes: OnceLock<Arc<HostVolumes>>,
-    /// Its devices.
     devices: OnceLock<Arc<Devices>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -312,7 +310,6 @@ impl Client {
         }
     }
 
-    /// The settings.
     pub fn settings(&self) -> &Shared {
         &self.core.settings
     }

@@ -51,7 +51,7 @@ pub struct Settings {
 /// The one holder of the settings in use.
 ///
 /// Who reads gets the value as it is now and keeps it; a change copies, alters the copy and swaps
-/// it, so nobody sees a half-changed one and nobody's copy changes under him.
+/// it, so nobody sees a half-changed one and no copy changes under its reader.
 #[derive(Clone, Debug)]
 pub struct Shared {
     current: Arc<ArcSwap<Settings>>,

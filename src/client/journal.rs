@@ -46,7 +46,6 @@ pub enum JournalError {
     /// An entry cannot be read: it was written by another release, or by a bug.
     #[error("journal entry {index}: {message}")]
     Entry {
-        /// Its index.
         index: u64,
         /// What is wrong with it.
         message: String,

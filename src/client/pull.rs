@@ -59,7 +59,6 @@ pub fn diff(wanted: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>, anew: 
 /// What is known of the servers' state.
 #[derive(Debug, Default)]
 struct Known {
-    /// Its index.
     index: u64,
     /// The epoch of their log; empty before the first answer that was followed whole.
     epoch: String,

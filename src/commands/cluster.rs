@@ -50,7 +50,6 @@ impl Command for SetClusterId {
 /// Every server reads this feature level.
 #[derive(Clone, Debug)]
 pub struct RaiseBarrier {
-    /// The level.
     pub level: u32,
     /// What each server reported.
     pub servers: BTreeMap<String, u32>,

@@ -452,7 +452,6 @@ fn complete(claim: &mut CsiVolumeClaimed, asked: &VolumeRequest) {
 /// A plugin left over is removed.
 #[derive(Clone, Debug)]
 pub struct DeleteCsiPlugin {
-    /// Its id.
     pub id: String,
 }
 

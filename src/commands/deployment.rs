@@ -40,7 +40,6 @@ const SAID_LEVEL: u32 = 6;
 /// A deployment gets a status: by an operator, or by the watcher.
 #[derive(Clone, Debug)]
 pub struct SetDeploymentStatus {
-    /// The deployment.
     pub deployment_id: String,
     /// What happens to it.
     pub change: DeploymentChange,
@@ -187,11 +186,9 @@ fn revert(
 /// Canaries are promoted.
 #[derive(Clone, Debug)]
 pub struct PromoteDeployment {
-    /// The deployment.
     pub deployment_id: String,
     /// Of all groups; else of those named.
     pub all: bool,
-    /// The groups.
     pub groups: Vec<String>,
     /// The id of the evaluation, which the answer names.
     pub eval_id: String,
@@ -234,7 +231,6 @@ impl Command for PromoteDeployment {
 /// The health of a deployment's allocations is set by hand.
 #[derive(Clone, Debug)]
 pub struct SetDeploymentAllocHealth {
-    /// The deployment.
     pub deployment_id: String,
     /// Allocations that are healthy.
     pub healthy: Vec<String>,

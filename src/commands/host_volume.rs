@@ -103,9 +103,7 @@ pub fn validate(volume: &HostVolume, placed: bool) -> Result<(), ApiError> {
 /// A host volume is removed.
 #[derive(Clone, Debug)]
 pub struct DeleteHostVolume {
-    /// Its namespace.
     pub namespace: String,
-    /// Its id.
     pub id: String,
     /// Also when its node is gone.
     pub force: bool,

@@ -50,7 +50,6 @@ impl Command for UpsertRootKey {
 /// A root key is removed (KR-08); apply checks it all again.
 #[derive(Clone, Debug)]
 pub struct DeleteRootKey {
-    /// The key.
     pub key_id: String,
     /// Also when something is still encrypted or signed with it.
     pub force: bool,

@@ -15,7 +15,6 @@ use drover_error::ApiError;
 /// Namespaces are created or changed.
 #[derive(Clone, Debug)]
 pub struct UpsertNamespaces {
-    /// The namespaces.
     pub namespaces: Vec<Namespace>,
 }
 

@@ -113,7 +113,6 @@ fn same_description(known: &Node, node: &Node) -> bool {
 /// A node's heartbeat, or what a server says of it.
 #[derive(Clone, Debug)]
 pub struct UpdateNodeStatus {
-    /// The node.
     pub node_id: String,
     /// The status asked for; what it becomes follows SCH-11 and SCH-13.
     pub status: String,
@@ -202,7 +201,6 @@ fn needs_evals(from: &str, to: &str) -> bool {
 /// for its return (SCH-01).
 #[derive(Clone, Debug)]
 pub struct MissHeartbeat {
-    /// The node.
     pub node_id: String,
 }
 
@@ -274,7 +272,6 @@ fn may_wait(view: &View, node: &str, now: i64) -> Result<bool, ApiError> {
 /// An operator sets, changes or ends a node's drain.
 #[derive(Clone, Debug, Default)]
 pub struct UpdateNodeDrain {
-    /// The node.
     pub node_id: String,
     /// How to drain; none ends it.
     pub spec: Option<DrainSpec>,
@@ -357,7 +354,6 @@ pub struct CompleteDrains {
 /// A node on which nothing is left to drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainedNode {
-    /// Its id.
     pub id: String,
     /// The modify index of its description (`nodes`) at which that was found.
     pub modify_index: u64,
@@ -415,7 +411,6 @@ impl Command for CompleteDrains {
 /// An operator makes a node eligible or ineligible.
 #[derive(Clone, Debug)]
 pub struct UpdateNodeEligibility {
-    /// The node.
     pub node_id: String,
     /// `eligible` or `ineligible`.
     pub eligibility: String,
@@ -461,7 +456,6 @@ impl Command for UpdateNodeEligibility {
 /// one event may write.
 #[derive(Clone, Debug)]
 pub struct DeregisterNodes {
-    /// The nodes.
     pub node_ids: Vec<String>,
 }
 

@@ -15,7 +15,6 @@ use drover_error::ApiError;
 /// Pools are created or changed.
 #[derive(Clone, Debug)]
 pub struct UpsertNodePools {
-    /// The pools.
     pub node_pools: Vec<NodePool>,
 }
 

@@ -21,7 +21,6 @@ const MAX_ID: usize = 4 * MAX_NAME;
 /// A client registers services of its allocations.
 #[derive(Clone, Debug)]
 pub struct UpsertServices {
-    /// The services.
     pub services: Vec<ServiceRegistration>,
 }
 
@@ -141,7 +140,6 @@ impl Command for KeepServices {
 /// A service is removed.
 #[derive(Clone, Debug)]
 pub struct DeleteService {
-    /// The namespace.
     pub namespace: String,
     /// The registration.
     pub id: String,
@@ -167,7 +165,6 @@ impl Command for DeleteService {
 /// All services of a node that is gone are removed.
 #[derive(Clone, Debug)]
 pub struct DeleteServicesOfNode {
-    /// The node.
     pub node_id: String,
 }
 

@@ -24,7 +24,6 @@ use drover_error::ApiError;
 /// The system jobs of a node are evaluated that nobody has looked at since it became usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvaluateOverlooked {
-    /// The node.
     pub node_id: String,
     /// The index at which it became usable.
     pub since: u64,

@@ -1,5 +1,6 @@
-//! The agent's configuration: one plain value, read from defaults, files, the environment and
-//! flags in that order, checked once, and never changed afterwards.
+//! The agent's configuration: one plain value, defaults with files laid over them, checked as a
+//! whole. The command line lays the environment and its flags over what is read here; a reload
+//! makes another value.
 //!
 //! - Every setting is stated once, in the struct of its block: see `statement.rs` before you add
 //!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their place.
@@ -68,8 +69,7 @@ use std::path::{Path, PathBuf};
 use unsupported::ENTERPRISE;
 
 settings! {
-/// Everything an agent was told. See `reference` names in the agent's own documentation of each
-/// block.
+/// Everything an agent was configured with; absent blocks have their defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `-dev`: server and client in one, on the loopback interface.

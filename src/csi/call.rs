@@ -28,7 +28,6 @@ impl Default for Limits {
 
 /// What a request may hold that no text repeats.
 pub(crate) trait Confidential {
-    /// The secrets.
     fn secrets(&self) -> Option<&BTreeMap<String, String>> {
         None
     }

@@ -1,4 +1,4 @@
-//! Who waits for his turn with a volume of this node, and who is to get one.
+//! Who waits for a turn with a volume of this node, and who is to get one.
 //!
 //! A place in line is taken at once, before anything is spawned: who comes later is served later,
 //! whenever his work first runs. So whoever takes a volume back finds what was begun before him.

@@ -5,7 +5,6 @@
 pub struct Mark {
     /// The volume's namespace.
     pub namespace: String,
-    /// The volume.
     pub volume: String,
     /// The plugin's own name for it.
     pub remote: String,

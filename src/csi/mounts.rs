@@ -49,7 +49,6 @@ pub struct Wanted {
     pub alloc: String,
     /// The volume's namespace.
     pub namespace: String,
-    /// The volume.
     pub volume: String,
     /// The plugin's own name for it.
     pub remote: String,
@@ -94,7 +93,6 @@ pub struct Returned {
     pub alloc: String,
     /// The volume's namespace.
     pub namespace: String,
-    /// The volume.
     pub volume: String,
     /// The plugin's own name for it.
     pub remote: String,

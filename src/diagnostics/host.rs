@@ -15,7 +15,6 @@ pub struct HostRequest {
     /// The client.
     #[serde(rename = "NodeID")]
     pub node_id: String,
-    /// The server.
     #[serde(rename = "ServerID")]
     pub server_id: String,
 }
@@ -51,7 +50,6 @@ pub struct HostData {
     pub disk: BTreeMap<String, DiskUsage>,
 }
 
-/// A disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DiskUsage {

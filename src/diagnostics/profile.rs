@@ -44,12 +44,10 @@ pub struct ProfileRequest {
     /// The client.
     #[serde(rename = "NodeID")]
     pub node_id: String,
-    /// The server.
     #[serde(rename = "ServerID")]
     pub server_id: String,
 }
 
-/// A profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProfileResponse {

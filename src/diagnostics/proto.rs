@@ -30,7 +30,6 @@ pub(super) struct Sample {
     pub(super) stack: Vec<Place>,
     /// One for each kind of the profile.
     pub(super) values: Vec<i64>,
-    /// The thread.
     pub(super) thread: String,
 }
 
@@ -45,7 +44,6 @@ pub(super) struct Measured {
     pub(super) began: i64,
     /// How long it took.
     pub(super) took: Duration,
-    /// The samples.
     pub(super) samples: Vec<Sample>,
 }
 

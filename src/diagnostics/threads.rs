@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::proto::{Function, Measured, Sample};
 use crate::base::clock::unix_nanos;
 
-/// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Thread {
     id: i32,

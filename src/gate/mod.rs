@@ -63,7 +63,6 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// Nothing.
     #[must_use]
     pub fn nothing() -> Self {
         Self {

@@ -31,7 +31,6 @@ impl fmt::Display for Place {
 pub struct Node {
     /// Where the value begins.
     pub place: Place,
-    /// The value.
     pub value: Value,
 }
 
@@ -46,7 +45,6 @@ pub enum Value {
     Number(String),
     /// A quoted string or a heredoc, escapes resolved.
     String(String),
-    /// A list.
     List(Vec<Node>),
     /// A block's body or an object: keys in the order of the file, repeated ones too.
     Object(Vec<Entry>),

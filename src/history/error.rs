@@ -11,7 +11,6 @@ pub enum ArchiveError {
     /// The log cannot be read or written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A file.
     #[error("cannot {doing} {path}")]
     File {
         /// What was tried.

@@ -36,7 +36,6 @@ pub(super) struct Answer {
     pub(super) status: u16,
     /// The content type; none for an empty answer.
     pub(super) content_type: Option<Cow<'static, str>>,
-    /// The body.
     pub(super) body: Body,
     /// The headers of the state's position.
     pub(super) meta: Meta,

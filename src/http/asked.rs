@@ -44,7 +44,6 @@ static TOLD: Semaphore = Semaphore::const_new(4);
 pub(super) struct Asked {
     /// The server.
     pub(super) api: Arc<Api>,
-    /// The request.
     pub(super) request: Request,
     /// The parameters of every read.
     pub(super) options: Options,

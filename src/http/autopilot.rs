@@ -12,6 +12,7 @@ use super::known;
 use super::list::storage;
 use crate::commands::cluster::SetAutopilotConfig;
 use crate::error::ApiError;
+use crate::server::Server;
 
 drover_events::wire! {
     /// The health of the servers together.
@@ -102,12 +103,11 @@ pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
         .filter(|server| server.voter)
         .map(|server| server.id.clone())
         .collect();
-    let sound = servers.iter().filter(|s| s.voter && s.healthy).count();
-    let majority = voters.len() / 2 + 1;
+    let (healthy, tolerance) = Server::well(&servers);
     let leader = servers.iter().find(|server| server.leader);
     let answer = HealthReply {
-        healthy: leader.is_some() && servers.iter().all(|server| server.healthy),
-        failure_tolerance: i64::try_from(sound.saturating_sub(majority)).unwrap_or(i64::MAX),
+        healthy,
+        failure_tolerance: i64::try_from(tolerance).unwrap_or(i64::MAX),
         leader: leader.map(|server| server.id.clone()).unwrap_or_default(),
         voters: voters.into(),
         servers: servers.into(),

@@ -392,11 +392,12 @@ async fn metrics_tell_what_the_server_holds() {
 }
 
 /// What metrics tell of a server that has begun to lead and was given a job.
-const TOLD: [&str; 26] = [
+const TOLD: [&str; 31] = [
     "nomad_nomad_job_summary_queued{job=\"web\",task_group=\"g\",namespace=\"default\"}",
     "nomad_nomad_job_status_pending ",
     "nomad_raft_peers 1",
     "drover_log_bytes ",
+    "drover_projections_waited_seconds 0",
     "drover_log_events_total ",
     "drover_log_first_index 0",
     "drover_log_signed_index ",
@@ -404,7 +405,11 @@ const TOLD: [&str; 26] = [
     "nomad_nomad_broker_service_ready ",
     "nomad_nomad_broker_total_cancelable ",
     "nomad_nomad_blocked_evals_cpu ",
+    "nomad_nomad_autopilot_failure_tolerance 0",
+    "nomad_nomad_autopilot_healthy 1",
+    "drover_scheduling_left_out 0",
     "nomad_nomad_plan_evaluate{quantile",
+    "nomad_nomad_plan_wait_for_index{quantile",
     "nomad_nomad_worker_invoke_scheduler_service{quantile",
     "drover_reactor_failures_total{reactor=",
     "nomad_nomad_broker_wait_time{eval_type=\"service\",namespace=\"default\",",

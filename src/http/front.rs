@@ -34,7 +34,6 @@ pub(super) type Incoming = axum::extract::Request;
 pub(super) struct Read<'a> {
     /// The server.
     pub(super) api: &'a Api,
-    /// The request.
     pub(super) request: &'a Request,
     /// Who asks, by the tables of now.
     pub(super) identity: Arc<Identity>,
@@ -97,7 +96,6 @@ impl Watched {
 pub(super) struct Call {
     /// The server.
     pub(super) api: Arc<Api>,
-    /// The request.
     pub(super) request: Arc<Request>,
 }
 

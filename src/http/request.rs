@@ -37,7 +37,6 @@ const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const ID_LIMIT: usize = 128;
 /// One request, its body read.
 pub(super) struct Request {
-    /// The method.
     pub(super) method: Method,
     /// The path as it came, escapes and all.
     pub(super) path: String,
@@ -47,7 +46,6 @@ pub(super) struct Request {
     target: Option<PathAndQuery>,
     /// The decoded parameters.
     pub(super) query: Query,
-    /// The headers.
     pub(super) headers: HeaderMap,
     /// The caller's address, where there is one.
     pub(super) remote: Option<SocketAddr>,

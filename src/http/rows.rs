@@ -14,9 +14,7 @@ use crate::error::ApiError;
 
 /// A row that lists order by its creation.
 pub(super) trait Created {
-    /// Its id.
     fn id(&self) -> &str;
-    /// Its namespace.
     fn namespace(&self) -> &str;
     /// The index it was created at.
     fn created(&self) -> u64;

@@ -140,7 +140,6 @@ pub struct Api {
     pub rendered: super::Rendered,
     /// What was asked of this server that changes nothing but matters.
     pub requests: Arc<RequestLog>,
-    /// The settings.
     pub settings: Settings,
 }
 

@@ -2,8 +2,8 @@
 //! zero.
 
 use super::normal::{self, FieldError};
-use super::schema::JOB;
 use super::{admit, canonical};
+use drover_events::field::Specified;
 use drover_events::gojson::{self, GoJsonError, Unknown};
 use drover_events::model::Job;
 use serde_json::{Map, Value as Json};
@@ -31,14 +31,14 @@ impl ApiJob {
     /// The first field of the wrong type, with its path.
     pub fn from_json(json: Json) -> Result<ApiJob, FieldError> {
         let mut unknown = Unknown::default();
-        let read = normal::read(&JOB, json, &mut unknown);
+        let read = normal::read(Job::SHAPE, json, &mut unknown);
         Ok(ApiJob {
             fields: read.map_err(|error| error.below(|| "Job".to_owned()))?,
             unknown: unknown.paths("Job"),
         })
     }
 
-    /// Fills in every default (`types.md` calls them canonical).
+    /// Fills in every default: the canonical form, which is what is stored and compared.
     pub fn canonicalise(&mut self) {
         canonical::job(&mut self.fields);
     }
@@ -54,7 +54,7 @@ impl ApiJob {
 
     /// The full JSON form: every field, `null` where an optional one was not said.
     pub fn to_json(&self) -> Json {
-        normal::full(&JOB, &self.fields)
+        normal::full(Job::SHAPE, &self.fields)
     }
 
     /// Canonicalises, applies what a server changes on admission, and gives the model's job.

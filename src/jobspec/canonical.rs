@@ -1,8 +1,18 @@
 //! Canonical defaults of every part of a job, over the API's form: what was said stays, what was
-//! not is filled.
+//! not is filled. A default that is the same in every job is in its field's line
+//! ([`drover_events::field`]), and [`fill`] sets it; here is what follows from other fields, and
+//! which blocks are there though nobody said them.
 
 use super::canonical_service as service;
-use drover_events::model::status::{JobType, job_type};
+use drover_events::field::{Field, Specified};
+use drover_events::gojson;
+use drover_events::model::status::JobType;
+use drover_events::model::{
+    Affinity, Consul, DisconnectStrategy, EphemeralDisk, Job, MigrateStrategy,
+    ParameterizedJobConfig, PeriodicConfig, RestartPolicy, ScalingPolicy, Spread, Task, TaskGroup,
+    UpdateStrategy,
+};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json, json};
 
 pub(super) type Object = Map<String, Json>;
@@ -10,6 +20,43 @@ pub(super) type Object = Map<String, Json>;
 const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
+
+/// Sets every field of a block that was not said and has a default of its own.
+pub(super) fn fill<T: Specified>(o: &mut Object) {
+    for field in T::SHAPE.fields {
+        let Some(default) = field.default else {
+            continue;
+        };
+        let unsaid = match o.get(field.json) {
+            None | Some(Json::Null) => true,
+            Some(value) => field.empty_is_unsaid && !said(value),
+        };
+        if unsaid {
+            o.insert(field.json.to_owned(), default.to_json());
+        }
+    }
+}
+
+/// The same for a block, where it is there.
+pub(super) fn fill_in<T: Specified>(o: &mut Object, key: &str) {
+    if let Some(block) = object(o, key) {
+        fill::<T>(block);
+    }
+}
+
+/// The same for each of a list of blocks.
+pub(super) fn fill_each<T: Specified>(o: &mut Object, key: &str) {
+    for block in objects(o, key) {
+        fill::<T>(block);
+    }
+}
+
+/// A block that says nothing, as the model has it.
+pub(super) fn unsaid<T: Specified + DeserializeOwned>() -> T {
+    let mut block = Object::new();
+    fill::<T>(&mut block);
+    gojson::from_value(Json::Object(block)).expect("the compiler holds defaults to their fields")
+}
 
 /// Sets a field that was not said.
 pub(super) fn default(o: &mut Object, key: &str, value: impl Into<Json>) {
@@ -71,53 +118,17 @@ pub(super) struct Above {
 
 /// Canonicalises a job as clients do.
 pub(super) fn job(o: &mut Object) {
-    default(o, "ID", "");
+    fill::<Job>(o);
     let id = text(o, "ID");
     default_text(o, "Name", &id);
-    for (key, value) in [
-        ("ParentID", ""),
-        ("NodePool", ""),
-        ("ConsulNamespace", ""),
-        ("VaultNamespace", ""),
-    ] {
-        default(o, key, value);
-    }
-    for key in ["NomadTokenID", "Status", "StatusDescription"] {
-        default(o, key, "");
-    }
-    default_text(o, "Namespace", "default");
-    default_text(o, "Region", "global");
-    default_text(o, "Type", job_type::SERVICE);
-    if o.get("Priority")
-        .is_none_or(|p| p.is_null() || p == &json!(0))
-    {
-        o.insert("Priority".into(), 50.into());
-    }
-    for key in ["Stop", "AllAtOnce", "Stable"] {
-        default(o, key, false);
-    }
-    for key in ["Version", "CreateIndex", "ModifyIndex", "JobModifyIndex"] {
-        default(o, key, 0);
-    }
-    if let Some(periodic) = object(o, "Periodic") {
-        default(periodic, "Enabled", true);
-        default(periodic, "Spec", "");
-        default(periodic, "Specs", json!([]));
-        default_text(periodic, "SpecType", "cron");
-        default(periodic, "ProhibitOverlap", false);
-        default_text(periodic, "TimeZone", "UTC");
-    }
-    if let Some(parameterized) = object(o, "ParameterizedJob") {
-        default_text(parameterized, "Payload", "optional");
-    }
+    fill_in::<PeriodicConfig>(o, "Periodic");
+    fill_in::<ParameterizedJobConfig>(o, "ParameterizedJob");
     let kind = JobType::of(&text(o, "Type"));
     let is_long_running = kind.is_some_and(JobType::is_long_running);
     if is_long_running && o.get("Update").is_none_or(Json::is_null) {
         o.insert("Update".into(), json!({}));
     }
-    if let Some(update) = object(o, "Update") {
-        fill_update(update);
-    }
+    fill_in::<UpdateStrategy>(o, "Update");
     // All zeros is how a stored job says that it has none.
     let update = cloned(o, "Update").filter(|u| u.values().any(said));
     affinities_and_spreads(o);
@@ -142,28 +153,13 @@ fn said(value: &Json) -> bool {
         && value.as_str() != Some("")
 }
 
-fn fill_update(o: &mut Object) {
-    default(o, "Stagger", 30 * SECOND);
-    default(o, "MaxParallel", 1);
-    default(o, "HealthCheck", "checks");
-    default(o, "MinHealthyTime", 10 * SECOND);
-    default(o, "HealthyDeadline", 5 * MINUTE);
-    default(o, "ProgressDeadline", 10 * MINUTE);
-    default(o, "AutoRevert", false);
-    default(o, "AutoPromote", false);
-    default(o, "Canary", 0);
-}
-
 fn affinities_and_spreads(o: &mut Object) {
-    for key in ["Affinities", "Spreads"] {
-        for one in objects(o, key) {
-            default(one, "Weight", 50);
-        }
-    }
+    fill_each::<Affinity>(o, "Affinities");
+    fill_each::<Spread>(o, "Spreads");
 }
 
 fn group(o: &mut Object, above: &Above) {
-    default(o, "Name", "");
+    fill::<TaskGroup>(o);
     let name = text(o, "Name");
     let scaling_min = o
         .get("Scaling")
@@ -173,24 +169,15 @@ fn group(o: &mut Object, above: &Above) {
     default(o, "Count", scaling_min.unwrap_or_else(|| json!(1)));
     let count = o.get("Count").cloned().unwrap_or_else(|| json!(1));
     if let Some(scaling) = object(o, "Scaling") {
+        fill::<ScalingPolicy>(scaling);
         default(scaling, "Min", count);
-        default(scaling, "Enabled", true);
         default_text(scaling, "Type", "horizontal");
     }
     default(o, "EphemeralDisk", json!({}));
-    if let Some(disk) = object(o, "EphemeralDisk") {
-        default(disk, "Sticky", false);
-        default(disk, "Migrate", false);
-        default(disk, "SizeMB", 300);
-    }
-    if let Some(consul) = object(o, "Consul") {
-        default_text(consul, "Cluster", "default");
-    }
+    fill_in::<EphemeralDisk>(o, "EphemeralDisk");
+    fill_in::<Consul>(o, "Consul");
     policies(o, above);
-    if let Some(disconnect) = object(o, "Disconnect") {
-        default(disconnect, "Replace", true);
-        default_text(disconnect, "Reconcile", "best_score");
-    }
+    fill_in::<DisconnectStrategy>(o, "Disconnect");
     affinities_and_spreads(o);
     for s in objects(o, "Services") {
         service::service(s, above, &name, None);
@@ -209,7 +196,7 @@ fn policies(o: &mut Object, above: &Above) {
             above.update.clone().unwrap_or_default(),
             own.unwrap_or_default(),
         );
-        fill_update(&mut update);
+        fill::<UpdateStrategy>(&mut update);
         o.insert("Update".into(), Json::Object(update));
     }
     let own = cloned(o, "ReschedulePolicy");
@@ -234,23 +221,20 @@ fn policies(o: &mut Object, above: &Above) {
     }
     let own = cloned(o, "Migrate");
     if above.kind == Some(JobType::Service) || own.is_some() || above.migrate.is_some() {
-        let base = json!({"MaxParallel": 1, "HealthCheck": "checks", "MinHealthyTime": 10 * SECOND,
-            "HealthyDeadline": 5 * MINUTE});
         let job = above.migrate.clone().unwrap_or_default();
-        let policy = merged(merged(as_object(base), job), own.unwrap_or_default());
+        let mut policy = merged(job, own.unwrap_or_default());
+        fill::<MigrateStrategy>(&mut policy);
         o.insert("Migrate".into(), Json::Object(policy));
     }
     let base = match above.kind.is_some_and(JobType::is_batch) {
         true => (3, 24 * HOUR),
         false => (2, 30 * MINUTE),
     };
-    let base = json!({"Attempts": base.0, "Interval": base.1, "Delay": 15 * SECOND, "Mode": "fail",
-        "RenderTemplates": false});
+    let base = json!({"Attempts": base.0, "Interval": base.1});
     let own = cloned(o, "RestartPolicy").unwrap_or_default();
-    o.insert(
-        "RestartPolicy".into(),
-        Json::Object(merged(as_object(base), own)),
-    );
+    let mut policy = merged(as_object(base), own);
+    fill::<RestartPolicy>(&mut policy);
+    o.insert("RestartPolicy".into(), Json::Object(policy));
 }
 
 pub(super) fn restart(group: &Object, own: Option<Object>) -> Json {
@@ -288,7 +272,7 @@ pub(super) fn server(o: &mut Object) {
         o.insert("Update".into(), Json::Object(kept.into_iter().collect()));
     }
     let (namespace, job_id) = (text(o, "Namespace"), text(o, "ID"));
-    drop_empty(o);
+    drop_empty::<Job>(o, is_dropped);
     for group in objects(o, "TaskGroups") {
         let name = text(group, "Name");
         if let Some(scaling) = object(group, "Scaling") {
@@ -296,7 +280,7 @@ pub(super) fn server(o: &mut Object) {
             scaling.insert("Target".into(), target);
         }
         networks(group);
-        drop_empty(group);
+        drop_empty::<TaskGroup>(group, is_dropped);
         for task in objects(group, "Tasks") {
             let task_name = text(task, "Name");
             for scaling in objects(task, "ScalingPolicies") {
@@ -308,35 +292,27 @@ pub(super) fn server(o: &mut Object) {
             if let Some(resources) = object(task, "Resources") {
                 networks(resources);
             }
-            drop_empty(task);
+            drop_empty::<Task>(task, is_dropped);
         }
     }
 }
 
-/// Empty lists and maps are stored as none.
-fn drop_empty(o: &mut Object) {
-    let empty = |v: &Json| match v {
-        Json::Array(items) => items.is_empty(),
-        Json::Object(map) => map.is_empty(),
-        _ => false,
-    };
-    let lists = [
-        "Meta",
-        "Env",
-        "Constraints",
-        "Affinities",
-        "Spreads",
-        "Networks",
-        "Services",
-        "Volumes",
-        "Config",
-        "Artifacts",
-        "Templates",
-        "VolumeMounts",
-        "Identities",
-        "Actions",
-        "Secrets",
-        "ScalingPolicies",
-    ];
-    o.retain(|key, value| !(lists.contains(&key.as_str()) && empty(value)));
+/// Empty lists and maps of jobs, groups and tasks are stored as none, but for those of which a job
+/// has to have some.
+fn is_dropped(field: &Field) -> bool {
+    field.kind.is_collection() && !["TaskGroups", "Tasks"].contains(&field.json)
+}
+
+/// Takes out of a block what is empty of these fields.
+pub(super) fn drop_empty<T: Specified>(o: &mut Object, which: fn(&Field) -> bool) {
+    for field in T::SHAPE.fields.iter().filter(|field| which(field)) {
+        let empty = match o.get(field.json) {
+            Some(Json::Array(items)) => items.is_empty(),
+            Some(Json::Object(map)) => map.is_empty(),
+            _ => false,
+        };
+        if empty {
+            o.remove(field.json);
+        }
+    }
 }

@@ -1,13 +1,17 @@
 //! Canonical defaults of services and checks.
 
-use super::canonical::{Above, Object, default, default_text, object, objects, text};
+use super::canonical::{
+    Above, Object, default_text, drop_empty, fill, fill_each, fill_in, object, objects, text,
+};
 use super::canonical_task::fill_resources;
+use drover_events::model::{
+    CheckRestart, ConsulGatewayProxy, ConsulIngressListener, LogConfig, Service,
+};
 use serde_json::Value as Json;
-
-const SECOND: i64 = 1_000_000_000;
 
 /// Fills a service of a group, or of a task if one is named.
 pub(super) fn service(o: &mut Object, above: &Above, group: &str, task: Option<&str>) {
+    fill::<Service>(o);
     let base = match task {
         Some(task) => format!("{}-{group}-{task}", above.name),
         None => format!("{}-{group}", above.name),
@@ -20,24 +24,13 @@ pub(super) fn service(o: &mut Object, above: &Above, group: &str, task: Option<&
         .replace("${TASK}", task.unwrap_or("group"))
         .replace("${BASE}", &long);
     o.insert("Name".into(), name.clone().into());
-    default_text(o, "AddressMode", "auto");
-    default_text(o, "OnUpdate", "require_healthy");
-    default_text(o, "Provider", "consul");
-    default_text(o, "Cluster", "default");
     let nomad = text(o, "Provider") == "nomad";
     if nomad && !above.id.is_empty() {
         default_text(o, "Namespace", &above.namespace);
     } else {
         default_text(o, "Namespace", "default");
     }
-    for key in ["Meta", "CanaryMeta", "TaggedAddresses"] {
-        if o.get(key)
-            .and_then(Json::as_object)
-            .is_some_and(serde_json::Map::is_empty)
-        {
-            o.remove(key);
-        }
-    }
+    drop_empty::<Service>(o, |field| field.kind.is_map());
     checks(o, &name);
     if let Some(connect) = object(o, "Connect") {
         fill_connect(connect);
@@ -47,9 +40,7 @@ pub(super) fn service(o: &mut Object, above: &Above, group: &str, task: Option<&
 fn checks(o: &mut Object, name: &str) {
     let on_update = text(o, "OnUpdate");
     let owner = text(o, "TaskName");
-    if let Some(restart) = object(o, "CheckRestart") {
-        default(restart, "Grace", SECOND);
-    }
+    fill_in::<CheckRestart>(o, "CheckRestart");
     let shared = o.remove("CheckRestart").filter(|r| !r.is_null());
     for check in objects(o, "Checks") {
         default_text(check, "Name", &format!("service: {name:?} check"));
@@ -73,9 +64,7 @@ fn checks(o: &mut Object, name: &str) {
 /// A check's restart rule, the service's where the check says nothing.
 fn merge_restart(check: &mut Object, shared: Option<&Json>) {
     let Some(shared) = shared.and_then(Json::as_object) else {
-        if let Some(own) = object(check, "CheckRestart") {
-            default(own, "Grace", SECOND);
-        }
+        fill_in::<CheckRestart>(check, "CheckRestart");
         return;
     };
     let mut rule = shared.clone();
@@ -95,19 +84,12 @@ fn fill_connect(o: &mut Object) {
         if let Some(resources) = object(task, "Resources") {
             fill_resources(resources);
         }
-        if let Some(logs) = object(task, "LogConfig") {
-            default(logs, "MaxFiles", 10);
-            default(logs, "MaxFileSizeMB", 10);
-        }
+        fill_in::<LogConfig>(task, "LogConfig");
     }
     if let Some(gateway) = object(o, "Gateway") {
-        if let Some(proxy) = object(gateway, "Proxy") {
-            default(proxy, "ConnectTimeout", 5 * SECOND);
-        }
+        fill_in::<ConsulGatewayProxy>(gateway, "Proxy");
         if let Some(ingress) = object(gateway, "Ingress") {
-            for listener in objects(ingress, "Listeners") {
-                default_text(listener, "Protocol", "tcp");
-            }
+            fill_each::<ConsulIngressListener>(ingress, "Listeners");
         }
     }
 }

@@ -4,10 +4,10 @@
 use super::diagnostic::{Diagnostics, Source};
 use super::duration;
 use super::fixup;
-use super::schema::{Field, Kind, Shape};
 use super::tree::{Attribute, Block, Place};
 use super::types::{self, Type};
 use super::value::Value;
+use drover_events::field::{Field, Kind, Shape};
 use serde_json::{Map, Value as Json};
 
 /// Decodes blocks of one text.

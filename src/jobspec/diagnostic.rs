@@ -112,7 +112,6 @@ impl std::error::Error for Diagnostics {}
 pub struct Source {
     /// Its name in diagnostics.
     pub name: String,
-    /// The text.
     pub text: String,
     lines: Vec<usize>,
 }

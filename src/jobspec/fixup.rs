@@ -1,8 +1,8 @@
 //! The special cases of decoding: shorthands, ports, job-level tasks, scaling labels, identities.
 
 use super::decode::Decoder;
-use super::schema::Shape;
 use super::tree::Block;
+use drover_events::field::Shape;
 use serde_json::{Map, Value as Json, json};
 
 type Object = Map<String, Json>;

@@ -4,9 +4,9 @@
 use super::bounds;
 use super::diagnostic::{Diagnostics, Source};
 use super::eval::{Evaluator, Scope};
-use super::schema::Shape;
 use super::tree::{Attribute, Block};
 use super::value::Value;
+use drover_events::field::Shape;
 use serde_json::{Map, Value as Json};
 
 /// How much of a template is shown where it cannot be read, characters.

@@ -11,7 +11,6 @@ use std::ops::Range;
 
 /// One local as written.
 pub(super) struct Local {
-    /// Its name.
     pub name: String,
     /// What it stands for.
     pub expr: Expression,

@@ -1,9 +1,14 @@
 //! Job specifications: HCL2 or JSON in, the model's `Job` out.
 //!
 //! The way: text → syntax tree with places (`bounds`, `scan`) → evaluated tree (`tree`, through
-//! `eval` with variables, locals and functions) → decode table (`schema`, `decode`) →
-//! [`ApiJob`], a job in the API's form in which "not said" and "said zero" differ → canonical
-//! defaults (`canonical`) → the model's `Job` → [`validate()`].
+//! `eval` with variables, locals and functions) → decode table (`decode`) → [`ApiJob`],
+//! a job in the API's form in which "not said" and "said zero" differ → canonical defaults
+//! (`canonical`) → the model's `Job` → [`validate()`].
+//!
+//! The decode table is what the fields of the model's job say of themselves
+//! ([`drover_events::field`]): their names in specifications and in JSON and what they hold. It
+//! serves native and JSON specifications (`decode`), jobs in the API's form (`said`, `normal`) and
+//! the full form that the parse route answers with.
 //!
 //! - It must not know where a text came from or what happens to the job: no HTTP, no server, no
 //!   clock but the one that ends what takes too long (`budget`).
@@ -32,7 +37,6 @@ mod pattern;
 mod refs;
 mod said;
 mod scan;
-mod schema;
 mod tree;
 mod types;
 pub mod validate;
@@ -48,6 +52,8 @@ pub use parse::{Input, parse, plain};
 pub use said::Said;
 pub use validate::{Limits, Validation, unbuilt, validate};
 
+#[cfg(test)]
+mod canonical_test;
 #[cfg(test)]
 mod dear_test;
 #[cfg(test)]

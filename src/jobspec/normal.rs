@@ -3,7 +3,7 @@
 //! route answers.
 
 use super::duration;
-use super::schema::{Field, Kind, Shape};
+use drover_events::field::{Field, Kind, Shape};
 use drover_events::gojson::{Says, Unknown};
 use serde_json::{Map, Value as Json};
 

@@ -9,11 +9,12 @@ use super::eval::{Evaluator, Scope};
 use super::functions::Functions;
 use super::json::Reader;
 use super::locals::{self, Local};
-use super::schema::JOB;
 use super::tree::{self, Block};
 use super::types;
 use super::value::Value;
 use super::variables::{self, Variable, Variables};
+use drover_events::field::Specified;
+use drover_events::model::Job;
 use hcl_edit::Span;
 use hcl_edit::expr::{Expression, TraversalOperator};
 use hcl_edit::structure::{Body, Structure};
@@ -161,7 +162,7 @@ fn decode(source: &Source, block: Block, problems: &mut Diagnostics) -> Option<M
         problems.push(source.problem(block.place, "Missing name for job", detail));
         return None;
     }
-    Some(Decoder { source, problems }.block(&JOB, &block))
+    Some(Decoder { source, problems }.block(Job::SHAPE, &block))
 }
 
 fn shorthand(ev: &Evaluator<'_>, body: &Body, into: &mut Variables, problems: &mut Diagnostics) {
@@ -302,7 +303,7 @@ fn from_json(
         problems.push(source.problem(None, "Missing job block", "A job block is required"));
         return None;
     };
-    let mut blocks = reader.blocks("job", job, 1, &JOB, problems);
+    let mut blocks = reader.blocks("job", job, 1, Job::SHAPE, problems);
     if blocks.len() > 1 {
         let detail = "Only one block of type \"job\" is allowed.";
         problems.push(source.problem(None, "Duplicate job block", detail));

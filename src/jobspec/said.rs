@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
+use drover_events::field::{Kind, Shape, Specified};
 use drover_events::gojson::{Says, Unknown, Zero};
+use drover_events::model::Job;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -17,7 +19,6 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::api::ApiJob;
 use super::normal::FieldError;
-use super::schema::{JOB, Kind, Shape};
 
 /// Fields and elements of a job at most, with those that every object gets by default. As many make
 /// some hundred megabytes for a moment (where a body says two jobs, both live while the second is
@@ -77,7 +78,7 @@ impl<'de> Deserialize<'de> for Said {
             marks: Cell::new(Unknown::MOST),
         };
         let job = Part {
-            what: What::Object(&JOB),
+            what: What::Object(Job::SHAPE),
             left: &left,
         };
         job.deserialize(json).map(Self)
@@ -239,7 +240,6 @@ mod tests {
     /// As a body that holds the job.
     fn job(job: &str) -> Result<Json, String> {
         drover_events::wire! {
-            /// A body.
             struct Body {
                 job: Said = "Job",
             }

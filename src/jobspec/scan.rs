@@ -19,9 +19,7 @@ const NAME: u64 = 64;
 /// What a text is at its beginning.
 #[derive(Clone, Copy)]
 pub(super) enum Form {
-    /// A body.
     Body,
-    /// An expression.
     Expression,
     /// The inside of a string, as it is without one around it.
     Template,

@@ -18,7 +18,6 @@ pub(super) type Place = Option<Range<usize>>;
 pub(super) struct Block {
     /// Its type, e.g. `group`.
     pub name: String,
-    /// Its labels.
     pub labels: Vec<String>,
     /// Its attributes, in the order of the text.
     pub attributes: Vec<Attribute>,
@@ -31,9 +30,7 @@ pub(super) struct Block {
 /// An evaluated attribute; its value is absent if evaluating it failed (which has been reported).
 #[derive(Debug)]
 pub(super) struct Attribute {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: Option<Value>,
     /// Where its name stands.
     pub name_place: Place,

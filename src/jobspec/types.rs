@@ -12,7 +12,6 @@ pub(super) enum Type {
     Any,
     /// Text.
     String,
-    /// A number.
     Number,
     /// True or false.
     Bool,

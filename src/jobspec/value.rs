@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     /// Nothing.
@@ -128,7 +127,6 @@ impl Value {
         }
     }
 
-    /// From JSON.
     pub(super) fn from_json(json: &serde_json::Value) -> Value {
         use serde_json::Value as Json;
         match json {

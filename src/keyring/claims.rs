@@ -12,7 +12,6 @@ pub const DEFAULT_AUDIENCE: &str = "nomadproject.io";
 /// claims of its token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkloadIdentity {
-    /// The region.
     pub region: String,
     /// The job's namespace.
     pub namespace: String,
@@ -48,13 +47,10 @@ pub struct Claims {
     pub iat: i64,
     /// The token's own id, a function of what it is for and when it was issued.
     pub jti: String,
-    /// The allocation.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nomad_allocation_id: String,
-    /// The job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nomad_job_id: String,
-    /// The namespace.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nomad_namespace: String,
     /// The service, for a service's identity.

@@ -49,7 +49,6 @@ impl RootKey {
         }
     }
 
-    /// Its id.
     pub fn id(&self) -> &str {
         &self.id
     }

@@ -217,7 +217,6 @@ fn set(names: &mut BTreeMap<String, usize>, name: &str, to: Option<usize>) {
     };
 }
 
-/// The disk.
 #[derive(Clone, Default)]
 pub struct FakeDisk(Arc<Mutex<Inner>>);
 

@@ -127,7 +127,6 @@ impl ReadOnlyLog {
         written.max(sealed.and_then(|s| s.next().checked_sub(1)))
     }
 
-    /// The epoch.
     pub fn epoch(&self) -> Epoch {
         self.view.epoch
     }

@@ -27,7 +27,6 @@ pub trait Readable: Sync {
     fn read(&self, index: u64) -> Result<Option<Entry>, LogError>;
     /// The first index, and the index after the last one.
     fn bounds(&self) -> (u64, u64);
-    /// The epoch.
     fn epoch(&self) -> Epoch;
 }
 

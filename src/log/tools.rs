@@ -12,7 +12,6 @@ use super::tree::{Hash, leaf_hash};
 /// What `log inspect` prints.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// The epoch.
     pub epoch: Epoch,
     /// First index, and the index after the last.
     pub bounds: (u64, u64),

@@ -29,7 +29,6 @@ struct Inside {
 /// Where connections come from that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whence {
-    /// An address.
     Address(IpAddr),
     /// One of those who come through the agent at an address.
     Behind(IpAddr, IpAddr),

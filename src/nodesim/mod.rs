@@ -1,5 +1,5 @@
 //! Simulated nodes: the real client, thousands of times in one process, with a runner that only
-//! says that its allocation runs (SIM-01 to SIM-03).
+//! says that its allocation runs (SIM-01, SIM-02).
 //!
 //! `drover nodesim -nodes N -servers ADDR`. Every node has an identity and loops of its own; all
 //! share a few connections to the servers. The last line printed is one JSON object with what was

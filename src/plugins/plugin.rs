@@ -39,9 +39,7 @@ pub struct CallError {
 /// Who a plugin says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// It gives devices to tasks.
     pub has_devices: bool,

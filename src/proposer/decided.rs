@@ -54,7 +54,6 @@ impl Decided {
 /// The end of a proposed event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settled {
-    /// Its index.
     pub index: u64,
     /// Why it changed nothing, if so.
     pub rejection: Option<Rejection>,

@@ -77,7 +77,6 @@ pub struct Origin {
 /// A committed and applied event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Committed {
-    /// Its index.
     pub index: u64,
     /// What apply answered.
     pub reply: Reply,

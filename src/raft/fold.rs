@@ -21,7 +21,6 @@ const SNAPSHOT_FILE: u64 = 64 << 20;
 pub struct Place {
     /// The last applied index.
     pub index: u64,
-    /// Its term.
     pub term: u64,
     /// The index of the last applied membership entry.
     pub membership: u64,

@@ -30,7 +30,6 @@ use super::types::{Member, TypeConfig, Vote};
 pub enum Method {
     /// Entries and heartbeats.
     Append,
-    /// A vote.
     Vote,
     /// A vote that changes nothing.
     PreVote,

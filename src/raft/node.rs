@@ -98,10 +98,7 @@ pub enum Leadership {
     /// This server, but it has not yet applied an entry of its own term.
     Elected,
     /// This server, and it may propose: the first entry of this term is applied.
-    Leading {
-        /// The term.
-        term: u64,
-    },
+    Leading { term: u64 },
 }
 
 /// What can go wrong here.
@@ -219,7 +216,6 @@ impl RaftNode {
         done.ok_or_else(|| failed("nothing is projected here"))
     }
 
-    /// The log.
     pub fn log(&self) -> &Arc<LogEngine> {
         &self.log
     }

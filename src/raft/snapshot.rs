@@ -240,6 +240,24 @@ impl SnapshotDir {
         atomic_file::put_on(&*self.files, &self.path.join(HEAD), &head.encode()?)
     }
 
+    /// Puts a small file beside the head, whole and on the disk.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn put(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        atomic_file::put_on(&*self.files, &self.path.join(name), content)
+    }
+
+    /// Has one that is there on the disk for certain: whoever put it may have been killed before
+    /// its name was.
+    ///
+    /// # Errors
+    /// If it is missing, or cannot be synced.
+    pub fn settle(&self, name: &str) -> io::Result<()> {
+        self.files.open(&self.path.join(name), false)?.sync()?;
+        self.files.sync_dir(&self.path)
+    }
+
     /// Reads the head.
     ///
     /// # Errors

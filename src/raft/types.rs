@@ -23,7 +23,6 @@ const FORMAT: u8 = 1;
 pub struct Member {
     /// The server's id, a UUID.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// Where other servers reach it.
     pub rpc_addr: String,
@@ -134,7 +133,6 @@ openraft::declare_raft_types!(
 pub(super) type Membership = openraft::Membership<u64, Member>;
 /// A term and an index.
 pub(super) type LogId = openraft::alias::LogIdOf<TypeConfig>;
-/// A vote.
 pub(super) type Vote = openraft::alias::VoteOf<TypeConfig>;
 /// An entry of the log as openraft handles it.
 pub type Entry = openraft::alias::EntryOf<TypeConfig>;

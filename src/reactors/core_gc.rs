@@ -1,6 +1,6 @@
 //! Garbage collection of what is over: evaluations with their allocations, jobs, deployments, nodes
-//! (scheduler.md 11), plugins that are left over; and a sign for volumes with claims that nobody
-//! gives back, which wakes the volume watcher (VW-12).
+//! and plugins that are left over; and a sign for volumes with claims that nobody gives back, which
+//! wakes the volume watcher (VW-12).
 //!
 //! Everything is judged by the times in the rows against the leader's clock; what goes is named in
 //! the event, a bounded number at a time.
@@ -41,11 +41,8 @@ pub struct GcSettings {
     pub evals: Duration,
     /// Those of batch jobs.
     pub batch_evals: Duration,
-    /// Jobs.
     pub jobs: Duration,
-    /// Deployments.
     pub deployments: Duration,
-    /// Nodes.
     pub nodes: Duration,
     /// Claims on volumes that nobody gave back.
     pub claims: Duration,
@@ -108,11 +105,8 @@ pub struct Collected {
     pub evals: usize,
     /// Allocations.
     pub allocs: usize,
-    /// Jobs.
     pub jobs: usize,
-    /// Deployments.
     pub deployments: usize,
-    /// Nodes.
     pub nodes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The deployment watcher: sees that deployments go on, end, or fail (scheduler.md 7).
+//! The deployment watcher: sees that deployments go on, end, or fail.
 //!
 //! What it does follows from the rows alone: an allocation that became healthy after the newest
 //! evaluation of its job needs a new one; one that became unhealthy may be rescheduled, or fails
@@ -32,7 +32,6 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The shortest: what happens to many allocations is dealt with together.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The watcher.
 #[derive(Debug, Default)]
 pub struct DeploymentWatcher {
     known: Mutex<Known>,

@@ -59,7 +59,6 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Something that watches the state and acts on it.
 pub trait Reactor: Send + Sync + 'static {
-    /// Its name.
     fn name(&self) -> &'static str;
     /// Where it runs.
     fn scope(&self) -> Scope;

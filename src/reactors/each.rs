@@ -118,6 +118,11 @@ impl Each {
         self.failed
     }
 
+    /// What failed first, and why.
+    pub fn first(&self) -> Option<&str> {
+        self.first.as_deref()
+    }
+
     /// Adds to a reactor's status how many failed, and why the first one did.
     pub fn tell(&self, status: &mut serde_json::Value) {
         status["Failed"] = self.failed.into();

@@ -1,5 +1,5 @@
 //! Heartbeats: a node that is silent for longer than it was told is taken for lost, or for out of
-//! contact (scheduler.md 10, SCH-01).
+//! contact (SCH-01).
 //!
 //! The deadlines are in memory only. A new leader gives every node a generous one, so that nobody
 //! is lost by a change of leaders.

@@ -201,15 +201,25 @@ impl Retention {
     /// Makes sure that what lies below a base may be dropped, whatever is written, ended and sealed
     /// before it is; says what it waits for otherwise.
     async fn secure(&self, index: u64, base: &SnapshotDir) -> Result<Moved, Failure> {
-        let waits = |text: &str| Moved {
-            waits: Some(text.to_owned()),
-            ..Moved::default()
-        };
+        if let Some(waits) = self.sign(index, base).await? {
+            return Ok(Moved {
+                waits: Some(waits.to_owned()),
+                ..Moved::default()
+            });
+        }
+        match &self.keeping.archive {
+            Some(place) => self.archive(index, base, &Store::open(place)?).await,
+            None => Ok(Moved::default()),
+        }
+    }
+
+    /// Reads a base back and signs it; says what that waits for otherwise.
+    async fn sign(&self, index: u64, base: &SnapshotDir) -> Result<Option<&'static str>, Failure> {
         if self.ledger.status().index < index {
-            return Ok(waits("for a checkpoint at the base or above"));
+            return Ok(Some("for a checkpoint at the base or above"));
         }
         let Ok(key) = self.keyring.active().map(|key| key.checkpoint_key()) else {
-            return Ok(waits("for a key to sign with"));
+            return Ok(Some("for a key to sign with"));
         };
         let (ours, check) = (base.clone(), self.keeping.server.join("snapshots"));
         let signed = tokio::task::spawn_blocking(move || {
@@ -217,10 +227,7 @@ impl Retention {
             base::sign(&ours, &key)
         });
         signed.await??;
-        match &self.keeping.archive {
-            Some(place) => self.archive(index, base, &Store::open(place)?).await,
-            None => Ok(Moved::default()),
-        }
+        Ok(None)
     }
 
     /// Copies what lies below a base to the archive.

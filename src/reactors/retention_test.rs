@@ -14,12 +14,15 @@ use crate::base::clock::Clock;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::ApiError;
 use crate::history::proof::state_digest;
-use crate::log::{LogEngine, ReadOnlyLog};
+use crate::log::{FileLayer, LogEngine, ReadOnlyLog, RealFiles};
 use crate::proposer::{Origin, Proposer};
 use crate::raft::network::Alone;
 use crate::raft::{Member, Projector, Settings, Start};
 use crate::reactors::testing::Idle;
 use crate::requests::Guarantee;
+
+#[path = "retention_power_test.rs"]
+mod power;
 
 /// A server with an archive, of which everything up to its last base may go.
 struct World {
@@ -44,10 +47,11 @@ impl Command for Write {
     }
 }
 
-async fn raft(server: &Path) -> (Arc<RaftNode>, Arc<Projections>) {
+async fn raft(server: &Path, disk: Disk) -> (Arc<RaftNode>, Arc<Projections>) {
     let opened = Projections::open(server.join("db"), Options::dev());
     let (projections, writer) = opened.unwrap();
-    let (log, _) = LogEngine::open(&server.join("log"), Default::default()).unwrap();
+    let (files, options) = disk;
+    let (log, _) = LogEngine::open_with(files, &server.join("log"), options).unwrap();
     let start = Start {
         number: 1,
         log: Arc::new(log),
@@ -64,8 +68,19 @@ async fn raft(server: &Path) -> (Arc<RaftNode>, Arc<Projections>) {
 pub(in super::super) async fn kept(
     dir: &Path,
 ) -> (Keeping, (Arc<Ledger>, Arc<Keyring>), Arc<Projections>) {
+    kept_on(dir, (Arc::new(RealFiles) as _, Default::default())).await
+}
+
+/// The disk of a log, and how it is written.
+type Disk = (Arc<dyn FileLayer>, crate::log::Options);
+
+/// The same where the log is on such a disk.
+async fn kept_on(
+    dir: &Path,
+    disk: Disk,
+) -> (Keeping, (Arc<Ledger>, Arc<Keyring>), Arc<Projections>) {
     let server = dir.join("server");
-    let (raft, projections) = raft(&server).await;
+    let (raft, projections) = raft(&server, disk).await;
     let ledger = Arc::new(Ledger::open(Arc::clone(raft.log()), &server).unwrap());
     let (keyring, _) = Keyring::open(&server.join("keystore")).unwrap();
     let id = uuid::Uuid::new_v4().to_string();
@@ -93,8 +108,12 @@ pub(in super::super) async fn kept(
 
 impl World {
     async fn start() -> Self {
+        Self::on((Arc::new(RealFiles) as _, Default::default())).await
+    }
+
+    async fn on(disk: Disk) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (keeping, (ledger, keyring), projections) = kept(dir.path()).await;
+        let (keeping, (ledger, keyring), projections) = kept_on(dir.path(), disk).await;
         let raft = Arc::clone(&keeping.raft);
         let first = Arc::new(|_: &View| Ok(vec![LeaderElected::default().into()]));
         let shared = Arc::clone(&projections);

@@ -15,7 +15,8 @@ use serde_json::json;
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
-use crate::commands::acl::{DeleteAclTokens, DeleteExpiredOneTimeTokens};
+use crate::commands::Command;
+use crate::commands::acl::{DeleteAclTokens, DeleteExpiredOneTimeTokens, DeleteOneTimeTokens};
 
 /// How many tokens one activation removes at most.
 const BATCH: usize = 1_000;
@@ -119,41 +120,61 @@ impl TokenExpiry {
 
     /// Removes one-time tokens that ran out; how many, and when the next one does.
     async fn one_time(&self, context: &Context, each: &mut Each) -> Result<(u64, i64), Failure> {
-        let now = context.clock.now();
-        let mut next = first_to_run_out(&context.projections.view(), now, each)?;
-        let mut removed = 0;
-        while next <= now {
-            let command = Arc::new(DeleteExpiredOneTimeTokens);
+        let (now, mut removed) = (context.clock.now(), 0);
+        loop {
+            let due = run_out(&context.projections.view(), now, each)?;
+            let page = due.accessors.len();
+            if page == 0 {
+                return Ok((removed, due.next));
+            }
+            let command: Arc<dyn Command> = if due.damaged {
+                let accessor_ids = due.accessors;
+                Arc::new(DeleteOneTimeTokens { accessor_ids })
+            } else {
+                Arc::new(DeleteExpiredOneTimeTokens)
+            };
             let done = context.proposer.submit(command, self.name()).await;
             let count = match each.take("one-time tokens", done).map(|done| done.reply) {
                 Some(Reply::Count(count)) => count,
-                _ => 0,
+                Some(_) => page as u64,
+                None => return Ok((removed, now)),
             };
             removed += count;
-            next = first_to_run_out(&context.projections.view(), now, each)?;
-            if count < EXPIRED_PAGE as u64 {
-                break;
+            if page < EXPIRED_PAGE || count == 0 {
+                return Ok((removed, due.next));
             }
         }
-        Ok((removed, next))
     }
 }
 
-/// When the first one-time token runs out, Unix nanoseconds; never where one cannot be read among
-/// those that have. They go by rule, so whoever removed some of them would come to it.
-fn first_to_run_out(view: &View, now: i64, each: &mut Each) -> Result<i64, StorageError> {
-    let mut first = i64::MAX;
-    let rows = view.by_index::<OneTimeTokensByExpiration>(());
-    for row in rows.take(EXPIRED_PAGE + 1) {
+/// One-time tokens that have run out.
+struct RunOut {
+    /// The first of them, a page at most.
+    accessors: Vec<String>,
+    /// Whether one cannot be read among them.
+    damaged: bool,
+    /// When there is more to do, Unix nanoseconds.
+    next: i64,
+}
+
+fn run_out(view: &View, now: i64, each: &mut Each) -> Result<RunOut, StorageError> {
+    let mut found = RunOut {
+        accessors: Vec::new(),
+        damaged: false,
+        next: i64::MAX,
+    };
+    for row in view.by_index::<OneTimeTokensByExpiration>(()) {
         let Some(token) = each.row(row)? else {
-            return Ok(i64::MAX);
+            found.damaged = true;
+            continue;
         };
-        first = first.min(token.expires_at.0);
-        if token.expires_at.0 > now {
+        if token.expires_at.0 > now || found.accessors.len() == EXPIRED_PAGE {
+            found.next = token.expires_at.0;
             break;
         }
+        found.accessors.push(token.accessor_id);
     }
-    Ok(first)
+    Ok(found)
 }
 
 impl Reactor for TokenExpiry {

@@ -29,6 +29,7 @@ use super::driver::Reactor;
 use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::periodic::PeriodicDispatcher;
+use super::scheduling::Scheduling;
 use super::scheduling::broker::BrokerSettings;
 use super::scheduling::core::Core;
 use super::starvation_rest_test::{accessor, add_tokens};
@@ -263,12 +264,20 @@ fn tokens_go_though_one_cannot_be_read() {
     assert_eq!(removed(&direct, now), [[3, 2, 1], [0, 0, 1]]);
 }
 
-/// One-time tokens go by a rule, and whoever applies it would stop at the one.
+/// One-time tokens go by a rule, and whoever applies it would stop at the one: beside it, the
+/// others go by their names.
 #[test]
-fn a_one_time_token_that_cannot_be_read_keeps_no_other_token_and_is_not_come_to() {
+fn a_one_time_token_that_cannot_be_read_keeps_no_other_and_is_not_come_to() {
     let now = unix_nanos();
     let direct = damaged::<OneTimeTokens>(with_tokens(now), &Id::new(accessor(5)));
-    assert_eq!(removed(&direct, now), [[4, 0, 1], [0, 0, 1]]);
+    assert_eq!(removed(&direct, now), [[4, 1, 1], [0, 0, 1]]);
+    let left = direct.projections.view();
+    assert!(
+        left.get::<OneTimeTokens>(accessor(4).as_str())
+            .unwrap()
+            .is_none()
+    );
+    drop(left);
     add_node(&direct, 1);
 }
 
@@ -288,8 +297,35 @@ fn evaluations_are_taken_though_one_cannot_be_read() {
     core.catch_up(&direct.projections.view(), LATER).unwrap();
     assert_eq!(core.followed(), direct.projections.applied_index());
     for core in [core, load(&direct)] {
-        assert_eq!((core.broker.stats().ready, core.unread()), (2, 1));
+        assert_eq!((core.broker.stats().ready, core.unread().0), (2, 1));
     }
+}
+
+/// What runs on the node stays there, and nothing comes to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn scheduling_begins_though_a_node_cannot_be_read_and_says_so() {
+    let direct = Direct::new();
+    let ids: Vec<String> = (0..3).map(|number| add_node(&direct, number)).collect();
+    add_eval(&direct, 1, "a", "pending");
+    let direct = damaged::<Nodes>(direct, &Id::new(ids[1].as_str()));
+    let view = direct.projections.view();
+    let core = Core::load(&view, BrokerSettings::default(), LATER).unwrap();
+    drop(view);
+    assert_eq!((core.broker.stats().ready, core.unread().0), (1, 1));
+    let state = |id: &String| {
+        let node = core.cache.cluster().node(id).unwrap();
+        (node.ready, node.node.down())
+    };
+    let states: Vec<_> = ids.iter().map(state).collect();
+    assert_eq!(states, [(true, false), (false, false), (true, false)]);
+    let (projections, settings) = (Arc::clone(&direct.projections), Default::default());
+    let scheduling = Scheduling::start(projections, direct, settings).unwrap();
+    let status = serde_json::to_value(scheduling.status()).unwrap();
+    assert_eq!(status["Failed"], 1, "{status}");
+    let why = status["LastError"].as_str().unwrap();
+    assert!(why.starts_with("left out: "), "{why}");
+    assert_eq!(status.get("BlockedJobs"), None);
+    tokio::task::block_in_place(|| drop(scheduling));
 }
 
 /// A volume that an allocation had when it ended.

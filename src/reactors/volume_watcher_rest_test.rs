@@ -1,10 +1,16 @@
-//! A watcher that is at rest: what wakes it, what it says, how often it begins and ends.
+//! A watcher that is at rest: what wakes it, what it says, how often it begins and ends, and what
+//! is left of volumes that are no more.
 
 use std::io::Write;
 
+use drover_events::alloc::AllocsUpdatedByClient;
+use drover_projections::Outcome;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
+use crate::commands::csi::RegisterVolumes;
+use crate::volumes::Trouble;
+use crate::volumes::harness::{told, volume};
 
 /// A watcher that followed everything that happened, whatever it heard of it.
 fn resting(world: &World) -> Watched {
@@ -227,4 +233,54 @@ async fn vw_17_every_line_says_once_of_which_volume_it_is_and_each_step_has_its_
         "a claim is free",
     ];
     assert_eq!(told, steps, "{text}");
+}
+
+/// How many volumes come and go, and how many of them at once.
+const DELETED: usize = 10_000;
+const TOGETHER: usize = 100;
+
+#[tokio::test]
+async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
+    let world = World::new(1);
+    let watched = watched(&world);
+    // More than there are tries: none of their nodes lets go.
+    let stays = vec![Fault::Says(Code::Unavailable); 2 * DELETED];
+    world.strict.fault("NodeDetachVolume", &stays);
+    for first in (1..=DELETED).step_by(TOGETHER) {
+        let numbers = first..first + TOGETHER;
+        let ids: Vec<String> = numbers.clone().map(|n| format!("data-{n}")).collect();
+        let volumes = ids.iter().map(|id| volume(id, ONE)).collect();
+        world.direct.command(&RegisterVolumes { volumes }).unwrap();
+        let mut over = AllocsUpdatedByClient::default();
+        for (number, id) in numbers.zip(&ids) {
+            let alloc = world.alloc(number, 0, id, ONE);
+            // Of one half nobody knows whether it is attached.
+            if number % 2 == 0 {
+                world
+                    .strict
+                    .fault("ControllerAttachVolume", &[Fault::Before]);
+                world.claim(id, &alloc).await.unwrap_err();
+            } else {
+                world.claim(id, &alloc).await.unwrap();
+            }
+            over.updates.extend(told(&alloc, "complete").updates);
+        }
+        world.direct.apply(over);
+        let tried = |trouble: &Trouble| trouble.error.contains("detach");
+        until("all are tried", || {
+            let troubles = |id: &String| world.volumes.troubles(("default", id));
+            ids.iter().all(|id| troubles(id).values().any(tried))
+        })
+        .await;
+        let command = DeregisterVolumes {
+            namespace: "default".into(),
+            ids,
+            force: true,
+            deleted: false,
+        };
+        let (_, outcome) = world.direct.command(&command).unwrap();
+        assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+    }
+    watched.settled().await;
+    assert_eq!(world.volumes.remembers(), 0);
 }

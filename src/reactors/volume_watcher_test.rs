@@ -11,7 +11,6 @@ use super::*;
 use crate::base::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
-use crate::volumes::Trouble;
 use crate::volumes::harness::{World, node_id};
 use crate::volumes::testing::{Fault, turns};
 
@@ -234,46 +233,6 @@ async fn vw_16_one_dead_node_keeps_no_other_claim_from_being_freed() {
     watched.settled().await;
     assert!(world.volumes.troubles(("default", "data")).is_empty());
     assert!(world.strict.wrong().is_empty());
-}
-
-/// How many volumes come and go.
-const DELETED: usize = 10_000;
-
-#[tokio::test]
-async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
-    let world = World::new(1);
-    let watched = watched(&world);
-    for number in 1..=DELETED {
-        let volume = format!("data-{number}");
-        world.volume(&volume, ONE);
-        let alloc = world.alloc(number, 0, &volume, ONE);
-        // Of one half nobody knows whether it is attached, of the other its node does not let go.
-        if number % 2 == 0 {
-            world
-                .strict
-                .fault("ControllerAttachVolume", &[Fault::Before]);
-            world.claim(&volume, &alloc).await.unwrap_err();
-        } else {
-            world.claim(&volume, &alloc).await.unwrap();
-        }
-        world
-            .strict
-            .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
-        world.alloc_is(&alloc, "complete");
-        let tried = |trouble: &Trouble| trouble.error.contains("detach");
-        while !(world.volumes.troubles(("default", &volume)).values()).any(tried) {
-            turns(1).await;
-        }
-        let command = DeregisterVolumes {
-            namespace: "default".into(),
-            ids: vec![volume],
-            force: true,
-            deleted: false,
-        };
-        world.direct.command(&command).unwrap();
-    }
-    watched.settled().await;
-    assert_eq!(world.volumes.remembers(), 0);
 }
 
 #[tokio::test]

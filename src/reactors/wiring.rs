@@ -38,9 +38,7 @@ use crate::volumes::Volumes;
 /// What reactors can be told.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorSettings {
-    /// Scheduling.
     pub scheduling: SchedulingSettings,
-    /// Heartbeats.
     pub heartbeats: HeartbeatSettings,
     /// Garbage collection.
     pub gc: GcSettings,
@@ -155,7 +153,7 @@ pub struct ReactorsStatus {
     pub reactors: BTreeMap<&'static str, ReactorStatus>,
 }
 
-/// What can be asked of reactors by whoever serves: he waits neither for those who start or stop
+/// What can be asked of reactors by whoever serves, who waits neither for those who start or stop
 /// them nor, but for the status of scheduling, for those who read.
 #[derive(Clone)]
 pub struct Activity {

@@ -66,7 +66,6 @@ pub struct Asked {
     pub since: Option<i64>,
     /// Not after this time, Unix nanoseconds.
     pub until: Option<i64>,
-    /// Newest first.
     pub newest_first: bool,
     /// Requests on a page at most.
     pub limit: usize,

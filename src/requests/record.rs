@@ -54,7 +54,6 @@ impl Class {
         Self::Denied,
     ];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Secret => "secret",
@@ -79,10 +78,8 @@ impl Class {
 pub struct Received {
     /// Why it matters.
     pub class: Class,
-    /// Its id.
     #[serde(rename = "RequestID")]
     pub request_id: String,
-    /// The method.
     pub method: String,
     /// The path, without the query.
     pub path: String,
@@ -105,7 +102,6 @@ pub struct Received {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Ran {
-    /// The task.
     pub task: String,
     /// Program and arguments.
     pub command: Vec<String>,

@@ -23,7 +23,7 @@ use super::rng::Rng;
 use super::searches::{Former, Searches};
 use super::state::{ReadError, StateView};
 
-/// The least number of candidates where affinities or spreads are weighed (scheduler.md 5.3).
+/// The least number of candidates where affinities or spreads are weighed.
 const WIDE_LIMIT: usize = 100;
 
 /// Runs one evaluation of a service or batch job.

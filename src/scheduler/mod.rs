@@ -64,8 +64,7 @@ fn is_for_system(trigger: Option<Trigger>) -> bool {
     }
 }
 
-/// How often a plan is tried without any progress before an evaluation is given up
-/// (scheduler.md 4).
+/// How often a plan is tried without any progress before an evaluation is given up.
 pub fn attempts(kind: &str) -> u32 {
     match JobType::of(kind) {
         Some(JobType::Batch) => 2,

@@ -1,6 +1,6 @@
 //! What a decision is made from, and what comes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::model::{
@@ -102,6 +102,27 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What stops or makes room is not written as well, which would undo that: the change goes, and
+    /// what it adds to the history of the allocation goes with the stop. So each allocation has one
+    /// place in the plan, in whatever order its parts are committed.
+    pub fn settle(&mut self) {
+        let stops = self.stops.iter_mut();
+        let mut stops: BTreeMap<String, &mut Stop> =
+            stops.map(|stop| (stop.alloc.id.clone(), stop)).collect();
+        let victims = self.preemptions.iter();
+        let victims: BTreeSet<&str> = victims.map(|(victim, _)| victim.id.as_str()).collect();
+        self.placements.retain(|placement| {
+            let alloc = &placement.alloc;
+            if let Some(stop) = stops.get_mut(&alloc.id) {
+                if stop.alloc_states.is_none() && alloc.alloc_states != stop.alloc.alloc_states {
+                    stop.alloc_states = Some(alloc.alloc_states.to_vec());
+                }
+                return false;
+            }
+            !victims.contains(alloc.id.as_str())
+        });
+    }
+
     /// Whether the plan changes nothing.
     pub fn is_empty(&self) -> bool {
         self.stops.is_empty()

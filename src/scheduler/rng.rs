@@ -51,8 +51,7 @@ impl Rng {
     }
 }
 
-/// The seed of an evaluation: the last eight bytes of its id mixed with the snapshot's index
-/// (scheduler.md 5.3).
+/// The seed of an evaluation: the last eight bytes of its id mixed with the snapshot's index.
 pub fn seed_of(eval_id: &str, index: u64) -> u64 {
     let mut seed = 0_u64;
     for digit in eval_id.bytes().filter_map(|b| char::from(b).to_digit(16)) {

@@ -21,7 +21,6 @@ struct Change {
     adds: bool,
 }
 
-/// The searches.
 pub(super) struct Searches<'c> {
     own: Stack<'c>,
     version: u64,

@@ -40,6 +40,5 @@ pub trait StateView {
     -> Result<Option<Deployment>, ReadError>;
     /// The scheduler's settings.
     fn config(&self) -> Result<SchedulerConfiguration, ReadError>;
-    /// A node pool.
     fn node_pool(&self, name: &str) -> Result<Option<NodePool>, ReadError>;
 }

@@ -1,5 +1,5 @@
 //! System and sysbatch jobs: one allocation of every group, or as many as its count says, on every
-//! node that may run it (scheduler.md 6).
+//! node that may run it.
 //!
 //! Updates replace so many allocations of a group as its `max_parallel` says; the next evaluation,
 //! `stagger` later, goes on with the rest. They make no deployments.

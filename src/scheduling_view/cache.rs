@@ -4,10 +4,15 @@
 //! It is filled from a view once and then follows `changes`. Allocations that this server's own
 //! plans placed are known before they are committed ([`Cache::expect`]), so their rows are not read
 //! again. Whatever it holds can be read anew from the projections.
+//!
+//! A row that cannot be read ends nobody's scheduling. A node that cannot be read, or an allocation
+//! of which cannot, keeps what runs on it and gets nothing more: taken for gone, what runs there
+//! would be started elsewhere, and room that is taken would be given away.
 
 use std::collections::BTreeSet;
 
-use drover_events::model::status::client;
+use drover_events::model::Node;
+use drover_events::model::status::{client, eligibility, node as node_status};
 use drover_events::{EventId, EventKind};
 use drover_projections::key::{Id, Key};
 use drover_projections::tables::allocs::{AllocRow, Allocs, AllocsByNode};
@@ -59,9 +64,7 @@ impl Effect {
 /// Something became free or usable on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freed {
-    /// The node.
     pub node_id: String,
-    /// Its class.
     pub class: String,
     /// When.
     pub index: u64,
@@ -74,28 +77,112 @@ pub struct Cache {
     live: HashMap<String, Live>,
     expected: HashMap<String, (EventId, Effect)>,
     volumes: VolumeCache,
+    /// Nodes that get nothing more, as long as this is kept.
+    closed: BTreeSet<String>,
+    left_out: Vec<StorageError>,
 }
 
 impl Cache {
     /// Reads everything from a view.
     pub fn load(view: &View) -> Result<Self, StorageError> {
         let mut cache = Self::default();
-        for node in view.scan::<Nodes>(Scan::all()) {
-            let node = node?;
-            let state = view
-                .get::<NodeStates>(node.id.as_str())?
-                .unwrap_or_default();
-            let id = node.id.clone();
-            let slot = cache.cluster.upsert_node(nodes::join(node, state));
-            cache.read_mark(view, &id, slot)?;
-        }
-        cache.volumes = VolumeCache::load(view, &mut cache.cluster)?;
-        let mut jobs = Jobs::default();
-        for row in view.scan::<Allocs>(Scan::all()) {
-            cache.put_alloc(view, &row?, &mut jobs)?;
-        }
+        cache.load_nodes(view)?;
+        cache.volumes = VolumeCache::load(view, &mut cache.cluster, &mut cache.left_out)?;
+        cache.load_allocs(view)?;
         cache.cluster.set_index(view.index());
         Ok(cache)
+    }
+
+    fn load_nodes(&mut self, view: &View) -> Result<(), StorageError> {
+        let mut rows = view.cursor::<Nodes>(&Scan::all());
+        while let Some(row) = rows.advance()? {
+            let Some(id) = text_key(row.key) else {
+                continue;
+            };
+            let node = readable(row.decode::<Nodes>(), &mut self.left_out)?;
+            let state = readable(view.get::<NodeStates>(id.as_str()), &mut self.left_out)?;
+            let node = match (node, state) {
+                (Some(node), Some(state)) => nodes::join(node, state.unwrap_or_default()),
+                _ => self.stand_in(&id),
+            };
+            let slot = self.put_node(node);
+            self.read_mark(view, &id, slot)?;
+        }
+        Ok(())
+    }
+
+    fn load_allocs(&mut self, view: &View) -> Result<(), StorageError> {
+        let (mut jobs, mut unread) = (Jobs::default(), BTreeSet::new());
+        let mut rows = view.cursor::<Allocs>(&Scan::all());
+        while let Some(row) = rows.advance()? {
+            match readable(row.decode::<Allocs>(), &mut self.left_out)? {
+                Some(alloc) => {
+                    self.put_alloc(view, &alloc, &mut jobs)?;
+                }
+                None => {
+                    unread.insert(row.key.to_vec());
+                }
+            }
+        }
+        if !unread.is_empty() {
+            self.close_nodes_of(view, &unread)?;
+        }
+        Ok(())
+    }
+
+    /// What could not be read since this was asked last.
+    pub fn take_left_out(&mut self) -> Vec<StorageError> {
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// Adds a node, or describes it anew.
+    fn put_node(&mut self, mut node: Node) -> u32 {
+        if self.closed.contains(&node.id) {
+            node.scheduling_eligibility = eligibility::INELIGIBLE.into();
+        }
+        self.cluster.upsert_node(node)
+    }
+
+    /// A node gets nothing more.
+    fn close(&mut self, id: &str) {
+        self.closed.insert(id.to_owned());
+        if let Some(info) = self.cluster.node(id) {
+            let node = Node::clone(&info.node);
+            self.put_node(node);
+        }
+    }
+
+    /// What a node that cannot be read is taken for: as it was known, else one that has nothing to
+    /// give. It is there, so that what runs on it is not lost.
+    fn stand_in(&mut self, id: &str) -> Node {
+        self.closed.insert(id.to_owned());
+        match self.cluster.node(id) {
+            Some(info) => Node::clone(&info.node),
+            None => Node {
+                id: id.into(),
+                status: node_status::READY.into(),
+                ..Node::default()
+            },
+        }
+    }
+
+    /// Closes the nodes that these allocations are on, which are given by their keys: what they
+    /// take there is not known.
+    fn close_nodes_of(
+        &mut self,
+        view: &View,
+        unread: &BTreeSet<Vec<u8>>,
+    ) -> Result<(), StorageError> {
+        let mut entries = view.index_cursor::<AllocsByNode>(&Scan::all());
+        while let Some(entry) = entries.advance()? {
+            let mut key = entry.key;
+            if unread.contains(entry.primary)
+                && let Ok(node) = Id::decode(&mut key)
+            {
+                self.close(node.as_str());
+            }
+        }
+        Ok(())
     }
 
     /// The cluster as of the last change that was followed.
@@ -155,8 +242,10 @@ impl Cache {
     }
 
     fn read_mark(&mut self, view: &View, node_id: &str, slot: u32) -> Result<(), StorageError> {
-        if let Some(row) = view.get::<NodeUses>(node_id)? {
-            self.cluster.slot_mut(slot).mark = row.mark;
+        match readable(view.get::<NodeUses>(node_id), &mut self.left_out)? {
+            Some(Some(row)) => self.cluster.slot_mut(slot).mark = row.mark,
+            Some(None) => {}
+            None => self.close(node_id),
         }
         Ok(())
     }
@@ -172,7 +261,10 @@ impl Cache {
                     let slot = self.follow_alloc(view, change, &mut freed)?;
                     marks.extend(slot);
                 }
-                _ => self.volumes.follow(view, &mut self.cluster, change)?,
+                _ => {
+                    let (cluster, left_out) = (&mut self.cluster, &mut self.left_out);
+                    self.volumes.follow(view, cluster, change, left_out)?;
+                }
             }
         }
         for slot in marks {
@@ -202,20 +294,29 @@ impl Cache {
         let Some(id) = text_key(&change.key) else {
             return Ok(());
         };
-        let Some(node) = nodes::get(view, &id)? else {
-            if change.table == Nodes::ID && change.operation == Operation::Delete {
-                self.remove_node(&id, change.index);
+        let node = match readable(nodes::get(view, &id), &mut self.left_out)? {
+            Some(Some(node)) => node,
+            Some(None) => {
+                if change.table == Nodes::ID && change.operation == Operation::Delete {
+                    self.remove_node(&id, change.index);
+                }
+                return Ok(());
             }
-            return Ok(());
+            None => self.stand_in(&id),
         };
         let known = self.cluster.find(&id).is_some();
-        let slot = self.cluster.upsert_node(node);
+        let slot = self.put_node(node);
         self.read_mark(view, &id, slot)?;
         if !known {
             // One that was purged may come back while its allocations are still there.
             let mut jobs = Jobs::default();
             for row in view.by_index::<AllocsByNode>(id.as_str()) {
-                self.put_alloc(view, &row?, &mut jobs)?;
+                match readable(row, &mut self.left_out)? {
+                    Some(row) => {
+                        self.put_alloc(view, &row, &mut jobs)?;
+                    }
+                    None => self.close(&id),
+                }
             }
         }
         self.note_freed(slot, change.index, true, freed);
@@ -224,6 +325,7 @@ impl Cache {
 
     /// A node goes, and with it what is noted of its allocations: its slot is another's soon.
     fn remove_node(&mut self, id: &str, index: u64) {
+        self.closed.remove(id);
         if let Some(slot) = self.cluster.find(id) {
             let volumes = self.cluster.volumes_mut();
             let noted = &mut self.volumes;
@@ -274,14 +376,19 @@ impl Cache {
             self.take_effect(id, event, effect, change.index, freed);
             return Ok(None);
         }
-        let row = view.get::<Allocs>(id.as_str())?;
+        let read = view.get::<Allocs>(id.as_str());
+        let Some(row) = readable(read, &mut self.left_out)? else {
+            // What is known of it stays: it may still take its room.
+            self.close_nodes_of(view, &BTreeSet::from([change.key.clone()]))?;
+            return Ok(None);
+        };
         let before = self.live.get(&id).map(|live| (live.slot, live.unknown));
         let after = match &row {
             Some(row) => self.put_alloc(view, row, &mut Jobs::default())?,
             None => {
                 self.remove_live(&id, change.index);
-                let cluster = &mut self.cluster;
-                self.volumes.allocation_gone(view, cluster, &id)?;
+                let (cluster, left_out) = (&mut self.cluster, &mut self.left_out);
+                self.volumes.allocation_gone(view, cluster, &id, left_out)?;
                 None
             }
         };
@@ -391,7 +498,11 @@ impl Cache {
         let mut demand = demand_of(alloc);
         // Where the cluster manages no volumes, nothing is looked up.
         if !self.cluster.volumes().is_empty() {
-            demand.volumes = volume_cache::uses(view, row, jobs)?;
+            let uses = volume_cache::uses(view, row, jobs);
+            match readable(uses, &mut self.left_out)? {
+                Some(uses) => demand.volumes = uses,
+                None => self.close(&alloc.node_id),
+            }
         }
         self.cluster.slot_mut(slot).used.add(&demand);
         self.use_volumes(&alloc.id, slot, &demand);
@@ -404,6 +515,21 @@ impl Cache {
             },
         );
         Ok(Some(slot))
+    }
+}
+
+/// What was read; none where it is damaged, which is noted.
+pub(super) fn readable<R>(
+    read: Result<R, StorageError>,
+    left_out: &mut Vec<StorageError>,
+) -> Result<Option<R>, StorageError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.is_of_one_row() => {
+            left_out.push(error);
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

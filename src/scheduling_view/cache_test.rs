@@ -11,7 +11,7 @@ use drover_projections::tables::jobs::Jobs;
 use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
-use crate::reactors::testing::Direct;
+use crate::reactors::testing::{Direct, spoil};
 use drover_testkit::fixtures::{job, node};
 use std::sync::Arc;
 
@@ -209,4 +209,52 @@ fn a_node_that_is_purged_and_comes_back_has_what_is_still_there() {
         stage.cache.demand("a").map(|(slot, _)| slot),
         Some(stage.slot())
     );
+}
+
+/// The cluster as it is read after a restart, with one row damaged, and how many were left out.
+fn without<T: Table>(key: &T::Key) -> (Cache, usize) {
+    let Stage { direct, .. } = Stage::new();
+    let direct = direct.reopened(|database| spoil::<T>(database, key));
+    let mut cache = Cache::load(&direct.projections.view()).unwrap();
+    let left_out = cache.take_left_out().len();
+    (cache, left_out)
+}
+
+#[test]
+fn a_node_of_which_something_cannot_be_read_keeps_what_it_has_and_gets_nothing_more() {
+    let (id, alloc) = (Id::new(node(1).id), Id::new("a"));
+    for (what, (cache, left_out), known) in [
+        ("nodes", without::<Nodes>(&id), true),
+        ("node_states", without::<NodeStates>(&id), true),
+        ("node_use", without::<NodeUses>(&id), true),
+        ("allocs", without::<Allocs>(&alloc), false),
+    ] {
+        assert_eq!(left_out, 1, "{what}");
+        let info = cache.cluster().node(&node(1).id).unwrap();
+        assert!(!info.ready && !info.node.down(), "{what}");
+        assert_eq!(cache.demand("a").is_some(), known, "{what}");
+    }
+}
+
+#[test]
+fn an_allocation_that_cannot_be_read_any_more_may_still_take_its_room() {
+    let stage = Stage::new();
+    stage.client_says("running");
+    let Stage {
+        direct,
+        cache,
+        followed,
+    } = stage;
+    let direct = direct.reopened(|database| spoil::<Allocs>(database, &Id::new("a")));
+    let mut stage = Stage {
+        direct,
+        cache,
+        followed,
+    };
+    assert!(stage.follow().is_empty());
+    assert_eq!(stage.cache.take_left_out().len(), 1);
+    assert!(stage.cache.demand("a").is_some());
+    let info = stage.cache.cluster().node(&node(1).id).unwrap();
+    assert!(!info.ready && !info.node.down());
+    assert_eq!(info.cpu, 4_000, "it is described as it was");
 }

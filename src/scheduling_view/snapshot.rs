@@ -34,11 +34,14 @@ impl Snapshot {
     /// # Errors
     /// The projections cannot be read.
     pub fn read(view: View) -> Result<Self, StorageError> {
-        let cluster = Cache::load(&view)?.cluster().clone();
+        let mut cache = Cache::load(&view)?;
+        for error in cache.take_left_out() {
+            tracing::warn!(%error, "a row cannot be read, and nothing is placed by it");
+        }
+        let cluster = cache.cluster().clone();
         Ok(Self { view, cluster })
     }
 
-    /// The view.
     pub fn view(&self) -> &View {
         &self.view
     }

@@ -19,6 +19,7 @@ use drover_projections::tables::host_volumes::HostVolumes;
 use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use hashbrown::HashMap;
 
+use super::cache::readable;
 use crate::scheduler::cluster::{
     Cluster, CsiFacts, Holder, HostFacts, JobKey, PluginFacts, VolumeKey, VolumeUse, reaches,
     uses_of,
@@ -58,28 +59,43 @@ pub struct VolumeCache {
 }
 
 impl VolumeCache {
-    /// Reads all volumes and plugins from a view.
-    pub fn load(view: &View, cluster: &mut Cluster) -> Result<Self, StorageError> {
+    /// Reads all volumes and plugins from a view. One that cannot be read is left out, and noted:
+    /// nothing is placed with it.
+    pub fn load(
+        view: &View,
+        cluster: &mut Cluster,
+        left_out: &mut Vec<StorageError>,
+    ) -> Result<Self, StorageError> {
         let mut cache = Self::default();
         for row in view.scan::<CsiPlugins>(Scan::all()) {
-            let row = row?;
+            let Some(row) = readable(row, left_out)? else {
+                continue;
+            };
             let facts = plugin_facts(&row);
             cluster
                 .volumes_mut()
                 .set_plugin(&row.plugin.id, Some(facts));
         }
         for row in view.scan::<CsiVolumes>(Scan::all()) {
-            let row = row?;
+            let Some(row) = readable(row, left_out)? else {
+                continue;
+            };
             let key = (row.volume.namespace.clone(), row.volume.id.clone());
             cache.set_csi(view, cluster, key, Some(&row), 0)?;
         }
-        for row in view.scan::<HostVolumeClaims>(Scan::all()) {
-            let (namespace, job, group, id) = HostVolumeClaims::key(&row?);
-            let claim = (namespace, job, group, id.as_str().to_owned());
-            cluster.volumes_mut().set_sticky(claim, true);
+        let mut claims = view.cursor::<HostVolumeClaims>(&Scan::all());
+        while let Some(row) = claims.advance()? {
+            // The key says all of it.
+            if let Ok(key) = <(String, String, String, Id)>::from_bytes(row.key) {
+                let (namespace, job, group, id) = key;
+                let claim = (namespace, job, group, id.as_str().to_owned());
+                cluster.volumes_mut().set_sticky(claim, true);
+            }
         }
         for row in view.scan::<HostVolumes>(Scan::all()) {
-            let row = row?;
+            let Some(row) = readable(row, left_out)? else {
+                continue;
+            };
             let id = row.id.clone();
             cluster.volumes_mut().set_host(id, Some(host_facts(row)));
         }
@@ -92,23 +108,26 @@ impl VolumeCache {
         std::mem::take(&mut self.changed)
     }
 
-    /// Takes a change, if it is one of volumes or plugins.
+    /// Takes a change, if it is one of volumes or plugins. What cannot be read is as if it was
+    /// gone.
     pub fn follow(
         &mut self,
         view: &View,
         cluster: &mut Cluster,
         change: &Change,
+        left_out: &mut Vec<StorageError>,
     ) -> Result<(), StorageError> {
         match change.table {
             CsiVolumes::ID => {
                 if let Some(key) = key::<(String, String)>(change) {
-                    let row = view.get::<CsiVolumes>((key.0.as_str(), key.1.as_str()))?;
+                    let row = view.get::<CsiVolumes>((key.0.as_str(), key.1.as_str()));
+                    let row = readable(row, left_out)?.flatten();
                     self.set_csi(view, cluster, key, row.as_ref(), change.index)?;
                 }
             }
             CsiPlugins::ID => {
                 if let Some(id) = key::<String>(change) {
-                    let row = view.get::<CsiPlugins>(id.as_str())?;
+                    let row = readable(view.get::<CsiPlugins>(id.as_str()), left_out)?.flatten();
                     let facts = row.as_ref().map(plugin_facts);
                     for key in cluster.volumes_mut().set_plugin(&id, facts) {
                         self.note_volume(key, change.index);
@@ -118,7 +137,8 @@ impl VolumeCache {
             }
             HostVolumes::ID => {
                 if let Some((namespace, id)) = key::<(String, Id)>(change) {
-                    let row = view.get::<HostVolumes>((namespace.as_str(), id.as_str()))?;
+                    let row = view.get::<HostVolumes>((namespace.as_str(), id.as_str()));
+                    let row = readable(row, left_out)?.flatten();
                     let facts = row.map(host_facts);
                     let usable = facts.as_ref().is_some_and(|facts| facts.ready);
                     let id = id.as_str().to_owned();
@@ -207,13 +227,15 @@ impl VolumeCache {
         view: &View,
         cluster: &mut Cluster,
         alloc_id: &str,
+        left_out: &mut Vec<StorageError>,
     ) -> Result<(), StorageError> {
         let held = self.held.get(alloc_id).cloned();
         for key in held.into_iter().flatten() {
             let VolumeKey::Csi(namespace, id) = key else {
                 continue;
             };
-            let row = view.get::<CsiVolumes>((namespace.as_str(), id.as_str()))?;
+            let row = view.get::<CsiVolumes>((namespace.as_str(), id.as_str()));
+            let row = readable(row, left_out)?.flatten();
             self.set_csi(view, cluster, (namespace, id), row.as_ref(), 0)?;
         }
         Ok(())
@@ -366,7 +388,11 @@ fn csi_facts(view: &View, row: &CsiVolumeRow) -> Result<CsiFacts, StorageError> 
             if claim.state == drover_events::csi::state::SETTLING {
                 continue;
             }
-            let alloc = view.get::<Allocs>(alloc_id.as_str())?.map(|row| row.alloc);
+            let alloc = match view.get::<Allocs>(alloc_id.as_str()) {
+                // The claim stands all the same; the row is left out where allocations are read.
+                Err(error) if error.is_of_one_row() => None,
+                read => read?.map(|row| row.alloc),
+            };
             let node = alloc.as_ref().map(|alloc| alloc.node_id.clone());
             let holder = Holder {
                 alloc_id: alloc_id.clone(),

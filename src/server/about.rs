@@ -234,6 +234,19 @@ impl Server {
         health.collect()
     }
 
+    /// Whether servers are well together, and how many voters they can lose and still have a
+    /// leader.
+    pub fn well(servers: &[ServerHealth]) -> (bool, usize) {
+        let voters = servers.iter().filter(|server| server.voter).count();
+        let sound = servers
+            .iter()
+            .filter(|one| one.voter && one.healthy)
+            .count();
+        let led = servers.iter().any(|server| server.leader);
+        let healthy = led && servers.iter().all(|server| server.healthy);
+        (healthy, sound.saturating_sub(voters / 2 + 1))
+    }
+
     /// Where the server is that leads, its address for RPC, as far as this one knows.
     pub fn whoever_leads(&self) -> Whereabouts {
         Whereabouts::watched(self.raft.leadership(), |leadership| match leadership {

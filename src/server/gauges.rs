@@ -21,6 +21,7 @@ impl Server {
     /// Sets every gauge to what it is now.
     pub fn observe(&self) {
         self.observe_raft();
+        self.observe_servers();
         self.observe_log();
         self.observe_reactors();
         self.observe_digests();
@@ -42,6 +43,15 @@ impl Server {
         gauge!("nomad.raft.peers").set(self.raft.members().len() as f64);
         gauge!("nomad.nomad.heartbeat.active").set(self.heartbeats.len() as f64);
         gauge!("nomad.state.snapshotIndex").set(self.projections.applied_index() as f64);
+    }
+
+    /// How the servers are, which the one that leads says.
+    fn observe_servers(&self) {
+        if self.leads() {
+            let (healthy, tolerance) = Self::well(&self.servers_health());
+            gauge!("nomad.nomad.autopilot.healthy").set(f64::from(u8::from(healthy)));
+            gauge!("nomad.nomad.autopilot.failure_tolerance").set(tolerance as f64);
+        }
     }
 
     fn observe_scheduling(&self) {
@@ -70,6 +80,12 @@ impl Server {
         }
         gauge!("nomad.nomad.blocked_evals.cpu").set(scheduling.blocked_cpu as f64);
         gauge!("nomad.nomad.blocked_evals.memory").set(scheduling.blocked_memory as f64);
+        for one in scheduling.blocked_jobs {
+            let labels = [("job", one.job), ("namespace", one.namespace)];
+            gauge!("nomad.nomad.blocked_evals.job.cpu", &labels).set(one.cpu as f64);
+            gauge!("nomad.nomad.blocked_evals.job.memory", &labels).set(one.memory as f64);
+        }
+        gauge!("drover.scheduling.left_out").set(scheduling.failed as f64);
         for (kind, name) in SCHEDULERS {
             let (ready, unacked) = scheduling.by_type.get(kind).copied().unwrap_or_default();
             gauge!(format!("nomad.nomad.broker.{name}.ready")).set(ready as f64);
@@ -91,6 +107,7 @@ impl Server {
         if let Ok(tables) = self.projections.stats() {
             gauge!("drover.projections.bytes").set(tables.files as f64);
             gauge!("drover.projections.flushed_index").set(tables.flushed as f64);
+            gauge!("drover.projections.waited_seconds").set(tables.waited.as_secs_f64());
         }
     }
 

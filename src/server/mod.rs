@@ -29,14 +29,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use drover_projections::{Options, Projections};
+use drover_projections::Projections;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::agent::Client;
 use crate::commands::Command;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::error::ApiError;
 use crate::gate::Gate;
 use crate::history::proof::{Checkpoint, CheckpointFile, Ledger};
@@ -49,15 +49,9 @@ use crate::net::tls::Expiry;
 use crate::proposer::decided::RaftPropose;
 use crate::proposer::{Committed, FirstEvents, Origin, Proposer};
 use crate::raft::network::Alone;
-use crate::raft::{Leadership, Member, Projector, RaftFailure, RaftNode, Settings, Start};
-use crate::reactors::checkpoint_signer::CheckpointSettings;
-use crate::reactors::core_gc::GcSettings;
-use crate::reactors::digest_recorder::DigestSettings;
-use crate::reactors::heartbeat_expiry::{HeartbeatSettings, Heartbeats};
-use crate::reactors::kafka::{self, Held, KafkaSource};
-use crate::reactors::retention::Keeping;
-use crate::reactors::scheduling::{SchedulingSettings, Types};
-use crate::reactors::{Activity, ReactorSettings, Reactors, Sources};
+use crate::raft::{Leadership, Member, Projector, RaftFailure, RaftNode, Start};
+use crate::reactors::heartbeat_expiry::Heartbeats;
+use crate::reactors::{Activity, Reactors, Sources};
 use crate::requests::RequestLog;
 use crate::rpc::forward::Web;
 use crate::rpc::sessions::Sessions;
@@ -70,7 +64,10 @@ use agreement::Agreement;
 use gauges::jobs::JobGauges;
 pub use myself::Myself;
 pub(crate) use settings::kept;
-use settings::{archive, guarantee};
+use settings::{
+    check_publisher, guarantee, log_options, projection_options, raft_settings, reactor_settings,
+    sources,
+};
 
 /// How long reactors have to stop, and how long a rebuild has.
 const REACTORS_STOP: Duration = Duration::from_secs(2);
@@ -445,111 +442,6 @@ fn signed(dir: &Path, epoch: Epoch, next: u64) -> Result<(), StartError> {
     }
 }
 
-fn projection_options(config: &Config) -> Options {
-    if config.dev {
-        Options::dev()
-    } else {
-        Options::server()
-    }
-}
-
-/// Bytes of a segment of a development agent's log.
-const DEV_SEGMENT: u64 = 16 << 20;
-/// Bytes of that log that stay in memory.
-const DEV_TAIL: usize = 1 << 20;
-
-fn log_options(config: &Config) -> log::Options {
-    let mut options = log::Options::default();
-    if config.dev {
-        options.segment_bytes = DEV_SEGMENT;
-        options.tail_bytes = DEV_TAIL;
-    }
-    if let Some(bytes) = config.server.retention.segment_size {
-        options.segment_bytes = bytes;
-    }
-    options
-}
-
-/// What librdkafka says to its properties, before anything else starts.
-fn check_publisher(config: &Config) -> Result<(), ConfigError> {
-    let Some(kafka) = &config.event_publisher.kafka else {
-        return Ok(());
-    };
-    kafka::validate(kafka).map_err(|text| ConfigError::Invalid(vec![text]))
-}
-
-fn sources(
-    config: &Config,
-    (raft, requests, server): (&Arc<RaftNode>, &Arc<RequestLog>, &str),
-    (ledger, keyring): (&Arc<Ledger>, &Arc<Keyring>),
-    dir: &Path,
-) -> Sources {
-    let kafka = config.event_publisher.kafka.clone();
-    let retention = &config.server.retention;
-    let held = Arc::new(Held::new(retention.publisher_wait));
-    let publishes = kafka.is_some();
-    Sources {
-        server: server.to_owned(),
-        volumes: None,
-        signing: (Arc::clone(ledger), Arc::clone(keyring)),
-        kafka: kafka.map(|kafka| KafkaSource {
-            config: Arc::new(kafka),
-            log: Arc::clone(raft.log()),
-            keyring: Arc::clone(keyring),
-            held: Arc::clone(&held),
-            agent: config.schemas_at(),
-        }),
-        keeping: Keeping {
-            keep: kept(&retention.log),
-            requests: (Arc::clone(requests), kept(&retention.requests)),
-            interval: retention.interval,
-            archive: config.server.archive.as_ref().map(archive),
-            server: dir.to_owned(),
-            id: server.to_owned(),
-            raft: Arc::clone(raft),
-            held: publishes.then_some(held),
-        },
-    }
-}
-
-fn reactor_settings(config: &Config) -> ReactorSettings {
-    let mut scheduling = SchedulingSettings::default();
-    if let Some(workers) = config.server.num_schedulers {
-        scheduling.workers = workers as usize;
-    }
-    scheduling.types = Types::of(&config.server.enabled_schedulers);
-    let heartbeats = HeartbeatSettings {
-        min_ttl: config.server.min_heartbeat_ttl,
-        max_per_second: config.server.max_heartbeats_per_second,
-        grace: config.server.heartbeat_grace,
-        failover_ttl: config.server.failover_heartbeat_ttl,
-    };
-    let gc = GcSettings {
-        interval: config.server.job_gc_interval,
-        evals: config.server.eval_gc_threshold,
-        batch_evals: config.server.batch_eval_gc_threshold,
-        jobs: config.server.job_gc_threshold,
-        deployments: config.server.deployment_gc_threshold,
-        nodes: config.server.node_gc_threshold,
-        claims: config.server.csi_volume_claim_gc_threshold,
-        claims_interval: config.server.csi_volume_claim_gc_interval,
-        plugins: config.server.csi_plugin_gc_threshold,
-    };
-    ReactorSettings {
-        scheduling,
-        heartbeats,
-        gc,
-        expired_tokens: config.server.acl_token_gc_threshold,
-        checkpoints: CheckpointSettings {
-            events: config.server.checkpoint_events,
-            interval: config.server.checkpoint_interval,
-        },
-        digests: DigestSettings {
-            events: config.server.digest_events,
-        },
-    }
-}
-
 /// The volumes of this server, whose plugins and nodes are reached by sessions with clients.
 fn volumes(
     projections: &Arc<Projections>,
@@ -581,45 +473,5 @@ fn raft_start(
         transport: Arc::new(Alone),
         settings: raft_settings(config),
         bootstrap: Some([(me.number, me.member())].into()),
-    }
-}
-
-/// The times of Raft, as the configuration stretches them.
-fn raft_settings(config: &Config) -> Settings {
-    Settings::default().stretched(config.server.raft_multiplier)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_between_servers_are_stretched_as_the_configuration_says() {
-        let usual = Settings::default();
-        for (multiplier, by) in [(0, 1), (1, 1), (5, 5)] {
-            let mut config = Config::default();
-            config.server.raft_multiplier = multiplier;
-            let found = raft_settings(&config);
-            assert_eq!(found.heartbeat, usual.heartbeat * by);
-            assert_eq!(found.election_min, usual.election_min * by);
-            assert_eq!(found.election_max, usual.election_max * by);
-            assert_eq!(found.snapshot_timeout, usual.snapshot_timeout);
-        }
-    }
-
-    #[test]
-    fn checkpoints_are_made_as_often_as_the_configuration_says() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("agent.hcl");
-        let settings = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            let mut config = Config::default();
-            crate::config::load(&mut config, std::slice::from_ref(&path)).unwrap();
-            let found = reactor_settings(&config).checkpoints;
-            (found.events, found.interval)
-        };
-        assert_eq!(settings(""), (1_000, Duration::from_secs(1)));
-        let text = "server {\n checkpoint_events = 20\n checkpoint_interval = \"1m\"\n}";
-        assert_eq!(settings(text), (20, Duration::from_secs(60)));
     }
 }

@@ -1,9 +1,139 @@
-//! What the parts of a server are told, made of the plain values of the configuration.
+//! What the configuration says to each part of a server.
 
-use crate::config;
+use std::path::Path;
+use std::sync::Arc;
+
+use drover_projections::Options;
+
+use crate::config::{self, Config, ConfigError};
+use crate::history::proof::Ledger;
 use crate::history::store::Place;
-use crate::log::Keep;
-use crate::requests::Guarantee;
+use crate::keyring::Keyring;
+use crate::log::{self, Keep};
+use crate::raft::{RaftNode, Settings};
+use crate::reactors::checkpoint_signer::CheckpointSettings;
+use crate::reactors::core_gc::GcSettings;
+use crate::reactors::digest_recorder::DigestSettings;
+use crate::reactors::heartbeat_expiry::HeartbeatSettings;
+use crate::reactors::kafka::{self, Held, KafkaSource};
+use crate::reactors::retention::Keeping;
+use crate::reactors::scheduling::{SchedulingSettings, Types};
+use crate::reactors::{ReactorSettings, Sources};
+use crate::requests::{Guarantee, RequestLog};
+
+/// How the tables are kept.
+pub(super) fn projection_options(config: &Config) -> Options {
+    if config.dev {
+        Options::dev()
+    } else {
+        Options::server()
+    }
+}
+
+/// Bytes of a segment of a development agent's log.
+const DEV_SEGMENT: u64 = 16 << 20;
+/// Bytes of that log that stay in memory.
+const DEV_TAIL: usize = 1 << 20;
+
+/// How the log is kept.
+pub(super) fn log_options(config: &Config) -> log::Options {
+    let mut options = log::Options::default();
+    if config.dev {
+        options.segment_bytes = DEV_SEGMENT;
+        options.tail_bytes = DEV_TAIL;
+    }
+    if let Some(bytes) = config.server.retention.segment_size {
+        options.segment_bytes = bytes;
+    }
+    options
+}
+
+/// What librdkafka says to its properties, before anything else starts.
+pub(super) fn check_publisher(config: &Config) -> Result<(), ConfigError> {
+    let Some(kafka) = &config.event_publisher.kafka else {
+        return Ok(());
+    };
+    kafka::validate(kafka).map_err(|text| ConfigError::Invalid(vec![text]))
+}
+
+/// What reactors work with.
+pub(super) fn sources(
+    config: &Config,
+    (raft, requests, server): (&Arc<RaftNode>, &Arc<RequestLog>, &str),
+    (ledger, keyring): (&Arc<Ledger>, &Arc<Keyring>),
+    dir: &Path,
+) -> Sources {
+    let kafka = config.event_publisher.kafka.clone();
+    let retention = &config.server.retention;
+    let held = Arc::new(Held::new(retention.publisher_wait));
+    let publishes = kafka.is_some();
+    Sources {
+        server: server.to_owned(),
+        volumes: None,
+        signing: (Arc::clone(ledger), Arc::clone(keyring)),
+        kafka: kafka.map(|kafka| KafkaSource {
+            config: Arc::new(kafka),
+            log: Arc::clone(raft.log()),
+            keyring: Arc::clone(keyring),
+            held: Arc::clone(&held),
+            agent: config.schemas_at(),
+        }),
+        keeping: Keeping {
+            keep: kept(&retention.log),
+            requests: (Arc::clone(requests), kept(&retention.requests)),
+            interval: retention.interval,
+            archive: config.server.archive.as_ref().map(archive),
+            server: dir.to_owned(),
+            id: server.to_owned(),
+            raft: Arc::clone(raft),
+            held: publishes.then_some(held),
+        },
+    }
+}
+
+/// What reactors are told.
+pub(super) fn reactor_settings(config: &Config) -> ReactorSettings {
+    let mut scheduling = SchedulingSettings::default();
+    if let Some(workers) = config.server.num_schedulers {
+        scheduling.workers = workers as usize;
+    }
+    scheduling.types = Types::of(&config.server.enabled_schedulers);
+    let heartbeats = HeartbeatSettings {
+        min_ttl: config.server.min_heartbeat_ttl,
+        max_per_second: config.server.max_heartbeats_per_second,
+        grace: config.server.heartbeat_grace,
+        failover_ttl: config.server.failover_heartbeat_ttl,
+    };
+    let gc = GcSettings {
+        interval: config.server.job_gc_interval,
+        evals: config.server.eval_gc_threshold,
+        batch_evals: config.server.batch_eval_gc_threshold,
+        jobs: config.server.job_gc_threshold,
+        deployments: config.server.deployment_gc_threshold,
+        nodes: config.server.node_gc_threshold,
+        claims: config.server.csi_volume_claim_gc_threshold,
+        claims_interval: config.server.csi_volume_claim_gc_interval,
+        plugins: config.server.csi_plugin_gc_threshold,
+    };
+    ReactorSettings {
+        scheduling,
+        heartbeats,
+        gc,
+        expired_tokens: config.server.acl_token_gc_threshold,
+        checkpoints: CheckpointSettings {
+            events: config.server.checkpoint_events,
+            interval: config.server.checkpoint_interval,
+        },
+        digests: DigestSettings {
+            events: config.server.digest_events,
+        },
+    }
+}
+
+/// The times of Raft, as the configuration stretches them.
+pub(super) fn raft_settings(config: &Config) -> Settings {
+    Settings::default().stretched(config.server.raft_multiplier)
+}
 
 /// How much of a log is kept.
 pub(crate) fn kept(keep: &config::Keep) -> Keep {
@@ -23,7 +153,7 @@ pub(super) fn guarantee(told: config::Guarantee) -> Guarantee {
 }
 
 /// Where what is dropped from the log is copied to before.
-pub(super) fn archive(told: &config::ArchiveConfig) -> Place {
+fn archive(told: &config::ArchiveConfig) -> Place {
     let secret = told.secret_access_key.as_ref();
     Place {
         url: told.url.clone(),
@@ -36,36 +166,37 @@ pub(super) fn archive(told: &config::ArchiveConfig) -> Place {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn what_a_file_says_of_archive_and_guarantee_is_what_the_parts_are_told() {
+    fn times_between_servers_are_stretched_as_the_configuration_says() {
+        let usual = Settings::default();
+        for (multiplier, by) in [(0, 1), (1, 1), (5, 5)] {
+            let mut config = Config::default();
+            config.server.raft_multiplier = multiplier;
+            let found = raft_settings(&config);
+            assert_eq!(found.heartbeat, usual.heartbeat * by);
+            assert_eq!(found.election_min, usual.election_min * by);
+            assert_eq!(found.election_max, usual.election_max * by);
+            assert_eq!(found.snapshot_timeout, usual.snapshot_timeout);
+        }
+    }
+
+    #[test]
+    fn checkpoints_are_made_as_often_as_the_configuration_says() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.hcl");
-        let text = "server {\n archive {\n url = \"s3://b/p\"\n endpoint = \"http://e\"\n \
-                    region = \"r\"\n access_key_id = \"i\"\n \
-                    secret_access_key = \"canary-3d1c\"\n }\n \
-                    retention { log {\n bytes = \"9G\"\n age = \"1h\"\n events = 7\n} }\n}\n\
-                    audit { delivery_guarantee = \"enforced\" }";
-        std::fs::write(&path, text).unwrap();
-        let mut config = config::Config::default();
-        config::load(&mut config, &[path]).unwrap();
-        let place = config.server.archive.as_ref().map(archive).unwrap();
-        assert_eq!(place.url, "s3://b/p");
-        assert_eq!(place.endpoint.as_deref(), Some("http://e"));
-        assert_eq!(place.region.as_deref(), Some("r"));
-        assert_eq!(place.access_key_id.as_deref(), Some("i"));
-        assert_eq!(place.secret_access_key.as_deref(), Some("canary-3d1c"));
-        assert!(!format!("{config:?}").contains("canary-3d1c"));
-        let keep = kept(&config.server.retention.log);
-        assert_eq!((keep.bytes, keep.events), (Some(9_000_000_000), Some(7)));
-        assert_eq!(keep.age, Some(std::time::Duration::from_secs(3600)));
-        assert_eq!(
-            guarantee(config.audit.delivery_guarantee),
-            Guarantee::Enforced
-        );
-        for told in [config::Guarantee::BestEffort, config::Guarantee::Enforced] {
-            assert_eq!(told.name(), guarantee(told).name());
-        }
+        let settings = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let mut config = Config::default();
+            crate::config::load(&mut config, std::slice::from_ref(&path)).unwrap();
+            let found = reactor_settings(&config).checkpoints;
+            (found.events, found.interval)
+        };
+        assert_eq!(settings(""), (1_000, Duration::from_secs(1)));
+        let text = "server {\n checkpoint_events = 20\n checkpoint_interval = \"1m\"\n}";
+        assert_eq!(settings(text), (20, Duration::from_secs(60)));
     }
 }

@@ -1,4 +1,25 @@
 //! What each metric means, as `# HELP` in Prometheus' text form.
+//!
+//! Of what Nomad's dashboards ask for there is not, because there is nothing to measure:
+//! - `memberlist.*`, `serf.*`, `leader.reconcile*`, `rpc.raft_handoff`: servers do not gossip, and
+//!   Raft has connections of its own.
+//! - `rpc.cross-region.*`, `client.consul.*`, `client.introduction_violation_num`,
+//!   `variables.locks.*`, `plan.rejection_tracker.*`: what they count does not exist here.
+//! - `runtime.gc_*`, `runtime.heap_objects`, `runtime.malloc_count`, `runtime.free_count`: nothing
+//!   is collected here.
+//! - `worker.create_eval`, `worker.reblock_eval`: both are part of the event that ends an
+//!   evaluation, whose time is `worker.update_eval`.
+//! - `fsm.<op>`: events are applied in batches of all kinds, whose time is `raft.fsm.apply`.
+//!
+//! And because it would say less than what is there:
+//! - `client.host.cpu.total_ticks_count`, `client.allocs.cpu.total_ticks_count`: counters that grow
+//!   with each look; `total_ticks` is the level.
+//! - `scheduler.allocs.reschedule.*`: a series for each allocation; its row says it.
+//! - `event_broker.subscription.request_offset`, `raft.leader.oldestLogAge`: the log is the buffer,
+//!   and `drover.log.first_index` says how far back it goes.
+//! - `raft.thread.main.saturation`, `rpc.accept_conn`, `streaming_rpc.*`, `agent.http.connections`:
+//!   connections and streams are counted where they are refused, and requests where they are
+//!   served.
 
 use std::borrow::Cow;
 
@@ -15,6 +36,7 @@ drover_log_segments Files of the event log.
 drover_log_signed_index The index of the last signed checkpoint.
 drover_projections_bytes Bytes of the tables on this server's disk.
 drover_projections_flushed_index The index up to which the tables are on disk.
+drover_projections_waited_seconds Seconds that apply waited for a disk that does not keep up.
 drover_publisher_connected 1 while brokers answer.
 drover_publisher_lag_events Events that wait to be published to Kafka.
 drover_publisher_lag_seconds Age of the first event that waits to be published to Kafka.
@@ -31,6 +53,7 @@ drover_requests_served_total Requests and calls, refused ones too, by route and 
 drover_requests_spent_seconds Seconds until the timed answers began, by the same.
 drover_requests_timed_total Requests and calls that were timed: those that may wait are not.
 drover_rpc_nodes_reachable Nodes of other machines that this server can ask for something.
+drover_scheduling_left_out How often scheduling left out a row that cannot be read.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
 drover_state_digests_differ Tables that differ from what the servers agreed on.
 drover_tls_expires_in_seconds Seconds until a certificate of this agent ends.
@@ -94,7 +117,11 @@ nomad_client_unallocated_memory MiB of memory of this node that nobody was given
 nomad_client_unallocated_network Mbit/s of an interface of this node that nobody was given.
 nomad_client_uptime Seconds since this machine started.
 nomad_nomad_agent_http_exceeded Connections to the API that were refused: there were too many.
+nomad_nomad_autopilot_failure_tolerance Voters that the cluster can lose and still has a leader.
+nomad_nomad_autopilot_healthy 1 while all servers are well.
 nomad_nomad_blocked_evals_cpu MHz that blocked evaluations found no place for.
+nomad_nomad_blocked_evals_job_cpu MHz that a job found no place for.
+nomad_nomad_blocked_evals_job_memory MiB that a job found no place for.
 nomad_nomad_blocked_evals_memory MiB that blocked evaluations found no place for.
 nomad_nomad_blocked_evals_total_blocked Evaluations that found no place.
 nomad_nomad_blocked_evals_total_escaped Blocked evaluations that wait for any node.
@@ -138,6 +165,7 @@ nomad_nomad_plan_evaluate Milliseconds that the check of a plan took.
 nomad_nomad_plan_node_rejected Nodes that plans no longer fitted on.
 nomad_nomad_plan_queue_depth Plans that wait to be checked.
 nomad_nomad_plan_submit Milliseconds from a plan's being handed in until it was settled.
+nomad_nomad_plan_wait_for_index Milliseconds until the check of a plan had the newest state.
 nomad_nomad_rpc_query Calls that this server answered and that changed nothing.
 nomad_nomad_rpc_request Calls that this server answered.
 nomad_nomad_rpc_request_error Calls that this server failed to answer.

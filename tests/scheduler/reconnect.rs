@@ -1,12 +1,18 @@
 //! Stories of nodes that are lost, out of contact, and back.
 
+use std::sync::Arc;
+
+use drover_events::Event;
 use drover_events::gojson::Time;
 use drover_events::model::{
-    AllocState, Constraint, DisconnectStrategy, Multiregion, MultiregionRegion,
+    AllocState, Allocation, Constraint, DisconnectStrategy, Multiregion, MultiregionRegion,
     MultiregionStrategy, TaskState,
 };
 
 use super::world::World;
+use drover::reactors::scheduling::plan_check::prepare;
+use drover_scheduler::cluster::demand_of;
+use drover_scheduler::{Placement, Plan, Stop};
 use drover_testkit::fixtures::{SECOND, job};
 
 #[test]
@@ -315,5 +321,53 @@ fn sch_03_only_the_history_tells_a_reconnect() {
             });
         }
         assert_eq!(needs_reconnect(&alloc), want, "{history:?} {status}");
+    }
+}
+
+#[test]
+fn what_a_plan_stops_it_does_not_write_as_well_and_its_room_is_given_back_once() {
+    let mut world = World::new(1, job("service", 1));
+    world.run("job-register");
+    world.all_are("running");
+    let alloc = world.allocs().remove(0);
+    let demand = demand_of(&alloc);
+    assert!(demand.cpu > 0);
+    let mut changed = Allocation::clone(&alloc);
+    changed.job = None;
+    changed.alloc_states = vec![AllocState::default()].into();
+    let eval = world.eval("node-update");
+    for makes_room in [false, true] {
+        let mut plan = Plan::default();
+        plan.stops.push(Stop {
+            alloc: Arc::clone(&alloc),
+            description: "alloc not needed due to job update",
+            client_status: "",
+            followup_eval_id: String::new(),
+            alloc_states: None,
+            reschedule_tracker: None,
+        });
+        if makes_room {
+            let victim = (Arc::clone(&alloc), "b".to_owned());
+            plan.preemptions.push(victim);
+        }
+        plan.placements.push(Placement {
+            alloc: changed.clone(),
+            job_modify_index: world.job().job_modify_index,
+            demand: demand.clone(),
+            replaces: Some(demand.clone()),
+        });
+        let mut outcome = world.decide(&eval);
+        outcome.plan = plan;
+        let mut core = world.core();
+        let request = world.request(&eval, outcome);
+        let prepared = prepare(&mut core, request, world.now);
+        let Event::PlanApplied(event) = &prepared.events[0].event else {
+            panic!("{:?}", prepared.events[0].event);
+        };
+        assert!(event.placed.is_empty(), "{event:?}");
+        let history = event.stopped[0].alloc_states.as_ref();
+        assert_eq!(history.map(Vec::len), Some(1), "what is new of it is kept");
+        let used = core.in_flight.values().map(|node| node.used.cpu);
+        assert_eq!(used.collect::<Vec<_>>(), [0]);
     }
 }

@@ -3,7 +3,7 @@
 //! Clients of the HTTP API are Go programs first: a nil list is `null`, an empty one `[]`; a zero
 //! time is `null`; bytes are base64; a key may come in any case; `null` means the zero value.
 //! This module holds the value types that keep those differences ([`List`], [`Map`], [`Time`],
-//! [`Base64`]), the macro that gives a struct both of its encodings ([`wire!`](crate::wire)), and
+//! [`Base64`]), the macro that gives a struct both of its encodings ([`wire!`](crate::wire))
 //! and a JSON Schema, and the adaptor that reads requests as Go's decoder would ([`from_slice`],
 //! [`from_value`]).
 //!

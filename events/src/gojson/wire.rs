@@ -13,6 +13,9 @@ use crate::class::Class;
 /// Declares structs together with both of their encodings.
 ///
 /// `field: Type = "Name"` is printed always, `field: Type = "Name" omit` only when not empty.
+/// Behind that stands in parentheses how confidential the field is ([`Class`]), unless it is
+/// public and nobody would think otherwise: `secret_id: String = "SecretID" (Secret)`. Structs
+/// that are blocks of job specifications say more: see [`field`](crate::field).
 /// `sparse:` before the struct omits every empty field; `custom:` leaves `Serialize` to the
 /// caller, who gets `serialize_fields` for the default form. Clone, Debug (which hides what has a
 /// class), Default, PartialEq, Deserialize, JsonSchema (which `custom:` leaves to the caller, who
@@ -24,12 +27,15 @@ macro_rules! wire {
 
     (@structs $how:ident $omit:literal $(
         $(#[doc = $doc:literal])*
-        $vis:vis struct $name:ident {
+        $vis:vis struct $name:ident $(= $block:literal)? {
             $(
                 $(#[doc = $fdoc:literal])*
-                $field:ident: $ty:ty = $key:literal $($opt:ident)?
+                $field:ident: $ty:ty = $key:literal $($opt:ident)? $(($class:ident))?
+                    $([$($said:tt)+])?
             ),* $(,)?
-        }
+        } $(+ {
+            $($extra:ident: $ety:ty = $ekey:literal $([$($esaid:tt)+])?),* $(,)?
+        })?
     )*) => {$(
         $(#[doc = $doc])*
         #[derive(Clone, Default, PartialEq)]
@@ -62,6 +68,12 @@ macro_rules! wire {
         impl $name {
             /// The names of the fields on the wire, in order.
             $vis const FIELDS: &'static [&'static str] = &[$($key),*];
+
+            /// Those of them of which somebody said how confidential they are.
+            #[allow(dead_code, reason = "most structs have none")]
+            $vis const CLASSES: $crate::class::OfFields = &[
+                $( $( ($key, $crate::class::Class::$class), )? )*
+            ];
 
             /// Their positions, in the order in which rows are stored.
             #[allow(dead_code, reason = "not all shapes are decoded")]
@@ -115,6 +127,16 @@ macro_rules! wire {
         }
 
         $crate::wire!(@$how $name);
+
+        $crate::specified! { $name $(= $block)? {
+            $($field: $ty = $key $(($class))? $([$($said)+])?,)*
+            $($($extra: $ety = $ekey $([$($esaid)+])?,)*)?
+        } }
+
+        const _: () = assert!(
+            $crate::class::is_found(stringify!($name), $name::CLASSES),
+            "a struct with a class is found by its name: list it in events/src/class.rs"
+        );
 
         impl<'de> $crate::__private::serde::Deserialize<'de> for $name {
             fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>

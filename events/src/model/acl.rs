@@ -41,7 +41,7 @@ crate::wire! {
     /// A token; its secret is shown to its maker only.
     pub struct AclToken {
         accessor_id: String = "AccessorID",
-        secret_id: String = "SecretID",
+        secret_id: String = "SecretID" (Secret),
         name: String = "Name",
         r#type: String = "Type",
         policies: List<String> = "Policies",
@@ -83,7 +83,7 @@ crate::wire! {
 crate::wire! {
     /// A token that can be exchanged once.
     pub struct OneTimeToken {
-        one_time_secret_id: String = "OneTimeSecretID",
+        one_time_secret_id: String = "OneTimeSecretID" (Secret),
         accessor_id: String = "AccessorID",
         expires_at: Time = "ExpiresAt",
         create_index: u64 = "CreateIndex",

@@ -7,9 +7,9 @@ crate::wire! {
     pub struct AclAuthMethod {
         name: String = "Name",
         r#type: String = "Type",
-        token_locality: String = "TokenLocality",
-        token_name_format: String = "TokenNameFormat",
-        max_token_ttl: DurationText = "MaxTokenTTL",
+        token_locality: String = "TokenLocality" (Public),
+        token_name_format: String = "TokenNameFormat" (Public),
+        max_token_ttl: DurationText = "MaxTokenTTL" (Public),
         default: bool = "Default",
         config: Option<AclAuthMethodConfig> = "Config",
         hash: Base64 = "Hash",
@@ -27,7 +27,7 @@ crate::wire! {
         jwks_url: String = "JWKSURL",
         oidc_discovery_url: String = "OIDCDiscoveryURL",
         oidc_client_id: String = "OIDCClientID",
-        oidc_client_secret: String = "OIDCClientSecret",
+        oidc_client_secret: String = "OIDCClientSecret" (Secret),
         oidc_client_assertion: Option<OidcClientAssertion> = "OIDCClientAssertion",
         oidc_enable_pkce: bool = "OIDCEnablePKCE",
         oidc_disable_user_info: bool = "OIDCDisableUserInfo",
@@ -53,15 +53,15 @@ crate::wire! {
         audience: List<String> = "Audience",
         key_source: String = "KeySource",
         key_algorithm: String = "KeyAlgorithm",
-        private_key: Option<OidcClientAssertionKey> = "PrivateKey",
-        extra_headers: Map<String> = "ExtraHeaders",
+        private_key: Option<OidcClientAssertionKey> = "PrivateKey" (Public),
+        extra_headers: Map<String> = "ExtraHeaders" (Sensitive),
     }
 }
 
 crate::wire! {
     /// The key of such a proof.
     pub struct OidcClientAssertionKey {
-        pem_key: String = "PemKey",
+        pem_key: String = "PemKey" (Secret),
         pem_key_file: String = "PemKeyFile",
         key_id_header: String = "KeyIDHeader",
         key_id: String = "KeyID",

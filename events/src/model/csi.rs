@@ -10,7 +10,7 @@ crate::wire! {
         attachment_mode: String = "AttachmentMode",
         capacity: i64 = "Capacity",
         clone_id: String = "CloneID",
-        context: Map<String> = "Context",
+        context: Map<String> = "Context" (Sensitive),
         controller_required: bool = "ControllerRequired",
         controllers_expected: i64 = "ControllersExpected",
         controllers_healthy: i64 = "ControllersHealthy",
@@ -25,7 +25,7 @@ crate::wire! {
         namespace: String = "Namespace",
         nodes_expected: i64 = "NodesExpected",
         nodes_healthy: i64 = "NodesHealthy",
-        parameters: Map<String> = "Parameters",
+        parameters: Map<String> = "Parameters" (Sensitive),
         plugin_id: String = "PluginID",
         provider: String = "Provider",
         provider_version: String = "ProviderVersion",
@@ -36,7 +36,7 @@ crate::wire! {
         requested_topologies: Option<CsiTopologyRequest> = "RequestedTopologies",
         resource_exhausted: Time = "ResourceExhausted",
         schedulable: bool = "Schedulable",
-        secrets: Map<String> = "Secrets",
+        secrets: Map<String> = "Secrets" (Secret),
         snapshot_id: String = "SnapshotID",
         topologies: List<CsiTopology> = "Topologies",
         write_allocs: Map<Option<Allocation>> = "WriteAllocs",
@@ -74,9 +74,9 @@ crate::wire! {
 
 crate::wire! {
     /// How a volume is mounted.
-    pub struct CsiMountOptions {
-        fs_type: String = "FSType",
-        mount_flags: List<String> = "MountFlags",
+    pub struct CsiMountOptions = "mount_options" {
+        fs_type: String = "FSType" [hcl()],
+        mount_flags: List<String> = "MountFlags" (Sensitive) [hcl()],
     }
 }
 
@@ -108,7 +108,7 @@ crate::wire! {
     pub struct CsiVolumeExternalStub {
         external_id: String = "ExternalID",
         capacity_bytes: i64 = "CapacityBytes",
-        volume_context: Map<String> = "VolumeContext",
+        volume_context: Map<String> = "VolumeContext" (Sensitive),
         clone_id: String = "CloneID",
         snapshot_id: String = "SnapshotID",
         published_external_node_ids: List<String> = "PublishedExternalNodeIDs",
@@ -128,7 +128,7 @@ crate::wire! {
         source_volume_id: String = "SourceVolumeID",
         plugin_id: String = "PluginID",
         name: String = "Name",
-        secrets: Map<String> = "Secrets",
-        parameters: Map<String> = "Parameters",
+        secrets: Map<String> = "Secrets" (Secret),
+        parameters: Map<String> = "Parameters" (Sensitive),
     }
 }

@@ -32,7 +32,7 @@ crate::wire! { sparse:
         escaped_computed_class: bool = "EscapedComputedClass",
         annotate_plan: bool = "AnnotatePlan",
         queued_allocations: Map<i64> = "QueuedAllocations",
-        leader_acl: String = "LeaderACL",
+        leader_acl: String = "LeaderACL" (Secret),
         snapshot_index: u64 = "SnapshotIndex",
         create_index: u64 = "CreateIndex",
         modify_index: u64 = "ModifyIndex",

@@ -17,7 +17,7 @@ crate::wire! {
         requested_capacity_max_bytes: i64 = "RequestedCapacityMaxBytes",
         capacity_bytes: i64 = "CapacityBytes",
         requested_capabilities: List<HostVolumeCapability> = "RequestedCapabilities",
-        parameters: Map<String> = "Parameters",
+        parameters: Map<String> = "Parameters" (Sensitive),
         host_path: String = "HostPath",
         state: String = "State",
         create_index: u64 = "CreateIndex",

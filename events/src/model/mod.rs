@@ -6,9 +6,10 @@
 //! Statuses are plain strings with the constants of [`status`], so that a value a later version
 //! adds can still be read; who has an answer to each of them asks for the word of its set.
 //!
-//! The model must not know tables, HTTP or defaults: defaults of a job belong to the job
-//! specification. Invariants: a value decodes with any field missing; `copy == x`, absent and
-//! empty kept apart (EV-16).
+//! The model must not know tables or HTTP. A field of a job says how specifications name it and
+//! what it is where it is not said ([`field`](crate::field)); that is done by the job
+//! specification, and no value of the model is changed by it. Invariants: a value decodes with
+//! any field missing; `copy == x`, absent and empty kept apart (EV-16).
 
 mod acl;
 mod acl_auth;

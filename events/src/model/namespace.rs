@@ -12,7 +12,7 @@ crate::wire! {
         node_pool_configuration: Option<NamespaceNodePoolConfiguration> = "NodePoolConfiguration",
         vault_configuration: Option<NamespaceVaultConfiguration> = "VaultConfiguration",
         consul_configuration: Option<NamespaceConsulConfiguration> = "ConsulConfiguration",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
         hash: Base64 = "Hash",
         create_index: u64 = "CreateIndex",
         modify_index: u64 = "ModifyIndex",

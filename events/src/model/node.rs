@@ -26,7 +26,7 @@ crate::wire! { custom:
         last_drain: Option<DrainMetadata> = "LastDrain",
         last_missed_heartbeat_index: u64 = "LastMissedHeartbeatIndex",
         links: Map<String> = "Links",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
         modify_index: u64 = "ModifyIndex",
         name: String = "Name",
         node_class: String = "NodeClass",
@@ -35,7 +35,7 @@ crate::wire! { custom:
         node_resources: Option<NodeResources> = "NodeResources",
         reserved_resources: Option<NodeReservedResources> = "ReservedResources",
         scheduling_eligibility: String = "SchedulingEligibility",
-        secret_id: String = "SecretID",
+        secret_id: String = "SecretID" (Secret),
         status: String = "Status",
         status_description: String = "StatusDescription",
         status_updated_at: i64 = "StatusUpdatedAt",
@@ -90,7 +90,7 @@ crate::wire! {
         updated_at: Time = "UpdatedAt",
         status: String = "Status",
         accessor_id: String = "AccessorID",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
     }
 }
 

@@ -7,7 +7,7 @@ crate::wire! {
     pub struct NodePool {
         name: String = "Name",
         description: String = "Description",
-        meta: Map<String> = "Meta",
+        meta: Map<String> = "Meta" (Configured),
         scheduler_configuration: Option<NodePoolSchedulerConfiguration> = "SchedulerConfiguration",
         node_identity_ttl: DurationIn = "NodeIdentityTTL",
         hash: Base64 = "Hash",

@@ -9,7 +9,7 @@ crate::wire! { sparse:
     /// What the scheduler wants to change, by node; JSON leaves out what is empty.
     pub struct Plan {
         eval_id: String = "EvalID",
-        eval_token: String = "EvalToken",
+        eval_token: String = "EvalToken" (Secret),
         priority: i64 = "Priority",
         all_at_once: bool = "AllAtOnce",
         job: Option<Arc<Job>> = "Job",

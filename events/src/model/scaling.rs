@@ -4,16 +4,18 @@ use crate::gojson::{Any, Map};
 
 crate::wire! {
     /// How a group may be scaled.
-    pub struct ScalingPolicy {
+    pub struct ScalingPolicy = "scaling" {
         id: String = "ID",
-        r#type: String = "Type",
+        r#type: String = "Type" [hcl()],
         target: Map<String> = "Target",
-        policy: Map<Any> = "Policy",
-        min: i64 = "Min",
-        max: i64 = "Max",
-        enabled: bool = "Enabled",
+        policy: Map<Any> = "Policy" [hcl()],
+        min: i64 = "Min" [hcl().optional()],
+        max: i64 = "Max" [hcl().optional().required()],
+        enabled: bool = "Enabled" [hcl().optional().or_bool(true)],
         create_index: u64 = "CreateIndex",
         modify_index: u64 = "ModifyIndex",
+    } + {
+        namespace: String = "Namespace",
     }
 }
 
@@ -37,7 +39,7 @@ crate::wire! {
         previous_count: i64 = "PreviousCount",
         message: String = "Message",
         error: bool = "Error",
-        meta: Map<Any> = "Meta",
+        meta: Map<Any> = "Meta" (Configured),
         eval_id: Option<String> = "EvalID",
         create_index: u64 = "CreateIndex",
     }

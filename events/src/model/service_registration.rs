@@ -43,7 +43,7 @@ crate::wire! {
         mode: String = "Mode",
         status: String = "Status",
         status_code: i64 = "StatusCode",
-        output: String = "Output",
+        output: String = "Output" (Sensitive),
         timestamp: i64 = "Timestamp",
         group: String = "Group",
         task: String = "Task",

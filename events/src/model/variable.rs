@@ -27,7 +27,7 @@ crate::wire! {
         create_time: i64 = "CreateTime",
         modify_index: u64 = "ModifyIndex",
         modify_time: i64 = "ModifyTime",
-        items: Map<String> = "Items",
+        items: Map<String> = "Items" (Secret),
     }
 }
 
@@ -51,7 +51,7 @@ crate::wire! {
         create_time: i64 = "CreateTime",
         modify_index: u64 = "ModifyIndex",
         modify_time: i64 = "ModifyTime",
-        data: Base64 = "Data",
+        data: Base64 = "Data" (Secret),
         key_id: String = "KeyID",
     }
 }
@@ -59,7 +59,7 @@ crate::wire! {
 crate::wire! {
     /// A lock on a variable.
     pub struct VariableLock {
-        id: String = "ID",
+        id: String = "ID" (Sensitive),
         ttl: DurationTextOrEmpty = "TTL",
         lock_delay: DurationTextOrEmpty = "LockDelay",
     }

@@ -1,4 +1,4 @@
-//! What allocations hold of a node, and the mark that guards plans (architecture section 5).
+//! What allocations hold of a node, and the mark that guards plans.
 
 use drover_events::model::{Allocation, ComparableResources};
 

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
@@ -75,6 +76,9 @@ pub struct Options {
     /// Entries that may be lost to a crash and applied again: apply waits for a flush before there
     /// are more. Above [`DIGEST_EVERY`](crate::DIGEST_EVERY).
     pub max_unflushed: u64,
+    /// How long a batch waits for that at most. The log has what is not flushed, so a disk that
+    /// takes longer slows apply down, and never holds it.
+    pub flush_wait: Duration,
     /// Rows written between two flushes, roughly: what a crash costs is to apply them again.
     pub flush_rows: usize,
     /// Bytes written between two flushes, roughly.
@@ -92,7 +96,9 @@ pub struct Options {
 }
 
 /// How long a flush waits before it is asked for again where writes stand still.
-const STALLED: std::time::Duration = std::time::Duration::from_millis(5);
+const STALLED: Duration = Duration::from_millis(5);
+/// [`Options::flush_wait`] of every agent.
+const FLUSH_WAIT: Duration = Duration::from_secs(1);
 /// [`Options::list_again`] of a server: rendering a list to see that it is too large takes long.
 const LIST_AGAIN: u64 = 10_000;
 /// [`Options::alive_every`] of a server.
@@ -108,6 +114,7 @@ impl Options {
             background_jobs: 2,
             flush_every: 16_000,
             max_unflushed: 50_000,
+            flush_wait: FLUSH_WAIT,
             flush_rows: 100_000,
             flush_bytes: 24 << 20,
             kept_bytes: 32 << 20,
@@ -126,6 +133,7 @@ impl Options {
             background_jobs: 2,
             flush_every: 16_000,
             max_unflushed: 50_000,
+            flush_wait: FLUSH_WAIT,
             flush_rows: 100_000,
             flush_bytes: 3 << 20,
             kept_bytes: 12 << 20,

@@ -30,7 +30,7 @@ pub struct StreamKey<'a> {
     pub namespace: &'a str,
     /// The event's key.
     pub key: &'a str,
-    /// Other keys a subscriber may filter by (raft-messages section 4), empty ones included.
+    /// Other keys a subscriber may filter by, empty ones included.
     pub filter_keys: SmallVec<[&'a str; 3]>,
 }
 

@@ -80,7 +80,7 @@ pub fn policies_of_token(from: &impl Read, token: &AclToken) -> Found<Vec<Arc<Ac
     Ok(policies)
 }
 
-/// The policies that are attached to a job, or to a part of it (ACL-15, ACL-17).
+/// The policies that are attached to a job, or to a part of it (ACL-15).
 pub fn policies_of_job(from: &impl Read, job: super::JobKey<'_>) -> Found<Vec<Arc<AclPolicy>>> {
     let scan = Scan::group::<(String, String)>(job);
     from.rows_by::<AclPoliciesByJob>(scan).collect()

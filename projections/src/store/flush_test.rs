@@ -1,19 +1,12 @@
 //! How far the written state may lag behind the applied one.
 
+use std::time::Duration;
+
 use crate::store::engine_test::{Op, Step, TABLES, Thing};
 use crate::{Options, Projections};
 
-#[test]
-fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        flush_every: u64::MAX,
-        max_unflushed: 3_000,
-        ..Options::dev()
-    };
-    let path = dir.path().join("slow");
-    let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
-    let thing = |index: u64| Step {
+fn thing(index: u64) -> Step {
+    Step {
         index,
         ops: vec![Op::Put(Thing {
             id: format!("{:08x}-0000-4000-8000-000000000000", index % 100),
@@ -21,7 +14,20 @@ fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
             ..Thing::default()
         })],
         guards: Vec::new(),
+    }
+}
+
+#[test]
+fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        flush_every: u64::MAX,
+        max_unflushed: 3_000,
+        flush_wait: Duration::from_secs(60),
+        ..Options::dev()
     };
+    let path = dir.path().join("slow");
+    let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
     let mut flushes = std::collections::BTreeSet::new();
     for first in (1..=20_000).step_by(100) {
         let steps: Vec<_> = (first..first + 100).map(thing).collect();
@@ -41,6 +47,50 @@ fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
         flushes.len() < 20,
         "it is not flushed at every step: {flushes:?}"
     );
+}
+
+#[test]
+fn a_disk_that_takes_its_time_slows_apply_down_and_does_not_hold_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let wait = Duration::from_millis(20);
+    let options = Options {
+        // Nothing else asks for one, nor does RocksDB begin one.
+        flush_every: u64::MAX,
+        flush_rows: usize::MAX,
+        flush_bytes: usize::MAX,
+        write_buffers: 64 << 20,
+        max_unflushed: 3_000,
+        flush_wait: wait,
+        ..Options::dev()
+    };
+    let path = dir.path().join("held");
+    let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
+    let gate = writer.flush_gate();
+    let held = gate.lock();
+    let steps: Vec<_> = (1..=6_000).map(thing).collect();
+    let (mut rest, mut late) = (&steps[..], 0);
+    while !rest.is_empty() {
+        rest = &rest[writer.apply_batch(rest).unwrap().len()..];
+        late += u32::from(projections.applied_index() > 3_000);
+    }
+    assert_eq!(projections.applied_index(), 6_000, "nothing holds it");
+    assert_eq!(
+        projections.flushed().unwrap().index,
+        0,
+        "nothing is on the disk"
+    );
+    let waited = projections.stats().unwrap().waited;
+    assert!(
+        late > 1 && waited >= wait * (late - 1),
+        "{waited:?} in {late} batches"
+    );
+    assert_eq!(writer.flushes(), 1, "one is on its way");
+    // Once the disk goes on, so does the flush.
+    drop(held);
+    writer.settle_flush();
+    assert_eq!(writer.apply_batch(&[thing(6_001)]).unwrap().len(), 1);
+    let behind = projections.applied_index() - projections.flushed().unwrap().index;
+    assert!(behind <= 3_000, "{behind}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 
@@ -31,6 +32,8 @@ pub struct Projections {
     lists: Lists,
     followers: Followers,
     full: AtomicBool,
+    /// Nanoseconds that apply waited for flushes.
+    waited: AtomicU64,
 }
 
 /// Sizes and positions, for metrics.
@@ -52,6 +55,8 @@ pub struct Stats {
     pub waiting: u64,
     /// Whether the database slows writes down: proposals are to be refused until it does not.
     pub stalled: bool,
+    /// How long apply has waited for flushes, all in all: the disk does not keep up.
+    pub waited: Duration,
 }
 
 impl Projections {
@@ -80,6 +85,7 @@ impl Projections {
             lists: Lists::default(),
             followers: Followers::default(),
             full: AtomicBool::new(false),
+            waited: AtomicU64::new(0),
         });
         projections
             .watch
@@ -150,6 +156,11 @@ impl Projections {
         self.full.store(full, Ordering::Relaxed);
     }
 
+    pub(crate) fn note_wait(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.waited.fetch_add(nanos, Ordering::Relaxed);
+    }
+
     /// Reads everything there is, with its checksums, and computes every table's digest again.
     ///
     /// # Errors
@@ -202,6 +213,7 @@ impl Projections {
             files: sum("rocksdb.total-sst-files-size"),
             rows: db.property(Family::Rows, "rocksdb.estimate-num-keys"),
             waiting: self.watch.waiting() as u64,
+            waited: Duration::from_nanos(self.waited.load(Ordering::Relaxed)),
             stalled: db.property(Family::Rows, "rocksdb.is-write-stopped") > 0
                 || db.property(Family::Rows, "rocksdb.actual-delayed-write-rate") > 0,
         })

@@ -5,6 +5,7 @@
 //! it where a fold ([`Fold`]) writes whole generations instead.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use drover_events::{EventId, EventKind, Guard, Recorded};
 
@@ -144,6 +145,12 @@ impl Writer {
     #[cfg(test)]
     pub(crate) fn settle_flush(&mut self) {
         self.flusher.settle();
+    }
+
+    /// While this is held, no flush that was asked for gets to the disk.
+    #[cfg(test)]
+    pub(crate) fn flush_gate(&self) -> Arc<parking_lot::Mutex<()>> {
+        Arc::clone(&self.flusher.gate)
     }
 
     /// The projections this token writes.
@@ -482,7 +489,7 @@ impl Writer {
         let entries = self.position.index - self.flush_at;
         let (rows, bytes) = self.unflushed;
         let due = entries >= every || rows >= options.flush_rows || bytes >= options.flush_bytes;
-        if due && self.flusher.start(&db)? {
+        if due && self.flusher.start(&db, false)? {
             self.flush_at = self.position.index;
             self.unflushed = (0, 0);
             self.flushes += 1;
@@ -492,9 +499,28 @@ impl Writer {
         if self.position.index - self.flushed > most {
             self.flushed = flushed(&db)?.index;
             if self.position.index - self.flushed > most {
-                self.flushed = self.projections.flush()?;
+                self.wait_for_flush(&db, most)?;
             }
         }
+        Ok(())
+    }
+
+    /// Waits until no more than `most` entries are not on the disk, or for as long as a batch may.
+    fn wait_for_flush(&mut self, db: &Arc<Database>, most: u64) -> Result<(), StorageError> {
+        let (began, wait) = (Instant::now(), self.projections.options().flush_wait);
+        // One that is on its way may be over before all of it is on the disk; the next is not.
+        while self.position.index - self.flushed > most {
+            if self.flusher.start(db, true)? {
+                self.flush_at = self.position.index;
+                self.unflushed = (0, 0);
+                self.flushes += 1;
+            }
+            if !self.flusher.wait(wait.saturating_sub(began.elapsed()))? {
+                break;
+            }
+            self.flushed = flushed(db)?.index;
+        }
+        self.projections.note_wait(began.elapsed());
         Ok(())
     }
 

@@ -62,7 +62,7 @@ impl Index for JobsCollectable {
     }
 }
 
-/// Whether garbage collection may look at the job (raft-messages section 3): never one with a
+/// Whether garbage collection may look at the job: never one with a
 /// tagged version; a periodic or parameterized one once stopped; any other once dead, and a
 /// service or system job only when stopped too.
 pub fn is_collectable(job: &Job) -> bool {

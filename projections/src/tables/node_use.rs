@@ -1,4 +1,4 @@
-//! `node_use`: what is used on a node, and the mark that guards plans (architecture section 5).
+//! `node_use`: what is used on a node, and the mark that guards plans.
 
 use drover_events::EventId;
 use serde::{Deserialize, Serialize};

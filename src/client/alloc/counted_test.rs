@@ -1,10 +1,9 @@
 //! What is counted of allocations that run here, with values.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::model::{Allocation, DriverInfo, Job};
+use drover_events::model::{Allocation, Job};
 use drover_testkit::{LONG, eventually, so};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -13,11 +12,9 @@ use serde_json::{Value, json};
 
 use crate::client::alloc::runner_test::{self, factory, run};
 use crate::client::drivers::exec::{ExecCommand, Wires};
-use crate::client::drivers::mock::{Mock, NAME};
-use crate::client::drivers::{
-    Driver, ExitResult, Handle, Recovered, Registry, RunningTask, Samples, StartError, TaskConfig,
-    TaskError,
-};
+use crate::client::drivers::mock::NAME;
+use crate::client::drivers::testing::staged;
+use crate::client::drivers::{ExitResult, Handle, RunningTask, Samples, TaskConfig, TaskError};
 use crate::telemetry;
 
 /// What is counted while this goes on, in Prometheus' text form.
@@ -117,44 +114,7 @@ fn a_task_that_is_started_again_is_counted_once_for_each_time() {
     assert_eq!(found(&counted, ["restart"]), restarts, "{counted}");
 }
 
-/// Runs tasks that the kernel kills for their memory.
-struct Narrow;
-
-impl Driver for Narrow {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn fingerprint(&self, now: i64) -> DriverInfo {
-        Mock.fingerprint(now)
-    }
-
-    fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String> {
-        Mock.validate(config)
-    }
-
-    fn start(
-        &self,
-        config: TaskConfig,
-    ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>> {
-        let task: Arc<dyn RunningTask> = Arc::new(Killed(config.run));
-        std::future::ready(Ok(task)).boxed()
-    }
-
-    fn recover(
-        &self,
-        config: TaskConfig,
-        handle: Option<Handle>,
-    ) -> BoxFuture<'static, Result<Recovered, StartError>> {
-        Mock.recover(config, handle)
-    }
-
-    fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
-        Mock.destroy(alloc_id, task, run);
-    }
-}
-
-/// A run of one.
+/// A run that the kernel ends for its memory.
 struct Killed(u64);
 
 impl RunningTask for Killed {
@@ -197,8 +157,10 @@ fn a_task_that_is_killed_for_its_memory_is_counted() {
     let tmp = tempfile::tempdir().unwrap();
     let told = counted(async {
         let mut factory = factory(tmp.path());
-        let narrow: Arc<dyn Driver> = Arc::new(Narrow);
-        factory.drivers = Registry::new([narrow], &BTreeMap::new());
+        factory.drivers = staged(|config: TaskConfig| {
+            let task: Arc<dyn RunningTask> = Arc::new(Killed(config.run));
+            std::future::ready(Ok(task)).boxed()
+        });
         let given = alloc("batch", json!({}));
         let runner = run(&factory, &given, &Arc::new(Mutex::new(None)));
         runner.done().wait_for(|done| *done).await.unwrap();

@@ -21,7 +21,6 @@ use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec}
 /// What an allocation's job says, as the machine needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllocSpec {
-    /// Its tasks.
     pub tasks: BTreeMap<String, TaskSpec>,
     /// How its health is told; `None` when nobody asks.
     pub health: Option<HealthSpec>,
@@ -179,7 +178,6 @@ pub enum Action {
 /// An allocation's whole state; what the journal keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllocMachine {
-    /// Its tasks.
     pub tasks: BTreeMap<String, TaskMachine>,
     /// Where it is.
     pub phase: Phase,

@@ -38,9 +38,7 @@ use crate::client::task::machine::TaskInput;
 /// Makes runners that run tasks with drivers.
 #[derive(Clone)]
 pub struct RunnerFactory {
-    /// The settings.
     pub settings: Shared,
-    /// The drivers.
     pub drivers: Registry,
     /// What survives.
     pub journal: Arc<dyn Journal>,

@@ -17,6 +17,8 @@ pub mod mock;
 pub mod raw_exec;
 pub mod registry;
 pub mod signals;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,7 +39,6 @@ pub use registry::Registry;
 /// How a task ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitResult {
-    /// Its exit code.
     pub exit_code: i32,
     /// The signal that ended it; 0 for none.
     pub signal: i32,

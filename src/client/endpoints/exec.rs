@@ -15,7 +15,6 @@ const WINDOW: usize = 8;
 /// Which command is to run, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecRequest {
-    /// The task.
     pub task: String,
     /// Program and arguments.
     pub command: Vec<String>,

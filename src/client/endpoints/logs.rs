@@ -21,7 +21,6 @@ use crate::error::ApiError;
 /// What of a task's output is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRequest {
-    /// The task.
     pub task: String,
     /// `stdout` or `stderr`.
     pub stream: String,

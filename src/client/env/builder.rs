@@ -47,9 +47,7 @@ pub struct TaskEnvInput<'a> {
     pub alloc: &'a Allocation,
     /// The allocation's job.
     pub job: &'a Job,
-    /// Its group.
     pub group: &'a TaskGroup,
-    /// The task.
     pub task: &'a Task,
     /// Directories.
     pub paths: &'a TaskPaths,

@@ -91,7 +91,6 @@ pub struct Capabilities {
 /// Who runs; written by the executor once the task is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecState {
-    /// The executor.
     pub executor_pid: i32,
     /// Its start time, ticks since boot.
     pub executor_start: u64,
@@ -171,7 +170,6 @@ pub enum Told {
     },
     /// There is no sample, and none will follow.
     NoSample {
-        /// Why.
         why: String,
         /// Whoever asks again later may get some.
         recoverable: bool,

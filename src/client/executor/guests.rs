@@ -45,7 +45,7 @@ struct Guest {
     said: Vec<u8>,
     ends: Vec<OwnedFd>,
     process: Option<Pid>,
-    /// What he is told of the task.
+    /// What it is told of the task.
     measured: Option<Measured>,
 }
 
@@ -53,9 +53,9 @@ struct Guest {
 enum Seen {
     /// Nothing to be done.
     Nothing,
-    /// He asks for this.
+    /// It asks for this.
     Asks(Call, Vec<OwnedFd>),
-    /// He is gone, or talks nonsense.
+    /// It is gone, or talks nonsense.
     Gone,
 }
 
@@ -139,7 +139,7 @@ impl Guests {
         self.all = stay;
     }
 
-    /// The task ended: who measures is told so, after what he was not told yet.
+    /// The task ended: who measures is told so, after what it was not told yet.
     pub(super) fn task_ended(&mut self, code: i32) {
         self.all.retain_mut(|guest| {
             if let Some(measured) = &mut guest.measured {

@@ -45,7 +45,6 @@ pub enum LaunchError {
 /// How executors are started: the agent's own binary, but for tests.
 #[derive(Clone, Debug)]
 pub struct Launcher {
-    /// The program.
     pub program: PathBuf,
     /// Arguments before the run directory.
     pub args: Vec<OsString>,

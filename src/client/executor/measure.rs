@@ -29,7 +29,6 @@ pub enum Measure {
     Ended,
     /// There are no samples; nothing follows.
     Failed {
-        /// Why.
         why: String,
         /// Whoever asks again later may get some.
         recoverable: bool,

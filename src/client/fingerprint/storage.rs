@@ -9,7 +9,6 @@ use crate::client::config::Settings;
 /// Figures of the file system a path lies on, bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Disk {
-    /// The device.
     pub device: String,
     /// Where it is mounted.
     pub mountpoint: String,

@@ -1,12 +1,10 @@
 //! Hooks beside real runners: held up, dropped, killed with their agent, and found again.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use drover_events::model::{Allocation, DriverInfo, Job, RestartPolicy, Service};
-use futures_util::future::BoxFuture;
+use drover_events::model::{Allocation, Job, RestartPolicy, Service};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::runtime::Handle as Runtime;
@@ -18,10 +16,9 @@ use crate::client::alloc::runner_test::{
     Agent, alloc, events, factory, journal_let_go, run, until,
 };
 use crate::client::clock::{Clock, SECOND};
-use crate::client::drivers::mock::{Mock, NAME};
-use crate::client::drivers::{
-    Driver, Handle, Recovered, Registry, RunningTask, StartError, TaskConfig,
-};
+use crate::client::drivers::mock::Mock;
+use crate::client::drivers::testing::staged;
+use crate::client::drivers::{Driver, TaskConfig};
 
 pub(super) type Told = Arc<Mutex<Option<Allocation>>>;
 
@@ -328,53 +325,19 @@ async fn cl_21_cl_22_services_go_first_and_a_task_that_runs_again_is_told_to_hoo
     runner.done().wait_for(|done| *done).await.unwrap();
 }
 
-/// Notes what it is asked to start.
-struct Noted(Arc<Mutex<Vec<TaskConfig>>>);
-
-impl Driver for Noted {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn fingerprint(&self, now: i64) -> DriverInfo {
-        Mock.fingerprint(now)
-    }
-
-    fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String> {
-        Mock.validate(config)
-    }
-
-    fn start(
-        &self,
-        config: TaskConfig,
-    ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>> {
-        self.0.lock().push(config.clone());
-        Mock.start(config)
-    }
-
-    fn recover(
-        &self,
-        config: TaskConfig,
-        handle: Option<Handle>,
-    ) -> BoxFuture<'static, Result<Recovered, StartError>> {
-        Mock.recover(config, handle)
-    }
-
-    fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
-        Mock.destroy(alloc_id, task, run);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cl_28_what_hooks_answered_reaches_every_start_after_them() {
     let tmp = tempfile::tempdir().unwrap();
     let starts = Arc::new(Mutex::new(Vec::new()));
-    let noted: Arc<dyn Driver> = Arc::new(Noted(Arc::clone(&starts)));
     let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
     let told = Told::default();
     for life in 1..=2 {
         let (mut factory, script) = recorded(tmp.path());
-        factory.drivers = Registry::new([Arc::clone(&noted)], &BTreeMap::new());
+        let noted = Arc::clone(&starts);
+        factory.drivers = staged(move |config: TaskConfig| {
+            noted.lock().push(config.clone());
+            Mock.start(config)
+        });
         let runner = run(&factory, &given, &told);
         until("it runs", || of_web(&told).0 == "running").await;
         let restart = runner.control().unwrap().restart(None, false);

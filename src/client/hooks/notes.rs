@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct Note<A> {
     /// The hook's name.
     pub hook: String,
-    /// Its answer.
     pub answer: A,
 }
 

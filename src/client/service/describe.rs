@@ -55,7 +55,6 @@ impl Probe {
 pub struct Source<'a> {
     /// The allocation, with its job.
     pub alloc: &'a Allocation,
-    /// This node.
     pub node: &'a Node,
     /// The agent's region.
     pub region: &'a str,

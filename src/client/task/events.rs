@@ -115,7 +115,6 @@ pub fn driver_failure(now: i64, error: &str) -> TaskEvent {
     }
 }
 
-/// A hook failed.
 pub fn hook_failed(now: i64, hook: &str, error: &str) -> TaskEvent {
     message(kind::HOOK_FAILED, now, format!("{hook}: {error}"))
 }

@@ -17,7 +17,6 @@ use crate::{Command, Decision, Stamp};
 pub struct BootstrapAcl {
     /// The accessor made for it.
     pub accessor_id: String,
-    /// Its secret.
     pub secret: SealedSecret,
     /// The index in the file; 0 for none.
     pub reset_index: u64,

@@ -12,7 +12,9 @@ mod token;
 mod token_test;
 
 pub use bootstrap::BootstrapAcl;
-pub use one_time::{DeleteExpiredOneTimeTokens, ExchangeOneTimeToken, IssueOneTimeToken};
+pub use one_time::{
+    DeleteExpiredOneTimeTokens, DeleteOneTimeTokens, ExchangeOneTimeToken, IssueOneTimeToken,
+};
 pub use policy::{DeleteAclPolicies, UpsertAclPolicies};
 pub use role::{DeleteAclRoles, UpsertAclRoles};
 pub use token::{CreateAclToken, DeleteAclTokens, TtlBounds, UpdateAclToken};

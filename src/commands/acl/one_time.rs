@@ -68,6 +68,33 @@ impl Command for ExchangeOneTimeToken {
     }
 }
 
+/// One-time tokens that have run out are removed by their names, where one that cannot be read is
+/// among them: whoever removed them by rule would come to it.
+#[derive(Clone, Debug)]
+pub struct DeleteOneTimeTokens {
+    /// Their accessors, a bounded number.
+    pub accessor_ids: Vec<String>,
+}
+
+impl Command for DeleteOneTimeTokens {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+        every_server_applies(view)?;
+        let (mut accessor_ids, mut guards) = (Vec::new(), Vec::new());
+        for accessor in &self.accessor_ids {
+            let known = view.get::<OneTimeTokens>(accessor.as_str())?;
+            if known.is_some_and(|known| known.expires_at.0 <= stamp.now) {
+                guards.push(view.guard::<OneTimeTokens>(accessor.as_str())?);
+                accessor_ids.push(accessor.clone());
+            }
+        }
+        if accessor_ids.is_empty() {
+            return Ok(Decision::Nothing(Reply::Count(0)));
+        }
+        let event = OneTimeTokensDeleted { accessor_ids };
+        Ok(Decision::guarded(event, guards))
+    }
+}
+
 /// One-time tokens that have run out are removed, a bounded number. The reply counts them.
 #[derive(Clone, Debug)]
 pub struct DeleteExpiredOneTimeTokens;

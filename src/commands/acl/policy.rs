@@ -14,7 +14,6 @@ use crate::{Command, Decision, Stamp};
 /// Policies are created or changed.
 #[derive(Clone, Debug)]
 pub struct UpsertAclPolicies {
-    /// The policies.
     pub policies: Vec<AclPolicy>,
 }
 

@@ -18,7 +18,6 @@ use crate::{Command, Decision, Stamp};
 /// Roles are created, those without an id, or changed.
 #[derive(Clone, Debug)]
 pub struct UpsertAclRoles {
-    /// The roles.
     pub roles: Vec<AclRole>,
     /// Whether they may name policies that do not exist, as a copy of another region's may
     /// (ACL-09).

@@ -37,7 +37,6 @@ pub struct TtlBounds {
 pub struct CreateAclToken {
     /// The token, with an accessor made for it.
     pub token: AclToken,
-    /// Its secret.
     pub secret: SealedSecret,
     /// How long it may live.
     pub ttl: TtlBounds,

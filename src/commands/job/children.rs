@@ -27,7 +27,6 @@ const META_LIMIT: usize = 128 << 10;
 /// knows it.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchJob {
-    /// The namespace.
     pub namespace: String,
     /// The parameterized job.
     pub job_id: String,

@@ -42,9 +42,7 @@ const _: () = assert!(2 * (MAX_TAGS + MAX_TRACKED as usize) + MAX_POLICIES + 16 
 /// A job is stopped, or purged with all its rows.
 #[derive(Clone, Debug, Default)]
 pub struct DeregisterJob {
-    /// The namespace.
     pub namespace: String,
-    /// The job.
     pub job_id: String,
     /// Whether its rows go.
     pub purge: bool,
@@ -237,9 +235,7 @@ impl Command for PurgeJobs {
 /// An operator has a job looked at again.
 #[derive(Clone, Debug)]
 pub struct EvaluateJob {
-    /// The namespace.
     pub namespace: String,
-    /// The job.
     pub job_id: String,
     /// Whether failed allocations are rescheduled whatever their policy says.
     pub force_reschedule: bool,
@@ -288,11 +284,8 @@ impl Command for EvaluateJob {
 /// A version of a job is marked stable or unstable.
 #[derive(Clone, Debug)]
 pub struct SetJobStability {
-    /// The namespace.
     pub namespace: String,
-    /// The job.
     pub job_id: String,
-    /// The version.
     pub version: u64,
     /// What it is.
     pub stable: bool,
@@ -313,9 +306,7 @@ impl Command for SetJobStability {
 /// A version of a job gets a tag, or loses it.
 #[derive(Clone, Debug)]
 pub struct TagJobVersion {
-    /// The namespace.
     pub namespace: String,
-    /// The job.
     pub job_id: String,
     /// The tag's name.
     pub name: String,

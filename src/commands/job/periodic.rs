@@ -26,7 +26,6 @@ pub fn launch_id(job_id: &str, at: i64) -> String {
 /// child still runs and the job prohibits that, or where the child is there already.
 #[derive(Clone, Debug)]
 pub struct LaunchPeriodic {
-    /// The namespace.
     pub namespace: String,
     /// The periodic job.
     pub job_id: String,
@@ -86,7 +85,6 @@ impl Command for LaunchPeriodic {
 /// A periodic job is launched now, whatever its schedule and its overlap rule say.
 #[derive(Clone, Debug)]
 pub struct ForceLaunch {
-    /// The namespace.
     pub namespace: String,
     /// The periodic job.
     pub job_id: String,

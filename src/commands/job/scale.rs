@@ -18,11 +18,8 @@ use drover_error::ApiError;
 /// A group's count is changed, or an event about it recorded.
 #[derive(Clone, Debug, Default)]
 pub struct ScaleJob {
-    /// The namespace.
     pub namespace: String,
-    /// The job.
     pub job_id: String,
-    /// The group.
     pub group: String,
     /// The new count; none only records.
     pub count: Option<i64>,

@@ -30,7 +30,6 @@ pub(super) struct Asked {
     pub(super) begins: BTreeSet<u64>,
     /// The events that are about it.
     pub(super) focus: BTreeSet<u64>,
-    /// Its rows.
     pub(super) rows: Vec<RowKey>,
     /// Whether all that followed from those events is told.
     pub(super) descendants: bool,

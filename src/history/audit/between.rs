@@ -79,7 +79,6 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Difference {
-    /// The table.
     pub table: &'static str,
     /// The row's key, component by component.
     pub key: Vec<String>,

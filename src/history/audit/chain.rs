@@ -198,7 +198,7 @@ pub(super) fn roots(
         let mut earlier = before(trail, at, rows, &jobs)?;
         earlier.retain(|earlier| *earlier < at && *earlier >= trail.first());
         for hidden in earlier.clone() {
-            // A chain begins for its reader with the first event that he may see.
+            // A chain begins for its reader with the first event that this one may see.
             if !trail.shows(hidden)? {
                 earlier.remove(&hidden);
             }

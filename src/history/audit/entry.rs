@@ -41,7 +41,6 @@ impl Default for Detail {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct RowChange {
-    /// The table.
     pub table: &'static str,
     /// The row's key, component by component; empty for a deletion by rule.
     pub key: Vec<String>,
@@ -65,7 +64,6 @@ fn is_none(count: &usize) -> bool {
 /// An event of the audit trail.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The event.
     pub event: Recorded,
     /// Why it changed nothing; none where it was applied.
     pub refused: Option<String>,

@@ -76,7 +76,6 @@ pub enum AuditError {
     /// An event cannot be decoded.
     #[error("the event at index {index} cannot be read")]
     Decode {
-        /// Its index.
         index: u64,
         /// Why.
         #[source]

@@ -38,7 +38,6 @@ pub struct Question {
     pub from: u64,
     /// The last index.
     pub to: u64,
-    /// Newest first.
     pub newest_first: bool,
     /// Entries on a page at most.
     pub limit: usize,

@@ -35,7 +35,6 @@ pub struct Touched {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct TaskTold {
-    /// The task.
     pub task: String,
     /// What sort of thing.
     #[serde(rename = "Type")]

@@ -40,13 +40,11 @@ pub struct Tree {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Node {
-    /// Its index.
     pub index: u64,
     /// Unix nanoseconds.
     pub time: i64,
     /// Nanoseconds since the first event of the chain.
     pub elapsed: i64,
-    /// Its kind.
     pub kind: &'static str,
     /// Who did it; none for Raft's own.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -137,7 +137,6 @@ impl<'a> Trail<'a> {
         self.redactor
     }
 
-    /// The view.
     pub(super) fn view(&self) -> &'a View {
         self.view
     }

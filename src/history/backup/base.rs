@@ -17,7 +17,6 @@ use super::save::{digest_of, head_of};
 use crate::error::chain;
 use crate::history::proof::{self, Checkpoint, NoteKey};
 use crate::log::Epoch;
-use crate::log::atomic_file;
 use crate::raft::snapshot::{Head, SnapshotDir};
 
 /// The note beside a base's head.
@@ -93,18 +92,21 @@ fn rows(base: &SnapshotDir, scratch: &Path) -> Result<(), ArchiveError> {
     done.map(drop)
 }
 
-/// Signs a base, which was read back. One that is signed is left as it is.
+/// Signs a base, which was read back. One that is signed is left as it is. When this returns the
+/// note is on the disk.
 ///
 /// # Errors
 /// A base whose tree is not known; files that cannot be read or written.
 pub fn sign(base: &SnapshotDir, key: &SigningKey) -> Result<(), ArchiveError> {
     let path = base.path().join(NOTE);
     let own = statement(base)?;
-    if path.exists() {
-        return Ok(());
-    }
-    let note = proof::sign(&own.to_text(), &own.origin, key);
-    atomic_file::put(&path, note.as_bytes()).map_err(ArchiveError::file("write", &path))
+    let put = if path.exists() {
+        base.settle(NOTE)
+    } else {
+        let note = proof::sign(&own.to_text(), &own.origin, key);
+        base.put(NOTE, note.as_bytes())
+    };
+    put.map_err(ArchiveError::file("write", &path))
 }
 
 /// Whether a base that was there is gone meanwhile: its head goes before anything else of it.

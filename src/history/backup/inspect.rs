@@ -22,7 +22,6 @@ use crate::raft::snapshot::SnapshotDir;
 pub struct Inspection {
     /// What it says of itself, if that can be read.
     pub manifest: Option<Manifest>,
-    /// Its parts.
     pub parts: Vec<Part>,
     /// The key that signed it, as a verifier key.
     pub signer: Option<String>,

@@ -51,7 +51,6 @@ pub struct Manifest {
     pub first: u64,
     /// The root keys in it.
     pub keys: Vec<String>,
-    /// The tables.
     pub tables: Vec<Table>,
 }
 
@@ -59,9 +58,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Table {
-    /// The name.
     pub name: String,
-    /// Rows.
     pub rows: u64,
     /// The digest, in hexadecimal.
     pub digest: String,

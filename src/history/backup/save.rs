@@ -37,7 +37,6 @@ pub struct Source<'a> {
 pub struct Saved {
     /// What it says of itself.
     pub manifest: Manifest,
-    /// Its bytes.
     pub bytes: u64,
     /// Their hash.
     pub sha256: [u8; 32],

@@ -46,7 +46,6 @@ struct Line {
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// Events.
     pub events: u64,
     /// The index of the first.
     pub first: u64,

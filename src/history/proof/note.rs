@@ -47,7 +47,6 @@ impl NoteKey {
         }
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -31,7 +31,6 @@ pub struct Materialise<'a> {
 /// What was made.
 #[derive(Clone, Debug)]
 pub struct Materialised {
-    /// The state.
     pub state: StateAt,
     /// Entries folded.
     pub entries: u64,

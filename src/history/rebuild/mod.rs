@@ -66,7 +66,6 @@ pub enum RebuildError {
     /// The log cannot be read or folded, or somebody cancelled it.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// A file.
     #[error("cannot use {path}")]
     File {
         /// Which.
@@ -99,7 +98,6 @@ pub enum RebuildError {
     Different {
         /// Where they were compared.
         index: u64,
-        /// The tables.
         tables: Vec<String>,
     },
     /// The server stops, or cannot switch.

@@ -27,7 +27,6 @@ pub struct Place {
     pub url: String,
     /// The address of the server that speaks S3.
     pub endpoint: Option<String>,
-    /// The region.
     pub region: Option<String>,
     /// The key's id.
     pub access_key_id: Option<String>,
@@ -139,7 +138,6 @@ impl Store {
         }
     }
 
-    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -278,6 +276,17 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+impl Store {
+    /// A directory of another disk.
+    pub(crate) fn on(files: Arc<dyn FileLayer>, dir: &Path) -> Self {
+        Self {
+            at: At::Dir(files, dir.to_owned()),
+            url: format!("file://{}", dir.display()),
+        }
+    }
+}
+
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ArchiveError> + Send + 'static,
 ) -> Result<T, ArchiveError> {
@@ -373,10 +382,7 @@ mod tests {
     use crate::log::fake::{FakeDisk, Op};
 
     fn on(disk: &FakeDisk) -> Store {
-        Store {
-            at: At::Dir(Arc::new(disk.clone()), PathBuf::from("/archive")),
-            url: "file:///archive".to_owned(),
-        }
+        Store::on(Arc::new(disk.clone()), Path::new("/archive"))
     }
 
     #[tokio::test]

@@ -30,7 +30,6 @@ const PART: usize = 8 << 20;
 /// Parts that are on their way at once.
 const AT_ONCE: usize = 2;
 
-/// A bucket.
 #[derive(Clone)]
 pub(super) struct Bucket {
     store: Arc<AmazonS3>,

@@ -49,7 +49,6 @@ const LOOKING: Duration = Duration::from_secs(5);
 
 /// An agent without a server.
 pub struct Edge {
-    /// The client.
     pub client: Arc<Client>,
     /// What answers for it.
     pub near: Arc<Near>,
@@ -63,7 +62,6 @@ pub struct Edge {
     pub requests: Arc<RequestLog>,
     /// The agent around it.
     pub around: Arc<dyn Around>,
-    /// The settings.
     pub settings: Settings,
 }
 

@@ -50,7 +50,6 @@ pub(super) enum Does {
 pub(super) struct Row {
     /// The path, parameters in braces.
     pub(super) path: &'static str,
-    /// The methods.
     pub(super) methods: Methods,
     /// What it asks.
     pub(super) asks: Asks,

@@ -38,7 +38,6 @@ pub(super) enum Methods {
     OnlyPut,
     /// POST alone.
     OnlyPost,
-    /// DELETE.
     Delete,
     /// Whatever Nomad takes anywhere.
     Any,
@@ -90,7 +89,6 @@ impl Methods {
 pub(super) struct Line {
     /// The path, parameters in braces.
     pub(super) path: String,
-    /// The methods.
     pub(super) methods: &'static str,
     /// What the caller must be allowed.
     pub(super) access: String,

@@ -42,7 +42,7 @@ enum Accepted {
     Lines,
 }
 
-/// The type that a caller prefers of those there are; the first of equals. None: he does not mind.
+/// The type that a caller prefers of those there are; the first of equals. None: any will do.
 fn accepted(header: &str) -> Option<Accepted> {
     let mut best: Option<(Accepted, f32)> = None;
     for part in header.split(',') {
@@ -100,7 +100,6 @@ impl Form {
         })
     }
 
-    /// The content type.
     pub(super) const fn content_type(self) -> &'static str {
         match (self.sse, self.cloud) {
             (true, _) => SSE,
@@ -135,7 +134,7 @@ impl Form {
     }
 
     /// How far the stream is: everything up to `index` was told. It has no id of its own, so that
-    /// who comes back begins behind the last event he has seen, and is told nothing twice.
+    /// who comes back begins behind the last event it has seen, and is told nothing twice.
     pub(super) fn checkpoint(self, at: &Checkpoint) -> Vec<u8> {
         let body = json!({
             "Index": at.index,

@@ -1,10 +1,10 @@
 //! The event stream: what happened, as it happens, to whoever asks (HTTP API 14).
 //!
 //! While anybody subscribes, every applied index is rendered once by the [`Publisher`] and kept in
-//! a ring of pages; a subscriber holds a position, takes what he wants from the ring, and reads
-//! `changes`, `history` and the log when he starts or falls behind it. So nobody is cut off and
+//! a ring of pages; a subscriber holds a position, takes what it wants from the ring, and reads
+//! `changes`, `history` and the log when it starts or falls behind it. So nobody is cut off and
 //! nothing is skipped: the stream has no gap, no repeat and no reordering. A reader who is slow
-//! waits at his own channel, which holds few pieces; what he costs is bounded by bytes, however
+//! waits at its own channel, which holds few pieces; what it costs is bounded by bytes, however
 //! large an event is, but for one CloudEvent, which goes out whole.
 //!
 //! By default it is Nomad's, byte for byte the same from every server. What is ours: server-sent

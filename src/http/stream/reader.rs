@@ -1,4 +1,4 @@
-//! One subscriber: a position, and what is sent to him from there on.
+//! One subscriber: a position, and what is sent to it from there on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(super) struct Said {
 }
 
 impl Reader {
-    /// Serves the subscriber until he leaves, cannot be served, or `right` ends.
+    /// Serves the subscriber until it leaves, cannot be served, or `right` ends.
     pub(super) async fn run(mut self, right: impl Future<Output = ()>) {
         tokio::select! {
             () = self.serve() => return,

@@ -13,13 +13,13 @@ use crate::identity::Identity;
 /// How often it is looked after.
 const OFTEN: Duration = Duration::from_millis(500);
 
-/// What a subscriber is told whose rights changed; he may ask again with those of now.
+/// What a subscriber is told whose rights changed; it may ask again with those of now.
 pub(super) fn ended() -> ApiError {
     let text = "subscription closed by server, client should resubscribe";
     ApiError::new(Code::PermissionDenied, text)
 }
 
-/// Waits until the caller of a request no longer has the right that let him in.
+/// Waits until the caller of a request no longer has the right that let it in.
 pub(in crate::http) async fn changed(
     api: Arc<Api>,
     request: Arc<Request>,

@@ -78,7 +78,6 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// The ring.
     pub(super) fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }

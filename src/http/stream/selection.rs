@@ -13,7 +13,6 @@ use crate::http::query::Query;
 pub(super) struct Headline<'a> {
     /// The kind of the log's event.
     pub(super) kind: EventKind,
-    /// The topic.
     pub(super) topic: Topic,
     /// The namespace, or empty.
     pub(super) namespace: &'a str,

@@ -155,7 +155,7 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
 
     server.install(&there);
     published.reached(60).await;
-    // What he waited for is not told here, so he is sent away instead of being left with a gap.
+    // What it waited for is not told here, so it is sent away instead of being left with a gap.
     assert_eq!(lines(&mut live).await, None);
     // Rows of the past are no news to who comes now either.
     let newest = server.projections.view().newest_published(100);
@@ -409,7 +409,7 @@ async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
     server.stop().await;
 }
 
-/// Each subscriber with a filter of his own reads the same document.
+/// Each subscriber with a filter of its own reads the same document.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
     let h = Harness::start().await;
@@ -453,7 +453,7 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
     });
     assert_eq!(told, [1, 1, 1, 0]);
     assert_eq!(sample::PARSED.get(), page.batches.len());
-    // Who has none has nothing parsed for him, and pages without documents are none for who has.
+    // Who has none has nothing parsed for it, and pages without documents are none for who has.
     sample::PARSED.set(0);
     let plain = Needs {
         documents: false,

@@ -27,7 +27,7 @@ const FAR: u64 = 256;
 /// Positions looked up at a time.
 const POSITIONS: usize = 1 << 15;
 
-/// What one subscriber wants, in which form, and what he may see of it.
+/// What one subscriber wants, in which form, and what it may see of it.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) selection: Selection,
@@ -122,10 +122,10 @@ impl Wish {
 /// How far one subscriber is with what the ring has no longer.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// The index he is in the middle of, and how many of its changes he knows.
+    /// The index it is in the middle of, and how many of that one's changes it knows.
     within: Option<(u64, usize)>,
     frame: Frame,
-    /// Where his keys changed next, and up to where that is known.
+    /// Where its keys changed next, and up to where that is known.
     found: VecDeque<u64>,
     found_upto: u64,
     /// Indexes that filled a piece the last time, roughly; 0 where two were never told at once.
@@ -168,7 +168,7 @@ struct Telling<'a> {
 }
 
 impl Past {
-    /// The index he is in the middle of.
+    /// The index it is in the middle of.
     pub(super) fn within(&self) -> Option<u64> {
         self.within.map(|(index, _)| index)
     }

@@ -104,7 +104,6 @@ impl Item {
     }
 }
 
-/// The walk.
 pub(super) struct Walk<'a> {
     source: Source<'a>,
     cursor: ChangeCursor<'a>,

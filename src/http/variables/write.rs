@@ -21,7 +21,6 @@ use crate::keyring::KeyringError;
 const LARGEST: usize = 64 << 10;
 /// How long a write waits for the cluster's first key.
 const FIRST_KEY: Duration = Duration::from_secs(5);
-/// The longest path.
 const LONGEST_PATH: usize = 128;
 
 /// `PUT /v1/var/:path`.

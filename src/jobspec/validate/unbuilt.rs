@@ -1,5 +1,9 @@
 //! What a job may say and this version does not do yet. It is refused where a job is registered:
 //! nothing that a user asks for is left out in silence. The list only gets shorter.
+//!
+//! It is no word in the lines of fields ([`drover_events::field`]): whether something has no effect
+//! is seen from what it says (an identity, `numa`), not from its being there. A test holds the
+//! names to the blocks that there are.
 
 use drover_events::model::{Job, Service, Task, TaskGroup};
 
@@ -73,7 +77,9 @@ fn is_meshed(service: &Service) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use drover_events::field::{Shape, Specified};
     use drover_events::gojson::from_value;
+    use drover_events::model::Resources;
     use serde_json::json;
 
     use super::*;
@@ -90,10 +96,18 @@ mod tests {
         from_value(json!({"ID": "j", "TaskGroups": [whole]})).unwrap()
     }
 
+    /// What is called a block is one, of one of these.
+    fn is_named_as_said(text: &str, shapes: &[&Shape]) -> bool {
+        let Some(name) = text.strip_suffix(" blocks") else {
+            return true;
+        };
+        let field = shapes.iter().find_map(|shape| shape.hcl(name));
+        field.is_some_and(|field| field.kind.is_block())
+    }
+
     #[test]
-    fn what_would_have_no_effect_is_named_with_its_place() {
+    fn what_has_an_effect_is_not_named() {
         let none = json!({});
-        let unsupported = "not supported by this version of drover";
         assert!(unbuilt(&job(none.clone(), none.clone())).is_empty());
         let plain = json!({"Resources": {"NUMA": {"Affinity": "none"}}, "Env": {"A": "b"},
             "Services": [{"Name": "web", "Provider": "nomad"}], "VolumeMounts": [{"Volume": "x"}]});
@@ -102,7 +116,13 @@ mod tests {
             assert!(unbuilt(&job(group, plain.clone())).is_empty());
         }
         let plugin = json!({"CSIPluginConfig": {"ID": "x"}});
-        assert!(unbuilt(&job(none.clone(), plugin)).is_empty());
+        assert!(unbuilt(&job(none, plugin)).is_empty());
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_named_with_its_place() {
+        let none = json!({});
+        let unsupported = "not supported by this version of drover";
         for (group, text) in [
             (json!({"Consul": {}}), "consul blocks"),
             (
@@ -112,6 +132,7 @@ mod tests {
         ] {
             let expected = format!("Task group \"g\": {text} are {unsupported}");
             assert_eq!(unbuilt(&job(group, none.clone())), [expected]);
+            assert!(is_named_as_said(text, &[TaskGroup::SHAPE]), "{text}");
         }
         for (task, text) in [
             (
@@ -153,7 +174,13 @@ mod tests {
                 [expected],
                 "{task}"
             );
+            assert!(
+                is_named_as_said(text, &[Task::SHAPE, Resources::SHAPE]),
+                "{text}"
+            );
         }
+        assert!(!is_named_as_said("templates blocks", &[Task::SHAPE]));
+        assert!(is_named_as_said("multiregion blocks", &[Job::SHAPE]));
         let mut far = job(none.clone(), none);
         far.multiregion = Some(drover_events::model::Multiregion::default());
         assert_eq!(

@@ -1,9 +1,8 @@
 //! What is allowed, but perhaps not meant.
 
 use super::Limits;
+use crate::canonical;
 use drover_events::model::{Job, Task, TaskGroup, UpdateStrategy};
-
-const SECOND: i64 = 1_000_000_000;
 
 /// All warnings about a job.
 pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
@@ -77,17 +76,24 @@ fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
 
 /// What an update says of deployments, where there are none.
 fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
-    let plain = matches!(update.health_check.as_str(), "" | "checks");
+    let usual = canonical::unsaid::<UpdateStrategy>();
+    let plain = ["", usual.health_check.as_str()].contains(&update.health_check.as_str());
     let said = [
         ("canary", update.canary > 0),
         ("auto_revert", update.auto_revert),
         ("auto_promote", update.auto_promote),
         ("health_check", !plain),
-        ("min_healthy_time", update.min_healthy_time != 10 * SECOND),
-        ("healthy_deadline", update.healthy_deadline != 300 * SECOND),
+        (
+            "min_healthy_time",
+            update.min_healthy_time != usual.min_healthy_time,
+        ),
+        (
+            "healthy_deadline",
+            update.healthy_deadline != usual.healthy_deadline,
+        ),
         (
             "progress_deadline",
-            update.progress_deadline != 600 * SECOND,
+            update.progress_deadline != usual.progress_deadline,
         ),
     ];
     let said = said

@@ -30,9 +30,7 @@ pub(super) enum What {
     Eval,
     /// A job: its namespace, its id, and the modify index at which it was found to be over.
     Job(String, String, u64),
-    /// A deployment.
     Deployment(String),
-    /// A node.
     Node(String),
 }
 

@@ -1,4 +1,4 @@
-//! The drainer: moves what runs on draining nodes, and says when nothing is left (scheduler.md 8).
+//! The drainer: moves what runs on draining nodes, and says when nothing is left.
 //!
 //! [`mod@look`] says from rows alone what is to be done; here it is done, in one event for all
 //! nodes while none of them stands in the way. What is marked for migration the scheduler stops and
@@ -34,7 +34,6 @@ const TOGETHER: Duration = Duration::from_millis(100);
 /// How many drains end in one event.
 const BATCH: usize = 256;
 
-/// The drainer.
 #[derive(Debug, Default)]
 pub struct Drainer {
     known: Mutex<Known>,

@@ -1,4 +1,4 @@
-//! The periodic dispatcher: launches periodic jobs when their time comes (scheduler.md 9).
+//! The periodic dispatcher: launches periodic jobs when their time comes.
 //!
 //! What is due follows from the specification and the last launch in the state ([`slots`]); a slot
 //! is taken by an event that is guarded by that row, so that it is taken once, whoever asks and how
@@ -35,7 +35,6 @@ const AGAIN: i64 = 1_000_000_000;
 const BATCH: usize = 1_024;
 const AT_ONCE: usize = 32;
 
-/// The dispatcher.
 #[derive(Debug, Default)]
 pub struct PeriodicDispatcher {
     known: Mutex<Known>,

@@ -1,17 +1,19 @@
 //! Blocked evaluations: what found no place, until something changes that may give it one.
 //!
 //! One for each job. It waits for classes of nodes that could run it, or for any node where its
-//! constraints look at more than the class (scheduler.md 3). It is a cache and can be thrown away.
+//! constraints look at more than the class. It is a cache and can be thrown away.
 //!
 //! Invariant: nothing is missed between a scheduler's snapshot and its evaluation's arrival here:
 //! the index of the last change of each class is kept and compared, and whatever was decided before
 //! the tracker began to follow is tried once more. So it is with a new leader, and after a pause.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::Evaluation;
 use drover_events::model::status::trigger;
 
+use super::broker::SHOWN;
 use crate::scheduler::feasible::{WaitsFor, waits_for};
 use crate::scheduling_view::volume_cache::VolumeChange;
 
@@ -24,6 +26,19 @@ pub struct BlockedStats {
     pub total: usize,
     /// Those that wait for any node.
     pub escaped: usize,
+}
+
+/// What a job found no place for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its id.
+    pub job: String,
+    /// MHz.
+    pub cpu: i64,
+    /// MiB.
+    pub memory: i64,
 }
 
 /// The blocked evaluations.
@@ -234,16 +249,30 @@ impl Blocked {
 
     /// MHz and MiB that blocked evaluations found no place for.
     pub fn wanted(&self) -> (i64, i64) {
-        let all = self.jobs.values().chain(self.system.values());
-        let exhausted = all
-            .flat_map(|eval| eval.failed_tg_allocs.values())
-            .flat_map(|metric| metric.resources_exhausted.values());
-        exhausted.fold((0, 0), |(cpu, memory), of_task| {
-            (
-                cpu.saturating_add(of_task.cpu),
-                memory.saturating_add(of_task.memory_mb),
-            )
-        })
+        wanted(self.jobs.values().chain(self.system.values()))
+    }
+
+    /// The same for each job, those that want most first, as many as are shown.
+    pub fn wanted_by_job(&self) -> Vec<Wanted> {
+        let mut by_job: BTreeMap<(&str, &str), (i64, i64)> = BTreeMap::new();
+        for eval in self.jobs.values().chain(self.system.values()) {
+            let (cpu, memory) = wanted([eval]);
+            let job = (eval.namespace.as_str(), eval.job_id.as_str());
+            let all = by_job.entry(job).or_default();
+            *all = (all.0.saturating_add(cpu), all.1.saturating_add(memory));
+        }
+        let mut jobs: Vec<_> = by_job.into_iter().collect();
+        jobs.retain(|(_, wanted)| *wanted != (0, 0));
+        jobs.sort_by_key(|(_, wanted)| Reverse(*wanted));
+        let first = jobs.into_iter().take(SHOWN);
+        first
+            .map(|((namespace, job), (cpu, memory))| Wanted {
+                namespace: namespace.to_owned(),
+                job: job.to_owned(),
+                cpu,
+                memory,
+            })
+            .collect()
     }
 
     /// Numbers.
@@ -254,6 +283,20 @@ impl Blocked {
             escaped: all().filter(|eval| eval.escaped_computed_class).count(),
         }
     }
+}
+
+/// MHz and MiB that these found no place for.
+fn wanted<'a>(evals: impl IntoIterator<Item = &'a Evaluation>) -> (i64, i64) {
+    let exhausted = evals
+        .into_iter()
+        .flat_map(|eval| eval.failed_tg_allocs.values())
+        .flat_map(|metric| metric.resources_exhausted.values());
+    exhausted.fold((0, 0), |(cpu, memory), of_task| {
+        (
+            cpu.saturating_add(of_task.cpu),
+            memory.saturating_add(of_task.memory_mb),
+        )
+    })
 }
 
 /// The changes of volumes after which an evaluation is to be tried again.
@@ -388,6 +431,29 @@ mod tests {
             tracker.block(eval);
         }
         assert_eq!(tracker.wanted(), (1_000, 512));
+        let by_job = |tracker: &Blocked| {
+            let all = tracker.wanted_by_job().into_iter();
+            all.map(|one| (one.job, one.cpu, one.memory))
+                .collect::<Vec<_>>()
+        };
+        let each = |job: &str| (job.to_owned(), 500, 256);
+        assert_eq!(by_job(&tracker), [each("1"), each("2")]);
+        // One that waits for something else wants no room, and of very many some are told.
+        tracker.block(blocked("c", "3", &[], 5));
+        assert_eq!(by_job(&tracker).len(), 2);
+        for number in 0..2 * SHOWN {
+            let mut eval = blocked(&format!("d-{number}"), &format!("4-{number}"), &[], 5);
+            let mut metric = drover_events::model::AllocMetric::default();
+            let wanted = drover_events::model::Resources {
+                cpu: 1_000 + i64::try_from(number).unwrap(),
+                ..Default::default()
+            };
+            metric.resources_exhausted.insert("t", wanted);
+            eval.failed_tg_allocs.insert("g", metric);
+            tracker.block(eval);
+        }
+        let told = by_job(&tracker);
+        assert_eq!((told.len(), told[0].1), (SHOWN, 1_199));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The evaluation broker: which evaluation is worked on next, and by whom.
 //!
 //! One evaluation of a job at a time; higher priorities first; what is not finished in time is
-//! given out again, later each time, and given up after a few deliveries (scheduler.md 2). It is a
-//! cache of the pending evaluations and can be thrown away at any time. Times are nanoseconds of
-//! one clock, passed in.
+//! given out again, later each time, and given up after a few deliveries. It is a cache of the
+//! pending evaluations and can be thrown away at any time. Times are nanoseconds of one clock,
+//! passed in.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,8 +15,9 @@ use drover_events::model::Evaluation;
 use crate::telemetry::milliseconds;
 
 const SECOND: i64 = 1_000_000_000;
-/// How many evaluations that wait for a time are shown in metrics, the next first.
-const SHOWN: usize = 100;
+/// How many evaluations that wait for a time are shown in metrics, the next first; and how many
+/// jobs that found no place, those that want most first.
+pub(super) const SHOWN: usize = 100;
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +89,6 @@ pub struct BrokerStats {
     pub failed: usize,
 }
 
-/// The broker.
 #[derive(Debug, Default)]
 pub struct Broker {
     settings: BrokerSettings,

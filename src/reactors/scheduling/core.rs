@@ -48,9 +48,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// Reads the state from a view. An evaluation that cannot be read is left out. What the cluster
-    /// is made of is not: without a node what runs there would be taken for lost, and without an
-    /// allocation its room would be given away.
+    /// Reads the state from a view. What cannot be read is left out, as far as an evaluation goes;
+    /// what the cluster is made of has [`Cache`]'s answer to it.
     pub fn load(view: &View, settings: BrokerSettings, now: i64) -> Result<Self, StorageError> {
         let mut core = Self {
             broker: Broker::new(settings),
@@ -63,6 +62,7 @@ impl Core {
             each: Each::default(),
             followed: view.index(),
         };
+        core.note_left_out()?;
         if !core.paused {
             core.restore(view, now)?;
         }
@@ -108,9 +108,17 @@ impl Core {
         self.followed
     }
 
-    /// How often an evaluation was left out that could not be read.
-    pub fn unread(&self) -> usize {
-        self.each.failed()
+    /// How often a row was left out that could not be read, and what the first one was.
+    pub fn unread(&self) -> (usize, Option<&str>) {
+        (self.each.failed(), self.each.first())
+    }
+
+    /// Counts what the cluster was read without, and says each once.
+    fn note_left_out(&mut self) -> Result<(), StorageError> {
+        for error in self.cache.take_left_out() {
+            self.each.row::<()>(Err(error))?;
+        }
+        Ok(())
     }
 
     /// Follows all changes up to a view.
@@ -128,6 +136,7 @@ impl Core {
             self.overlooked.extend(found.unwrap_or_else(later));
             reload |= self.follow_evals(view, &changes, now)?;
         }
+        self.note_left_out()?;
         self.unblock(freed, now);
         for (change, index) in self.cache.take_changed_volumes() {
             for eval in self.blocked.unblock_volume(&change, index) {

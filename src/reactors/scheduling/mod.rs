@@ -33,6 +33,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use self::blocked::Wanted;
 use self::broker::BrokerSettings;
 use self::core::Core;
 use self::plan_queue::PlanQueue;
@@ -149,6 +150,7 @@ impl Shared {
         let core = aside(|| self.core.lock());
         let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
         let (blocked_cpu, blocked_memory) = core.blocked.wanted();
+        let (failed, first) = core.unread();
         SchedulingStatus {
             paused: core.paused,
             ready: broker.ready,
@@ -163,6 +165,9 @@ impl Shared {
             cancelable: broker.cancelable,
             blocked_cpu,
             blocked_memory,
+            blocked_jobs: core.blocked.wanted_by_job(),
+            failed,
+            last_error: first.map(str::to_owned),
             by_type: core.broker.by_type(),
         }
     }
@@ -198,6 +203,14 @@ pub struct SchedulingStatus {
     pub blocked_cpu: i64,
     /// MiB that blocked evaluations found no place for.
     pub blocked_memory: i64,
+    /// The same by job, those that want most first; for metrics, and not all of them.
+    #[serde(skip)]
+    pub blocked_jobs: Vec<Wanted>,
+    /// How often a row was left out that could not be read, since this server leads.
+    pub failed: usize,
+    /// Why the first one was, as reactors say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
     /// The same by type of evaluations: those that can be worked on, and those that are.
     pub by_type: BTreeMap<String, (usize, usize)>,
 }

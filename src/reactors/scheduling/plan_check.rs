@@ -1,9 +1,9 @@
 //! The check of a plan against what is committed and what is in flight, and the events it becomes.
 //!
 //! The rule that says what fits is the scheduler's own ([`fit::check`]). A node that does not fit
-//! any more loses its part of the plan; the rest goes on (scheduler.md 4). A plan of more than 256
-//! allocations is several events under one plan id; each is guarded by the one before, so that what
-//! is committed is always a beginning of the plan.
+//! any more loses its part of the plan; the rest goes on. A plan of more than 256 allocations is
+//! several events under one plan id; each is guarded by the one before, so that what is committed
+//! is always a beginning of the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,8 @@ struct OnNode<'a> {
 }
 
 /// Checks a plan and makes events of it; what it takes is noted as in flight.
-pub fn prepare(core: &mut Core, request: PlanRequest, now: i64) -> Prepared {
+pub fn prepare(core: &mut Core, mut request: PlanRequest, now: i64) -> Prepared {
+    request.outcome.plan.settle();
     let mut prepared = Prepared::default();
     let mut after: BTreeMap<u32, Usage> = BTreeMap::new();
     {
@@ -149,7 +150,10 @@ fn check_node(
         };
     };
     let mut used = used_of(core, slot).clone();
-    for id in &on_node.stops {
+    // Each once: what stops may be named as what makes room, too.
+    let written = on_node.placements.iter().map(|one| one.alloc.id.as_str());
+    let gives: BTreeSet<&str> = on_node.stops.iter().copied().chain(written).collect();
+    for id in gives {
         if let Some((_, demand)) = core.cache.demand(id) {
             used.sub(demand);
         }
@@ -157,11 +161,6 @@ fn check_node(
     let Some(info) = &cluster.slot(slot).info else {
         return Err("node is gone");
     };
-    for placement in &on_node.placements {
-        if let Some((_, demand)) = core.cache.demand(&placement.alloc.id) {
-            used.sub(demand);
-        }
-    }
     for placement in &on_node.placements {
         may_take(info, placement)?;
         if !takes_room(&placement.alloc) {
@@ -183,7 +182,7 @@ fn check_node(
     Ok(Some((slot, used)))
 }
 
-/// Whether a node in its state takes such an allocation (scheduler.md 4).
+/// Whether a node in its state takes such an allocation.
 fn may_take(info: &NodeInfo, placement: &Placement) -> Result<(), &'static str> {
     let unknown = placement.alloc.client_status == client::UNKNOWN;
     let exists = placement.replaces.is_some() || placement.alloc.create_index > 0;

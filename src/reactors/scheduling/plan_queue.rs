@@ -171,10 +171,11 @@ async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
 }
 
 fn checked(shared: &Shared, request: PlanRequest) -> Result<Prepared, ApiError> {
-    let now = shared.clock.now();
+    let (now, began) = (shared.clock.now(), Instant::now());
     let mut core = shared.core.lock();
     let view = shared.projections.view();
     core.catch_up(&view, now).map_err(unreadable)?;
+    took("nomad.nomad.plan.wait_for_index", began);
     let outstanding = core.broker.pause(&request.eval.id, request.token);
     outstanding.map_err(|error| ApiError::internal(error.to_string()))?;
     Ok(prepare(&mut core, request, now))

@@ -5,8 +5,8 @@
 //! of one HTTP/2 call carry them, one each way.
 //!
 //! Invariants:
-//! 1. Whoever sends has credit for what he sends: of data nobody has taken there is never more than
-//!    [`WINDOW`] on the way, and who sends more, or gives credit for what he was not sent, breaks
+//! 1. Whoever sends has credit for it: of data nobody has taken there is never more than
+//!    [`WINDOW`] on the way, and who sends more, or gives credit for what was not sent, breaks
 //!    the stream. Messages need no credit; of them too only so much may wait. So a stream that
 //!    nobody reads holds up nothing but itself.
 //! 2. An end is said. A stream that stops without it is broken, and so is one that is silent for

@@ -34,7 +34,7 @@ async fn mod_30_what_goes_in_at_one_end_comes_out_at_the_other_in_order() {
 #[tokio::test]
 async fn much_passes_a_small_window_whole_after_its_own_way_has_ended() {
     let (mut one, mut other) = Duplex::pair(QUICK);
-    // The reader says nothing himself any more, and gives credit all the same.
+    // The reader itself says nothing any more, and gives credit all the same.
     other.outflow.end();
     let piece = Bytes::from(vec![7; 3 * LONGEST + 5]);
     let rounds = 4 * WINDOW / piece.len();

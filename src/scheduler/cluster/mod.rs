@@ -125,7 +125,6 @@ impl Cluster {
         &self.names
     }
 
-    /// The volumes.
     pub fn volumes(&self) -> &Volumes {
         &self.volumes
     }
@@ -180,7 +179,6 @@ impl Cluster {
         slot
     }
 
-    /// Removes a node.
     pub fn remove_node(&mut self, node_id: &str) {
         if let Some(slot) = self.by_id.remove(node_id) {
             *self.slot_mut(slot) = Slot::default();

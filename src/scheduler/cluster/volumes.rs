@@ -97,7 +97,6 @@ pub struct Holder {
     pub alloc_id: String,
     /// Its job; none when the allocation is gone.
     pub job: Option<JobKey>,
-    /// The node.
     pub node_id: String,
     /// It writes.
     pub writes: bool,
@@ -110,7 +109,6 @@ pub struct Holder {
 /// A CSI volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CsiFacts {
-    /// Its plugin.
     pub plugin_id: String,
     /// Claims need a controller.
     pub controller_required: bool,
@@ -144,9 +142,7 @@ pub type GroupClaim = (String, String, String, String);
 /// A volume of a host that the cluster manages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostFacts {
-    /// Its namespace.
     pub namespace: String,
-    /// Its node.
     pub node_id: String,
     /// Its name there.
     pub name: String,

@@ -80,7 +80,6 @@ use Holds::{Free, Named, One, Set, Strings};
 
 static PLAIN: Shape = shape(&[]);
 
-/// A job.
 pub(super) static JOB: Shape = Shape {
     left_out: &[
         "ID",
@@ -123,7 +122,6 @@ static MULTIREGION: Shape = shape(&[
 static REGION: Shape = shape(&[part("Datacenters", "Datacenters", &PLAIN, Strings)]);
 static UI: Shape = shape(&[part("Links", "Link", &PLAIN, Set)]);
 
-/// A group.
 pub(super) static GROUP: Shape = Shape {
     left_out: &["Name"],
     maps: &["Meta"],
@@ -224,7 +222,6 @@ static IDENTITY: Shape = shape(&[
     part("ExtraClaims", "ExtraClaims", &PLAIN, Strings),
 ]);
 
-/// A task.
 pub(super) static TASK: Shape = Shape {
     left_out: &["Name"],
     maps: &["Meta", "Env"],

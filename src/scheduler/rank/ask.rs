@@ -18,7 +18,6 @@ pub struct TaskAsk {
     memory: i64,
     /// Whole cores, which replace `cpu`.
     pub cores: usize,
-    /// Devices.
     pub devices: Vec<DeviceAsk>,
     /// The task's own network, an old form.
     pub network: Option<NetworkResource>,

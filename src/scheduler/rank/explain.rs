@@ -65,7 +65,6 @@ pub enum Said {
 pub struct NodeReport {
     /// The node's id.
     pub node_id: String,
-    /// Its name.
     pub node_name: String,
     /// Whether the search came as far as this node.
     pub reached: bool,
@@ -76,7 +75,6 @@ pub struct NodeReport {
 /// One search for a place, or for system jobs all those of a group.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// The group.
     pub group: String,
     /// The nodes that were taken.
     pub chosen: Vec<String>,

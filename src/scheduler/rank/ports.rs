@@ -7,7 +7,7 @@ use crate::cluster::{Address, NodeInfo, PortKey, Usage};
 use crate::feasible::resolve;
 use crate::rng::Rng;
 
-/// How often a random dynamic port is tried before all are looked through (scheduler.md 5.5).
+/// How often a random dynamic port is tried before all are looked through.
 const RANDOM_ATTEMPTS: usize = 20;
 
 /// What was found for one network.

@@ -32,7 +32,6 @@ impl Property {
         }
     }
 
-    /// The attribute.
     pub(super) fn attribute(&self) -> &str {
         &self.attribute
     }

@@ -78,7 +78,7 @@ impl Score {
     }
 }
 
-/// How well a node is used once an allocation is added, from 0 to 1 (scheduler.md 5.5).
+/// How well a node is used once an allocation is added, from 0 to 1.
 pub fn fit_score(info: &NodeInfo, used: &Usage, cpu: i64, memory: i64, spread: bool) -> f64 {
     let free = |used: i64, total: i64| {
         if total > 0 {

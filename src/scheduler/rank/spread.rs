@@ -76,7 +76,7 @@ impl Spreads {
         }
     }
 
-    /// The score of one more allocation on a node (scheduler.md 5.5, allocation-spread).
+    /// The score of one more allocation on a node (`allocation-spread`).
     pub(super) fn score(&mut self, cluster: &Cluster, slot: u32) -> f64 {
         let mut total = 0.0;
         for spread in &mut self.list {

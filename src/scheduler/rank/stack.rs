@@ -36,7 +36,6 @@ pub struct StackOptions {
 /// The allocation that a node is looked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Its group.
     pub group: &'a str,
     /// Its name, with the index that its own volumes are known by.
     pub name: &'a str,
@@ -45,7 +44,6 @@ pub struct Wanted<'a> {
 /// A node that was found.
 #[derive(Debug)]
 pub struct Choice {
-    /// Its slot.
     pub slot: u32,
     /// What the allocation is given.
     pub resources: AllocatedResources,

@@ -1,4 +1,4 @@
-//! What has become of each allocation, given the state of its node (scheduler.md 5.1, step 6).
+//! What has become of each allocation, given the state of its node.
 
 use drover_events::model::status::{ClientStatus, client, desired};
 use drover_events::model::{Allocation, TaskGroup};

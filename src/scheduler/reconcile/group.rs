@@ -264,7 +264,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// How many allocations may be replaced or added now (step 15).
+    /// How many allocations may be replaced or added now.
     fn limit(&self, group: &TaskGroup, untainted: &[Alloc], canarying: bool) -> usize {
         let count = usize::try_from(group.count).unwrap_or(0);
         let Some(update) = group.update.as_ref().filter(|_| has_strategy(group)) else {
@@ -291,7 +291,7 @@ impl Reconciler<'_> {
         limit
     }
 
-    /// Decides which of the wanted placements are made now (step 16).
+    /// Decides which of the wanted placements are made now.
     fn settle_placements(
         &mut self,
         ready: bool,

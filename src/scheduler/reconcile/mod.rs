@@ -1,7 +1,7 @@
 //! What should run: the difference between a job and its allocations, group by group.
 //!
 //! It works on the allocations of one job, its newest deployment and the states of the nodes
-//! they are on. The order of its steps and its words are Nomad's (scheduler.md 5.1).
+//! they are on. The order of its steps and its words are Nomad's.
 //!
 //! It must not know: nodes' resources, scores, where anything will be placed. Whether an
 //! allocation can be changed in place is asked through [`InPlace`].

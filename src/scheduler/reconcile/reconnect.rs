@@ -1,5 +1,5 @@
 //! Allocations that come back from being out of contact: one of each name goes on
-//! (scheduler.md 5.1, step 9; SCH-03, SCH-07, SCH-20).
+//! (SCH-03, SCH-07, SCH-20).
 
 use std::collections::BTreeSet;
 

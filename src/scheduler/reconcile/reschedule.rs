@@ -1,4 +1,4 @@
-//! Whether and when a failed allocation is tried again (scheduler.md 5.1 step 7, 5.2).
+//! Whether and when a failed allocation is tried again.
 
 use std::collections::BTreeSet;
 

@@ -13,9 +13,7 @@ use crate::outcome::Stop;
 /// An allocation that is wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
-    /// Its name.
     pub name: String,
-    /// Its group.
     pub group: String,
     /// The one it takes over from.
     pub previous: Option<Alloc>,

@@ -1,4 +1,4 @@
-//! Which allocations are too many (scheduler.md 5.1, step 12), and how they are stopped.
+//! Which allocations are too many, and how they are stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! What a new version of a job means for an allocation: nothing, a change in place, or a
-//! replacement (scheduler.md 5.1, step 13).
+//! replacement.
 
 use std::sync::Arc;
 

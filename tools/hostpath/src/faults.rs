@@ -97,7 +97,6 @@ pub(crate) fn take(path: &Path, call: &str, volume: &str, when: When) -> Result<
     Ok(found)
 }
 
-/// Forgets.
 pub(crate) fn forget(state: &mut State, volume: &str, what: Forgotten) {
     match what {
         Forgotten::Volume => {

@@ -13,7 +13,6 @@ use tonic::{Request, Response, Status};
 
 use crate::state::Served;
 
-/// Its settings.
 #[derive(Debug, Deserialize)]
 struct Settings {
     /// Where it keeps its files.

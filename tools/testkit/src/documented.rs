@@ -1,6 +1,5 @@
 //! The clients on the page for readers of events, as they stand there.
 
-/// The page.
 const PAGE: &str = include_str!("../../../src/docs/consuming-events.md");
 
 /// The program behind `client: NAME` in its first line.

@@ -323,14 +323,11 @@ impl Drop for Broker {
 /// A message.
 #[derive(Debug)]
 pub struct Record {
-    /// Its partition.
     pub partition: u32,
     /// Its time, Unix milliseconds.
     pub stamp: i64,
-    /// Its key.
     pub key: String,
     headers: String,
-    /// Its payload.
     pub payload: serde_json::Value,
 }
 

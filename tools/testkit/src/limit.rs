@@ -1,7 +1,8 @@
 //! No test runs for ever: one that does is named, and ends the run.
 //!
 //! A test is known by its thread, whose name is the test's. It is watched from the first time that
-//! it asks this crate for anything until its thread ends.
+//! it asks this crate for anything until its thread ends. Where `tools/test` runs it, so is every
+//! other one, by what libtest says (`tools/suite`).
 
 use std::collections::BTreeMap;
 use std::io::Write;

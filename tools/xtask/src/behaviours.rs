@@ -74,21 +74,32 @@ pub(crate) fn shown_by(root: &Path) -> Result<BTreeMap<String, String>> {
 
 /// How many things the second list leaves for later; each must belong to a row of the first.
 pub(crate) fn remaining(files: &[tree::File]) -> Result<usize> {
-    let text = |path: &str| {
-        let file = files.iter().find(|file| file.path == path);
-        file.map(|file| file.text.as_str()).unwrap_or_default()
-    };
-    let listed: BTreeSet<_> = text(FILE)
-        .lines()
-        .filter_map(row)
-        .map(|(id, _)| id)
-        .collect();
+    let listed = listed(files);
     let mut rows = 0;
-    for (id, _) in text(REMAINING).lines().filter_map(row) {
+    for (id, _) in text(files, REMAINING).lines().filter_map(row) {
         anyhow::ensure!(listed.contains(&id), "{REMAINING}: {id} is not in {FILE}");
         rows += 1;
     }
     Ok(rows)
+}
+
+/// The IDs of the first list.
+pub(crate) fn listed(files: &[tree::File]) -> BTreeSet<String> {
+    let rows = text(files, FILE).lines().filter_map(row);
+    rows.map(|(id, _)| id).collect()
+}
+
+fn text<'f>(files: &'f [tree::File], path: &str) -> &'f str {
+    let file = files.iter().find(|file| file.path == path);
+    file.map(|file| file.text.as_str()).unwrap_or_default()
+}
+
+/// Whether a word has the form of an ID of one of the areas.
+pub(crate) fn is_id(word: &str) -> bool {
+    word.split_once('-').is_some_and(|(area, number)| {
+        let known = AREAS.iter().any(|known| known.to_uppercase() == area);
+        known && number.len() == 2 && number.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 /// The ID and the tests of a table row.

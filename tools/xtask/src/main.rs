@@ -6,7 +6,9 @@
 mod attacks;
 mod behaviours;
 mod changelog;
+mod citations;
 mod deny;
+mod glossary;
 mod graph;
 mod habits;
 mod lexer;
@@ -17,6 +19,8 @@ mod rocksdb_test;
 mod routes;
 mod run;
 mod settings;
+#[cfg(test)]
+mod suite_test;
 mod tidy;
 mod tree;
 mod vocabulary;
@@ -44,7 +48,7 @@ enum Task {
     },
     /// Format, and lower the ratchet to what is true now.
     Fix,
-    /// Check sizes, words, essays, layers and that no folders know each other.
+    /// Check sizes, words, names, essays, layers, citations and that no folders know each other.
     Tidy,
     /// Print which folders of `src` know which others.
     Graph,

@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::behaviours;
+use crate::citations;
+use crate::glossary;
 use crate::graph;
 use crate::habits;
 use crate::lexer;
@@ -106,6 +108,8 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
         }
     }
     settings::check(&files, &mut measured.excess, &mut measured.problems);
+    measured.problems.extend(glossary::check(&files));
+    measured.problems.extend(citations::check(&files));
     for src in graph::CRATES {
         let graph = graph::read(&files, src);
         measured.problems.extend(graph::circles(&graph));

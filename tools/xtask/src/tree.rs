@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 pub(crate) struct File {
     /// Path from the workspace's folder, with slashes.
     pub(crate) path: String,
-    /// Its text.
     pub(crate) text: String,
 }
 

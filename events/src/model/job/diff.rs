@@ -51,8 +51,8 @@ crate::wire! {
     pub struct FieldDiff {
         r#type: String = "Type",
         name: String = "Name",
-        old: String = "Old",
-        new: String = "New",
+        old: String = "Old" (Sensitive),
+        new: String = "New" (Sensitive),
         annotations: List<String> = "Annotations",
     }
 }

@@ -6,108 +6,111 @@ use crate::gojson::{Any, List, Map};
 
 crate::wire! {
     /// A gateway run as a service.
-    pub struct ConsulGateway {
-        proxy: Option<ConsulGatewayProxy> = "Proxy",
-        ingress: Option<ConsulIngressConfigEntry> = "Ingress",
-        terminating: Option<ConsulTerminatingConfigEntry> = "Terminating",
-        mesh: Option<ConsulMeshConfigEntry> = "Mesh",
+    pub struct ConsulGateway = "gateway" {
+        proxy: Option<ConsulGatewayProxy> = "Proxy" [hcl()],
+        ingress: Option<ConsulIngressConfigEntry> = "Ingress" [hcl()],
+        terminating: Option<ConsulTerminatingConfigEntry> = "Terminating" [hcl()],
+        mesh: Option<ConsulMeshConfigEntry> = "Mesh" [hcl()],
     }
 }
 
 crate::wire! {
     /// Settings of a gateway's proxy.
-    pub struct ConsulGatewayProxy {
-        connect_timeout: Option<i64> = "ConnectTimeout",
-        envoy_gateway_bind_tagged_addresses: bool = "EnvoyGatewayBindTaggedAddresses",
-        envoy_gateway_bind_addresses: Map<ConsulGatewayBindAddress> = "EnvoyGatewayBindAddresses",
-        envoy_gateway_no_default_bind: bool = "EnvoyGatewayNoDefaultBind",
-        envoy_dns_discovery_type: String = "EnvoyDNSDiscoveryType",
-        config: Map<Any> = "Config",
+    pub struct ConsulGatewayProxy = "proxy" {
+        connect_timeout: Option<i64> = "ConnectTimeout" [hcl().duration().or_seconds(5)],
+        envoy_gateway_bind_tagged_addresses: bool = "EnvoyGatewayBindTaggedAddresses" [hcl()],
+        envoy_gateway_bind_addresses: Map<ConsulGatewayBindAddress> = "EnvoyGatewayBindAddresses"
+            [hcl()],
+        envoy_gateway_no_default_bind: bool = "EnvoyGatewayNoDefaultBind" [hcl()],
+        envoy_dns_discovery_type: String = "EnvoyDNSDiscoveryType" [hcl()],
+        config: Map<Any> = "Config" (Configured) [hcl()],
     }
 }
 
 crate::wire! {
     /// An address a gateway listens on.
-    pub struct ConsulGatewayBindAddress {
-        address: String = "Address",
-        port: i64 = "Port",
+    pub struct ConsulGatewayBindAddress = "envoy_gateway_bind_addresses" {
+        address: String = "Address" [hcl()],
+        port: i64 = "Port" [hcl()],
+    } + {
+        name: String = "Name",
     }
 }
 
 crate::wire! {
     /// An ingress gateway.
-    pub struct ConsulIngressConfigEntry {
-        tls: Option<ConsulGatewayTlsConfig> = "TLS",
-        listeners: List<ConsulIngressListener> = "Listeners",
+    pub struct ConsulIngressConfigEntry = "ingress" {
+        tls: Option<ConsulGatewayTlsConfig> = "TLS" [hcl()],
+        listeners: List<ConsulIngressListener> = "Listeners" [hcl_as("listener")],
     }
 }
 
 crate::wire! {
     /// A listener of an ingress gateway.
-    pub struct ConsulIngressListener {
-        port: i64 = "Port",
-        protocol: String = "Protocol",
-        services: List<ConsulIngressService> = "Services",
+    pub struct ConsulIngressListener = "listener" {
+        port: i64 = "Port" [hcl()],
+        protocol: String = "Protocol" [hcl().or_text("tcp").empty_is_unsaid()],
+        services: List<ConsulIngressService> = "Services" [hcl_as("service")],
     }
 }
 
 crate::wire! {
     /// A service behind a listener.
-    pub struct ConsulIngressService {
-        name: String = "Name",
-        hosts: List<String> = "Hosts",
-        tls: Option<ConsulGatewayTlsConfig> = "TLS",
-        request_headers: Option<ConsulHttpHeaderModifiers> = "RequestHeaders",
-        response_headers: Option<ConsulHttpHeaderModifiers> = "ResponseHeaders",
-        max_connections: Option<u32> = "MaxConnections",
-        max_pending_requests: Option<u32> = "MaxPendingRequests",
-        max_concurrent_requests: Option<u32> = "MaxConcurrentRequests",
+    pub struct ConsulIngressService = "service" {
+        name: String = "Name" [hcl()],
+        hosts: List<String> = "Hosts" [hcl()],
+        tls: Option<ConsulGatewayTlsConfig> = "TLS" [hcl()],
+        request_headers: Option<ConsulHttpHeaderModifiers> = "RequestHeaders" (Public) [hcl()],
+        response_headers: Option<ConsulHttpHeaderModifiers> = "ResponseHeaders" (Public) [hcl()],
+        max_connections: Option<u32> = "MaxConnections" [hcl()],
+        max_pending_requests: Option<u32> = "MaxPendingRequests" [hcl()],
+        max_concurrent_requests: Option<u32> = "MaxConcurrentRequests" [hcl()],
     }
 }
 
 crate::wire! {
     /// Headers changed on the way.
-    pub struct ConsulHttpHeaderModifiers {
-        add: Map<String> = "Add",
-        set: Map<String> = "Set",
-        remove: List<String> = "Remove",
+    pub struct ConsulHttpHeaderModifiers = "headers" {
+        add: Map<String> = "Add" (Sensitive) [hcl()],
+        set: Map<String> = "Set" (Sensitive) [hcl()],
+        remove: List<String> = "Remove" [hcl()],
     }
 }
 
 crate::wire! {
     /// TLS settings of a gateway.
-    pub struct ConsulGatewayTlsConfig {
-        enabled: bool = "Enabled",
-        tls_min_version: String = "TLSMinVersion",
-        tls_max_version: String = "TLSMaxVersion",
-        cipher_suites: List<String> = "CipherSuites",
-        sds: Option<ConsulGatewayTlsSdsConfig> = "SDS",
+    pub struct ConsulGatewayTlsConfig = "tls" {
+        enabled: bool = "Enabled" [hcl()],
+        tls_min_version: String = "TLSMinVersion" [hcl()],
+        tls_max_version: String = "TLSMaxVersion" [hcl()],
+        cipher_suites: List<String> = "CipherSuites" [hcl()],
+        sds: Option<ConsulGatewayTlsSdsConfig> = "SDS" [hcl()],
     }
 }
 
 crate::wire! {
     /// Certificates from a discovery service.
-    pub struct ConsulGatewayTlsSdsConfig {
-        cluster_name: String = "ClusterName",
-        cert_resource: String = "CertResource",
+    pub struct ConsulGatewayTlsSdsConfig = "sds" {
+        cluster_name: String = "ClusterName" [hcl()],
+        cert_resource: String = "CertResource" [hcl()],
     }
 }
 
 crate::wire! {
     /// A terminating gateway.
-    pub struct ConsulTerminatingConfigEntry {
-        services: List<ConsulLinkedService> = "Services",
+    pub struct ConsulTerminatingConfigEntry = "terminating" {
+        services: List<ConsulLinkedService> = "Services" [hcl_as("service")],
     }
 }
 
 crate::wire! {
     /// A service behind a terminating gateway.
-    pub struct ConsulLinkedService {
-        name: String = "Name",
-        ca_file: String = "CAFile",
-        cert_file: String = "CertFile",
-        key_file: String = "KeyFile",
-        sni: String = "SNI",
+    pub struct ConsulLinkedService = "service" {
+        name: String = "Name" [hcl()],
+        ca_file: String = "CAFile" [hcl()],
+        cert_file: String = "CertFile" [hcl()],
+        key_file: String = "KeyFile" [hcl()],
+        sni: String = "SNI" [hcl()],
     }
 }
 
@@ -118,3 +121,5 @@ pub struct ConsulMeshConfigEntry {}
 crate::described! {
     ConsulMeshConfigEntry: "A mesh gateway; it has no settings." {}
 }
+
+crate::specified! { ConsulMeshConfigEntry = "mesh" {} }

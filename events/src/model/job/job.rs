@@ -1,132 +1,143 @@
 //! A job as a user submits it, and what is kept about it.
 
 use crate::gojson::{Base64, List, Map};
-use crate::model::{Affinity, Constraint, Spread, TaskGroup};
+use crate::model::status::{DEFAULT_NAMESPACE, DEFAULT_PRIORITY, job_type};
+use crate::model::{
+    Affinity, Constraint, MigrateStrategy, ReschedulePolicy, Secret, Spread, Task, TaskGroup, Vault,
+};
 
 crate::wire! {
     /// A job: the unit users submit, update and stop.
-    pub struct Job {
-        stop: bool = "Stop",
-        region: String = "Region",
-        namespace: String = "Namespace",
-        id: String = "ID",
-        parent_id: String = "ParentID",
-        name: String = "Name",
-        r#type: String = "Type",
-        priority: i64 = "Priority",
-        all_at_once: bool = "AllAtOnce",
-        datacenters: List<String> = "Datacenters",
-        node_pool: String = "NodePool",
-        constraints: List<Constraint> = "Constraints",
-        affinities: List<Affinity> = "Affinities",
-        spreads: List<Spread> = "Spreads",
-        task_groups: List<TaskGroup> = "TaskGroups",
-        update: UpdateStrategy = "Update",
-        multiregion: Option<Multiregion> = "Multiregion",
-        periodic: Option<PeriodicConfig> = "Periodic",
-        parameterized_job: Option<ParameterizedJobConfig> = "ParameterizedJob",
+    pub struct Job = "job" {
+        stop: bool = "Stop" [optional().or_bool(false)],
+        region: String = "Region" [hcl().optional().or_text("global").empty_is_unsaid()],
+        namespace: String = "Namespace"
+            [hcl().optional().or_text(DEFAULT_NAMESPACE).empty_is_unsaid()],
+        id: String = "ID" [hcl().optional().or_text("")],
+        parent_id: String = "ParentID" [optional().or_text("")],
+        name: String = "Name" [hcl().optional()],
+        r#type: String = "Type" [hcl().optional().or_text(job_type::SERVICE).empty_is_unsaid()],
+        priority: i64 = "Priority" [hcl().optional().or_int(DEFAULT_PRIORITY).empty_is_unsaid()],
+        all_at_once: bool = "AllAtOnce" [hcl().optional().or_bool(false)],
+        datacenters: List<String> = "Datacenters" [hcl()],
+        node_pool: String = "NodePool" [hcl().optional().or_text("")],
+        constraints: List<Constraint> = "Constraints" [hcl_as("constraint")],
+        affinities: List<Affinity> = "Affinities" [hcl_as("affinity")],
+        spreads: List<Spread> = "Spreads" [hcl_as("spread")],
+        task_groups: List<TaskGroup> = "TaskGroups" [hcl_as("group").labelled("Name")],
+        update: UpdateStrategy = "Update" [hcl()],
+        multiregion: Option<Multiregion> = "Multiregion" [hcl()],
+        periodic: Option<PeriodicConfig> = "Periodic" [hcl()],
+        parameterized_job: Option<ParameterizedJobConfig> = "ParameterizedJob"
+            [hcl_as("parameterized")],
         dispatched: bool = "Dispatched",
-        dispatch_idempotency_token: String = "DispatchIdempotencyToken",
-        payload: Base64 = "Payload",
-        meta: Map<String> = "Meta",
-        consul_namespace: String = "ConsulNamespace",
-        vault_namespace: String = "VaultNamespace",
-        nomad_token_id: String = "NomadTokenID",
-        status: String = "Status",
-        status_description: String = "StatusDescription",
-        stable: bool = "Stable",
-        version: u64 = "Version",
-        submit_time: i64 = "SubmitTime",
-        create_index: u64 = "CreateIndex",
-        modify_index: u64 = "ModifyIndex",
-        job_modify_index: u64 = "JobModifyIndex",
-        ui: Option<JobUiConfig> = "UI",
+        dispatch_idempotency_token: String = "DispatchIdempotencyToken" (Public) [optional()],
+        payload: Base64 = "Payload" (Configured),
+        meta: Map<String> = "Meta" (Configured) [hcl()],
+        consul_namespace: String = "ConsulNamespace" [optional().or_text("")],
+        vault_namespace: String = "VaultNamespace" [optional().or_text("")],
+        nomad_token_id: String = "NomadTokenID" (Public) [optional().or_text("")],
+        status: String = "Status" [optional().or_text("")],
+        status_description: String = "StatusDescription" [optional().or_text("")],
+        stable: bool = "Stable" [optional().or_bool(false)],
+        version: u64 = "Version" [optional().or_int(0)],
+        submit_time: i64 = "SubmitTime" [optional()],
+        create_index: u64 = "CreateIndex" [optional().or_int(0)],
+        modify_index: u64 = "ModifyIndex" [optional().or_int(0)],
+        job_modify_index: u64 = "JobModifyIndex" [optional().or_int(0)],
+        ui: Option<JobUiConfig> = "UI" [hcl()],
         version_tag: Option<JobVersionTag> = "VersionTag",
+    } + {
+        task: List<Task> = "@Tasks" [hcl().labelled("Name")],
+        reschedule: Option<ReschedulePolicy> = "Reschedule" [hcl()],
+        migrate: Option<MigrateStrategy> = "Migrate" [hcl()],
+        vault: Option<Vault> = "@Vault" [hcl()],
+        secret: List<Secret> = "@Secrets" [hcl().labelled("Name")],
     }
 }
 
 crate::wire! {
     /// How a new version of a job replaces the old one; times in nanoseconds.
-    pub struct UpdateStrategy {
-        stagger: i64 = "Stagger",
-        max_parallel: i64 = "MaxParallel",
-        health_check: String = "HealthCheck",
-        min_healthy_time: i64 = "MinHealthyTime",
-        healthy_deadline: i64 = "HealthyDeadline",
-        progress_deadline: i64 = "ProgressDeadline",
-        auto_revert: bool = "AutoRevert",
-        auto_promote: bool = "AutoPromote",
-        canary: i64 = "Canary",
+    pub struct UpdateStrategy = "update" {
+        stagger: i64 = "Stagger" [hcl().duration().optional().or_seconds(30)],
+        max_parallel: i64 = "MaxParallel" [hcl().optional().or_int(1)],
+        health_check: String = "HealthCheck" [hcl().optional().or_text("checks")],
+        min_healthy_time: i64 = "MinHealthyTime" [hcl().duration().optional().or_seconds(10)],
+        healthy_deadline: i64 = "HealthyDeadline" [hcl().duration().optional().or_seconds(300)],
+        progress_deadline: i64 = "ProgressDeadline" [hcl().duration().optional().or_seconds(600)],
+        auto_revert: bool = "AutoRevert" [hcl().optional().or_bool(false)],
+        auto_promote: bool = "AutoPromote" [hcl().optional().or_bool(false)],
+        canary: i64 = "Canary" [hcl().optional().or_int(0)],
     }
 }
 
 crate::wire! {
     /// A job spread over regions.
-    pub struct Multiregion {
-        strategy: Option<MultiregionStrategy> = "Strategy",
-        regions: List<MultiregionRegion> = "Regions",
+    pub struct Multiregion = "multiregion" {
+        strategy: Option<MultiregionStrategy> = "Strategy" [hcl()],
+        regions: List<MultiregionRegion> = "Regions" [hcl_as("region").labelled("Name")],
     }
 }
 
 crate::wire! {
     /// How regions follow one another.
-    pub struct MultiregionStrategy {
-        max_parallel: i64 = "MaxParallel",
-        on_failure: String = "OnFailure",
+    pub struct MultiregionStrategy = "strategy" {
+        max_parallel: i64 = "MaxParallel" [hcl().optional()],
+        on_failure: String = "OnFailure" [hcl().optional()],
     }
 }
 
 crate::wire! {
     /// One region of a job.
-    pub struct MultiregionRegion {
+    pub struct MultiregionRegion = "region" {
         name: String = "Name",
-        count: i64 = "Count",
-        datacenters: List<String> = "Datacenters",
-        node_pool: String = "NodePool",
-        meta: Map<String> = "Meta",
+        count: i64 = "Count" [hcl().optional()],
+        datacenters: List<String> = "Datacenters" [hcl()],
+        node_pool: String = "NodePool" [hcl()],
+        meta: Map<String> = "Meta" (Configured) [hcl()],
     }
 }
 
 crate::wire! {
     /// When a periodic job is launched.
-    pub struct PeriodicConfig {
-        enabled: bool = "Enabled",
-        spec: String = "Spec",
-        specs: List<String> = "Specs",
-        spec_type: String = "SpecType",
-        prohibit_overlap: bool = "ProhibitOverlap",
-        time_zone: String = "TimeZone",
+    pub struct PeriodicConfig = "periodic" {
+        enabled: bool = "Enabled" [hcl().optional().or_bool(true)],
+        spec: String = "Spec" [hcl_as("cron").optional().or_text("")],
+        specs: List<String> = "Specs" [hcl_as("crons").or_list()],
+        spec_type: String = "SpecType" [optional().or_text("cron").empty_is_unsaid()],
+        prohibit_overlap: bool = "ProhibitOverlap" [hcl().optional().or_bool(false)],
+        time_zone: String = "TimeZone" [hcl().optional().or_text("UTC").empty_is_unsaid()],
     }
 }
 
 crate::wire! {
     /// What a dispatch of a parameterized job takes.
-    pub struct ParameterizedJobConfig {
-        payload: String = "Payload",
-        meta_required: List<String> = "MetaRequired",
-        meta_optional: List<String> = "MetaOptional",
+    pub struct ParameterizedJobConfig = "parameterized" {
+        payload: String = "Payload" (Public) [hcl().or_text("optional").empty_is_unsaid()],
+        meta_required: List<String> = "MetaRequired" (Public) [hcl()],
+        meta_optional: List<String> = "MetaOptional" (Public) [hcl()],
     }
 }
 
 crate::wire! {
     /// What a user interface shows about a job.
-    pub struct JobUiConfig {
-        description: String = "Description",
-        links: List<JobUiLink> = "Links",
+    pub struct JobUiConfig = "ui" {
+        description: String = "Description" [hcl()],
+        links: List<JobUiLink> = "Links" [hcl_as("link")],
     }
 }
 
 crate::wire! {
     /// A link a user interface shows.
-    pub struct JobUiLink {
-        label: String = "Label",
-        url: String = "URL",
+    pub struct JobUiLink = "link" {
+        label: String = "Label" [hcl()],
+        url: String = "URL" [hcl()],
     }
 }
 
 crate::wire! {
     /// A name for a version of a job; the time in Unix nanoseconds.
-    pub struct JobVersionTag {
+    pub struct JobVersionTag = "version tag" {
         name: String = "Name",
         description: String = "Description",
         tagged_time: i64 = "TaggedTime",
@@ -136,10 +147,10 @@ crate::wire! {
 crate::wire! {
     /// The source a job was submitted as.
     pub struct JobSubmission {
-        source: String = "Source",
+        source: String = "Source" (Sensitive),
         format: String = "Format",
-        variable_flags: Map<String> = "VariableFlags",
-        variables: String = "Variables",
+        variable_flags: Map<String> = "VariableFlags" (Sensitive),
+        variables: String = "Variables" (Sensitive),
         namespace: String = "Namespace",
         job_id: String = "JobID",
         version: u64 = "Version",

@@ -5,34 +5,34 @@ use crate::model::{Affinity, Constraint, NetworkResource};
 
 crate::wire! {
     /// What a task asks for: MHz, cores, MiB.
-    pub struct Resources {
-        cpu: i64 = "CPU",
-        cores: i64 = "Cores",
-        memory_mb: i64 = "MemoryMB",
-        memory_max_mb: i64 = "MemoryMaxMB",
-        disk_mb: i64 = "DiskMB",
-        iops: i64 = "IOPS",
-        networks: List<NetworkResource> = "Networks",
-        devices: List<RequestedDevice> = "Devices",
-        numa: Option<Numa> = "NUMA",
-        secrets_mb: i64 = "SecretsMB",
+    pub struct Resources = "resources" {
+        cpu: i64 = "CPU" [hcl().optional()],
+        cores: i64 = "Cores" [hcl().optional().or_int(0)],
+        memory_mb: i64 = "MemoryMB" [hcl_as("memory").optional().or_int(300)],
+        memory_max_mb: i64 = "MemoryMaxMB" [hcl_as("memory_max").optional()],
+        disk_mb: i64 = "DiskMB" [hcl_as("disk").optional()],
+        iops: i64 = "IOPS" [hcl().optional()],
+        networks: List<NetworkResource> = "Networks" [hcl_as("network")],
+        devices: List<RequestedDevice> = "Devices" [hcl_as("device").labelled("Name")],
+        numa: Option<Numa> = "NUMA" [hcl()],
+        secrets_mb: i64 = "SecretsMB" (Public) [hcl_as("secrets").optional()],
     }
 }
 
 crate::wire! {
     /// A device a task asks for.
-    pub struct RequestedDevice {
+    pub struct RequestedDevice = "device" {
         name: String = "Name",
-        count: u64 = "Count",
-        constraints: List<Constraint> = "Constraints",
-        affinities: List<Affinity> = "Affinities",
+        count: u64 = "Count" [hcl().optional().or_int(1)],
+        constraints: List<Constraint> = "Constraints" [hcl_as("constraint")],
+        affinities: List<Affinity> = "Affinities" [hcl_as("affinity")],
     }
 }
 
 crate::wire! {
     /// How a task wants its cores placed.
-    pub struct Numa {
-        affinity: String = "Affinity",
-        devices: List<String> = "Devices",
+    pub struct Numa = "numa" {
+        affinity: String = "Affinity" [hcl().or_text("none").empty_is_unsaid()],
+        devices: List<String> = "Devices" [hcl()],
     }
 }

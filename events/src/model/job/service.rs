@@ -5,75 +5,79 @@ use crate::model::{ConsulConnect, WorkloadIdentity};
 
 crate::wire! {
     /// A service a group or task offers.
-    pub struct Service {
-        name: String = "Name",
-        task_name: String = "TaskName",
-        port_label: String = "PortLabel",
-        address_mode: String = "AddressMode",
-        address: String = "Address",
-        enable_tag_override: bool = "EnableTagOverride",
-        tags: List<String> = "Tags",
-        canary_tags: List<String> = "CanaryTags",
-        checks: List<ServiceCheck> = "Checks",
-        connect: Option<ConsulConnect> = "Connect",
-        meta: Map<String> = "Meta",
-        canary_meta: Map<String> = "CanaryMeta",
-        weights: Option<ServiceWeights> = "Weights",
-        tagged_addresses: Map<String> = "TaggedAddresses",
-        namespace: String = "Namespace",
-        on_update: String = "OnUpdate",
-        provider: String = "Provider",
-        cluster: String = "Cluster",
-        identity: Option<WorkloadIdentity> = "Identity",
-        kind: String = "Kind",
+    pub struct Service = "service" {
+        name: String = "Name" [hcl()],
+        task_name: String = "TaskName" [hcl_as("task")],
+        port_label: String = "PortLabel" [hcl_as("port")],
+        address_mode: String = "AddressMode" [hcl().or_text("auto").empty_is_unsaid()],
+        address: String = "Address" [hcl()],
+        enable_tag_override: bool = "EnableTagOverride" [hcl()],
+        tags: List<String> = "Tags" [hcl()],
+        canary_tags: List<String> = "CanaryTags" [hcl()],
+        checks: List<ServiceCheck> = "Checks" [hcl_as("check")],
+        connect: Option<ConsulConnect> = "Connect" [hcl()],
+        meta: Map<String> = "Meta" (Configured) [hcl()],
+        canary_meta: Map<String> = "CanaryMeta" (Configured) [hcl()],
+        weights: Option<ServiceWeights> = "Weights" [hcl()],
+        tagged_addresses: Map<String> = "TaggedAddresses" [hcl()],
+        namespace: String = "Namespace" [stored()],
+        on_update: String = "OnUpdate" [hcl().or_text("require_healthy").empty_is_unsaid()],
+        provider: String = "Provider" [hcl().or_text("consul").empty_is_unsaid()],
+        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unsaid()],
+        identity: Option<WorkloadIdentity> = "Identity" [hcl()],
+        kind: String = "Kind" [hcl()],
+    } + {
+        check_restart: Option<CheckRestart> = "CheckRestart" [hcl()],
     }
 }
 
 crate::wire! {
     /// Weights of a service by health.
-    pub struct ServiceWeights {
-        passing: i64 = "Passing",
-        warning: i64 = "Warning",
+    pub struct ServiceWeights = "weights" {
+        passing: i64 = "Passing" [hcl()],
+        warning: i64 = "Warning" [hcl()],
     }
 }
 
 crate::wire! {
     /// A health check of a service.
-    pub struct ServiceCheck {
-        name: String = "Name",
-        r#type: String = "Type",
-        command: String = "Command",
-        args: List<String> = "Args",
-        path: String = "Path",
-        protocol: String = "Protocol",
-        port_label: String = "PortLabel",
-        expose: bool = "Expose",
-        address_mode: String = "AddressMode",
-        interval: i64 = "Interval",
-        timeout: i64 = "Timeout",
-        initial_status: String = "InitialStatus",
-        notes: String = "Notes",
-        tls_server_name: String = "TLSServerName",
-        tls_skip_verify: bool = "TLSSkipVerify",
-        method: String = "Method",
-        header: Map<List<String>> = "Header",
-        check_restart: Option<CheckRestart> = "CheckRestart",
-        grpc_service: String = "GRPCService",
-        grpc_use_tls: bool = "GRPCUseTLS",
-        task_name: String = "TaskName",
-        success_before_passing: i64 = "SuccessBeforePassing",
-        failures_before_critical: i64 = "FailuresBeforeCritical",
-        failures_before_warning: i64 = "FailuresBeforeWarning",
-        body: String = "Body",
-        on_update: String = "OnUpdate",
+    pub struct ServiceCheck = "check" {
+        name: String = "Name" [hcl()],
+        r#type: String = "Type" [hcl()],
+        command: String = "Command" [hcl()],
+        args: List<String> = "Args" (Configured) [hcl()],
+        path: String = "Path" [hcl()],
+        protocol: String = "Protocol" [hcl()],
+        port_label: String = "PortLabel" [hcl_as("port")],
+        expose: bool = "Expose" [hcl()],
+        address_mode: String = "AddressMode" [hcl()],
+        interval: i64 = "Interval" [hcl().duration()],
+        timeout: i64 = "Timeout" [hcl().duration()],
+        initial_status: String = "InitialStatus" [hcl()],
+        notes: String = "Notes" [hcl()],
+        tls_server_name: String = "TLSServerName" [hcl()],
+        tls_skip_verify: bool = "TLSSkipVerify" [hcl()],
+        method: String = "Method" [hcl()],
+        header: Map<List<String>> = "Header" (Sensitive) [hcl()],
+        check_restart: Option<CheckRestart> = "CheckRestart" [hcl()],
+        grpc_service: String = "GRPCService" [hcl()],
+        grpc_use_tls: bool = "GRPCUseTLS" [hcl()],
+        task_name: String = "TaskName" [hcl_as("task")],
+        success_before_passing: i64 = "SuccessBeforePassing" [hcl()],
+        failures_before_critical: i64 = "FailuresBeforeCritical" [hcl()],
+        failures_before_warning: i64 = "FailuresBeforeWarning" [hcl()],
+        body: String = "Body" (Configured) [hcl()],
+        on_update: String = "OnUpdate" [hcl()],
+    } + {
+        advertise: String = "Advertise" [hcl()],
     }
 }
 
 crate::wire! {
     /// When a failing check restarts its task.
-    pub struct CheckRestart {
-        limit: i64 = "Limit",
-        grace: i64 = "Grace",
-        ignore_warnings: bool = "IgnoreWarnings",
+    pub struct CheckRestart = "check_restart" {
+        limit: i64 = "Limit" [hcl()],
+        grace: i64 = "Grace" [hcl().duration().optional().or_seconds(1)],
+        ignore_warnings: bool = "IgnoreWarnings" [hcl()],
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn settle(
     Ok(())
 }
 
-/// The rule (raft-messages section 3).
+/// What the status is, by the rule of Nomad.
 fn derive(txn: &Txn<'_>, job: &Job, evals_deleted: bool) -> Result<&'static str, Refused> {
     if job.r#type == job_type::SYSTEM || job.has_children() {
         return Ok(if job.stop {

@@ -1,37 +1,104 @@
-//! Flushes that nobody waits for. To ask RocksDB for one can take long: it waits until that would
-//! stall no writer. So a thread of its own asks, one at a time, and never the applier.
+//! Flushes that nobody waits for without an end. To ask RocksDB for one can take long: it waits
+//! until that would stall no writer. So a thread of its own asks, one at a time, and never the
+//! applier.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::engine::db::Database;
 use crate::engine::error::StorageError;
 
 /// At most one flush that was asked for. Dropping it waits for that, so that the database is free.
 #[derive(Default)]
-pub(super) struct Flusher(Option<JoinHandle<Result<(), StorageError>>>);
+pub(super) struct Flusher {
+    asked: Option<Asked>,
+    /// Held by a test whose disk takes its time.
+    #[cfg(test)]
+    pub(super) gate: Arc<Mutex<()>>,
+}
+
+struct Asked {
+    thread: JoinHandle<Result<(), StorageError>>,
+    over: Arc<Over>,
+}
+
+/// Whether a flush is over.
+#[derive(Default)]
+struct Over {
+    is: Mutex<bool>,
+    told: Condvar,
+}
+
+/// Tells it when it is dropped, after a panic too.
+struct Tells(Arc<Over>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        *self.0.is.lock() = true;
+        self.0.told.notify_all();
+    }
+}
+
+impl Asked {
+    /// What became of it, once its thread is over. A panic was said, and the next flush finds what
+    /// is wrong.
+    fn end(self) -> Result<(), StorageError> {
+        self.thread.join().unwrap_or(Ok(()))
+    }
+
+    /// Waits for it, so long at most; answers whether it is over.
+    fn wait(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        let mut over = self.over.is.lock();
+        while !*over {
+            if self.over.told.wait_until(&mut over, until).timed_out() {
+                break;
+            }
+        }
+        *over
+    }
+}
 
 impl Flusher {
-    /// Asks for a flush, unless one is on its way; answers whether it did.
-    pub(super) fn start(&mut self, db: &Arc<Database>) -> Result<bool, StorageError> {
-        if self.0.is_some() {
+    /// Asks for a flush, unless one is on its way; answers whether it did. Whether it is over when
+    /// all is on the disk, or as soon as RocksDB has taken it, is what `whole` says.
+    pub(super) fn start(&mut self, db: &Arc<Database>, whole: bool) -> Result<bool, StorageError> {
+        if self.asked.is_some() {
             return Ok(false);
         }
-        let its = Arc::clone(db);
+        let (its, over) = (Arc::clone(db), Arc::<Over>::default());
+        let tells = Tells(Arc::clone(&over));
+        #[cfg(test)]
+        let gate = Arc::clone(&self.gate);
         let thread = std::thread::Builder::new().name("projections-flush".to_owned());
-        match thread.spawn(move || its.flush(false)) {
-            Ok(thread) => self.0 = Some(thread),
+        let asked = thread.spawn(move || {
+            let _tells = tells;
+            #[cfg(test)]
+            let _open = gate.lock();
+            its.flush(whole)
+        });
+        match asked {
+            Ok(thread) => self.asked = Some(Asked { thread, over }),
             // Without a thread it is asked for here.
-            Err(_) => db.flush(false)?,
+            Err(_) => db.flush(whole)?,
         }
         Ok(true)
     }
 
     /// What became of the last one, if it is over.
     pub(super) fn failed(&mut self) -> Result<(), StorageError> {
-        match self.0.take_if(|thread| thread.is_finished()) {
-            Some(thread) => thread.join().unwrap_or(Ok(())),
-            None => Ok(()),
+        let over = self.asked.take_if(|asked| asked.thread.is_finished());
+        over.map_or(Ok(()), Asked::end)
+    }
+
+    /// Waits for the one on its way, so long at most; answers whether there is none any more.
+    pub(super) fn wait(&mut self, most: Duration) -> Result<bool, StorageError> {
+        match self.asked.take_if(|asked| asked.wait(most)) {
+            Some(asked) => asked.end().map(|()| true),
+            None => Ok(self.asked.is_none()),
         }
     }
 }
@@ -40,17 +107,17 @@ impl Flusher {
 impl Flusher {
     /// Waits for the one on its way.
     pub(super) fn settle(&mut self) {
-        if let Some(thread) = self.0.take() {
-            thread.join().unwrap().unwrap();
+        if let Some(asked) = self.asked.take() {
+            asked.end().unwrap();
         }
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
+        if let Some(asked) = self.asked.take() {
             // What failed is found by the next flush: nothing is lost that the log does not have.
-            let _ = thread.join();
+            let _ = asked.end();
         }
     }
 }

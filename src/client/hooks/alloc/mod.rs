@@ -48,7 +48,6 @@ pub struct AllocGiven {
     pub alloc: Arc<Allocation>,
     /// Its directories.
     pub dir: AllocDir,
-    /// This node.
     pub node: Arc<Node>,
     /// The client's settings.
     pub settings: Arc<Settings>,

@@ -62,7 +62,6 @@ pub struct TaskGiven {
     pub dir: AllocDir,
     /// The drivers of this client.
     pub drivers: Registry,
-    /// This node.
     pub node: Arc<Node>,
     /// The client's settings.
     pub settings: Arc<Settings>,

@@ -51,7 +51,6 @@ impl Kind {
 /// A part of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The controller.
     Controller,
     /// The node part.
     Node,
@@ -75,7 +74,6 @@ pub struct Instance {
     pub kind: Kind,
     /// Its allocation.
     pub alloc: String,
-    /// Its task.
     pub task: String,
     /// Where it listens.
     pub socket: PathBuf,

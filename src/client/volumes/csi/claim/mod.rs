@@ -25,7 +25,6 @@ use crate::client::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 pub(super) struct Asked {
     /// Its name in the group.
     name: String,
-    /// The volume.
     volume: String,
     /// How it is used.
     request: VolumeRequest,
@@ -72,7 +71,6 @@ pub struct Held {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volumes(pub BTreeMap<String, Held>);
 
-/// The hook.
 pub(super) struct CsiHook {
     csi: Arc<Csi>,
     volumes: Vec<Asked>,

@@ -9,7 +9,6 @@ use drover_benchkit::{Line, Run, run};
 use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
-/// Namespaces.
 const NAMESPACES: usize = 50;
 /// Simulated nodes: room for all allocations.
 const NODES: usize = 250;

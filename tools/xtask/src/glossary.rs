@@ -1,0 +1,288 @@
+//! The words of the code: `src/docs/glossary.md` says which are used, and which are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::lexer;
+use crate::tree::File;
+
+const FILE: &str = "src/docs/glossary.md";
+/// How the table of terms begins, and that of the words that are not used.
+const TERMS: &str = "| Term |";
+const WORDS: &str = "| Not |";
+
+/// How many types may share a name.
+const NAMESAKES: usize = 3;
+/// Whose types are counted. Each tool is read by itself, and tests name what they need.
+const PRODUCT: &[&str] = &["src/", "events/", "projections/", "migrations/"];
+/// Where types are named after the command line: the module says which noun and verb it is.
+const COMMANDS: &str = "src/cli/";
+
+/// What the page says.
+struct Glossary<'t> {
+    /// What stands as code in the table of terms.
+    code: BTreeSet<&'t str>,
+    /// Each word that is not used, as the parts of a name, and what is said instead.
+    words: Vec<(Vec<String>, &'t str)>,
+}
+
+/// Problems with the page and with the names of all Rust files.
+pub(crate) fn check(files: &[File]) -> Vec<String> {
+    let page = files.iter().find(|file| file.path == FILE);
+    let mut glossary = read(page.map(|page| page.text.as_str()).unwrap_or_default());
+    let mut problems = Vec::new();
+    if glossary.code.is_empty() || glossary.words.is_empty() {
+        problems.push(format!(
+            "{FILE}: has no terms, or no words that are not used"
+        ));
+    }
+    glossary.code.retain(|code| !is_path(files, code));
+    let mut types = BTreeMap::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        glossary
+            .code
+            .retain(|code| !has_word(&file.text, last(code)));
+        let blanked = lexer::blank(&file.text);
+        let lines: Vec<&str> = blanked.lines().collect();
+        names(file, &lines, &glossary.words, &mut problems);
+        count(file, &lines, &mut types);
+    }
+    let missing = glossary.code.iter();
+    problems.extend(missing.map(|code| format!("{FILE}: `{code}` is not in the sources")));
+    for (name, places) in types.iter().filter(|(_, places)| places.len() > NAMESAKES) {
+        let places = places.join(", ");
+        problems.push(format!(
+            "{name}: more than {NAMESAKES} types have this name; say what each is: {places}"
+        ));
+    }
+    problems
+}
+
+/// Reads the two tables.
+fn read(text: &str) -> Glossary<'_> {
+    let mut glossary = Glossary {
+        code: BTreeSet::new(),
+        words: Vec::new(),
+    };
+    let mut table = "";
+    for line in text.lines() {
+        if line.starts_with(TERMS) || line.starts_with(WORDS) {
+            table = line;
+        } else if !line.starts_with("| ") {
+            // The rule below a head, or text.
+        } else if table.starts_with(TERMS) {
+            glossary.code.extend(code(line));
+        } else if table.starts_with(WORDS) {
+            let cells = line.trim_matches(['|', ' ']).split_once(" | ");
+            let (not, instead) = cells.unwrap_or((line, ""));
+            let words = code(not).map(|word| (parts(word), instead));
+            glossary.words.extend(words);
+        }
+    }
+    glossary
+}
+
+/// What stands between backticks.
+fn code(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// A file of the project, or a folder of it.
+fn is_path(files: &[File], code: &str) -> bool {
+    let is_below = |path: &str| path.strip_prefix(code).is_some_and(|r| r.starts_with('/'));
+    let mut paths = files.iter().map(|file| file.path.as_str());
+    code.contains('/') && paths.any(|path| path == code || is_below(path))
+}
+
+/// The last name of a path of modules.
+fn last(code: &str) -> &str {
+    code.rsplit("::").next().unwrap_or(code)
+}
+
+fn is_in_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let behind = text[at + word.len()..].chars().next();
+        !before.is_some_and(is_in_name) && !behind.is_some_and(is_in_name)
+    })
+}
+
+/// The words of a name, whether it is written `like_this`, `LikeThis` or `LIKE_THIS`.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut small = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && small) {
+            parts.push(String::new());
+        }
+        small = c.is_lowercase();
+        if c != '_' {
+            let part = parts.last_mut().expect("one was pushed first");
+            part.extend(c.to_lowercase());
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Finds the names that hold a word that is not used: of the file, and of what stands in it.
+fn names(file: &File, lines: &[&str], words: &[(Vec<String>, &str)], problems: &mut Vec<String>) {
+    let path = file.path.trim_end_matches(".rs");
+    for name in path.split('/') {
+        problems.extend(unused(name, words).map(|why| format!("{}: {why}", file.path)));
+    }
+    for (number, line) in lines.iter().enumerate() {
+        let mut found: BTreeSet<&str> = line.split(|c| !is_in_name(c)).collect();
+        if names_test(lines, number) {
+            found.retain(|name| !line.contains(&format!("fn {name}")));
+        }
+        let whys = found.iter().filter_map(|name| unused(name, words));
+        problems.extend(whys.map(|why| format!("{}:{}: {why}", file.path, number + 1)));
+    }
+}
+
+/// Why a name should be another.
+fn unused(name: &str, words: &[(Vec<String>, &str)]) -> Option<String> {
+    let parts = parts(name);
+    let (_, instead) = words.iter().find(|(word, _)| {
+        let mut windows = parts.windows(word.len().max(1));
+        windows.any(|window| window == word.as_slice())
+    })?;
+    Some(format!(
+        "{name}: a word that {FILE} has no use for: {instead}"
+    ))
+}
+
+/// Whether a line begins a test, whose name is a sentence.
+fn names_test(lines: &[&str], number: usize) -> bool {
+    let above = lines[..number].iter().rev().map(|line| line.trim());
+    let mut above = above.take_while(|line| !line.ends_with(['}', ';', '{', ',']));
+    lines[number].contains("fn ")
+        && above.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+}
+
+/// Notes where the types of a file are.
+fn count(file: &File, lines: &[&str], types: &mut BTreeMap<String, Vec<String>>) {
+    let is_product = PRODUCT.iter().any(|dir| file.path.starts_with(dir));
+    if !is_product || file.is_test() || file.path.contains("/tests/") {
+        return;
+    }
+    let test = lexer::test_lines(lines);
+    for (number, line) in lines
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| !test[*number])
+    {
+        let Some(name) = defined(line) else {
+            continue;
+        };
+        let is_command = name == "Verb" || name.ends_with("Args");
+        if !(is_command && file.path.starts_with(COMMANDS)) {
+            let place = format!("{}:{}", file.path, number + 1);
+            types.entry(name.to_owned()).or_default().push(place);
+        }
+    }
+}
+
+/// The name of the structure, enum or trait that a line defines.
+fn defined(line: &str) -> Option<&str> {
+    let code = line.trim();
+    let code = match code.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => code,
+    };
+    let kinds = ["struct ", "enum ", "trait "];
+    let name = kinds.iter().find_map(|kind| code.strip_prefix(kind))?;
+    let name = name.split(|c| !is_in_name(c)).next()?;
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# Words\n\n| Term | What | Where |\n|---|---|---|\n\
+        | report | `Report` of `a::sent` | `src/a.rs` |\n\n\
+        | Not | Instead |\n|---|---|\n| `told`, `see_through` | reported |\n";
+
+    fn file(path: &str, text: &str) -> File {
+        File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let known = "struct Report;\nfn sent() {}\n";
+        check(&[file(FILE, PAGE), file("src/a.rs", known), file(path, text)])
+    }
+
+    #[test]
+    fn names_are_split_however_they_are_written() {
+        for name in ["see_through", "SeeThrough", "SEE_THROUGH", "_see_through"] {
+            assert_eq!(parts(name), ["see", "through"], "{name}");
+        }
+    }
+
+    #[test]
+    fn words_that_are_not_used_are_in_no_name() {
+        for text in [
+            "fn told() {}",
+            "    pub(super) is_told: bool,",
+            "struct Told;",
+            "static TOLD: u8 = 0;",
+            "mod told;",
+            "let told = 1;",
+            "fn to_see_through_it() {}",
+        ] {
+            assert_eq!(found("src/b.rs", text).len(), 1, "{text}");
+        }
+        assert_eq!(found("src/told.rs", "").len(), 1);
+        assert_eq!(found("src/told_test.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn texts_other_words_and_names_of_tests_may_have_them() {
+        for text in [
+            "// told",
+            "let a = \"told\";",
+            "fn see() { through() }",
+            "fn retold() {}",
+            "#[test]\nfn what_is_told_is_heard() {}",
+            "#[tokio::test]\nasync fn told() {}",
+        ] {
+            assert_eq!(found("src/b.rs", text), Vec::<String>::new(), "{text}");
+        }
+        let within = "#[test]\nfn a() {\n    told();\n}\n";
+        assert_eq!(found("src/b.rs", within).len(), 1);
+    }
+
+    #[test]
+    fn what_the_page_has_as_code_is_there() {
+        let missing = check(&[file(FILE, PAGE), file("src/b.rs", "struct Reports;")]);
+        let wanted = ["`Report`", "`a::sent`", "`src/a.rs`"];
+        let wanted = wanted.map(|code| format!("{FILE}: {code} is not in the sources"));
+        assert_eq!(missing, wanted);
+        assert_eq!(check(&[]).len(), 1, "a page without tables");
+    }
+
+    #[test]
+    fn few_types_share_a_name() {
+        let four = "struct A;\npub enum A {}\npub(crate) trait A {}\n    pub struct A<T>(T);\n";
+        assert_eq!(found("src/b.rs", four).len(), 1);
+        let three = "struct A;\npub enum A {}\npub(in crate::a) trait A {}\n";
+        let test = "#[cfg(test)]\nmod tests {\n    struct A;\n}\n";
+        for (path, text) in [
+            ("src/b.rs", format!("{three}{test}")),
+            ("src/b_test.rs", four.to_owned()),
+            ("tools/b.rs", four.to_owned()),
+            ("src/cli/b.rs", four.replace(" A", " Verb")),
+        ] {
+            assert_eq!(found(path, &text), Vec::<String>::new(), "{path}");
+        }
+    }
+}
