@@ -17,6 +17,8 @@ mod roles;
 mod settings;
 mod signals;
 mod tls;
+#[cfg(test)]
+pub(crate) mod with_server;
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};

@@ -387,7 +387,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::client::agent::tests::World;
+    use crate::agent::with_server::World;
     use drover_testkit::until;
 
     #[tokio::test]

@@ -252,6 +252,11 @@ impl Client {
         self.core.caller.clone()
     }
 
+    /// Takes what servers are to be told of allocations, as it is given to whoever runs them.
+    pub fn report(&self) -> Report {
+        self.core.report()
+    }
+
     /// This node's id.
     pub fn node_id(&self) -> String {
         self.core.id()
@@ -451,7 +456,3 @@ impl Core {
         });
     }
 }
-
-#[cfg(test)]
-#[path = "agent_test.rs"]
-pub(crate) mod tests;

@@ -10,7 +10,6 @@ use drover_events::model::{
 use serde_json::json;
 
 use super::*;
-use crate::client::agent::tests::World;
 use crate::client::alloc::runner_test::alloc;
 use crate::client::testing::Pretended;
 use crate::telemetry;
@@ -46,11 +45,18 @@ fn told_of(client: &Client, node_too: bool, allocs_too: bool) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_on_a_node_and_what_is_left_of_it_is_told() {
-    let world = World::start().await;
-    let client = world.client();
-    let run_for = |time: &str| json!({"run_for": time});
-    world.register("svc", "service", 2, run_for("1h")).await;
-    world.register("quick", "batch", 1, run_for("10ms")).await;
+    let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::new());
+    let all = [
+        ("a", "svc", "1h"),
+        ("b", "svc", "1h"),
+        ("c", "quick", "10ms"),
+    ];
+    for (id, job, time) in all {
+        servers.wanted.lock().insert(id.to_owned(), 7);
+        servers.there.lock().push(given(id, job, time));
+    }
+    let client = servers.client(tmp.path());
+    *client.core.node.lock() = Arc::new(node());
     let count = |wanted: &str| {
         let ids = client.alloc_ids();
         let told = ids.iter().filter_map(|id| client.runner(id)?.told());
@@ -102,7 +108,36 @@ async fn what_runs_on_a_node_and_what_is_left_of_it_is_told() {
     }
     as_the_settings_say(&client);
     client.shutdown().await;
-    world.server.shutdown().await;
+}
+
+/// An allocation that was given something of the node.
+fn given(id: &str, job: &str, time: &str) -> Allocation {
+    let kind = if job == "svc" { "service" } else { "batch" };
+    let mut task = AllocatedTaskResources::default();
+    (task.cpu.cpu_shares, task.memory.memory_mb) = (10, 10);
+    let mut given = AllocatedResources {
+        tasks: [("web", task)].into(),
+        ..AllocatedResources::default()
+    };
+    given.shared.disk_mb = 10;
+    Allocation {
+        id: id.into(),
+        job_id: job.into(),
+        alloc_modify_index: 7,
+        allocated_resources: Some(given),
+        ..alloc(kind, "mock_driver", json!({"run_for": time}))
+    }
+}
+
+/// A node with something to give.
+fn node() -> Node {
+    let mut has = NodeResources::default();
+    (has.cpu.cpu_shares, has.memory.memory_mb) = (1_000, 2_000);
+    has.disk.disk_mb = 3_000;
+    Node {
+        node_resources: Some(has),
+        ..Node::default()
+    }
 }
 
 /// The machine and tasks are told of where that is asked for.

@@ -145,9 +145,40 @@ pub(super) async fn collect_all(core: &Core) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::client::agent::tests::World;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use drover_events::model::Allocation;
     use drover_testkit::until;
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::agent::Client;
+    use crate::client::alloc::runner_test::alloc;
+    use crate::client::testing::Pretended;
+
+    /// A client that runs these: id, type and time of each.
+    async fn runs(servers: &Arc<Pretended>, dir: &Path, all: &[(&str, &str, &str)]) -> Arc<Client> {
+        let client = servers.client(dir);
+        for (id, kind, time) in all {
+            let one = Allocation {
+                id: (*id).to_owned(),
+                ..alloc(kind, "mock_driver", json!({"run_for": time}))
+            };
+            client.core.add(Arc::new(one), None);
+            let told = || client.runner(id)?.told();
+            let is = |status: &str| told().is_some_and(|told| told.client_status == status);
+            let wanted = if *kind == "service" {
+                "running"
+            } else {
+                "complete"
+            };
+            until("it runs, or is over", || is(wanted)).await;
+            let over = || finished(&client.core).iter().any(|one| one == id);
+            until("what ends is over", || is("running") || over()).await;
+        }
+        client
+    }
 
     #[test]
     fn mod_27_thresholds_with_a_fake_disk() {
@@ -177,11 +208,9 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn mod_27_pressure_is_that_of_the_disk_that_allocations_lie_on() {
-        let world = World::start().await;
-        let client = world.client();
-        let long = serde_json::json!({"run_for": "1h"});
-        world.register("svc", "service", 2, long).await;
-        until("both are here", || client.alloc_ids().len() == 2).await;
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+        let both = [("first", "service", "1h"), ("second", "service", "1h")];
+        let client = runs(&servers, tmp.path(), &both).await;
         let before = storage::disk(&client.core.settings.get().alloc_dir);
         let told = pressure(&client.core).await;
         assert_eq!(told.allocs, 2);
@@ -197,26 +226,17 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn mod_27_the_oldest_finished_go_first_and_only_as_many_as_have_to() {
-        let world = World::start().await;
-        let client = world.client();
-        let over = |job: &'static str| {
-            let allocs = world.allocs(job);
-            !allocs.is_empty() && allocs.iter().all(|a| a.client_status == "complete")
-        };
-        let quick = serde_json::json!({"run_for": "20ms"});
-        for job in ["c-first", "b-second", "a-third"] {
-            world.register(job, "batch", 1, quick.clone()).await;
-            until("it is over", || over(job)).await;
-        }
-        let long = serde_json::json!({"run_for": "1h"});
-        world.register("svc", "service", 1, long).await;
-        until("all are here", || client.alloc_ids().len() == 4).await;
-        let id = |job: &str| world.allocs(job)[0].id.clone();
-        let here = |job: &str| client.runner(&id(job)).is_some();
-        until("all three are finished", || {
-            finished(&client.core).len() == 3
-        })
-        .await;
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+        let all = [
+            ("c-first", "batch", "20ms"),
+            ("b-second", "batch", "20ms"),
+            ("a-third", "batch", "20ms"),
+            ("svc", "service", "1h"),
+        ];
+        let client = runs(&servers, tmp.path(), &all).await;
+        assert_eq!(client.alloc_ids().len(), 4);
+        assert_eq!(finished(&client.core), ["c-first", "b-second", "a-third"]);
+        let here = |id: &str| client.runner(id).is_some();
 
         // A disk on which every allocation takes a quarter, and two are too many.
         client.core.settings.change(|s| {
@@ -228,7 +248,7 @@ mod tests {
             inodes: 0.0,
             allocs: left,
         };
-        let dir = client.runner(&id("c-first")).unwrap();
+        let dir = client.runner("c-first").unwrap();
         let dir = dir.control().unwrap().dir().root();
         assert!(dir.is_dir());
         let left = || client.core.allocs.lock().len();
@@ -244,7 +264,7 @@ mod tests {
         };
         relieve(&client.core, || std::future::ready(full)).await;
         assert!(!here("a-third") && here("svc"));
-        assert!(collect(&client.core, &id("svc")).await.is_err());
+        assert!(collect(&client.core, "svc").await.is_err());
         assert!(collect(&client.core, "nothing").await.is_err());
     }
 }

@@ -20,8 +20,6 @@
 pub mod agent;
 pub mod alloc;
 pub mod beneath;
-#[cfg(test)]
-mod calls_test;
 pub mod clock;
 pub mod config;
 mod contact;
@@ -40,6 +38,8 @@ pub mod journal;
 mod leave;
 mod measure;
 pub mod metadata;
+#[cfg(test)]
+mod moving_test;
 pub mod proc;
 pub mod pull;
 mod send;

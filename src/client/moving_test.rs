@@ -12,17 +12,17 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Streaming as _;
-use super::caller::{Caller, Servers};
-use super::client::{Dialing, Pool};
-use super::duplex::{Duplex, Pace, relay};
-use super::methods::{Empty, StatusPing};
-use super::server::{Limits, serve};
-use super::service::Access::Public;
-use super::service::{Call, Service};
-use super::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
-use crate::client::control::{Answers, Way, stand};
+use super::control::{Answers, Way, stand};
 use crate::net::tls::{Loader, Role, Settings};
+use crate::rpc::Streaming as _;
+use crate::rpc::caller::{Caller, Servers};
+use crate::rpc::client::{Dialing, Pool};
+use crate::rpc::duplex::{Duplex, Pace, relay};
+use crate::rpc::methods::{Empty, StatusPing};
+use crate::rpc::server::{Limits, serve};
+use crate::rpc::service::Access::Public;
+use crate::rpc::service::{Call, Service};
+use crate::rpc::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
 
 /// Says back what it hears.
 struct Echo;

@@ -197,7 +197,6 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::client::agent::tests::World;
     use crate::client::alloc::factory::AllocRunner;
     use crate::client::alloc::runner_test;
     use crate::client::testing::{EPOCH, INDEX, Pretended};
@@ -314,20 +313,26 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn cl_26_what_ended_before_it_came_here_is_not_started() {
-        let world = World::start().await;
-        let client = world.client();
-        let core = &client.core;
-        let long = serde_json::json!({"run_for": "1h"});
-        world.register("svc", "service", 1, long).await;
-        let running = || {
-            world
-                .allocs("svc")
-                .iter()
-                .any(|a| a.client_status == "running")
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::new());
+        let one = Allocation {
+            node_id: "n".into(),
+            alloc_modify_index: 7,
+            ..runner_test::alloc(
+                "service",
+                "mock_driver",
+                serde_json::json!({"run_for": "1h"}),
+            )
         };
-        until("one runs", running).await;
-        let one = world.allocs("svc").remove(0);
-        let job = client.runner(&one.id).unwrap().alloc().job.clone();
+        servers.wanted.lock().insert(one.id.clone(), 7);
+        servers.there.lock().push(one.clone());
+        let client = servers.client(tmp.path());
+        let core = &client.core;
+        let told = |status: &str| {
+            let updates = servers.updates.lock();
+            let of = |told: &&Allocation| told.id == one.id && told.client_status == status;
+            updates.iter().rev().find(of).cloned()
+        };
+        until("it runs", || told("running").is_some()).await;
 
         let mut ignored = BTreeMap::new();
         for (n, (desired, status)) in [("stop", "pending"), ("evict", "unknown"), ("run", "failed")]
@@ -338,8 +343,6 @@ mod tests {
                 id: format!("00000000-0000-0000-0000-00000000000{n}"),
                 desired_status: desired.into(),
                 client_status: status.into(),
-                alloc_modify_index: 7,
-                job: job.clone(),
                 ..one.clone()
             };
             follow(core, vec![over.clone()], &mut ignored);
@@ -353,19 +356,11 @@ mod tests {
             desired_status: "stop".into(),
             client_status: "unknown".into(),
             alloc_modify_index: one.alloc_modify_index + 1,
-            job,
             ..one.clone()
         };
         follow(core, vec![stopped], &mut ignored);
-        let ended = || {
-            world
-                .allocs("svc")
-                .iter()
-                .any(|a| a.client_status == "complete")
-        };
-        until("it ends", ended).await;
-        let rows = world.allocs("svc");
-        let row = rows.iter().find(|a| a.id == one.id).unwrap();
+        until("it ends", || told("complete").is_some()).await;
+        let row = told("complete").unwrap();
         let events: Vec<&str> = row.task_states["web"]
             .events
             .iter()

@@ -4,20 +4,19 @@ use std::os::unix::fs::PermissionsExt;
 
 use drover_events::gojson::from_value;
 use drover_events::model::Allocation;
-use drover_testkit::LONG;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::watch;
 
 use super::*;
-use crate::client::agent::tests::World;
 use crate::client::alloc::runner::{alloc_key, state_key};
 use crate::client::journal::Journal;
 use crate::client::testing::Pretended;
 use crate::client::uses::Uses;
 use crate::client::volumes::host::Users;
-use crate::rpc::methods::{NodeGetNode, NodeSpecificRequest};
+use crate::rpc::Rpc;
+use crate::rpc::methods::{NodeGetClientAllocs, NodeRegister};
 use drover_testkit::until;
 
 /// An allocation that runs, and does nothing.
@@ -51,10 +50,10 @@ fn user(id: &str) -> Allocation {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_allocation_that_cannot_be_restored_may_run() {
-    let world = World::start().await;
+    let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
     let (odd, broken) = ("00000000-0000-0000-0000-00000000000a", "b");
     {
-        let folder = world.dir.path().join("client/journal");
+        let folder = tmp.path().join("client/journal");
         std::fs::create_dir_all(&folder).unwrap();
         let (journal, _) = LogJournal::open(&folder).unwrap();
         journal.put(&alloc_key(odd), b"odd".to_vec()).await.unwrap();
@@ -68,7 +67,7 @@ async fn an_allocation_that_cannot_be_restored_may_run() {
         let state = b"odd".to_vec();
         journal.put(&state_key(broken), state).await.unwrap();
     }
-    let client = world.client();
+    let client = open(settings(tmp.path()), |_| servers.caller()).unwrap();
     assert_eq!(client.known(odd), Known::Lives);
     assert_eq!(client.known(broken), Known::Lives);
     assert_eq!(client.known("nobody"), Known::Not);
@@ -76,8 +75,8 @@ async fn an_allocation_that_cannot_be_restored_may_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
-    let world = World::start().await;
-    let client = world.client();
+    let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::new());
+    let client = servers.client(tmp.path());
     let core = &client.core;
     let (users, of) = (Uses::of(core), ("default", "data"));
     let (end, runner) = {
@@ -109,47 +108,50 @@ async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
     };
     offers(true);
     assert_eq!(users.anew(of.0, of.1).await, Ok(Vec::new()));
-    let mut group = crate::client::agent::tests::group(1, json!({"run_for": "1h"}));
-    group.volumes =
-        from_value(json!({"a": {"Name": "a", "Type": "host", "Source": "data"}})).unwrap();
-    world.register_group("svc", "service", group).await;
-    let running = || {
-        world
-            .allocs("svc")
+    // Once above, and twice by who follows what is to run: it waits for a change since.
+    let follows = || {
+        let asked = servers.asked.lock();
+        let times = asked
             .iter()
-            .any(|a| a.client_status == "running")
+            .filter(|one| **one == NodeGetClientAllocs::NAME);
+        times.count() == 3
     };
-    until("it runs", running).await;
-    let id = world.allocs("svc")[0].id.clone();
-    let runner = core.allocs.lock().remove(&id).unwrap();
+    until("what is to run is followed", follows).await;
+    let one = |id: &str, status: &str| {
+        servers.wanted.lock().insert(id.to_owned(), 7);
+        servers.there.lock().push(Allocation {
+            desired_status: "run".into(),
+            client_status: status.into(),
+            alloc_modify_index: 7,
+            ..user(id)
+        });
+    };
+    one("a2", "pending");
+    one("a3", "complete");
     offers(false);
     assert!(users.here(of.0, of.1).is_empty());
-    assert_eq!(users.anew(of.0, of.1).await, Ok(vec![id.clone()]));
-    let asked = NodeSpecificRequest {
-        node_id: core.id(),
-        ..NodeSpecificRequest::default()
-    };
-    let told = client
-        .caller()
-        .once::<NodeGetNode>(&asked, LONG)
-        .await
-        .unwrap();
-    assert!(
-        told.node.unwrap().host_volumes.is_empty(),
-        "it is withdrawn"
-    );
-    core.allocs.lock().insert(id, runner);
+    servers.asked.lock().clear();
+    assert_eq!(users.anew(of.0, of.1).await, Ok(vec!["a2".to_owned()]));
+    // Servers are asked once they know that nothing more may be placed.
+    let asked = [NodeRegister::NAME, NodeGetClientAllocs::NAME];
+    assert_eq!(*servers.asked.lock(), asked);
+    let told = servers.node.lock().clone();
+    assert!(told.unwrap().host_volumes.is_empty(), "it is withdrawn");
+}
+
+fn settings(dir: &std::path::Path) -> Settings {
+    Settings {
+        alloc_dir: dir.join("new/alloc"),
+        state_dir: dir.join("client"),
+        dev: true,
+        ..Settings::default()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_directory_of_allocations_is_there_before_the_first_of_them() {
     let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
-    let settings = Settings {
-        alloc_dir: tmp.path().join("new/alloc"),
-        state_dir: tmp.path().join("client"),
-        dev: true,
-        ..Settings::default()
-    };
+    let settings = settings(tmp.path());
     let alloc_dir = settings.alloc_dir.clone();
     let _client = open(settings, |_| servers.caller()).unwrap();
     let mode = std::fs::metadata(alloc_dir).unwrap().permissions().mode();

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use drover_events::model::Allocation;
+use drover_events::model::{Allocation, Node};
 use parking_lot::Mutex;
 
 use super::agent::{Client, Start};
 use super::alloc::runner_test::factory;
 use super::clock::{Clock, SECOND};
 use crate::error::ApiError;
+use crate::rpc::Rpc;
 use crate::rpc::caller::Caller;
 use crate::rpc::methods::{
     AllocGetAllocs, AllocUpdateRequest, AllocsGetRequest, AllocsGetResponse,
@@ -42,6 +43,10 @@ pub(super) struct Pretended {
     pub(super) updates: Mutex<Vec<Allocation>>,
     /// What was told of services, one text for each call.
     pub(super) services: Mutex<Vec<String>>,
+    /// The node as it was told last.
+    pub(super) node: Mutex<Option<Node>>,
+    /// The methods that were called, in their order.
+    pub(super) asked: Mutex<Vec<&'static str>>,
     beats: AtomicUsize,
 }
 
@@ -104,6 +109,7 @@ impl Pretended {
             heartbeat_ttl: SECOND / 10,
             node_modify_index: self.node_index.load(Ordering::Relaxed),
             epoch: EPOCH.to_owned(),
+            scheduling_eligibility: "eligible".to_owned(),
             ..NodeUpdateResponse::default()
         }
     }
@@ -112,8 +118,10 @@ impl Pretended {
 async fn register(
     servers: Arc<Pretended>,
     _: Call,
-    _: NodeRegisterRequest,
+    told: NodeRegisterRequest,
 ) -> Result<NodeUpdateResponse, ApiError> {
+    servers.asked.lock().push(NodeRegister::NAME);
+    *servers.node.lock() = Some(told.node);
     match servers.silent {
         true => std::future::pending().await,
         false => Ok(servers.of_node()),
@@ -135,6 +143,7 @@ async fn wanted(
     _: Call,
     asked: NodeSpecificRequest,
 ) -> Result<NodeClientAllocsResponse, ApiError> {
+    servers.asked.lock().push(NodeGetClientAllocs::NAME);
     if asked.min_query_index >= INDEX {
         return std::future::pending().await;
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use drover_events::EventKind;
 
 use super::*;
-use crate::client::agent::tests::World;
+use crate::agent::with_server::World;
 use drover_testkit::until;
 
 fn updates_in_the_log(world: &World) -> usize {

@@ -16,5 +16,3 @@ pub mod book;
 pub mod check;
 pub mod describe;
 mod secure;
-#[cfg(test)]
-mod service_test;

@@ -11,7 +11,7 @@ use drover_projections::tables::services::Services;
 use drover_testkit::eventually;
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::client::agent::tests::{World, group};
+use super::{World, group};
 use crate::client::endpoints;
 use crate::commands::node::UpdateNodeEligibility;
 use crate::commands::service::DeleteServicesOfNode;

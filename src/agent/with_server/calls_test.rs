@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::agent::tests::{World, group};
+use super::{World, group};
 use crate::commands::node::MissHeartbeat;
 use crate::error::ApiError;
 use crate::proposer::Origin;
@@ -150,7 +150,7 @@ async fn sch_16_a_client_makes_its_calls_beside_one_another_and_any_order_brings
             gate.hanging(STATUS) > 0
         })
         .await;
-        client.core.updates.put(row());
+        client.report()(row());
         until(format!("{order:?}: an update hangs"), || {
             gate.hanging(UPDATE) > 0
         })
