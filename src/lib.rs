@@ -37,10 +37,11 @@
 //! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
 //! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`],
 //! [`acl`] with the small language `drover_hcl1` that its policies are written in, the language of
-//! filters ([`drover_projections::filter`]), and what agents speak over: [`net`], [`identity`],
-//! [`rpc`], with [`telemetry`] and [`base`]. They know no table, and a change in one is compiled
-//! and tested without the rest (`cargo test -p drover-log`); what the scheduler decides over
-//! real tables is the suite `tests/scheduler`.
+//! filters ([`drover_projections::filter`]), what agents are told, [`config`], and what they speak
+//! over: [`net`], [`identity`], [`rpc`], with [`telemetry`] and [`base`]; above these the [`client`],
+//! which reaches servers by calls alone. They know no table, and a change in one is compiled and
+//! tested without the rest (`cargo test -p drover-client`); what the scheduler decides over real
+//! tables is the suite `tests/scheduler`, what a client does at a real server `agent::with_server`.
 //!
 //! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
 //! `projections/src/apply` and `src/commands`, and `jobs` in `src/http`, are a job's whole life.
@@ -127,6 +128,7 @@
 // Crates of their own, so that the compiler holds their walls.
 pub use drover_acl as acl;
 pub use drover_base as base;
+pub use drover_client as client;
 pub use drover_commands as commands;
 pub use drover_config as config;
 pub use drover_error as error;
@@ -141,7 +143,6 @@ pub use drover_telemetry as telemetry;
 
 pub mod agent;
 pub mod cli;
-pub mod client;
 pub mod csi_calls;
 pub mod diagnostics;
 pub mod endpoints;

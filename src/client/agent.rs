@@ -27,9 +27,9 @@ use super::uses::Uses;
 use super::volumes::csi::Csi;
 use super::volumes::host::HostVolumes;
 use super::{contact, gc, measure, pull, send};
-use crate::config::ClientConfig;
-use crate::rpc::caller::Caller;
-use crate::rpc::service::Dispatch;
+use drover_config::ClientConfig;
+use drover_rpc::caller::Caller;
+use drover_rpc::service::Dispatch;
 
 /// How long the end of all allocations is waited for.
 const STOP_LIMIT: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::base::clock::unix_nanos;
+use drover_base::clock::unix_nanos;
 
 /// Nanoseconds in a second.
 pub const SECOND: i64 = 1_000_000_000;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::config::{ClientConfig, PluginConfig};
+use drover_config::{ClientConfig, PluginConfig};
 
 /// Everything a client is configured with. A plain value: a clone shares nothing with the original.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,10 +8,10 @@ use tokio::time::sleep;
 
 use super::agent::{Contact, Core};
 use super::clock::{Jitter, SECOND, nanos};
-use crate::error::Code;
-use crate::net::Seldom;
-use crate::rpc::RpcError;
-use crate::rpc::methods::{
+use drover_error::Code;
+use drover_net::Seldom;
+use drover_rpc::RpcError;
+use drover_rpc::methods::{
     NodeRegister, NodeRegisterRequest, NodeUpdateResponse, NodeUpdateStatus,
     NodeUpdateStatusRequest,
 };
@@ -239,8 +239,8 @@ mod tests {
     use drover_events::model::Allocation;
 
     use super::*;
-    use crate::client::alloc::runner_test::until;
-    use crate::client::testing::Pretended;
+    use crate::alloc::runner_test::until;
+    use crate::testing::Pretended;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn hb_10_only_a_heartbeat_that_finds_another_node_has_everything_told_again() {

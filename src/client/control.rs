@@ -13,11 +13,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::Core;
 use super::clock::{Jitter, SECOND, nanos};
-use crate::rpc::RpcError;
-use crate::rpc::caller::Caller;
-use crate::rpc::client::Carrier;
-use crate::rpc::duplex::Duplex;
-use crate::rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
+use drover_rpc::RpcError;
+use drover_rpc::caller::Caller;
+use drover_rpc::client::Carrier;
+use drover_rpc::duplex::Duplex;
+use drover_rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
 
 /// How long a server may take to accept a stream.
 const OPENING: Duration = Duration::from_secs(10);
@@ -48,16 +48,19 @@ pub(super) async fn keep(core: Arc<Core>, answers: Arc<dyn Answers>) {
 }
 
 /// How a node is dialled, and what answers then.
-pub(crate) struct Way {
-    pub(crate) caller: Caller,
-    pub(crate) node: Box<dyn Fn() -> String + Send + Sync>,
-    pub(crate) answers: Arc<dyn Answers>,
+pub struct Way {
+    /// The servers.
+    pub caller: Caller,
+    /// The node's id as it is now.
+    pub node: Box<dyn Fn() -> String + Send + Sync>,
+    /// What answers.
+    pub answers: Arc<dyn Answers>,
     /// So many sessions at a time.
-    pub(crate) turns: Arc<Semaphore>,
+    pub turns: Arc<Semaphore>,
 }
 
 /// Keeps a stream open, for ever.
-pub(crate) async fn stand(way: Arc<Way>) {
+pub async fn stand(way: Arc<Way>) {
     let mut chance = Jitter::random();
     let mut refused = false;
     let mut older: Option<AbortOnDropHandle<()>> = None;

@@ -13,7 +13,7 @@ use super::agent::{Client, Contact};
 use super::alloc::factory::{AllocRunner, Waits};
 use super::endpoints::host;
 use super::stats;
-use crate::config::TelemetryConfig;
+use drover_config::TelemetryConfig;
 
 /// Bytes of a MiB.
 const MIB: f64 = 1_048_576.0;

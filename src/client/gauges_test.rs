@@ -10,9 +10,9 @@ use drover_events::model::{
 use serde_json::json;
 
 use super::*;
-use crate::client::alloc::runner_test::alloc;
-use crate::client::testing::Pretended;
-use crate::telemetry;
+use crate::alloc::runner_test::alloc;
+use crate::testing::Pretended;
+use drover_telemetry as telemetry;
 use drover_testkit::until;
 
 /// The value of the first series of this name that has this text among its labels.

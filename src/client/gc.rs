@@ -153,9 +153,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::client::agent::Client;
-    use crate::client::alloc::runner_test::alloc;
-    use crate::client::testing::Pretended;
+    use crate::agent::Client;
+    use crate::alloc::runner_test::alloc;
+    use crate::testing::Pretended;
 
     /// A client that runs these: id, type and time of each.
     async fn runs(servers: &Arc<Pretended>, dir: &Path, all: &[(&str, &str, &str)]) -> Arc<Client> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::log::atomic_file;
+use drover_log::atomic_file;
 
 /// Who this node is.
 #[derive(Clone, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::base::clock::unix_nanos;
-use crate::error::chain;
-use crate::log::{Entry, FileLayer, LogEngine, LogError, OpenReport, Options, RealFiles};
+use drover_base::clock::unix_nanos;
+use drover_error::chain;
+use drover_log::{Entry, FileLayer, LogEngine, LogError, OpenReport, Options, RealFiles};
 
 /// Why the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ use drover_events::model::{Allocation, DrainSpec};
 use tokio::time::sleep;
 
 use super::agent::{Client, Core};
-use crate::config::DrainOnShutdown;
-use crate::rpc::RpcError;
-use crate::rpc::methods::{
+use drover_config::DrainOnShutdown;
+use drover_rpc::RpcError;
+use drover_rpc::methods::{
     NodeGetNode, NodeSpecificRequest, NodeUpdateDrain, NodeUpdateDrainRequest,
 };
 

@@ -27,8 +27,8 @@ pub(super) fn measure(core: &Core) {
 
 #[cfg(test)]
 mod tests {
-    use crate::client::alloc::runner_test::until;
-    use crate::client::testing::Pretended;
+    use crate::alloc::runner_test::until;
+    use crate::testing::Pretended;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn mod_17_the_machine_is_measured_again_and_again_whoever_asks() {

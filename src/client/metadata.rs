@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::agent::{Client, Core};
 use super::journal::Journal;
-use crate::error::ApiError;
+use drover_error::ApiError;
 
 /// Where it lies in the journal.
 const KEY: &str = "nodemeta";
@@ -201,7 +201,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::client::journal::{JournalError, NoJournal};
+    use crate::journal::{JournalError, NoJournal};
 
     fn changes(pairs: &[(&str, Option<&str>)]) -> Map<Option<String>> {
         let owned =
@@ -220,7 +220,7 @@ mod tests {
         ] {
             let refused = check(&fixed, &changes(&[(key, None)]));
             let error = refused.expect_err(key);
-            assert_eq!(error.code, crate::error::Code::BadRequest, "{key:?}");
+            assert_eq!(error.code, drover_error::Code::BadRequest, "{key:?}");
         }
         assert!(
             check(&fixed, &changes(&[])).is_err(),

@@ -5,7 +5,7 @@
 //! effect. A task runs under an [`executor`], a process of its own, so neither the death of the
 //! agent nor its return touches it.
 //!
-//! It must not know: projections, Raft, the scheduler. Servers are reached through [`crate::rpc`]
+//! It must not know: projections, Raft, the scheduler. Servers are reached through [`drover_rpc`]
 //! only.
 //!
 //! Invariants:

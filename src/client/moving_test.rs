@@ -13,16 +13,16 @@ use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::control::{Answers, Way, stand};
-use crate::net::tls::{Loader, Role, Settings};
-use crate::rpc::Streaming as _;
-use crate::rpc::caller::{Caller, Servers};
-use crate::rpc::client::{Dialing, Pool};
-use crate::rpc::duplex::{Duplex, Pace, relay};
-use crate::rpc::methods::{Empty, StatusPing};
-use crate::rpc::server::{Limits, serve};
-use crate::rpc::service::Access::Public;
-use crate::rpc::service::{Call, Service};
-use crate::rpc::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
+use drover_net::tls::{Loader, Role, Settings};
+use drover_rpc::Streaming as _;
+use drover_rpc::caller::{Caller, Servers};
+use drover_rpc::client::{Dialing, Pool};
+use drover_rpc::duplex::{Duplex, Pace, relay};
+use drover_rpc::methods::{Empty, StatusPing};
+use drover_rpc::server::{Limits, serve};
+use drover_rpc::service::Access::Public;
+use drover_rpc::service::{Call, Service};
+use drover_rpc::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
 
 /// Says back what it hears.
 struct Echo;

@@ -164,7 +164,7 @@ pub struct Processes {
 impl Processes {
     /// Looks.
     pub fn now() -> Self {
-        let at = crate::base::clock::unix_nanos();
+        let at = drover_base::clock::unix_nanos();
         Self {
             all: by_parent(),
             at,
@@ -177,7 +177,7 @@ impl Processes {
         static LAST: Mutex<Option<Arc<Processes>>> = Mutex::new(None);
         let mut last = LAST.lock();
         let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        let oldest = crate::base::clock::unix_nanos().saturating_sub(age);
+        let oldest = drover_base::clock::unix_nanos().saturating_sub(age);
         match &*last {
             Some(seen) if seen.at > since && seen.at >= oldest => Arc::clone(seen),
             _ => Arc::clone(last.insert(Arc::new(Self::now()))),

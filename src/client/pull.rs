@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use super::agent::Core;
 use super::clock::{Jitter, SECOND, nanos};
-use crate::rpc::RpcError;
-use crate::rpc::methods::{
+use drover_rpc::RpcError;
+use drover_rpc::methods::{
     AllocGetAllocs, AllocsGetRequest, NodeGetClientAllocs, NodeSpecificRequest,
 };
 
@@ -197,9 +197,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::client::alloc::factory::AllocRunner;
-    use crate::client::alloc::runner_test;
-    use crate::client::testing::{EPOCH, INDEX, Pretended};
+    use crate::alloc::factory::AllocRunner;
+    use crate::alloc::runner_test;
+    use crate::testing::{EPOCH, INDEX, Pretended};
     use drover_testkit::until;
 
     fn maps() -> impl Strategy<Value = BTreeMap<String, u64>> {

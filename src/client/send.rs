@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::agent::{Contact, Core};
 use super::sync::TICK_MS;
-use crate::rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
-use crate::rpc::updates::{MAX_UPDATE, shrink, size};
+use drover_rpc::methods::{AllocUpdateRequest, NodeUpdateAlloc};
+use drover_rpc::updates::{MAX_UPDATE, shrink, size};
 
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -94,8 +94,8 @@ fn one_call(mut batch: Vec<Allocation>) -> (Vec<Allocation>, Vec<Allocation>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::alloc::runner_test::until;
-    use crate::client::testing::Pretended;
+    use crate::alloc::runner_test::until;
+    use crate::testing::Pretended;
 
     #[test]
     fn who_knows_what_it_should_run_and_had_a_heartbeat_answered_may_speak() {

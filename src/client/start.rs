@@ -28,8 +28,8 @@ use super::journal::{JournalError, LogJournal};
 use super::service::book::Book;
 use super::volumes::csi::{Csi, Known, answer};
 use super::volumes::host::{self, HostVolumes};
-use crate::config::option;
-use crate::rpc::caller::Caller;
+use drover_config::option;
+use drover_rpc::caller::Caller;
 
 /// Why a client does not start.
 #[derive(Debug, thiserror::Error)]

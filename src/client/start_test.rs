@@ -10,13 +10,13 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::*;
-use crate::client::alloc::runner::{alloc_key, state_key};
-use crate::client::journal::Journal;
-use crate::client::testing::Pretended;
-use crate::client::uses::Uses;
-use crate::client::volumes::host::Users;
-use crate::rpc::Rpc;
-use crate::rpc::methods::{NodeGetClientAllocs, NodeRegister};
+use crate::alloc::runner::{alloc_key, state_key};
+use crate::journal::Journal;
+use crate::testing::Pretended;
+use crate::uses::Uses;
+use crate::volumes::host::Users;
+use drover_rpc::Rpc;
+use drover_rpc::methods::{NodeGetClientAllocs, NodeRegister};
 use drover_testkit::until;
 
 /// An allocation that runs, and does nothing.

@@ -5,8 +5,8 @@ use drover_events::model::{
     AllocResourceUsage, CpuStats, MemoryStats, ResourceUsage, TaskResourceUsage,
 };
 
-use crate::client::clock::SECOND;
-use crate::client::proc::{GroupUsage, PidUsage, TICKS_PER_SECOND, TreeUsage};
+use crate::clock::SECOND;
+use crate::proc::{GroupUsage, PidUsage, TICKS_PER_SECOND, TreeUsage};
 
 /// What is measured of every process.
 const MEMORY_MEASURED: [&str; 1] = ["RSS"];
@@ -20,7 +20,7 @@ const THROTTLED_TIME: &str = "Throttled Time";
 /// MHz of one core, for turning percents into ticks; read once.
 fn core_mhz() -> f64 {
     static MHZ: std::sync::OnceLock<f64> = std::sync::OnceLock::new();
-    *MHZ.get_or_init(|| crate::client::fingerprint::cpu::core_mhz() as f64)
+    *MHZ.get_or_init(|| crate::fingerprint::cpu::core_mhz() as f64)
 }
 
 /// The figures of a task from two looks at its processes.

@@ -1,6 +1,6 @@
 //! Telling the servers about allocations: which updates go out on which tick (HB-01 to HB-06).
 //!
-//! A pure structure; who ticks it and who sends is [`crate::client::agent`]. Runners put their
+//! A pure structure; who ticks it and who sends is [`crate::agent`]. Runners put their
 //! latest state in and go on; a slow call delays nobody.
 
 use std::collections::{BTreeMap, BTreeSet};

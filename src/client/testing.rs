@@ -12,17 +12,17 @@ use parking_lot::Mutex;
 use super::agent::{Client, Start};
 use super::alloc::runner_test::factory;
 use super::clock::{Clock, SECOND};
-use crate::error::ApiError;
-use crate::rpc::Rpc;
-use crate::rpc::caller::Caller;
-use crate::rpc::methods::{
+use drover_error::ApiError;
+use drover_rpc::Rpc;
+use drover_rpc::caller::Caller;
+use drover_rpc::methods::{
     AllocGetAllocs, AllocUpdateRequest, AllocsGetRequest, AllocsGetResponse,
     NodeClientAllocsResponse, NodeGetClientAllocs, NodeRegister, NodeRegisterRequest,
     NodeSpecificRequest, NodeUpdateAlloc, NodeUpdateResponse, NodeUpdateStatus,
     NodeUpdateStatusRequest, ServiceDelete, ServiceDeleteRequest, ServiceUpsert,
     ServiceUpsertRequest, WriteResponse,
 };
-use crate::rpc::service::{Access, Call, Service};
+use drover_rpc::service::{Access, Call, Service};
 
 /// The state that the servers are at, and the epoch of their log.
 pub(super) const INDEX: u64 = 10;

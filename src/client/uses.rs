@@ -12,8 +12,8 @@ use tokio::time::{sleep, timeout};
 use super::agent::Core;
 use super::volumes::host::{Users, named};
 use super::{contact, pull};
-use crate::rpc::RpcError;
-use crate::rpc::methods::{NodeGetClientAllocs, NodeSpecificRequest};
+use drover_rpc::RpcError;
+use drover_rpc::methods::{NodeGetClientAllocs, NodeSpecificRequest};
 
 /// How long servers may take to say what they sent here.
 const PATIENCE: Duration = Duration::from_secs(30);

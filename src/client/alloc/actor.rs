@@ -18,9 +18,9 @@ use super::jobs::Jobs;
 use super::machine::{Action, AllocSpec, Input, Phase};
 use super::offers::Offers;
 use super::runner::{Msg, RunnerFactory, RunnerShared, alloc_key, spec_of, state_key};
-use crate::client::clock::{SECOND, nanos};
-use crate::client::hooks::alloc::list::AllocHooks;
-use crate::client::hooks::task::list::TaskHooks;
+use crate::clock::{SECOND, nanos};
+use crate::hooks::alloc::list::AllocHooks;
+use crate::hooks::task::list::TaskHooks;
 
 /// How many inputs that wait together are taken in one step of the journal.
 const BATCH: usize = 64;

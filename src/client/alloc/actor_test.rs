@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::runner::{RunnerFactory, alloc_key, state_key};
 use super::runner_test::{alloc, events, factory, journal_let_go, run, until};
-use crate::base::clock::unix_nanos;
-use crate::client::clock::Clock;
-use crate::client::journal::{Journal, JournalError};
-use crate::log::LogError;
+use crate::clock::Clock;
+use crate::journal::{Journal, JournalError};
+use drover_base::clock::unix_nanos;
+use drover_log::LogError;
 
 /// A shell that notes its process and runs on until it is told to end.
 fn endless(pids: &Path) -> serde_json::Value {

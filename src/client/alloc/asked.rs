@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::factory::ControlError;
 use super::runner::{RunnerShared, told_each};
-use crate::client::drivers::TaskError;
+use crate::drivers::TaskError;
 
 /// How long a restart is waited for: far longer than tasks are given to end.
 const PATIENCE: Duration = Duration::from_secs(300);

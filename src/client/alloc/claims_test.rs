@@ -153,7 +153,7 @@ async fn cl_05_who_asked_for_a_restart_learns_of_every_task_that_could_not_be_to
 #[test]
 fn cl_05_of_many_tasks_each_is_told_and_all_that_refuse_are_named() {
     use super::runner::told_each;
-    use crate::client::drivers::TaskError;
+    use crate::drivers::TaskError;
     let refuses = |why: &str| Err(TaskError::Driver(why.to_owned()));
     let told = |ends: Vec<Result<(), TaskError>>| {
         let names = ["a", "b", "c"].map(str::to_owned);

@@ -8,7 +8,7 @@ use drover_events::model::status::client;
 use metrics::{Label, counter};
 
 use super::machine::{AllocMachine, Input};
-use crate::client::task::machine::{Found, TaskInput};
+use crate::task::machine::{Found, TaskInput};
 
 /// What of an allocation is counted.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::client::alloc::runner_test::{self, factory, run};
-use crate::client::drivers::exec::{ExecCommand, Wires};
-use crate::client::drivers::mock::NAME;
-use crate::client::drivers::testing::staged;
-use crate::client::drivers::{ExitResult, Handle, RunningTask, Samples, TaskConfig, TaskError};
-use crate::telemetry;
+use crate::alloc::runner_test::{self, factory, run};
+use crate::drivers::exec::{ExecCommand, Wires};
+use crate::drivers::mock::NAME;
+use crate::drivers::testing::staged;
+use crate::drivers::{ExitResult, Handle, RunningTask, Samples, TaskConfig, TaskError};
+use drover_telemetry as telemetry;
 
 /// What is counted while this goes on, in Prometheus' text form.
 fn counted(work: impl Future<Output = ()>) -> String {

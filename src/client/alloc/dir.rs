@@ -23,8 +23,8 @@ use std::sync::Arc;
 use rustix::fs::{Gid, Uid};
 use tokio::sync::Semaphore;
 
-use crate::client::beneath::{self, FileError, Owner};
-use crate::client::env::TaskPaths;
+use crate::beneath::{self, FileError, Owner};
+use crate::env::TaskPaths;
 
 /// The allocation's own directory, which all its tasks share.
 const SHARED: &str = "alloc";

@@ -8,13 +8,13 @@ use tokio::sync::mpsc;
 use super::actor::Actor;
 use super::machine::{Action, Input};
 use super::runner::{Msg, RunnerShared};
-use crate::client::clock::nanos;
-use crate::client::drivers::{
+use crate::clock::nanos;
+use crate::drivers::{
     Driver, ExitResult, Handle, Limits, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
     TaskError, paths_seen,
 };
-use crate::client::env::{TaskEnv, TaskEnvInput};
-use crate::client::task::machine::{Found, HookError, TaskAction, TaskInput};
+use crate::env::{TaskEnv, TaskEnvInput};
+use crate::task::machine::{Found, HookError, TaskAction, TaskInput};
 
 /// What a task's event names where its state could not be written.
 const JOURNAL: &str = "client_state";

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::dir::AllocDir;
-use crate::client::drivers::exec::{ExecCommand, Wires};
+use crate::drivers::exec::{ExecCommand, Wires};
 
 /// Takes what the servers are to be told of an allocation: id, node, states of tasks, client
 /// status, health and network; nothing else of it is filled in.

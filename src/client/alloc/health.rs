@@ -6,8 +6,8 @@ use drover_events::model::{Allocation, TaskState};
 use serde::{Deserialize, Serialize};
 
 use super::coordinator::Kind;
-use crate::client::clock::SECOND;
-use crate::client::service::describe::expected_checks;
+use crate::clock::SECOND;
+use crate::service::describe::expected_checks;
 
 /// `min_healthy_time` of groups that name none, nanoseconds.
 const MIN_HEALTHY_TIME: i64 = 10 * SECOND;

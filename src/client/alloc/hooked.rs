@@ -11,16 +11,16 @@ use tokio::sync::{OnceCell, mpsc, oneshot};
 use super::actor::Actor;
 use super::machine::Input;
 use super::runner::{Msg, RunnerShared};
-use crate::client::drivers::ExitResult;
-use crate::client::hooks::alloc::chain;
-use crate::client::hooks::alloc::list::AllocHooks;
-use crate::client::hooks::alloc::{AllocGiven, AllocNote};
-use crate::client::hooks::notes::Keep;
-use crate::client::hooks::task::chain as task_chain;
-use crate::client::hooks::task::list::TaskHooks;
-use crate::client::hooks::task::{Hooked, Running, TaskGiven, TaskHook, TaskNote};
-use crate::client::task::events;
-use crate::client::task::machine::{Ending, HookError, TaskInput};
+use crate::drivers::ExitResult;
+use crate::hooks::alloc::chain;
+use crate::hooks::alloc::list::AllocHooks;
+use crate::hooks::alloc::{AllocGiven, AllocNote};
+use crate::hooks::notes::Keep;
+use crate::hooks::task::chain as task_chain;
+use crate::hooks::task::list::TaskHooks;
+use crate::hooks::task::{Hooked, Running, TaskGiven, TaskHook, TaskNote};
+use crate::task::events;
+use crate::task::machine::{Ending, HookError, TaskInput};
 
 /// How long hooks may hold up the end of tasks.
 const PRE_KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -337,7 +337,7 @@ impl Actor {
     pub(super) fn prepare(&mut self, name: &str, done: std::collections::BTreeSet<String>) {
         let Some(call) = self.call(name) else {
             let error = HookError {
-                hook: crate::client::hooks::task::VALIDATE.to_owned(),
+                hook: crate::hooks::task::VALIDATE.to_owned(),
                 message: "the job has no such task".to_owned(),
                 recoverable: false,
             };

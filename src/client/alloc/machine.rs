@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::coordinator::{Kind, Progress, Stage};
 use super::health::{HealthSpec, Verdict};
-use crate::client::clock::Jitter;
-use crate::client::hooks::alloc::AllocNote;
-use crate::client::task::events;
-use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec};
+use crate::clock::Jitter;
+use crate::hooks::alloc::AllocNote;
+use crate::task::events;
+use crate::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec};
 
 /// What an allocation's job says, as the machine needs it.
 #[derive(Clone, Debug, PartialEq)]
@@ -538,7 +538,7 @@ impl AllocMachine {
             task.state.failed = true;
             task.state.state = task::DEAD.to_owned();
             task.state.finished_at = Time(now);
-            task.phase = crate::client::task::machine::Phase::Ended;
+            task.phase = crate::task::machine::Phase::Ended;
         }
         self.phase = Phase::Live;
     }

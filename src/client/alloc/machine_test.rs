@@ -5,9 +5,9 @@ use drover_events::model::{
 };
 
 use super::*;
-use crate::client::clock::SECOND;
-use crate::client::drivers::{ExitResult, Handle};
-use crate::client::task::machine::Prepared;
+use crate::clock::SECOND;
+use crate::drivers::{ExitResult, Handle};
+use crate::task::machine::Prepared;
 #[path = "limit_test.rs"]
 mod limit;
 

@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 use super::actor::Actor;
 use super::machine::Input;
 use super::runner::Msg;
-use crate::client::service::check;
-use crate::client::service::describe::{Offered, Probe, Source, offered};
+use crate::service::check;
+use crate::service::describe::{Offered, Probe, Source, offered};
 
 /// What is offered now. Watchers end with it.
 #[derive(Default)]

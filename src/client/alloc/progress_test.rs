@@ -1,9 +1,9 @@
 //! How far the coordinator takes a task to be.
 
 use super::progress;
-use crate::client::alloc::coordinator::Progress;
-use crate::client::drivers::Handle;
-use crate::client::task::machine::{Phase, TaskMachine};
+use crate::alloc::coordinator::Progress;
+use crate::drivers::Handle;
+use crate::task::machine::{Phase, TaskMachine};
 
 #[test]
 fn cl_04_what_can_never_run_again_failed_only_if_it_did_and_what_may_run_did_not_yet() {

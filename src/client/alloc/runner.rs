@@ -21,19 +21,19 @@ use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
-use crate::client::clock::{Clock, Jitter, SECOND};
-use crate::client::config::Shared;
-use crate::client::drivers::exec::{ExecCommand, Wires};
-use crate::client::drivers::{Registry, RunningTask, TaskError};
-use crate::client::hooks::alloc::list::AllocHookList;
-use crate::client::hooks::resources::Resources;
-use crate::client::hooks::task::Usage;
-use crate::client::hooks::task::list::TaskHookList;
-use crate::client::journal::Journal;
-use crate::client::service::book::Book;
-use crate::client::stats::{alloc_usage, no_usage};
-use crate::client::task::events;
-use crate::client::task::machine::TaskInput;
+use crate::clock::{Clock, Jitter, SECOND};
+use crate::config::Shared;
+use crate::drivers::exec::{ExecCommand, Wires};
+use crate::drivers::{Registry, RunningTask, TaskError};
+use crate::hooks::alloc::list::AllocHookList;
+use crate::hooks::resources::Resources;
+use crate::hooks::task::Usage;
+use crate::hooks::task::list::TaskHookList;
+use crate::journal::Journal;
+use crate::service::book::Book;
+use crate::stats::{alloc_usage, no_usage};
+use crate::task::events;
+use crate::task::machine::TaskInput;
 
 /// Makes runners that run tasks with drivers.
 #[derive(Clone)]

@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use super::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::runner::{RunnerFactory, alloc_key, state_key};
-use crate::client::clock::{Clock, Jitter};
-use crate::client::config::{Settings, Shared};
-use crate::client::drivers::isolated::Exec;
-use crate::client::drivers::raw_exec::{RawExec, Runs};
-use crate::client::drivers::{Driver, Registry, mock::Mock};
-use crate::client::executor::cgroup::{self, Parents};
-use crate::client::executor::executor_test::{AGENT, launcher};
-use crate::client::hooks::alloc::list::AllocHookList;
-use crate::client::hooks::task::list::TaskHookList;
-use crate::client::hooks::testing::Script;
-use crate::client::journal::LogJournal;
+use crate::clock::{Clock, Jitter};
+use crate::config::{Settings, Shared};
+use crate::drivers::isolated::Exec;
+use crate::drivers::raw_exec::{RawExec, Runs};
+use crate::drivers::{Driver, Registry, mock::Mock};
+use crate::executor::cgroup::{self, Parents};
+use crate::executor::executor_test::{AGENT, launcher};
+use crate::hooks::alloc::list::AllocHookList;
+use crate::hooks::task::list::TaskHookList;
+use crate::hooks::testing::Script;
+use crate::journal::LogJournal;
 
 pub(crate) fn factory(dir: &Path) -> RunnerFactory {
     let settings = Settings {
@@ -58,8 +58,8 @@ fn isolated(dir: &Path, cgroups: Parents) -> Arc<dyn Driver> {
         dir: dir.join("runs"),
         cgroups,
     };
-    let config = crate::config::PluginConfig::default();
-    let exec = Exec::new(&crate::config::ClientConfig::default(), &config, runs);
+    let config = drover_config::PluginConfig::default();
+    let exec = Exec::new(&drover_config::ClientConfig::default(), &config, runs);
     Arc::new(exec.unwrap())
 }
 

@@ -11,8 +11,8 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::Devices;
-use crate::client::drivers::{Device, Mount, isolates_files};
-use crate::client::hooks::task::{Prestart, TaskAnswer, TaskGiven, TaskHook};
+use crate::drivers::{Device, Mount, isolates_files};
+use crate::hooks::task::{Prestart, TaskAnswer, TaskGiven, TaskHook};
 
 /// Reserves what was given to the task.
 pub(super) struct Reserve(pub(super) Arc<Devices>);

@@ -38,7 +38,7 @@ use super::hooks::task::TaskHook;
 use super::hooks::task::list::MakeTaskHook;
 use super::journal::Journal;
 use super::volumes::host::executables;
-use crate::config::PluginConfig;
+use drover_config::PluginConfig;
 
 /// What keys in the journal begin with.
 const KEY: &str = "devices/";
@@ -284,7 +284,7 @@ fn kept(journal: &dyn Journal) -> BTreeMap<String, Kept> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::journal::LogJournal;
+    use crate::journal::LogJournal;
 
     #[tokio::test]
     async fn a_plugin_that_is_forgotten_takes_none_with_it_whose_name_begins_so() {

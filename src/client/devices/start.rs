@@ -14,8 +14,8 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::client::proc::{self, Group};
-use crate::config::PluginConfig;
+use crate::proc::{self, Group};
+use drover_config::PluginConfig;
 
 /// The variable that holds the mark of a run.
 pub(super) const MARK: &str = "DROVER_PLUGIN_RUN";

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::client::executor::exec::{Channel, Guest};
+use crate::executor::exec::{Channel, Guest};
 
 /// Bytes of output that go out at once, at most.
 const PIECE: usize = 32 << 10;

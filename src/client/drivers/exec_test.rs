@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::client::drivers::raw_exec::RawExec;
-use crate::client::drivers::{Driver, Recovered, RunningTask, TaskConfig, TaskError};
-use crate::client::env::TaskPaths;
-use crate::client::executor::cgroup::{self, Parents};
-use crate::client::executor::executor_test::launcher;
-use crate::client::proc;
+use crate::drivers::raw_exec::RawExec;
+use crate::drivers::{Driver, Recovered, RunningTask, TaskConfig, TaskError};
+use crate::env::TaskPaths;
+use crate::executor::cgroup::{self, Parents};
+use crate::executor::executor_test::launcher;
+use crate::proc;
 
 #[test]
 fn mod_18_mod_23_frames_of_exec_are_nomads() {

@@ -14,12 +14,12 @@ use super::capabilities::{self, Set};
 use super::config::Reader;
 use super::raw_exec::Runs;
 use super::{Driver, Handle, Mount, Namespaces, Recovered, RunningTask, StartError, TaskConfig};
-use crate::client::executor::cgroup::Parents;
-use crate::client::executor::cores::Cores;
-use crate::client::executor::devices;
-use crate::client::executor::files::{Capabilities, ExecSpec};
-use crate::client::executor::mounts;
-use crate::config::{ClientConfig, PluginConfig};
+use crate::executor::cgroup::Parents;
+use crate::executor::cores::Cores;
+use crate::executor::devices;
+use crate::executor::files::{Capabilities, ExecSpec};
+use crate::executor::mounts;
+use drover_config::{ClientConfig, PluginConfig};
 
 /// The driver's name.
 pub const NAME: &str = "exec";

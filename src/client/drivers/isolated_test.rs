@@ -8,11 +8,11 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::client::drivers::exec::{ExecCommand, ExecOut, Wires};
-use crate::client::drivers::raw_exec::RawExec;
-use crate::client::drivers::{Limits, isolates_files, runs_as};
-use crate::client::executor::cgroup;
-use crate::client::executor::executor_test::launcher;
+use crate::drivers::exec::{ExecCommand, ExecOut, Wires};
+use crate::drivers::raw_exec::RawExec;
+use crate::drivers::{Limits, isolates_files, runs_as};
+use crate::executor::cgroup;
+use crate::executor::executor_test::launcher;
 
 fn block(value: Value) -> BTreeMap<String, Value> {
     let Value::Object(block) = value else {
@@ -284,7 +284,7 @@ impl Given {
             drover_testkit::skip("the exec driver", &why);
             return None;
         }
-        let dir = crate::client::alloc::dir::AllocDir::new(tmp.path(), "a1");
+        let dir = crate::alloc::dir::AllocDir::new(tmp.path(), "a1");
         dir.build().unwrap();
         dir.build_task("web", USER).unwrap();
         let config = TaskConfig {

@@ -19,10 +19,10 @@ use super::{
     Driver, ExitResult, Handle, Recovered, RunningTask, Samples, StartError, TaskConfig, TaskError,
     signals,
 };
-use crate::base::clock::unix_nanos;
-use crate::client::clock::nanos;
-use crate::client::executor::rotate::Rotator;
-use crate::client::stats::no_usage;
+use crate::clock::nanos;
+use crate::executor::rotate::Rotator;
+use crate::stats::no_usage;
+use drover_base::clock::unix_nanos;
 
 /// The driver's name.
 pub const NAME: &str = "mock_driver";

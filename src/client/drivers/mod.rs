@@ -31,7 +31,7 @@ use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::client::env::TaskPaths;
+use crate::env::TaskPaths;
 
 use exec::{ExecCommand, Wires};
 pub use registry::Registry;

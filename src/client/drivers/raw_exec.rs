@@ -18,15 +18,15 @@ use super::{
     Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, Samples, StartError,
     StatsError, TaskConfig, TaskError, signals,
 };
-use crate::client::env::matches;
-use crate::client::executor::cgroup::Parents;
-use crate::client::executor::exec::ExecError;
-use crate::client::executor::files::{ExecSpec, ExitRecord, RunDir, read_json};
-use crate::client::executor::launch::{Executor, Found, LaunchError, Launcher};
-use crate::client::executor::measure::{Measure, Measures};
-use crate::client::executor::sweep;
-use crate::client::proc::{Processes, TreeUsage};
-use crate::client::stats::task_usage;
+use crate::env::matches;
+use crate::executor::cgroup::Parents;
+use crate::executor::exec::ExecError;
+use crate::executor::files::{ExecSpec, ExitRecord, RunDir, read_json};
+use crate::executor::launch::{Executor, Found, LaunchError, Launcher};
+use crate::executor::measure::{Measure, Measures};
+use crate::executor::sweep;
+use crate::proc::{Processes, TreeUsage};
+use crate::stats::task_usage;
 
 /// The driver's name.
 pub const NAME: &str = "raw_exec";
@@ -288,7 +288,7 @@ impl Runs {
     /// Removes what a run left behind.
     pub(super) fn destroy(&self, alloc_id: &str, task: &str, run: u64) {
         let dir = self.run_dir(alloc_id, task, run);
-        crate::client::executor::launch::clear(&dir);
+        crate::executor::launch::clear(&dir);
         let RunDir(path) = dir;
         if let Err(e) = std::fs::remove_dir_all(&path)
             && e.kind() != std::io::ErrorKind::NotFound

@@ -7,9 +7,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::*;
-use crate::client::env::TaskPaths;
-use crate::client::executor::executor_test::launcher;
-use crate::client::proc;
+use crate::env::TaskPaths;
+use crate::executor::executor_test::launcher;
+use crate::proc;
 
 fn block(config: Value) -> BTreeMap<String, Value> {
     serde_json::from_value(config).unwrap()

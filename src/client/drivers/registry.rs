@@ -7,7 +7,7 @@ use drover_events::gojson::{Map, Time};
 use drover_events::model::DriverInfo;
 
 use super::Driver;
-use crate::config::option;
+use drover_config::option;
 
 /// Drivers by name.
 #[derive(Clone, Default)]
@@ -73,7 +73,7 @@ pub(super) fn info(name: &str, detected: bool, now: i64, health: &str) -> Driver
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::drivers::mock::{Mock, NAME};
+    use crate::drivers::mock::{Mock, NAME};
 
     #[test]
     fn drivers_are_there_unless_an_operator_leaves_them_out() {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use drover_events::model::{AllocResourceUsage, CheckQueryResult};
 
 use super::{control, runner};
-use crate::client::agent::Client;
-use crate::error::ApiError;
+use crate::agent::Client;
+use drover_error::ApiError;
 
 /// Restarts tasks: one, all that run, or all that can (JOB-11), and waits until those that ran have
 /// ended.

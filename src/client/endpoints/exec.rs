@@ -3,11 +3,11 @@
 use tokio::sync::mpsc;
 
 use super::{control, runner};
-use crate::client::agent::Client;
-use crate::client::alloc::factory::ControlError;
-use crate::client::drivers::exec::{ExecCommand, Wires};
-pub use crate::client::drivers::exec::{ExecIn, ExecOut};
-use crate::error::ApiError;
+use crate::agent::Client;
+use crate::alloc::factory::ControlError;
+use crate::drivers::exec::{ExecCommand, Wires};
+pub use crate::drivers::exec::{ExecIn, ExecOut};
+use drover_error::ApiError;
 
 /// Pieces of output that may wait for a slow reader.
 const WINDOW: usize = 8;

@@ -14,10 +14,10 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::shape::{BYTES, content_type, info};
 use super::{Frame, Origin, control, runner};
-use crate::client::agent::Client;
-use crate::client::alloc::dir::AllocDir;
-use crate::client::beneath::{self, FileError};
-use crate::error::{ApiError, Code};
+use crate::agent::Client;
+use crate::alloc::dir::AllocDir;
+use crate::beneath::{self, FileError};
+use drover_error::{ApiError, Code};
 
 /// The longest piece of a stream, bytes.
 pub(super) const FRAME: usize = 64 * 1024;

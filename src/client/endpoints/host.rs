@@ -6,9 +6,9 @@ use std::path::Path;
 use drover_events::model::{HostCpuStats, HostDiskStats, HostMemoryStats, HostStats};
 use parking_lot::Mutex;
 
-use crate::base::clock::unix_nanos;
-use crate::client::agent::Client;
-use crate::client::fingerprint::{cpu, meminfo, storage};
+use crate::agent::Client;
+use crate::fingerprint::{cpu, meminfo, storage};
+use drover_base::clock::unix_nanos;
 
 /// Clock ticks of one processor since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

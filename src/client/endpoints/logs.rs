@@ -11,12 +11,12 @@ use tokio::sync::mpsc;
 
 use super::fs::{FRAME, WINDOW, look, piece_at, wait};
 use super::{Frame, Origin, control, runner};
-use crate::client::agent::Client;
-use crate::client::alloc::dir::AllocDir;
-use crate::client::alloc::factory::AllocRunner;
-use crate::client::beneath;
-use crate::client::executor::rotate::log_indexes;
-use crate::error::ApiError;
+use crate::agent::Client;
+use crate::alloc::dir::AllocDir;
+use crate::alloc::factory::AllocRunner;
+use crate::beneath;
+use crate::executor::rotate::log_indexes;
+use drover_error::ApiError;
 
 /// What of a task's output is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -224,7 +224,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::client::executor::rotate::Rotator;
+    use crate::executor::rotate::Rotator;
 
     fn open(dir: &Path, origin: Origin, offset: u64) -> Output {
         Output::open(beneath::open_dir(dir), "web.stdout".into(), origin, offset).unwrap()

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::agent::Client;
 use super::alloc::factory::{AllocControl, AllocRunner, ControlError};
-use crate::error::{ApiError, Code};
+use drover_error::{ApiError, Code};
 
 /// A piece of a followed file; an empty one says that the stream is alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -7,7 +7,7 @@ use drover_events::gojson::Time;
 use drover_events::model::AllocFileInfo;
 use rustix::fs::{FileType, Stat};
 
-use crate::client::beneath;
+use crate::beneath;
 
 /// What a directory is.
 pub(super) const BYTES: &str = "application/octet-stream";

@@ -16,8 +16,8 @@ use super::cores;
 use super::device_program;
 use super::devices;
 use super::files::ExecSpec;
-use crate::client::drivers::Limits;
-use crate::client::proc::GroupUsage;
+use crate::drivers::Limits;
+use crate::proc::GroupUsage;
 
 /// The group of all tasks where the configuration names none: of version 2 and 1.
 const PARENT: &str = "drover.slice";

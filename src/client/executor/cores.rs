@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::cgroup::Parents;
 use super::files::ExecSpec;
-use crate::client::env::cpu_set;
+use crate::env::cpu_set;
 
 /// The controller.
 pub(super) const CONTROLLER: &str = "cpuset";

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags, major, minor};
 
 use super::device_program::{self, Rule};
 use super::mounts::{self, DEVICES};
-use crate::client::drivers::Device;
+use crate::drivers::Device;
 
 /// The controller.
 pub(super) const CONTROLLER: &str = "devices";

@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use super::files::{Call, RunDir, SIGNALLED, Told};
 use super::guests::{LONGEST, reach};
 use super::launch::{Executor, watch};
-use crate::client::proc;
+use crate::proc;
 
 /// How long an executor may take to start a command.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use drover_testkit::LONG;
 
 use super::files::{ExecSpec, RunDir};
 use super::launch::{Executor, Found, LaunchError, Launcher};
-use crate::client::proc;
+use crate::proc;
 
 const MARK: &str = "DROVER_TEST_EXECUTOR";
 /// Names a directory: the process becomes an agent that runs the allocation in it.
@@ -25,7 +25,7 @@ static BEFORE_MAIN: extern "C" fn() = become_something_else;
 
 extern "C" fn become_something_else() {
     if let Some(dir) = std::env::var_os(AGENT) {
-        crate::client::alloc::runner_test::agent(Path::new(&dir));
+        crate::alloc::runner_test::agent(Path::new(&dir));
     }
     if std::env::var_os(super::keyring_test::ASK).is_some() {
         super::keyring_test::tell();

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::client::drivers::{Device, Limits, Mount, Namespaces};
-use crate::client::proc::TreeUsage;
+use crate::drivers::{Device, Limits, Mount, Namespaces};
+use crate::proc::TreeUsage;
 
 /// What is added to a signal's number to tell it as an exit code, as shells do.
 pub const SIGNALLED: i32 = 128;

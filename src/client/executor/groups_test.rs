@@ -14,7 +14,7 @@ use super::measure::Measure;
 use super::sweep;
 use super::world_test::{Apart, can, named};
 use super::{device_program, devices};
-use crate::client::drivers::{Device, Limits};
+use crate::drivers::{Device, Limits};
 
 /// Groups of a test; they are removed with this.
 struct Places(Parents);

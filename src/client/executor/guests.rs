@@ -20,7 +20,7 @@ use super::files::{Call, RunDir, Told};
 use super::measured::Measured;
 use super::spawn::{Place, spawn_beside};
 use super::tree;
-use crate::client::proc;
+use crate::proc;
 
 /// How many may run at once.
 const MOST: usize = 64;

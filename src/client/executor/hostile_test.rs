@@ -12,7 +12,7 @@ use super::cgroup;
 use super::executor_test::{Run, launcher, until};
 use super::files::RunDir;
 use super::launch::{Executor, Found};
-use crate::client::proc;
+use crate::proc;
 
 const SHORT: Duration = Duration::from_millis(200);
 

@@ -1,8 +1,8 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::client::drivers::Mount;
-use crate::client::executor::mounts::take;
+use crate::drivers::Mount;
+use crate::executor::mounts::take;
 
 const FILES: &str = "system_u:object_r:container_file_t:s0";
 

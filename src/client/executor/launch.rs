@@ -21,7 +21,7 @@ use super::files::{
 };
 use super::spawn::own_limits;
 use super::tree;
-use crate::client::proc;
+use crate::proc;
 
 /// How long an executor may take to report the start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -401,7 +401,7 @@ fn lost(dir: &RunDir, state: &ExecState) -> ExitRecord {
         exit_code: SIGNALLED + Signal::KILL.as_raw(),
         signal: Signal::KILL.as_raw(),
         error: reason.to_owned(),
-        finished_at: crate::base::clock::unix_nanos(),
+        finished_at: drover_base::clock::unix_nanos(),
         ..ExitRecord::default()
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::exec::{ExecError, ask};
 use super::files::{Call, Told};
 use super::launch::Executor;
-use crate::client::proc::TreeUsage;
+use crate::proc::TreeUsage;
 
 /// How long after its connection was lost an executor is waited for, that may be ending.
 const END: Duration = Duration::from_secs(2);

@@ -13,9 +13,9 @@ use super::executor_test::{Run, launcher, until};
 use super::files::{Call, Told};
 use super::launch::Executor;
 use super::measure::{Measure, Measures};
-use crate::client::drivers::raw_exec::RawExec;
-use crate::client::drivers::{Driver, RunningTask, StatsError, TaskConfig};
-use crate::client::proc;
+use crate::drivers::raw_exec::RawExec;
+use crate::drivers::{Driver, RunningTask, StatsError, TaskConfig};
+use crate::proc;
 
 const OFTEN: Duration = Duration::from_millis(20);
 
@@ -130,7 +130,7 @@ async fn idle_task(tmp: &Path) -> Arc<dyn RunningTask> {
         log_dir: tmp.join("logs"),
         log_max_files: 2,
         log_max_bytes: 1 << 20,
-        paths: crate::client::env::TaskPaths {
+        paths: crate::env::TaskPaths {
             root: tmp.into(),
             ..Default::default()
         },

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::cgroup::Groups;
 use super::files::Told;
 use super::spawn::Place;
-use crate::base::clock::unix_nanos;
-use crate::client::proc;
+use crate::proc;
+use drover_base::clock::unix_nanos;
 
 /// Somebody who measures.
 pub(super) struct Measured {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType};
 
-use crate::client::beneath;
+use crate::beneath;
 
 /// Names with greater numbers are somebody else's.
 const GREATEST: u64 = 1_000_000_000_000;

@@ -26,7 +26,7 @@ const TERM: &str = "xterm";
 
 /// What an executor has to know of the limits that this process raised for itself.
 pub(super) fn own_limits() -> Option<(&'static str, String)> {
-    let files = crate::net::inherited_open_files()?;
+    let files = drover_net::inherited_open_files()?;
     Some((OPEN_FILES, files.to_string()))
 }
 

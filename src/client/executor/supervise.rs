@@ -24,8 +24,8 @@ use super::rotate::Rotator;
 use super::spawn::{self, Place};
 use super::tree::{SWEEP, kill_below};
 use super::world::World;
-use crate::client::drivers::Limits;
-use crate::client::proc;
+use crate::drivers::Limits;
+use crate::proc;
 
 /// How long output is still read after everything is dead; pipes held by strangers must not keep
 /// us.

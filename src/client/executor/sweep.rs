@@ -157,7 +157,7 @@ fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::executor::files::write_json;
+    use crate::executor::files::write_json;
 
     #[test]
     fn groups_of_runs_that_cannot_be_read_are_left_alone() {

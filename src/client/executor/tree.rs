@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::cgroup::Groups;
-use crate::client::proc::{self, ProcStat};
+use crate::proc::{self, ProcStat};
 
 /// How often a tree is looked at again for processes that were made meanwhile.
 const PASSES: usize = 50;

@@ -13,9 +13,9 @@ use super::cgroup::{Groups, Parents};
 use super::executor_test::{Run, launcher, until};
 use super::files::{Capabilities, ExecSpec, ExitRecord};
 use super::launch::{Executor, LaunchError};
-use crate::client::drivers::capabilities::Set;
-use crate::client::drivers::{Device, Limits, Mount, Namespaces, Propagation};
-use crate::client::proc;
+use crate::drivers::capabilities::Set;
+use crate::drivers::{Device, Limits, Mount, Namespaces, Propagation};
+use crate::proc;
 
 const FROM_HOST: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 

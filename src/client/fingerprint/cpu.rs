@@ -6,7 +6,7 @@ use std::path::Path;
 use drover_events::model::{Core, Topology};
 
 use super::Facts;
-use crate::client::config::Settings;
+use crate::config::Settings;
 
 /// MHz of a machine that says nothing about itself.
 const FALLBACK_MHZ: u64 = 1000;
@@ -80,7 +80,7 @@ pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
     facts.set("cpu.totalcompute", total.to_string());
     facts.set("cpu.usablecompute", usable.to_string());
     facts.set("numa.node.count", "1");
-    facts.set("numa.node0.cores", crate::client::env::cpu_set(&info.cores));
+    facts.set("numa.node0.cores", crate::env::cpu_set(&info.cores));
     let cpu = &mut facts.resources.cpu;
     cpu.cpu_shares = i64::try_from(total).unwrap_or(i64::MAX);
     cpu.total_cpu_cores = u16::try_from(count).unwrap_or(u16::MAX);

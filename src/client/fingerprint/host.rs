@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::Facts;
-use crate::client::config::Settings;
-use crate::client::drivers::signals as names;
+use crate::config::Settings;
+use crate::drivers::signals as names;
 
 /// An architecture as Go names it.
 fn go_arch(arch: &str) -> &str {

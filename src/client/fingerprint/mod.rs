@@ -16,11 +16,11 @@ use drover_events::gojson::Map;
 use drover_events::model::status::{DEFAULT_NODE_POOL, eligibility, node as status};
 use drover_events::model::{ClientHostVolumeConfig, Node, NodeReservedResources, NodeResources};
 
-use crate::base::version::NOMAD_VERSION;
-use crate::client::config::Settings;
-use crate::client::drivers::Registry;
-use crate::client::ids::NodeIds;
-use crate::config::{ClientConfig, HostVolume, option};
+use crate::config::Settings;
+use crate::drivers::Registry;
+use crate::ids::NodeIds;
+use drover_base::version::NOMAD_VERSION;
+use drover_config::{ClientConfig, HostVolume, option};
 
 /// What the probes found.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,7 +7,7 @@ use drover_events::gojson::List;
 use drover_events::model::{NetworkResource, NodeNetworkAddress, NodeNetworkResource};
 
 use super::Facts;
-use crate::client::config::Settings;
+use crate::config::Settings;
 
 /// Mbit/s of an interface that does not say.
 const DEFAULT_SPEED: i64 = 1000;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::Facts;
-use crate::client::config::Settings;
+use crate::config::Settings;
 
 /// Figures of the file system a path lies on, bytes.
 #[derive(Clone, Debug, Default, PartialEq)]

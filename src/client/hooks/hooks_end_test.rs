@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 use super::hooks_test::{Told, of_web, stopped};
 use super::testing::Script;
-use crate::client::alloc::runner_test::{alloc, factory, run, until};
-use crate::client::drivers::ExitResult;
-use crate::client::hooks::task;
-use crate::client::hooks::task::{Prestart, TaskAnswer, TaskGiven, TaskHook};
+use crate::alloc::runner_test::{alloc, factory, run, until};
+use crate::drivers::ExitResult;
+use crate::hooks::task;
+use crate::hooks::task::{Prestart, TaskAnswer, TaskGiven, TaskHook};
 
 /// Holds up the thread that it is called on, answers, and notes what it is given at the end.
 #[derive(Clone)]

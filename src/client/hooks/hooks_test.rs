@@ -10,15 +10,13 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle as Runtime;
 
 use super::testing::Script;
-use crate::base::clock::unix_nanos;
-use crate::client::alloc::runner::{RunnerFactory, alloc_key};
-use crate::client::alloc::runner_test::{
-    Agent, alloc, events, factory, journal_let_go, run, until,
-};
-use crate::client::clock::{Clock, SECOND};
-use crate::client::drivers::mock::Mock;
-use crate::client::drivers::testing::staged;
-use crate::client::drivers::{Driver, TaskConfig};
+use crate::alloc::runner::{RunnerFactory, alloc_key};
+use crate::alloc::runner_test::{Agent, alloc, events, factory, journal_let_go, run, until};
+use crate::clock::{Clock, SECOND};
+use crate::drivers::mock::Mock;
+use crate::drivers::testing::staged;
+use crate::drivers::{Driver, TaskConfig};
+use drover_base::clock::unix_nanos;
 
 pub(super) type Told = Arc<Mutex<Option<Allocation>>>;
 
@@ -42,10 +40,7 @@ pub(super) fn of_web(told: &Told) -> (String, Vec<String>) {
 }
 
 /// Ends an agent as a graceful one does; what it held is free then.
-async fn let_go(
-    factory: RunnerFactory,
-    runner: Arc<dyn crate::client::alloc::factory::AllocRunner>,
-) {
+async fn let_go(factory: RunnerFactory, runner: Arc<dyn crate::alloc::factory::AllocRunner>) {
     let left = tokio::time::timeout(drover_testkit::LONG, runner.detach()).await;
     left.expect("no hook holds up the end of the agent");
     drop(runner);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::telemetry::milliseconds;
+use drover_telemetry::milliseconds;
 
 /// Whose hooks they are, and when they run.
 #[derive(Clone, Copy, Debug)]

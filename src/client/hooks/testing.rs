@@ -12,10 +12,10 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 
 use super::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
-use crate::client::alloc::runner::RunnerFactory;
-use crate::client::drivers::{Device, ExitResult, Mount};
-use crate::client::hooks::task;
-use crate::client::hooks::task::{Prestart, Running, TaskAnswer, TaskGiven, TaskHook};
+use crate::alloc::runner::RunnerFactory;
+use crate::drivers::{Device, ExitResult, Mount};
+use crate::hooks::task;
+use crate::hooks::task::{Prestart, Running, TaskAnswer, TaskGiven, TaskHook};
 
 /// What the hooks of the allocation leave for those of its tasks.
 #[derive(Clone, Debug, Default, PartialEq)]

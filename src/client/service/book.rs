@@ -8,11 +8,11 @@ use drover_events::model::ServiceRegistration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::client::agent::Core;
-use crate::client::clock::{Jitter, SECOND, nanos};
-use crate::error::Code;
-use crate::rpc::RpcError;
-use crate::rpc::methods::{
+use crate::agent::Core;
+use crate::clock::{Jitter, SECOND, nanos};
+use drover_error::Code;
+use drover_rpc::RpcError;
+use drover_rpc::methods::{
     ServiceDelete, ServiceDeleteRequest, ServiceUpsert, ServiceUpsertRequest,
 };
 
@@ -79,14 +79,14 @@ impl Book {
 
     /// What an allocation offers.
     #[cfg(test)]
-    pub(in crate::client) fn offers(&self, alloc: &str) -> usize {
+    pub(crate) fn offers(&self, alloc: &str) -> usize {
         let pages = self.pages.lock();
         pages.wanted.get(alloc).map_or(0, Vec::len)
     }
 
     /// Whether an allocation said what it offers, be it nothing.
     #[cfg(test)]
-    pub(in crate::client) fn has_said(&self, alloc: &str) -> bool {
+    pub(crate) fn has_said(&self, alloc: &str) -> bool {
         self.pages.lock().whole.contains_key(alloc)
     }
 
@@ -144,7 +144,7 @@ fn key(service: &ServiceRegistration) -> Key {
 }
 
 /// Tells the servers, until the task is aborted; begins when they were heard of.
-pub(in crate::client) async fn keep(core: Arc<Core>) {
+pub(crate) async fn keep(core: Arc<Core>) {
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.
     let _ = contact.wait_for(|c| c.registered).await;
@@ -244,7 +244,7 @@ async fn tell(core: &Core) -> Result<(), RpcError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::testing::Pretended;
+    use crate::testing::Pretended;
 
     fn service(id: &str, port: i64) -> ServiceRegistration {
         ServiceRegistration {

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::describe::Probe;
 use super::secure;
-use crate::client::clock::nanos;
+use crate::clock::nanos;
 
 /// The longest output that is kept, bytes.
 const MAX_OUTPUT: usize = 3 << 10;

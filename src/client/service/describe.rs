@@ -9,7 +9,7 @@ use drover_events::model::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::client::env::{TaskEnv, TaskEnvInput, TaskPaths};
+use crate::env::{TaskEnv, TaskEnvInput, TaskPaths};
 
 /// The provider whose registry is the cluster itself.
 const PROVIDER: &str = "nomad";

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::net::tls::{Anybody, explain, provider, system_roots};
+use drover_net::tls::{Anybody, explain, provider, system_roots};
 
 /// What a caller does about certificates; why there is none, in words.
 type Config = Result<Arc<ClientConfig>, String>;
@@ -72,9 +72,9 @@ mod tests {
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
-    use crate::client::service::check::{look, status};
-    use crate::client::service::describe::Probe;
-    use crate::net::tls::{certificates, private_key};
+    use crate::service::check::{look, status};
+    use crate::service::describe::Probe;
+    use drover_net::tls::{certificates, private_key};
     use drover_testkit::certs::{SERVER, Trust};
 
     /// A server whose authority no machine knows.

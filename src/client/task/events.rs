@@ -3,7 +3,7 @@
 use drover_events::gojson::format_duration;
 use drover_events::model::TaskEvent;
 
-use crate::client::drivers::ExitResult;
+use crate::drivers::ExitResult;
 
 /// `TaskEvent.Type`.
 #[allow(missing_docs, reason = "the text says it")]

@@ -14,16 +14,16 @@ pub use hooked::Ending;
 
 use super::events;
 use super::restart::{Cause, Decision, RestartTracker};
-use crate::client::alloc::coordinator::Kind;
-use crate::client::drivers::{ExitResult, Handle, StartError};
-use crate::client::hooks::task::TaskNote;
+use crate::alloc::coordinator::Kind;
+use crate::drivers::{ExitResult, Handle, StartError};
+use crate::hooks::task::TaskNote;
 
 /// How often the end of a task is asked for before it is given up.
 const STOP_TRIES: u32 = 5;
 /// The first wait after a failed request, nanoseconds; each further one is four times as long.
-const STOP_RETRY: i64 = 5 * crate::client::clock::SECOND;
+const STOP_RETRY: i64 = 5 * crate::clock::SECOND;
 /// The longest of those waits, nanoseconds.
-const STOP_RETRY_MAX: i64 = 120 * crate::client::clock::SECOND;
+const STOP_RETRY_MAX: i64 = 120 * crate::clock::SECOND;
 
 /// What a job says about the task; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::client::clock::SECOND;
+use crate::clock::SECOND;
 
 fn spec(attempts: i64) -> TaskSpec {
     TaskSpec {

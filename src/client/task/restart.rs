@@ -4,7 +4,7 @@ use drover_events::gojson::format_duration;
 use drover_events::model::RestartPolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::client::clock::Jitter;
+use crate::clock::Jitter;
 
 /// Why the question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ fn fail(reason: &str) -> Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::clock::SECOND;
+    use crate::clock::SECOND;
 
     const CRASH: Cause = Cause::Exit { success: false };
     const FINE: Cause = Cause::Exit { success: true };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::base::keyed::Keyed;
+use drover_base::keyed::Keyed;
 
 /// How long storage is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ async fn with(
 
 /// Storage that does not answer, until this is dropped.
 #[cfg(test)]
-pub(crate) async fn lost(path: &Path) -> crate::base::keyed::Turn<'static, PathBuf> {
+pub(crate) async fn lost(path: &Path) -> drover_base::keyed::Turn<'static, PathBuf> {
     OUT.turn(path.to_owned()).await
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Action, AllocMachine, AllocSpec, Input, Phase};
-use crate::client::hooks::alloc::AllocNote;
-use crate::client::task::machine::{TaskAction, TaskInput, TaskMachine};
+use crate::hooks::alloc::AllocNote;
+use crate::task::machine::{TaskAction, TaskInput, TaskMachine};
 
 impl AllocMachine {
     /// What its hooks answered before the tasks.

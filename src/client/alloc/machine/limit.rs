@@ -4,9 +4,9 @@
 use drover_events::model::Allocation;
 
 use super::{Action, AllocMachine, AllocSpec, Kill, Phase};
-use crate::client::alloc::coordinator::Kind;
-use crate::client::task::events;
-use crate::client::task::machine::{TaskInput, TaskMachine};
+use crate::alloc::coordinator::Kind;
+use crate::task::events;
+use crate::task::machine::{TaskInput, TaskMachine};
 
 /// What events of its tasks name.
 const HOOK: &str = "max_run_duration";

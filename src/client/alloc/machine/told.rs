@@ -5,9 +5,9 @@ use drover_events::model::status::client;
 use drover_events::model::{AllocDeploymentStatus, Allocation, TaskState};
 
 use super::{AllocMachine, AllocSpec, Phase};
-use crate::client::alloc::health::{Verdict, judge};
-use crate::client::task::events;
-use crate::client::task::machine::TaskMachine;
+use crate::alloc::health::{Verdict, judge};
+use crate::task::events;
+use crate::task::machine::TaskMachine;
 
 /// What is said of one whose tasks are over.
 const ENDED: &str = "All tasks have completed";

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::list::AllocHooks;
 use super::{AllocAnswer, AllocGiven, AllocHook, AllocNote};
-use crate::client::alloc::machine::Input;
-use crate::client::hooks::metrics::Hooks;
-use crate::client::hooks::notes::{Keep, Untold, answer_of};
+use crate::alloc::machine::Input;
+use crate::hooks::metrics::Hooks;
+use crate::hooks::notes::{Keep, Untold, answer_of};
 
 /// What a hook keeps.
-pub(in crate::client) fn kept_of<'a>(notes: &'a [AllocNote], hook: &str) -> &'a Value {
+pub(crate) fn kept_of<'a>(notes: &'a [AllocNote], hook: &str) -> &'a Value {
     answer_of(notes, hook).map_or(&Value::Null, |answer| &answer.kept)
 }
 
@@ -25,7 +25,7 @@ fn failed(kind: &str, hook: &dyn AllocHook, error: &str) -> String {
 ///
 /// # Errors
 /// The first that failed, by name; those after it are not run.
-pub(in crate::client) async fn prerun(
+pub(crate) async fn prerun(
     hooks: &AllocHooks,
     given: &AllocGiven,
     before: &[AllocNote],
@@ -59,7 +59,7 @@ pub(in crate::client) async fn prerun(
 ///
 /// # Errors
 /// The first that failed, by name.
-pub(in crate::client) async fn restore(
+pub(crate) async fn restore(
     hooks: &AllocHooks,
     given: &AllocGiven,
     before: &[AllocNote],
@@ -75,7 +75,7 @@ pub(in crate::client) async fn restore(
 
 /// After the tasks: all but those that are done. What fails is told and does not keep the others
 /// from their work.
-pub(in crate::client) async fn postrun(
+pub(crate) async fn postrun(
     hooks: &AllocHooks,
     given: &AllocGiven,
     (before, ended): (&[AllocNote], &BTreeSet<String>),
@@ -93,7 +93,7 @@ pub(in crate::client) async fn postrun(
 }
 
 /// Runs one call of every hook; what fails is told.
-pub(in crate::client) async fn each<'a>(
+pub(crate) async fn each<'a>(
     kind: &str,
     hooks: &'a AllocHooks,
     given: &'a AllocGiven,

@@ -5,9 +5,9 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::{AllocAnswer, AllocGiven, AllocHook, Hooked};
-use crate::client::alloc::dir::AllocDir;
-use crate::client::alloc::factory::Waits;
-use crate::client::hooks::resources::Resources;
+use crate::alloc::dir::AllocDir;
+use crate::alloc::factory::Waits;
+use crate::hooks::resources::Resources;
 
 /// Makes the directories that the tasks share.
 pub(super) struct AllocDirs;
@@ -129,14 +129,14 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::client::alloc::factory::{AllocRunnerFactory, Report};
-    use crate::client::alloc::machine::Input;
-    use crate::client::alloc::runner_test::{alloc, factory, run};
-    use crate::client::config::Settings;
-    use crate::client::hooks::alloc::chain;
-    use crate::client::hooks::alloc::list::AllocHooks;
-    use crate::client::hooks::notes::Keep;
-    use crate::telemetry;
+    use crate::alloc::factory::{AllocRunnerFactory, Report};
+    use crate::alloc::machine::Input;
+    use crate::alloc::runner_test::{alloc, factory, run};
+    use crate::config::Settings;
+    use crate::hooks::alloc::chain;
+    use crate::hooks::alloc::list::AllocHooks;
+    use crate::hooks::notes::Keep;
+    use drover_telemetry as telemetry;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_a_predecessor_left_is_taken_over_where_the_group_asks_for_it() {

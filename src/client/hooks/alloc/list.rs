@@ -7,8 +7,8 @@ use drover_events::model::Allocation;
 
 use super::services::GroupServices;
 use super::{AllocHook, dirs};
-use crate::client::hooks::list::HookList;
-use crate::client::service::book::Book;
+use crate::hooks::list::HookList;
+use crate::service::book::Book;
 
 /// The hooks of one allocation.
 pub type AllocHooks = Arc<[Box<dyn AllocHook>]>;

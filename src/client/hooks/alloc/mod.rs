@@ -35,11 +35,11 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::client::alloc::dir::AllocDir;
-use crate::client::alloc::factory::AllocRunner;
-use crate::client::config::Settings;
-use crate::client::hooks::notes::Note;
-use crate::client::hooks::resources::Resources;
+use crate::alloc::dir::AllocDir;
+use crate::alloc::factory::AllocRunner;
+use crate::config::Settings;
+use crate::hooks::notes::Note;
+use crate::hooks::resources::Resources;
 
 /// What every call of a hook is given; nothing of it can be changed.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! The hook of an allocation's services: told again when a task runs again, and gone before the
 //! tasks are asked to end. What is offered, and when, follows from the states of the tasks
-//! ([`crate::client::alloc::offers`]).
+//! ([`crate::alloc::offers`]).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use drover_events::model::Allocation;
 use serde_json::Value;
 
 use super::{AllocAnswer, AllocGiven, AllocHook, Hooked};
-use crate::client::service::book::Book;
+use crate::service::book::Book;
 
 /// It has copies of what it needs, for the allocation may change while it works (CL-22).
 pub(super) struct GroupServices {

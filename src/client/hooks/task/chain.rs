@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::list::TaskHooks;
 use super::{Hooked, TaskAnswer, TaskGiven, TaskHook, TaskNote};
-use crate::client::hooks::metrics::Hooks;
-use crate::client::hooks::notes::{Keep, Untold, answer_of};
-use crate::client::task::machine::{Ending, HookError, Prepared, TaskInput};
+use crate::hooks::metrics::Hooks;
+use crate::hooks::notes::{Keep, Untold, answer_of};
+use crate::task::machine::{Ending, HookError, Prepared, TaskInput};
 
 /// What a hook keeps.
 fn kept_of<'a>(notes: &'a [TaskNote], hook: &str) -> &'a Value {

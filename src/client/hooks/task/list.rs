@@ -6,8 +6,8 @@ use std::sync::Arc;
 use drover_events::model::{Allocation, Task};
 
 use super::{TaskHook, prepare, stats};
-use crate::client::hooks::list::HookList;
-use crate::client::volumes::task::Volumes;
+use crate::hooks::list::HookList;
+use crate::volumes::task::Volumes;
 
 /// The hooks of one task.
 pub type TaskHooks = Arc<[Box<dyn TaskHook>]>;

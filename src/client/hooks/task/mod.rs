@@ -37,13 +37,13 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::client::alloc::dir::AllocDir;
-use crate::client::clock::Clock;
-use crate::client::config::Settings;
-use crate::client::drivers::{Device, ExitResult, Mount, Registry, RunningTask, paths_seen};
-use crate::client::env::{TaskEnv, TaskEnvInput};
-use crate::client::hooks::notes::Note;
-use crate::client::hooks::resources::Resources;
+use crate::alloc::dir::AllocDir;
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::drivers::{Device, ExitResult, Mount, Registry, RunningTask, paths_seen};
+use crate::env::{TaskEnv, TaskEnvInput};
+use crate::hooks::notes::Note;
+use crate::hooks::resources::Resources;
 
 pub use prepare::VALIDATE;
 pub use stats::Usage;

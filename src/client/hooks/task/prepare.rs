@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
-use crate::client::drivers::runs_as;
-use crate::client::task::events;
-use crate::config::option;
+use crate::drivers::runs_as;
+use crate::task::events;
+use drover_config::option;
 
 /// The task can be run here at all.
 pub const VALIDATE: &str = "validate";
@@ -169,15 +169,15 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::client::alloc::dir::AllocDir;
-    use crate::client::clock::Clock;
-    use crate::client::config::Settings;
-    use crate::client::drivers::mock::Mock;
-    use crate::client::drivers::{Driver, Registry};
-    use crate::client::hooks::notes::Keep;
-    use crate::client::hooks::task::chain;
-    use crate::client::hooks::task::list::TaskHooks;
-    use crate::client::task::machine::{HookError, Prepared, TaskInput};
+    use crate::alloc::dir::AllocDir;
+    use crate::clock::Clock;
+    use crate::config::Settings;
+    use crate::drivers::mock::Mock;
+    use crate::drivers::{Driver, Registry};
+    use crate::hooks::notes::Keep;
+    use crate::hooks::task::chain;
+    use crate::hooks::task::list::TaskHooks;
+    use crate::task::machine::{HookError, Prepared, TaskInput};
 
     fn given(dir: &Path, task: Task, settings: Settings) -> TaskGiven {
         let name = task.name.clone();

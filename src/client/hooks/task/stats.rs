@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Hooked, Running, TaskGiven, TaskHook};
-use crate::client::clock::{Clock, SECOND};
-use crate::client::drivers::{ExitResult, RunningTask, StatsError};
+use crate::clock::{Clock, SECOND};
+use crate::drivers::{ExitResult, RunningTask, StatsError};
 
 /// The shortest time between two samples.
 const SHORTEST: Duration = Duration::from_secs(1);

@@ -8,18 +8,16 @@ use futures_util::future::BoxFuture;
 use futures_util::stream;
 
 use super::*;
-use crate::client::alloc::dir::AllocDir;
-use crate::client::config::Settings;
-use crate::client::drivers::exec::{ExecCommand, Wires};
-use crate::client::drivers::isolated::{Exec, USER};
-use crate::client::drivers::mock::Mock;
-use crate::client::drivers::raw_exec::{RawExec, Runs};
-use crate::client::drivers::{
-    Driver, Handle, Registry, RunningTask, Samples, TaskConfig, TaskError,
-};
-use crate::client::executor::cgroup::{self, Parents};
-use crate::client::executor::executor_test::launcher;
-use crate::config::{ClientConfig, PluginConfig};
+use crate::alloc::dir::AllocDir;
+use crate::config::Settings;
+use crate::drivers::exec::{ExecCommand, Wires};
+use crate::drivers::isolated::{Exec, USER};
+use crate::drivers::mock::Mock;
+use crate::drivers::raw_exec::{RawExec, Runs};
+use crate::drivers::{Driver, Handle, Registry, RunningTask, Samples, TaskConfig, TaskError};
+use crate::executor::cgroup::{self, Parents};
+use crate::executor::executor_test::launcher;
+use drover_config::{ClientConfig, PluginConfig};
 
 /// What a stream of the driver below is.
 #[derive(Clone, Copy, PartialEq)]

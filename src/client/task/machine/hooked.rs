@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{HookError, Phase, Prepared, TaskAction, TaskMachine, TaskSpec};
-use crate::client::drivers::{Device, Mount};
-use crate::client::hooks::task::{TaskNote, VALIDATE};
-use crate::client::task::events;
-use crate::client::task::restart::Cause;
+use crate::drivers::{Device, Mount};
+use crate::hooks::task::{TaskNote, VALIDATE};
+use crate::task::events;
+use crate::task::restart::Cause;
 
 /// An end at which hooks have work to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

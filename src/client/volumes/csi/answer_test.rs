@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::registry::Kind;
 use super::testing::{World, call, detaching, found, seen, user};
 use super::*;
-use crate::error::Code;
-use crate::rpc::csi::*;
+use drover_error::Code;
+use drover_rpc::csi::*;
 
 #[tokio::test]
 async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nobody_who_lives() {

@@ -10,8 +10,8 @@ use super::claim::{CsiHook, asked};
 use super::registry::Kind;
 use super::testing::{World, call, detaching, found, left, seen, user};
 use super::*;
-use crate::error::{ApiError, Code};
-use crate::rpc::csi::NodeDetachVolume;
+use drover_error::{ApiError, Code};
+use drover_rpc::csi::NodeDetachVolume;
 
 #[tokio::test]
 async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_them_back() {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::leftover::Way;
 use super::registry::{Found, Instance, Kind, Live, Part, Told};
 use super::{Csi, Known};
-use crate::client::hooks::task::{Emit, Running};
-use crate::client::task::events;
+use crate::hooks::task::{Emit, Running};
+use crate::task::events;
 
 /// Between two looks at a plugin that has not answered yet.
 const IMPATIENT: Duration = Duration::from_millis(100);

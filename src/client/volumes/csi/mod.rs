@@ -37,14 +37,14 @@ use drover_events::model::Node;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::base::keyed::Keyed;
-use crate::client::clock::Clock;
-use crate::client::hooks::alloc::AllocHook;
-use crate::client::hooks::alloc::list::MakeAllocHook;
-use crate::client::hooks::task::TaskHook;
-use crate::client::hooks::task::list::MakeTaskHook;
-use crate::client::journal::Journal;
-use crate::rpc::caller::Caller;
+use crate::clock::Clock;
+use crate::hooks::alloc::AllocHook;
+use crate::hooks::alloc::list::MakeAllocHook;
+use crate::hooks::task::TaskHook;
+use crate::hooks::task::list::MakeTaskHook;
+use crate::journal::Journal;
+use drover_base::keyed::Keyed;
+use drover_rpc::caller::Caller;
 use registry::{Instance, Kind, Live, Part, Registry};
 
 /// What the parts share.

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::registry::Kind;
 use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
-use crate::client::clock::SECOND;
-use crate::error::{ApiError, Code};
-use crate::rpc::asked::Unanswered;
-use crate::rpc::csi::*;
+use crate::clock::SECOND;
+use drover_error::{ApiError, Code};
+use drover_rpc::asked::Unanswered;
+use drover_rpc::csi::*;
 
 const VOLUME: &str = "vol";
 

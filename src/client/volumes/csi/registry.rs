@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::describe::told;
 pub use super::instance::{Found, Instance, Kind, Part};
-use crate::client::alloc::runner::alloc_key;
-use crate::client::journal::Journal;
+use crate::alloc::runner::alloc_key;
+use crate::journal::Journal;
 
 /// Where the journal has them.
 const KEY: &str = "dynamicplugins/registry_state";

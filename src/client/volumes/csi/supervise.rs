@@ -16,12 +16,10 @@ use tokio::task::JoinHandle;
 use super::Csi;
 use super::follow::Follower;
 use super::registry::{Instance, Kind, Part};
-use crate::client::beneath::{open_dir, remove_tree};
-use crate::client::clock::nanos;
-use crate::client::drivers::{ExitResult, Mount, Propagation, isolates_files};
-use crate::client::hooks::task::{
-    HookFailure, Hooked, Prestart, Running, TaskAnswer, TaskGiven, TaskHook,
-};
+use crate::beneath::{open_dir, remove_tree};
+use crate::clock::nanos;
+use crate::drivers::{ExitResult, Mount, Propagation, isolates_files};
+use crate::hooks::task::{HookFailure, Hooked, Prestart, Running, TaskAnswer, TaskGiven, TaskHook};
 
 /// The longest path of a socket, bytes.
 const LONGEST_SOCKET: usize = 107;

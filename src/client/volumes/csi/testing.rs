@@ -16,17 +16,17 @@ use tempfile::TempDir;
 use super::claim::{CsiHook, Held, Volumes, asked};
 use super::registry::{Found, Instance, Kind};
 use super::*;
-use crate::base::clock::unix_nanos;
-use crate::client::alloc::dir::AllocDir;
-use crate::client::config::Settings;
-use crate::client::hooks::alloc::AllocGiven;
-use crate::client::journal::LogJournal;
-use crate::error::ApiError;
-use crate::rpc::Rpc;
-use crate::rpc::csi::*;
-use crate::rpc::duplex::{Duplex, Pace};
-use crate::rpc::methods::WriteResponse;
-use crate::rpc::service::{Call, Dispatch};
+use crate::alloc::dir::AllocDir;
+use crate::config::Settings;
+use crate::hooks::alloc::AllocGiven;
+use crate::journal::LogJournal;
+use drover_base::clock::unix_nanos;
+use drover_error::ApiError;
+use drover_rpc::Rpc;
+use drover_rpc::csi::*;
+use drover_rpc::duplex::{Duplex, Pace};
+use drover_rpc::methods::WriteResponse;
+use drover_rpc::service::{Call, Dispatch};
 
 /// The servers: they give what is claimed, or refuse.
 #[derive(Default)]

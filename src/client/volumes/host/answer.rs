@@ -6,15 +6,15 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::HostVolumes;
-use crate::error::ApiError;
-use crate::rpc::csi::Done;
-use crate::rpc::duplex::{Duplex, Pace};
-use crate::rpc::host_volume::{
+use drover_error::ApiError;
+use drover_rpc::csi::Done;
+use drover_rpc::duplex::{Duplex, Pace};
+use drover_rpc::host_volume::{
     ClientHostVolumeCreate, ClientHostVolumeCreateRequest, ClientHostVolumeCreateResponse,
     ClientHostVolumeDelete, ClientHostVolumeDeleteRequest, ClientHostVolumeDeleteResponse,
     ClientHostVolumeRegister, ClientHostVolumeRegisterRequest,
 };
-use crate::rpc::service::{Access, Call, Dispatch, Service};
+use drover_rpc::service::{Access, Call, Dispatch, Service};
 
 /// What the names of the methods begin with.
 const NOUN: &str = "ClientHostVolume.";

@@ -2,8 +2,8 @@
 
 use super::HostVolumes;
 use super::keep::is_id;
-use crate::error::{ApiError, Code};
-use crate::rpc::host_volume::ClientHostVolumeDeleteRequest;
+use drover_error::{ApiError, Code};
+use drover_rpc::host_volume::ClientHostVolumeDeleteRequest;
 
 impl HostVolumes {
     pub(super) async fn delete(

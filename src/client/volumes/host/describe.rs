@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drover_events::model::ClientHostVolumeConfig;
 
 use super::HostVolumes;
-use crate::client::fingerprint;
+use crate::fingerprint;
 
 /// What the attributes of plugins begin with, and what they end in.
 const ATTRIBUTE: [&str; 2] = ["plugins.host_volume.", ".version"];

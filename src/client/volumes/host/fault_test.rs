@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 use super::host_test::{ONE, PLUGIN, TWO, Used, World, asked, certs, unasked};
 use super::*;
-use crate::client::journal::{JournalError, NoJournal};
-use crate::client::volumes::look::lost;
-use crate::error::Code;
-use crate::log::LogError;
-use crate::rpc::host_volume::ClientHostVolumeRegisterRequest;
+use crate::journal::{JournalError, NoJournal};
+use crate::volumes::look::lost;
+use drover_error::Code;
+use drover_log::LogError;
+use drover_rpc::host_volume::ClientHostVolumeRegisterRequest;
 
 fn registering(id: &str, name: &str, path: &std::path::Path) -> ClientHostVolumeRegisterRequest {
     ClientHostVolumeRegisterRequest {

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{Held, HostVolumes};
-use crate::client::hooks::alloc::list::MakeAllocHook;
-use crate::client::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
+use crate::hooks::alloc::list::MakeAllocHook;
+use crate::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 
 /// How long a volume is waited for; its tasks say then that it is not there.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -54,7 +54,7 @@ impl HostVolumes {
 }
 
 /// The volumes of hosts that an allocation uses.
-pub(in crate::client) fn named(alloc: &Allocation) -> Vec<String> {
+pub(crate) fn named(alloc: &Allocation) -> Vec<String> {
     let group = alloc.group();
     let requests = group.into_iter().flat_map(|group| group.volumes.values());
     let of_hosts = requests.filter(|request| request.r#type == volume_type::HOST);

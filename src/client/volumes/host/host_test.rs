@@ -10,10 +10,10 @@ use futures_util::FutureExt;
 
 use super::make::undoing;
 use super::*;
-use crate::client::config::Settings;
-use crate::client::journal::LogJournal;
-use crate::config::HostVolume;
-use crate::rpc::host_volume::{
+use crate::config::Settings;
+use crate::journal::LogJournal;
+use drover_config::HostVolume;
+use drover_rpc::host_volume::{
     ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest, ClientHostVolumeRegisterRequest,
 };
 

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::plugin::Made;
 use super::{Held, HostVolumes};
-use crate::client::journal::Journal;
-use crate::client::proc::boot_id;
-use crate::error::{ApiError, Code};
-use crate::rpc::host_volume::ClientHostVolumeCreateRequest;
+use crate::journal::Journal;
+use crate::proc::boot_id;
+use drover_error::{ApiError, Code};
+use drover_rpc::host_volume::ClientHostVolumeCreateRequest;
 
 /// What keys of the journal begin with.
 const KEY: &str = "hostvolume/";

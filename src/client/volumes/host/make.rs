@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use super::HostVolumes;
 use super::keep::Kept;
 use super::plugin::{Made, Plugin, PluginError};
-use crate::client::volumes::look::look;
-use crate::error::{ApiError, Code};
-use crate::rpc::host_volume::{
+use crate::volumes::look::look;
+use drover_error::{ApiError, Code};
+use drover_rpc::host_volume::{
     ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest, ClientHostVolumeRegisterRequest,
 };
 

@@ -9,8 +9,8 @@ use drover_events::gojson::Map;
 use rustix::fs::{Gid, Uid};
 
 use super::plugin::{Made, PluginError};
-use crate::client::alloc::dir::make_path;
-use crate::client::beneath;
+use crate::alloc::dir::make_path;
+use crate::beneath;
 
 /// Its name.
 pub(super) const NAME: &str = "mkdir";

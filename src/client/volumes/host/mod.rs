@@ -39,10 +39,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::base::keyed::Keyed;
-use crate::client::config::Shared;
-use crate::client::journal::Journal;
-pub(in crate::client) use hook::named;
+use crate::config::Shared;
+use crate::journal::Journal;
+use drover_base::keyed::Keyed;
+pub(crate) use hook::named;
 use keep::{Kept, kept};
 use plugin::Plugins;
 pub(crate) use plugin::executables;

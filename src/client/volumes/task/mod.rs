@@ -16,13 +16,13 @@ use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::client::drivers::{Device, Mount, Propagation, isolates_files};
-use crate::client::env::{TaskEnv, clean};
-use crate::client::executor::labels;
-use crate::client::hooks::task::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
-use crate::client::task::events;
-use crate::client::volumes::csi::claim::{Held, Volumes as Claimed};
-use crate::client::volumes::look::look;
+use crate::drivers::{Device, Mount, Propagation, isolates_files};
+use crate::env::{TaskEnv, clean};
+use crate::executor::labels;
+use crate::hooks::task::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
+use crate::task::events;
+use crate::volumes::csi::claim::{Held, Volumes as Claimed};
+use crate::volumes::look::look;
 
 /// What the variable begins with that says where a volume is.
 const VARIABLE: &str = "NOMAD_VOLUME_";

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::client::alloc::dir::AllocDir;
-use crate::client::clock::Clock;
-use crate::client::config::Settings;
-use crate::client::drivers::Registry;
+use crate::alloc::dir::AllocDir;
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::drivers::Registry;
 
 fn given(dir: &Path, driver: &str, volume: &Value, mount: &Value) -> TaskGiven {
     let alloc: Allocation = from_value(json!({"ID": "a1", "Name": "j.g[1]", "TaskGroup": "g",

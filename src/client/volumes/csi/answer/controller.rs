@@ -8,11 +8,11 @@ use tokio::time::timeout;
 
 use super::messages::{capabilities, created, external, one_way, origin, range, topology};
 use super::{failed, undone};
-use crate::base::keyed::Turn;
-use crate::client::volumes::csi::Csi;
-use crate::client::volumes::csi::registry::{Live, Part};
-use crate::error::{ApiError, Code};
-use crate::rpc::csi::*;
+use crate::volumes::csi::Csi;
+use crate::volumes::csi::registry::{Live, Part};
+use drover_base::keyed::Turn;
+use drover_error::{ApiError, Code};
+use drover_rpc::csi::*;
 
 /// How long a call waits for another one about its volume: with its own time that is less than
 /// servers wait for it.
@@ -27,7 +27,7 @@ impl Csi {
     /// Waits until no other call changes where a volume is: of two that come to a plugin at once
     /// the later one may be done first. What was begun is ended here, so a call of a server that
     /// died meanwhile is waited for; not for so long that the one that waits comes too late itself.
-    pub(in crate::client::volumes::csi) async fn turn(
+    pub(in crate::volumes::csi) async fn turn(
         &self,
         plugin: &str,
         volume: &str,
@@ -35,7 +35,7 @@ impl Csi {
         self.turn_within(plugin, volume, TURN).await
     }
 
-    pub(in crate::client::volumes::csi) async fn turn_within(
+    pub(in crate::volumes::csi) async fn turn_within(
         &self,
         plugin: &str,
         volume: &str,

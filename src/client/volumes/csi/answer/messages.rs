@@ -7,8 +7,8 @@ use drover_events::model::{
     CsiMountOptions, CsiTopology, CsiVolumeCapability, CsiVolumeExternalStub,
 };
 
-use crate::error::ApiError;
-use crate::rpc::csi::*;
+use drover_error::ApiError;
+use drover_rpc::csi::*;
 
 /// The messages for the ways that a volume is to be used in.
 pub(super) fn capabilities(

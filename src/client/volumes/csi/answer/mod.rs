@@ -12,9 +12,9 @@ use std::sync::Arc;
 use drover_csi::{CallError, Standing};
 
 use super::Csi;
-use crate::error::{ApiError, Code};
-use crate::rpc::csi::*;
-use crate::rpc::service::{Access, Service};
+use drover_error::{ApiError, Code};
+use drover_rpc::csi::*;
+use drover_rpc::service::{Access, Service};
 
 /// What is said of a step that failed (PLG-10): the call, and the plugin's own text. What was tried
 /// with it the server says, whose step it is (EV-18).

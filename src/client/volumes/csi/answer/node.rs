@@ -6,10 +6,10 @@ use drover_csi::proto;
 use super::controller::TURN;
 use super::failed;
 use super::messages::{one_way, range};
-use crate::client::volumes::csi::registry::Part;
-use crate::client::volumes::csi::{Csi, Known};
-use crate::error::{ApiError, Code};
-use crate::rpc::csi::*;
+use crate::volumes::csi::registry::Part;
+use crate::volumes::csi::{Csi, Known};
+use drover_error::{ApiError, Code};
+use drover_rpc::csi::*;
 
 impl Csi {
     /// Takes a volume back from an allocation, however it was mounted for it: never from one that

@@ -10,11 +10,11 @@ use drover_events::model::status::attachment_mode;
 use tokio::time::{Instant, sleep};
 
 use super::{Asked, CsiHook, Held};
-use crate::client::clock::{Jitter, nanos};
-use crate::client::hooks::alloc::AllocGiven;
-use crate::client::volumes::csi::registry::Part;
-use crate::rpc::RpcError;
-use crate::rpc::csi::{
+use crate::clock::{Jitter, nanos};
+use crate::hooks::alloc::AllocGiven;
+use crate::volumes::csi::registry::Part;
+use drover_rpc::RpcError;
+use drover_rpc::csi::{
     CsiVolumeClaim, CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublish,
     CsiVolumeUnpublishRequest, NamedClaim,
 };

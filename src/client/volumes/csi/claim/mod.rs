@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::Csi;
 use super::leftover::Way;
 use super::registry::Part;
-use crate::client::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
+use crate::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 
 /// A volume that an allocation asks for.
 #[derive(Clone, Debug, PartialEq)]

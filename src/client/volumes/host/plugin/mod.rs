@@ -15,8 +15,8 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 
 use super::{AT_ONCE, mkdir};
-use crate::error::{ApiError, Code};
-use crate::rpc::host_volume::{ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest};
+use drover_error::{ApiError, Code};
+use drover_rpc::host_volume::{ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest};
 
 /// How long a plugin may take to say who it is.
 const FINGERPRINT: Duration = Duration::from_secs(5);

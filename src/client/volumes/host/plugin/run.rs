@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
 use super::{PluginError, Plugins, failed};
-use crate::client::proc::Group;
+use crate::proc::Group;
 
 /// How long what it said is waited for once it has ended: others may hold its end open.
 const REST: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 impl Plugins {
     /// Runs an operation; what the plugin answered.
-    pub(in crate::client::volumes::host) async fn run(
+    pub(in crate::volumes::host) async fn run(
         &self,
         file: &Path,
         operation: &str,
