@@ -128,6 +128,7 @@
 pub use drover_acl as acl;
 pub use drover_base as base;
 pub use drover_commands as commands;
+pub use drover_config as config;
 pub use drover_error as error;
 pub use drover_identity as identity;
 pub use drover_jobspec as jobspec;
@@ -141,7 +142,6 @@ pub use drover_telemetry as telemetry;
 pub mod agent;
 pub mod cli;
 pub mod client;
-pub mod config;
 pub mod csi_calls;
 pub mod diagnostics;
 pub mod endpoints;

@@ -127,14 +127,14 @@ impl Reloader {
         set(&mut self.parts.lock());
     }
 
-    fn try_reload(&self) -> Result<Vec<&'static str>, String> {
+    fn try_reload(&self) -> Result<Vec<String>, String> {
         let wanted = (self.again)()?;
         let now = self.config.get();
         weaker(&now.tls, &wanted.tls)?;
         let serves_otherwise = now.tls.http != wanted.tls.http;
         // Who this agent is, its region and its roles, stays as it is until a restart.
         let mut running = (*now).clone();
-        copy_changing(&mut running, &wanted);
+        running.copy_changing(&wanted);
         let live = live(&running)?;
         self.tls
             .reload(&tls::settings(&running))
@@ -144,27 +144,15 @@ impl Reloader {
             level.set(&wanted.log.level)?;
         }
         self.parts.lock().take(&running, live);
-        let now = self.config.update(|config| copy_changing(config, &wanted));
+        let now = self.config.update(|config| config.copy_changing(&wanted));
         expiry::tell(&self.tls);
         let mut rest = now.differences(&wanted);
         if serves_otherwise {
             // The node and the event stream go on telling of the address of before.
-            rest.push("tls.http");
+            rest.push("tls.http".to_owned());
         }
         Ok(rest)
     }
-}
-
-/// Takes over what counts without a restart.
-fn copy_changing(config: &mut Config, wanted: &Config) {
-    config.tls.clone_from(&wanted.tls);
-    config.log.level.clone_from(&wanted.log.level);
-    config.limits.clone_from(&wanted.limits);
-    let headers = &wanted.http_api_response_headers;
-    config.http_api_response_headers.clone_from(headers);
-    config.acl.copy_changing(&wanted.acl);
-    config.telemetry.copy_changing(&wanted.telemetry);
-    config.client.copy_changing(&wanted.client);
 }
 
 /// Refuses a reload that would open what was closed: a file that was missing for a moment is no
@@ -200,7 +188,7 @@ impl Reloader {
     }
 
     /// Reloads, and says in the log what came of it.
-    fn told(&self) -> Result<Vec<&'static str>, String> {
+    fn told(&self) -> Result<Vec<String>, String> {
         tracing::info!("Reloading configuration...");
         let done = notify::reloads(|| self.try_reload());
         match &done {
@@ -219,7 +207,7 @@ impl Reloader {
 }
 
 impl Around for Reloader {
-    fn reload(&self) -> Result<Vec<&'static str>, String> {
+    fn reload(&self) -> Result<Vec<String>, String> {
         // Files may take their time, and each who waits for them holds a thread.
         let turn = self.turn.try_lock();
         let _turn = turn.ok_or("another reload is under way: try again when it is done")?;

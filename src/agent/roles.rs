@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use drover_events::public::PublicFields;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -19,14 +20,13 @@ use crate::client::control::Answers as _;
 use crate::config::Config;
 use crate::endpoints;
 use crate::gate::Gate;
-use crate::history::record::redact::PublicFields;
 use crate::http::{self, Api, Shape};
 use crate::net::tls::Port;
 use crate::net::{Door, Listener, Patience, Proxies, Rates, Visitors, most_connections};
 use crate::requests::RequestLog;
 use crate::rpc::server::RpcServer;
 use crate::rpc::service::Dispatch;
-use crate::server::{Around, Server};
+use crate::server::{Around, Server, kept};
 use crate::telemetry::{self, Telemetry};
 
 /// The running roles.
@@ -351,7 +351,7 @@ async fn forget(requests: Arc<RequestLog>, config: Arc<Config>, stop: Cancellati
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                let (requests, keep) = (Arc::clone(&requests), retention.requests);
+                let (requests, keep) = (Arc::clone(&requests), kept(&retention.requests));
                 let drop_old = move || requests.forget(&keep, unix_nanos());
                 match tokio::task::spawn_blocking(drop_old).await {
                     Ok(Ok(_)) => {}

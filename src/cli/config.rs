@@ -83,8 +83,8 @@ fn checked(paths: &[PathBuf]) -> Result<(Config, bool), ConfigError> {
 
 fn list(out: &Out) {
     let mut table = Table::new(["Setting", "Why, and what to do"]);
-    for one in config::UNSUPPORTED {
-        table.row([one.path.to_owned(), one.advice.to_owned()]);
+    for one in config::UNSUPPORTED.iter() {
+        table.row([one.path.clone(), one.advice.to_owned()]);
     }
     out.line(&table.to_string());
     out.line(

@@ -5,65 +5,101 @@
 //! matters in full. Only the guarantee of a sink counts.
 
 use super::hcl1::Node;
+use super::kinds::set;
 use super::read::{FromNode, Reader, scalar};
-use crate::requests::Guarantee;
+use super::statement::{lay, settings};
+use serde_json::{Value, json};
 
-/// What the request log was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuditConfig {
-    /// Whether such requests are written at all.
-    pub enabled: bool,
-    /// Whether one that cannot be written is refused (`enforced`), or answered and counted
-    /// (`best-effort`).
-    pub delivery_guarantee: Guarantee,
+/// What happens where a request cannot be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guarantee {
+    /// It is answered, and counted (`best-effort`).
+    #[default]
+    BestEffort,
+    /// It is refused (`enforced`).
+    Enforced,
 }
 
-impl Default for AuditConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            delivery_guarantee: Guarantee::default(),
+impl Guarantee {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BestEffort => "best-effort",
+            Self::Enforced => "enforced",
         }
-    }
-}
-
-impl AuditConfig {
-    /// Reads the block onto this.
-    pub(crate) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("enabled", &mut self.enabled);
-        r.set("delivery_guarantee", &mut self.delivery_guarantee);
-        r.labelled("sink", |_, r| {
-            r.set("delivery_guarantee", &mut self.delivery_guarantee);
-            unused(
-                r,
-                &[
-                    "type",
-                    "format",
-                    "path",
-                    "mode",
-                    "rotate_bytes",
-                    "rotate_duration",
-                    "rotate_max_files",
-                ],
-            );
-        });
-        r.labelled("filter", |_, r| {
-            unused(r, &["type", "endpoints", "stages", "operations"]);
-        });
-    }
-}
-
-fn unused(r: &mut Reader<'_>, keys: &[&str]) {
-    for key in keys {
-        r.set(key, &mut serde_json::Value::Null);
     }
 }
 
 impl FromNode for Guarantee {
     fn read(&mut self, node: &Node) -> Result<(), String> {
         let name = scalar(node)?;
-        let read = Guarantee::from_name(&name);
+        let mut all = [Self::BestEffort, Self::Enforced].into_iter();
+        let read = all.find(|one| one.name() == name);
         *self = read.ok_or_else(|| format!("{name:?} is neither best-effort nor enforced"))?;
         Ok(())
     }
+}
+
+const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
+
+settings! {
+/// What the request log was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditConfig {
+    /// Whether such requests are written at all.
+    pub enabled: bool = true => set shown "Enabled",
+    /// Whether one that cannot be written is refused (`enforced`), or answered and counted
+    /// (`best-effort`).
+    pub delivery_guarantee: Guarantee => set shown "DeliveryGuarantee" by name,
+} also {
+    /// Where Nomad writes requests down; its guarantee counts.
+    sink = delivery_guarantee => sinks of Sink,
+    /// Which requests Nomad leaves out.
+    filter = delivery_guarantee => filters off REQUESTS,
+}
+}
+
+settings! {
+/// A `sink` block.
+struct Sink {
+    /// As that of the block around it.
+    delivery_guarantee: Option<Guarantee> => set,
+} also {
+    /// What kind of place it is.
+    kind: Value => set named "type" off REQUESTS,
+    /// How requests are written.
+    format: Value => set off REQUESTS,
+    /// The file.
+    path: Value => set off REQUESTS,
+    /// The file's permissions.
+    mode: Value => set off REQUESTS,
+    /// How large the file may get.
+    rotate_bytes: Value => set off REQUESTS,
+    /// How old it may get.
+    rotate_duration: Value => set off REQUESTS,
+    /// How many old ones are kept.
+    rotate_max_files: Value => set off REQUESTS,
+}
+}
+
+fn name(guarantee: &Guarantee) -> Value {
+    json!(guarantee.name())
+}
+
+fn sinks(guarantee: &mut Guarantee, name: &str, r: &mut Reader<'_>) {
+    r.labelled(name, |_, r| {
+        let mut sink = Sink::default();
+        lay(&mut sink, r);
+        if let Some(said) = sink.delivery_guarantee {
+            *guarantee = said;
+        }
+    });
+}
+
+fn filters(_: &mut Guarantee, name: &str, r: &mut Reader<'_>) {
+    r.labelled(name, |_, r| {
+        for key in ["type", "endpoints", "stages", "operations"] {
+            r.set(key, &mut Value::Null);
+        }
+    });
 }

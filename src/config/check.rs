@@ -1,10 +1,11 @@
 //! What must hold of a configuration as a whole before an agent starts with it.
 
 use super::retention::archive_problem;
+use super::tls::{cipher_suites, min_version};
 use super::{ClientConfig, Config, ConfigError, TlsConfig};
-use crate::net::Proxies;
-use crate::net::tls::{cipher_suites, min_version};
 use drover_events::model::status::job_type;
+use ipnet::IpNet;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -264,7 +265,7 @@ fn tls(tls: &TlsConfig, wrong: &mut Vec<String>) {
 }
 
 fn limits(config: &Config, wrong: &mut Vec<String>) {
-    wrong.extend(Proxies::read(&config.http_trusted_proxies).err());
+    wrong.extend(trusted_proxies(&config.http_trusted_proxies).err());
     let burst = config.limits.request_burst;
     if !BURSTS.contains(&burst) {
         wrong.push(format!(
@@ -277,6 +278,20 @@ fn limits(config: &Config, wrong: &mut Vec<String>) {
             "limits.max_body_bytes_in_flight cannot be {bytes}. Must be at least {LEAST_IN_FLIGHT}"
         ));
     }
+}
+
+/// Reads addresses (`10.0.0.5`) and prefixes (`10.0.0.0/24`).
+///
+/// # Errors
+/// The one that is neither.
+pub fn trusted_proxies(texts: &[String]) -> Result<Vec<IpNet>, String> {
+    let read = |text: &String| {
+        let one = text.parse::<IpAddr>().map(IpNet::from);
+        one.map(|net| IpNet::from(net.addr().to_canonical()))
+            .or_else(|_| text.parse::<IpNet>())
+            .map_err(|_| format!("http_trusted_proxies: {text:?} is no address or prefix"))
+    };
+    texts.iter().map(read).collect()
 }
 
 /// Reads `22,80,8500-8600`.
@@ -328,7 +343,7 @@ mod tests {
         let text_of = |path: &str, client: bool| {
             let mut config = Config::dev();
             config.client.enabled = client;
-            let volume = crate::config::HostVolume {
+            let volume = crate::HostVolume {
                 path: path.to_owned(),
                 read_only: false,
             };

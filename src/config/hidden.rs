@@ -1,5 +1,7 @@
 //! A value that no debug output shows.
 
+use super::hcl1::Node;
+use super::read::FromNode;
 use std::fmt;
 
 /// Something confidential of a configuration; its `Debug` tells nothing of it.
@@ -12,9 +14,19 @@ impl<T> fmt::Debug for Hidden<T> {
     }
 }
 
+impl<T: FromNode> FromNode for Hidden<T> {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        self.0.read(node)
+    }
+
+    fn is_nothing(node: &Node) -> bool {
+        T::is_nothing(node)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::Config;
 
     #[test]
     fn no_debug_output_of_a_configuration_shows_what_is_confidential() {

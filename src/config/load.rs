@@ -3,6 +3,7 @@
 use super::Config;
 use super::hcl1::{self, SyntaxError};
 use super::read::{Problem, Reader};
+use super::statement::lay;
 use std::path::{Path, PathBuf};
 
 /// Why no configuration came of it.
@@ -112,7 +113,7 @@ fn load_file(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
     let node = hcl1::parse(&text).map_err(syntax)?;
     let mut problems = Vec::new();
     if let Some(mut reader) = Reader::open(&node, "", &mut problems) {
-        config.read(&mut reader);
+        lay(config, &mut reader);
         reader.finish();
     }
     if problems.is_empty() {

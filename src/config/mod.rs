@@ -2,11 +2,12 @@
 //! whole. The command line lays the environment and its flags over what is read here; a reload
 //! makes another value.
 //!
-//! - Every block is a struct with public fields and a `read` that lays one file over it; later
-//!   files win, lists grow, maps merge. Unknown keys are refused with their place.
+//! - Every setting is stated once, in the struct of its block: see `statement.rs` before you add
+//!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their place.
 //! - Nothing here has interior mutability. [`Shared`] is the only accessor: who wants a change
 //!   copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
-//! - It must not know who uses it: no server, client or HTTP type appears here.
+//! - It must not know who uses it: all of it is plain values, which those above turn into what
+//!   they need, and no other folder is imported here.
 //!
 //! Start reading at [`Config`], then [`load()`].
 
@@ -17,6 +18,7 @@ mod client;
 mod describe;
 mod differences;
 mod hidden;
+mod kinds;
 mod limits;
 mod load;
 pub mod option;
@@ -26,139 +28,135 @@ mod retention;
 mod server;
 mod shared;
 mod size;
+mod statement;
+mod tls;
 mod unsupported;
 
-pub use audit::AuditConfig;
+pub use audit::{AuditConfig, Guarantee};
 pub use block::{
     AclConfig, Addresses, AutopilotConfig, LogSettings, PluginConfig, Ports, RpcConfig,
     TelemetryConfig, TlsConfig, UiConfig,
 };
-pub use check::check;
+pub use check::{check, trusted_proxies};
 pub use client::{
     ArtifactConfig, ClientConfig, DrainOnShutdown, HostNetwork, HostVolume, Reserved,
 };
 pub use drover_hcl1::{Place, SyntaxError};
 pub use hidden::Hidden;
-pub use limits::LimitsConfig;
+pub use limits::{BODIES, LimitsConfig, PER_CLIENT};
 pub use load::{ConfigError, load};
-pub use publisher::{EventPublisherConfig, KafkaConfig, SECURITY_PROTOCOL, VERIFY_HOSTNAME};
+pub use publisher::{
+    EventPublisherConfig, KafkaConfig, NUMBERS, SECURITY_PROTOCOL, VERIFY_HOSTNAME,
+};
 pub use read::Problem;
-pub use retention::RetentionConfig;
+pub use retention::{ArchiveConfig, Keep, RetentionConfig};
 pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
 pub use shared::Shared;
+pub use statement::{Class, Stated, stated};
+pub use tls::{CIPHER_SUITES, cipher_suites, min_version};
 pub use unsupported::{UNSUPPORTED, Unsupported, WithoutEffect, advice, without_effect};
 
+use block::plugins;
 use drover_hcl1 as hcl1;
-use read::Reader;
+use kinds::{block, flat, part, set, switch, unread};
+use serde_json::Value;
+use statement::{settings, take_over};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use unsupported::ENTERPRISE;
 
+settings! {
 /// Everything an agent was configured with; absent blocks have their defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `-dev`: server and client in one, on the loopback interface.
-    pub dev: bool,
+    pub dev: bool => unread named "" shown "DevMode",
     /// The region's name.
-    pub region: String,
+    pub region: String = "global".into() => set shown "Region",
     /// The datacenter's name.
-    pub datacenter: String,
+    pub datacenter: String = "dc1".into() => set shown "Datacenter",
     /// The agent's name; empty means the host's name.
-    pub name: String,
+    pub name: String => set,
     /// Where everything is kept; absent only in `-dev`, where the agent makes a temporary one.
-    pub data_dir: Option<PathBuf>,
+    pub data_dir: Option<PathBuf> => set shown "DataDir",
     /// Where plugins lie that are files; absent means `<data_dir>/plugins`.
-    pub plugin_dir: Option<PathBuf>,
+    pub plugin_dir: Option<PathBuf> => set shown "PluginDir",
     /// How the agent logs.
-    pub log: LogSettings,
+    pub log: LogSettings => flat named "" [live by take_over] shown "" by part,
     /// The address to listen on unless `addresses` names another.
-    pub bind_addr: String,
+    pub bind_addr: String = "0.0.0.0".into() => set shown "BindAddr",
     /// Profiling routes.
-    pub enable_debug: bool,
+    pub enable_debug: bool => switch shown "EnableDebug",
     /// Leave gracefully on SIGINT.
-    pub leave_on_interrupt: bool,
+    pub leave_on_interrupt: bool => switch shown "LeaveOnInt",
     /// Leave gracefully on SIGTERM.
-    pub leave_on_terminate: bool,
+    pub leave_on_terminate: bool => switch shown "LeaveOnTerm",
     /// When HTTP answers are compressed: `always`, `remote` (not for callers on this machine) or
     /// `never`; empty is `remote`.
-    pub http_compression: String,
+    pub http_compression: String => set,
     /// Headers added to every HTTP answer.
-    pub http_api_response_headers: BTreeMap<String, String>,
+    pub http_api_response_headers: BTreeMap<String, String>
+        => set [live] shown "HTTPAPIResponseHeaders",
     /// Proxies (addresses and prefixes) whose `X-Forwarded-For` says where a request comes from;
     /// what such a one shows as its certificate is nobody's. Connections are counted as the
     /// proxy's own: `limits.http_max_conns_per_client` is to leave room for them. Not Nomad's.
-    pub http_trusted_proxies: Vec<String>,
+    pub http_trusted_proxies: Vec<String> => set shown "HTTPTrustedProxies",
     /// The three ports.
-    pub ports: Ports,
+    pub ports: Ports => block shown "Ports" by part,
     /// Addresses to listen on, each defaulting to `bind_addr`.
-    pub addresses: Addresses,
+    pub addresses: Addresses => block,
     /// Addresses told to others.
-    pub advertise: Addresses,
+    pub advertise: Addresses => block,
     /// The server's block.
-    pub server: ServerConfig,
+    pub server: ServerConfig => block shown "Server" by part,
     /// The client's block.
-    pub client: ClientConfig,
+    pub client: ClientConfig => block [each] shown "Client" by part,
     /// Access control.
-    pub acl: AclConfig,
+    pub acl: AclConfig => block [each] shown "ACL" by part,
     /// Limits on connections.
-    pub limits: LimitsConfig,
+    pub limits: LimitsConfig => block [live] shown "Limits" by part,
     /// Metrics.
-    pub telemetry: TelemetryConfig,
+    pub telemetry: TelemetryConfig => block [each] shown "Telemetry" by part,
     /// Where events are published.
-    pub event_publisher: EventPublisherConfig,
+    pub event_publisher: EventPublisherConfig => block,
     /// Autopilot's first settings.
-    pub autopilot: AutopilotConfig,
+    pub autopilot: AutopilotConfig => block shown "Autopilot" by part
+        off "there is one server: no other is dead, behind or new",
     /// Transport between agents.
-    pub rpc: RpcConfig,
+    pub rpc: RpcConfig => block,
     /// TLS.
-    pub tls: TlsConfig,
+    pub tls: TlsConfig => block [live] shown "TLSConfig" by part,
     /// The user interface's settings.
-    pub ui: UiConfig,
+    pub ui: UiConfig => block shown "UI" by part off "there is no user interface",
     /// `plugin "<name>"` blocks by name.
-    pub plugins: BTreeMap<String, PluginConfig>,
+    pub plugins: BTreeMap<String, PluginConfig>
+        => plugins of PluginConfig named "plugin",
     /// The log of requests that change nothing but matter.
-    pub audit: AuditConfig,
+    pub audit: AuditConfig => block shown "Audit" by part,
     /// The files this was read from, in order.
-    pub files: Vec<PathBuf>,
+    pub files: Vec<PathBuf> => unread named "" [told] shown "Files",
+} also {
+    /// Whether newer versions are looked for.
+    disable_update_check: bool => set,
+    /// Whether that tells who looks.
+    disable_anonymous_signature: bool => set,
+    /// How Consul is reached.
+    consul: Value => set off "use services with provider = \"nomad\"",
+    /// How Vault is reached.
+    vault: Value => set off "secrets of tasks come from variables",
+    /// Policies for jobs.
+    sentinel: Value => set off ENTERPRISE,
+    /// What is told of an installation.
+    reporting: Value => set off ENTERPRISE,
+    /// Who wraps key material.
+    keyring: Value => set
+        off "key material is wrapped by a file of the server; there is no external one",
+    /// Another system's log.
+    eventlog: Value => set off "it is for another operating system",
 }
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            dev: false,
-            region: "global".into(),
-            datacenter: "dc1".into(),
-            name: String::new(),
-            data_dir: None,
-            plugin_dir: None,
-            log: LogSettings::default(),
-            bind_addr: "0.0.0.0".into(),
-            enable_debug: false,
-            leave_on_interrupt: false,
-            leave_on_terminate: false,
-            http_compression: String::new(),
-            http_api_response_headers: BTreeMap::new(),
-            http_trusted_proxies: Vec::new(),
-            ports: Ports::default(),
-            addresses: Addresses::default(),
-            advertise: Addresses::default(),
-            server: ServerConfig::default(),
-            client: ClientConfig::default(),
-            acl: AclConfig::default(),
-            limits: LimitsConfig::default(),
-            telemetry: TelemetryConfig::default(),
-            event_publisher: EventPublisherConfig::default(),
-            autopilot: AutopilotConfig::default(),
-            rpc: RpcConfig::default(),
-            tls: TlsConfig::default(),
-            ui: UiConfig::default(),
-            plugins: BTreeMap::new(),
-            audit: AuditConfig::default(),
-            files: Vec::new(),
-        }
-    }
 }
 
 /// What the address of a socket in the file system begins with.
@@ -197,60 +195,6 @@ impl Config {
         config.telemetry.publish_allocation_metrics = true;
         config.telemetry.publish_node_metrics = true;
         config
-    }
-
-    /// Lays one parsed file over this configuration.
-    pub(crate) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("region", &mut self.region);
-        r.set("datacenter", &mut self.datacenter);
-        r.set("name", &mut self.name);
-        r.set("data_dir", &mut self.data_dir);
-        r.set("plugin_dir", &mut self.plugin_dir);
-        self.log.read(r);
-        r.set("bind_addr", &mut self.bind_addr);
-        r.switch("enable_debug", &mut self.enable_debug);
-        r.switch("leave_on_interrupt", &mut self.leave_on_interrupt);
-        r.switch("leave_on_terminate", &mut self.leave_on_terminate);
-        for key in ["disable_update_check", "disable_anonymous_signature"] {
-            r.set(key, &mut bool::default());
-        }
-        r.set("http_compression", &mut self.http_compression);
-        r.set(
-            "http_api_response_headers",
-            &mut self.http_api_response_headers,
-        );
-        r.set("http_trusted_proxies", &mut self.http_trusted_proxies);
-        r.block("ports", |r| self.ports.read(r));
-        r.block("addresses", |r| self.addresses.read(r));
-        r.block("advertise", |r| self.advertise.read(r));
-        r.block("server", |r| self.server.read(r));
-        r.block("client", |r| self.client.read(r));
-        r.block("acl", |r| self.acl.read(r));
-        r.block("limits", |r| self.limits.read(r));
-        r.block("telemetry", |r| self.telemetry.read(r));
-        r.block("event_publisher", |r| self.event_publisher.read(r));
-        r.block("autopilot", |r| self.autopilot.read(r));
-        r.block("rpc", |r| self.rpc.read(r));
-        r.block("audit", |r| self.audit.read(r));
-        r.block("tls", |r| self.tls.read(r));
-        r.block("ui", |r| self.ui.read(r));
-        r.labelled("plugin", |name, r| {
-            self.plugins
-                .entry(name.to_owned())
-                .or_default()
-                .read(name, r)
-        });
-        // Files that are carried over have them; `unsupported` says what becomes of them.
-        for key in [
-            "consul",
-            "vault",
-            "sentinel",
-            "reporting",
-            "keyring",
-            "eventlog",
-        ] {
-            r.set(key, &mut serde_json::Value::Null);
-        }
     }
 
     /// The addresses the HTTP API listens on; several may be named, separated by spaces. Sockets of

@@ -5,107 +5,115 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use drover_events::public::PublicFields;
 use drover_events::{EventKind, Topic};
 
-use super::read::Reader;
-use crate::history::record::numbers::NAMES;
-use crate::history::record::redact::PublicFields;
+use super::hcl1::Node;
+use super::kinds::{MILLISECOND, SECOND, block, maybe, set};
+use super::read::FromNode;
+use super::statement::settings;
 
+settings! {
 /// What the publisher of events was told.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EventPublisherConfig {
     /// The address of an agent that CloudEvents name for their schemas, `https://host` for example;
     /// empty means this agent's own.
-    pub schemas: String,
+    pub schemas: String => set,
     /// What CloudEvents of the HTTP API's stream show.
-    pub http: HttpEventsConfig,
+    pub http: HttpEventsConfig => block,
     /// Publish to Kafka; absent means no.
-    pub kafka: Option<KafkaConfig>,
+    pub kafka: Option<KafkaConfig> => maybe,
+}
 }
 
+settings! {
 /// The `event_publisher.http` block.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct HttpEventsConfig {
     /// Sensitive fields that CloudEvents show in clear, `Job.Meta` or `Task.Config.image` for
     /// example.
-    pub public_fields: Vec<String>,
+    pub public_fields: Vec<String> => set,
+}
 }
 
+settings! {
 /// The `event_publisher.kafka` block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KafkaConfig {
     /// `host:port` of some of the brokers.
-    pub brokers: Vec<String>,
+    pub brokers: Vec<String> => set,
     /// The topic; with `topic_per_stream` what the names of the topics begin with.
-    pub topic: String,
+    pub topic: String = "drover.events".into() => set,
     /// A topic for every topic of the event stream (`<topic>.Job`, …); an event that changes
     /// objects of several is in each of them once.
-    pub topic_per_stream: bool,
+    pub topic_per_stream: bool => set,
     /// Whether an event that holds many objects is a message for each of them.
-    pub split: bool,
+    pub split: bool = true => set,
     /// What a message holds: `json` (the document), `cloudevents` (a CloudEvent with it), or
     /// `cloudevents-binary` (the document, and the CloudEvent's attributes as headers).
-    pub format: String,
+    pub format: String = "json".into() => set,
     /// How integers beyond 2^53 are written: `plain`, or `strings`.
-    pub numbers: String,
+    pub numbers: String = "plain".into() => set,
     /// Sensitive fields that are shown in clear, `Job.Meta` or `Task.Config.image` for example.
-    pub public_fields: Vec<String>,
+    pub public_fields: Vec<String> => set,
     /// Create topics that are missing.
-    pub create_topics: bool,
+    pub create_topics: bool = true => set,
     /// How long topics that are created keep messages, by the time of their events; 0: for ever.
-    pub retention: Duration,
+    pub retention: Duration = Duration::ZERO => set,
     /// Partitions of topics that are created; with one the whole topic is in the log's order.
-    pub partitions: u32,
+    pub partitions: u32 = 1 => set,
     /// Where the position is kept; empty means `<topic>.cursor`. It must be compacted.
-    pub cursor_topic: String,
+    pub cursor_topic: String => set,
     /// What fences a former leader; empty means `drover-<id of the cluster>`.
-    pub transactional_id: String,
+    pub transactional_id: String => set,
     /// Events and position in one transaction; otherwise at least once.
-    pub exactly_once: bool,
+    pub exactly_once: bool = true => set,
     /// Where to begin without a position: `beginning` of the log, or `now`.
-    pub start: String,
+    pub start: String = "beginning".into() => set,
     /// Only events of these kinds; empty means all.
-    pub kinds: Vec<String>,
+    pub kinds: Vec<String> => set,
     /// Only events that change something in these namespaces; empty means all.
-    pub namespaces: Vec<String>,
+    pub namespaces: Vec<String> => set,
     /// Only events of these topics of the event stream; empty means all.
-    pub topics: Vec<String>,
+    pub topics: Vec<String> => set,
     /// What becomes of refused events, which changed nothing: `omit` or `mark`.
-    pub rejected: String,
+    pub rejected: String = "omit".into() => set,
     /// What becomes of events beyond `max_message_bytes`: `mark` or `stop`.
-    pub oversized: String,
+    pub oversized: String = "mark".into() => set,
     /// What becomes of events that the log dropped (`server.retention`) before they were published,
     /// because brokers were away for longer than `server.retention.publisher_wait`: with `stop`
     /// nothing more is published, and the status names the horizon, what is missing and what to
     /// do; with `mark` a marker (kind `EventsMissed`, with the first and last index) takes their
     /// place, and publishing goes on at the horizon.
-    pub missed: String,
+    pub missed: String = "stop".into() => set,
     /// The largest message that brokers and topics take.
-    pub max_message_bytes: usize,
+    pub max_message_bytes: usize = 1_000_000 => set,
     /// The most events of one transaction.
-    pub batch_events: usize,
+    pub batch_events: usize = 10_000 => set,
     /// How long events are gathered for one transaction.
-    pub linger: Duration,
+    pub linger: Duration = 100 * MILLISECOND => set,
     /// How long any answer of the brokers is waited for.
-    pub timeout: Duration,
+    pub timeout: Duration = 30 * SECOND => set,
     /// How old the oldest unpublished event may be before an event says that the publisher lags;
     /// another one says when it has caught up.
-    pub lag_warning: Duration,
+    pub lag_warning: Duration = 10 * SECOND => set,
     /// How many events may be unpublished before the same is said; 0: any number.
-    pub lag_warning_events: u64,
+    pub lag_warning_events: u64 => set,
     /// How brokers are spoken to: `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`; empty means
     /// `security.protocol` of `properties`, or `plaintext`.
-    pub security_protocol: String,
+    pub security_protocol: String => set,
     /// The certificates (PEM) of who may sign the brokers'; none means the system's.
-    pub ca_file: Option<PathBuf>,
+    pub ca_file: Option<PathBuf> => set,
     /// This server's certificate and those it is signed with (PEM), where brokers ask for one.
-    pub cert_file: Option<PathBuf>,
+    pub cert_file: Option<PathBuf> => set,
     /// The certificate's key (PEM); its password is the property `ssl.key.password`.
-    pub key_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf> => set,
     /// Whether a broker's certificate must be for the host that was called.
-    pub verify_hostname: bool,
+    pub verify_hostname: bool = true => set,
     /// Any other property of librdkafka.
-    pub properties: Properties,
+    pub properties: Properties => set,
+}
 }
 
 /// Properties of librdkafka. Values may be secrets: only names are shown.
@@ -118,48 +126,16 @@ impl fmt::Debug for Properties {
     }
 }
 
-impl Default for KafkaConfig {
-    fn default() -> Self {
-        KafkaConfig {
-            brokers: Vec::new(),
-            topic: "drover.events".into(),
-            topic_per_stream: false,
-            split: true,
-            format: "json".into(),
-            numbers: "plain".into(),
-            public_fields: Vec::new(),
-            create_topics: true,
-            retention: Duration::ZERO,
-            partitions: 1,
-            cursor_topic: String::new(),
-            transactional_id: String::new(),
-            exactly_once: true,
-            start: "beginning".into(),
-            kinds: Vec::new(),
-            namespaces: Vec::new(),
-            topics: Vec::new(),
-            rejected: "omit".into(),
-            oversized: "mark".into(),
-            missed: "stop".into(),
-            max_message_bytes: 1_000_000,
-            batch_events: 10_000,
-            linger: Duration::from_millis(100),
-            timeout: Duration::from_secs(30),
-            lag_warning: Duration::from_secs(10),
-            lag_warning_events: 0,
-            security_protocol: String::new(),
-            ca_file: None,
-            cert_file: None,
-            key_file: None,
-            verify_hostname: true,
-            properties: Properties::default(),
-        }
+impl FromNode for Properties {
+    fn read(&mut self, node: &Node) -> Result<(), String> {
+        self.0.read(node)
     }
 }
 
-const SECOND: Duration = Duration::from_secs(1);
 /// What [`KafkaConfig::format`] may be.
-pub(super) const FORMATS: [&str; 3] = ["json", "cloudevents", "cloudevents-binary"];
+const FORMATS: [&str; 3] = ["json", "cloudevents", "cloudevents-binary"];
+/// What [`KafkaConfig::numbers`] may be.
+pub const NUMBERS: [&str; 2] = ["plain", "strings"];
 /// A hundred years.
 const LONGEST_RETENTION: Duration = Duration::from_secs(36_525 * 86_400);
 
@@ -186,14 +162,6 @@ const OWN: [(&str, &str); 12] = [
 ];
 
 impl EventPublisherConfig {
-    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("schemas", &mut self.schemas);
-        let http = &mut self.http;
-        r.block("http", |r| r.set("public_fields", &mut http.public_fields));
-        let kafka = &mut self.kafka;
-        r.block("kafka", |r| kafka.get_or_insert_default().read(r));
-    }
-
     /// What is wrong with it, each with the name of the setting.
     pub(super) fn check(&self, wrong: &mut Vec<String>) {
         let is_http = ["http://", "https://"]
@@ -220,41 +188,6 @@ impl EventPublisherConfig {
 }
 
 impl KafkaConfig {
-    fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("brokers", &mut self.brokers);
-        r.set("topic", &mut self.topic);
-        r.set("topic_per_stream", &mut self.topic_per_stream);
-        r.set("split", &mut self.split);
-        r.set("format", &mut self.format);
-        r.set("numbers", &mut self.numbers);
-        r.set("public_fields", &mut self.public_fields);
-        r.set("create_topics", &mut self.create_topics);
-        r.set("retention", &mut self.retention);
-        r.set("partitions", &mut self.partitions);
-        r.set("cursor_topic", &mut self.cursor_topic);
-        r.set("transactional_id", &mut self.transactional_id);
-        r.set("exactly_once", &mut self.exactly_once);
-        r.set("start", &mut self.start);
-        r.set("kinds", &mut self.kinds);
-        r.set("namespaces", &mut self.namespaces);
-        r.set("topics", &mut self.topics);
-        r.set("rejected", &mut self.rejected);
-        r.set("oversized", &mut self.oversized);
-        r.set("missed", &mut self.missed);
-        r.set("max_message_bytes", &mut self.max_message_bytes);
-        r.set("batch_events", &mut self.batch_events);
-        r.set("linger", &mut self.linger);
-        r.set("timeout", &mut self.timeout);
-        r.set("lag_warning", &mut self.lag_warning);
-        r.set("lag_warning_events", &mut self.lag_warning_events);
-        r.set("security_protocol", &mut self.security_protocol);
-        r.set("ca_file", &mut self.ca_file);
-        r.set("cert_file", &mut self.cert_file);
-        r.set("key_file", &mut self.key_file);
-        r.set("verify_hostname", &mut self.verify_hostname);
-        r.set("properties", &mut self.properties.0);
-    }
-
     fn problems(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.brokers.is_empty() {
@@ -397,7 +330,7 @@ impl KafkaConfig {
             ("oversized", &self.oversized, &["mark", "stop"]),
             ("missed", &self.missed, &["stop", "mark"]),
             ("format", &self.format, &FORMATS),
-            ("numbers", &self.numbers, &NAMES),
+            ("numbers", &self.numbers, &NUMBERS),
         ];
         for (name, value, allowed) in words {
             if !allowed.contains(&value) {
@@ -467,7 +400,7 @@ fn is_topic(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, check, load};
+    use crate::{Config, check, load};
 
     fn read(text: &str) -> Config {
         let dir = tempfile::tempdir().unwrap();

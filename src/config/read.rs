@@ -5,7 +5,7 @@
 
 use super::hcl1::{Entry, Node, Place, Value};
 use super::unsupported;
-use crate::jobspec::duration;
+use drover_events::duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,46 +1,64 @@
 //! How much of a log is kept, and where what is dropped goes before: the blocks `retention` and
 //! `archive` of a server. Without limits everything is kept, but of the request log 1 GB.
 
-use super::read::Reader;
-use super::size::read_size;
-use crate::history::store;
-use crate::log::Keep;
+use super::hidden::Hidden;
+use super::kinds::{MINUTE, above_zero, afresh, block, set, size_above_zero};
+use super::statement::settings;
 use std::time::Duration;
 
-fn read_keep(keep: &mut Keep, r: &mut Reader<'_>) {
-    let (mut bytes, mut age, mut events) = (0, Duration::ZERO, 0);
-    read_size(r, "bytes", &mut bytes);
-    r.set("age", &mut age);
-    r.set("events", &mut events);
-    if bytes > 0 {
-        keep.bytes = Some(bytes);
-    }
-    if !age.is_zero() {
-        keep.age = Some(age);
-    }
-    if events > 0 {
-        keep.events = Some(events);
-    }
+settings! {
+/// What is kept of a log. Whatever is beyond any of the limits may go; without limits everything
+/// is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Bytes of its files.
+    pub bytes: Option<u64> => size_above_zero,
+    /// Time since an event.
+    pub age: Option<Duration> => above_zero,
+    /// Events, counted from the last one back.
+    pub events: Option<u64> => above_zero,
+}
 }
 
+settings! {
 /// The `retention` block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetentionConfig {
     /// Of the log. By age and by number the horizon moves from event to event; the bytes of what
     /// is below it go with the segment it lies in.
-    pub log: Keep,
+    pub log: Keep => block,
     /// Of the request log, which anybody can make grow: 1 GB where nothing is said. A block without
     /// limits keeps everything. Whole segments go; one ends with a quarter of the age at the
     /// latest, so nothing is kept for longer than five quarters of it.
-    pub requests: Keep,
+    pub requests: Keep = Keep { bytes: Some(REQUESTS), ..Keep::default() } => afresh,
     /// How often it is looked at.
-    pub interval: Duration,
+    pub interval: Duration = MINUTE => set,
     /// How long what is not in Kafka yet is kept, beyond what the limits say, once the publisher of
     /// events has been said to lag. What is dropped after that is missing there: see
     /// `event_publisher.kafka.missed`. Zero: not at all.
-    pub publisher_wait: Duration,
+    pub publisher_wait: Duration = PUBLISHER_WAIT => set,
     /// Bytes of a segment of the log, the least that is dropped; absent means 64 MiB.
-    pub segment_size: Option<u64>,
+    pub segment_size: Option<u64> => size_above_zero,
+}
+}
+
+settings! {
+/// The `archive` block: where what is dropped from the log is copied to before. What is absent is
+/// taken from the environment (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
+/// `AWS_SECRET_ACCESS_KEY`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveConfig {
+    /// `file:///directory` or `s3://bucket/prefix`.
+    pub url: String => set,
+    /// The address of the server that speaks S3.
+    pub endpoint: Option<String> => set,
+    /// The region.
+    pub region: Option<String> => set,
+    /// The key's id.
+    pub access_key_id: Option<String> => set,
+    /// The key; it is not shown.
+    pub secret_access_key: Option<Hidden<String>> => set,
+}
 }
 
 /// The shortest time between two looks.
@@ -55,37 +73,7 @@ const LARGEST_SEGMENT: u64 = 1 << 30;
 /// A long weekend.
 const PUBLISHER_WAIT: Duration = Duration::from_secs(72 * 3600);
 
-impl Default for RetentionConfig {
-    fn default() -> Self {
-        RetentionConfig {
-            log: Keep::default(),
-            requests: Keep {
-                bytes: Some(REQUESTS),
-                ..Keep::default()
-            },
-            interval: Duration::from_secs(60),
-            publisher_wait: PUBLISHER_WAIT,
-            segment_size: None,
-        }
-    }
-}
-
 impl RetentionConfig {
-    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.block("log", |r| read_keep(&mut self.log, r));
-        r.block("requests", |r| {
-            self.requests = Keep::default();
-            read_keep(&mut self.requests, r);
-        });
-        r.set("interval", &mut self.interval);
-        r.set("publisher_wait", &mut self.publisher_wait);
-        let mut size = 0;
-        read_size(r, "segment_size", &mut size);
-        if size > 0 {
-            self.segment_size = Some(size);
-        }
-    }
-
     /// What is wrong with it.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -105,17 +93,8 @@ impl RetentionConfig {
     }
 }
 
-/// Reads the `archive` block: where what is dropped from the log is copied to before.
-pub(super) fn read_archive(place: &mut store::Place, r: &mut Reader<'_>) {
-    r.set("url", &mut place.url);
-    r.set("endpoint", &mut place.endpoint);
-    r.set("region", &mut place.region);
-    r.set("access_key_id", &mut place.access_key_id);
-    r.set("secret_access_key", &mut place.secret_access_key);
-}
-
 /// What is wrong with an `archive` block.
-pub(super) fn archive_problem(place: &store::Place) -> Option<String> {
+pub(super) fn archive_problem(place: &ArchiveConfig) -> Option<String> {
     let known = ["file:///", "s3://"];
     let named = known.iter().any(|scheme| {
         let rest = place.url.strip_prefix(scheme);

@@ -1,426 +1,246 @@
 //! The `server` block.
 
 use super::hidden::Hidden;
+use super::kinds::{HOUR, MINUTE, SECOND, block, maybe, set, size, switch, unread};
 use super::read::Reader;
-use super::retention::{RetentionConfig, read_archive};
-use super::size::read_size;
-use crate::history::store;
+use super::retention::{ArchiveConfig, RetentionConfig};
+use super::statement::{lay, settings};
+use super::unsupported::ENTERPRISE;
 use drover_events::model::status::algorithm;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const HOUR: Duration = Duration::from_secs(3600);
-const MINUTE: Duration = Duration::from_secs(60);
+const KEYS: &str = "keys are neither rotated nor collected";
+const LOG: &str = "the log is drover's own: see server.retention";
+const ONE_SERVER: &str = "there is one server";
 
+settings! {
 /// What a server was told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
     /// Run a server.
-    pub enabled: bool,
+    pub enabled: bool => switch shown "Enabled",
     /// How many servers form a new cluster; 0 waits for others.
-    pub bootstrap_expect: u32,
+    pub bootstrap_expect: u32 => set shown "BootstrapExpect",
     /// The region whose ACLs count; empty means this one.
-    pub authoritative_region: String,
+    pub authoritative_region: String => set shown "AuthoritativeRegion" off "there is one region",
     /// Where the server keeps its files; absent means `<data_dir>/server`.
-    pub data_dir: Option<PathBuf>,
+    pub data_dir: Option<PathBuf> => set,
     /// Always 3.
-    pub raft_protocol: u32,
+    pub raft_protocol: u32 = 3 => set shown "RaftProtocol",
     /// Stretches Raft's times, 1 to 10; 0 means 1.
-    pub raft_multiplier: u32,
+    pub raft_multiplier: u32 = 1 => set,
     /// Scheduling workers; absent means one per processor.
-    pub num_schedulers: Option<u32>,
+    pub num_schedulers: Option<u32> => set shown "NumSchedulers",
     /// Schedulers to run; empty means all. `_core` always runs.
-    pub enabled_schedulers: Vec<String>,
+    pub enabled_schedulers: Vec<String> => set shown "EnabledSchedulers",
     /// A down node is forgotten after this long.
-    pub node_gc_threshold: Duration,
+    pub node_gc_threshold: Duration = 24 * HOUR => set,
     /// How often garbage is looked for.
-    pub job_gc_interval: Duration,
+    pub job_gc_interval: Duration = 5 * MINUTE => set,
     /// A dead job is forgotten after this long.
-    pub job_gc_threshold: Duration,
+    pub job_gc_threshold: Duration = 4 * HOUR => set,
     /// A finished evaluation is forgotten after this long.
-    pub eval_gc_threshold: Duration,
+    pub eval_gc_threshold: Duration = HOUR => set,
     /// The same for batch jobs.
-    pub batch_eval_gc_threshold: Duration,
+    pub batch_eval_gc_threshold: Duration = 24 * HOUR => set,
     /// A finished deployment is forgotten after this long.
-    pub deployment_gc_threshold: Duration,
+    pub deployment_gc_threshold: Duration = HOUR => set,
     /// How often unused volume claims are looked for.
-    pub csi_volume_claim_gc_interval: Duration,
+    pub csi_volume_claim_gc_interval: Duration = 5 * MINUTE => set,
     /// A claim is unused after this long.
-    pub csi_volume_claim_gc_threshold: Duration,
+    pub csi_volume_claim_gc_threshold: Duration = 5 * MINUTE => set,
     /// An empty plugin is forgotten after this long.
-    pub csi_plugin_gc_threshold: Duration,
+    pub csi_plugin_gc_threshold: Duration = HOUR => set,
     /// An expired token is forgotten after this long.
-    pub acl_token_gc_threshold: Duration,
+    pub acl_token_gc_threshold: Duration = HOUR => set,
     /// How often old keys are looked for.
-    pub root_key_gc_interval: Duration,
+    pub root_key_gc_interval: Duration = 10 * MINUTE => set off KEYS,
     /// An unused key is forgotten after this long.
-    pub root_key_gc_threshold: Duration,
+    pub root_key_gc_threshold: Duration = HOUR => set off KEYS,
     /// A key is replaced after this long.
-    pub root_key_rotation_threshold: Duration,
+    pub root_key_rotation_threshold: Duration = 720 * HOUR => set off KEYS,
     /// Time a node is given beyond its heartbeat's end.
-    pub heartbeat_grace: Duration,
+    pub heartbeat_grace: Duration = 10 * SECOND => set,
     /// The shortest time between heartbeats.
-    pub min_heartbeat_ttl: Duration,
+    pub min_heartbeat_ttl: Duration = 10 * SECOND => set,
     /// Heartbeats the servers are willing to take each second.
-    pub max_heartbeats_per_second: f64,
+    pub max_heartbeats_per_second: f64 = 50.0 => set,
     /// What every node is given after a change of leader.
-    pub failover_heartbeat_ttl: Duration,
+    pub failover_heartbeat_ttl: Duration = 5 * MINUTE => set,
     /// Join again after leaving.
-    pub rejoin_after_leave: bool,
+    pub rejoin_after_leave: bool => switch off ONE_SERVER,
     /// Availability zone.
-    pub redundancy_zone: String,
+    pub redundancy_zone: String => set off ENTERPRISE,
     /// Version used for upgrades.
-    pub upgrade_version: String,
+    pub upgrade_version: String => set off ENTERPRISE,
     /// Gossip's key.
-    pub encrypt: Hidden<String>,
+    pub encrypt: Hidden<String> => set off "there is no gossip to encrypt",
     /// How to find other servers.
-    pub server_join: ServerJoin,
+    pub server_join: ServerJoin => joins of ServerJoin off ONE_SERVER,
     /// Scheduler settings of a new cluster.
-    pub default_scheduler_config: DefaultSchedulerConfig,
+    pub default_scheduler_config: DefaultSchedulerConfig => block,
     /// Watches nodes that refuse plans.
-    pub plan_rejection_tracker: PlanRejectionTracker,
+    pub plan_rejection_tracker: PlanRejectionTracker
+        => block off "a refused plan is made again on newer state",
     /// Serve the event stream.
-    pub enable_event_broker: bool,
+    pub enable_event_broker: bool = true
+        => set off "the stream reads the log, and costs nothing until it is asked",
     /// Events kept ready for the stream.
-    pub event_buffer_size: u64,
+    pub event_buffer_size: u64 = 100
+        => set off "the stream reads the log: every event that is kept is there",
     /// Search settings.
-    pub search: SearchConfig,
+    pub search: SearchConfig => block,
     /// Deployment queries per second.
-    pub deploy_query_rate_limit: f64,
+    pub deploy_query_rate_limit: f64 = 2.0
+        => set off "deployments are told of changes, not polled",
     /// Priority of jobs that name none.
-    pub job_default_priority: i64,
+    pub job_default_priority: i64 = 50 => set,
     /// The highest priority a job may have.
-    pub job_max_priority: i64,
+    pub job_max_priority: i64 = 100 => set,
     /// The largest sum of a job's group counts.
-    pub job_max_count: i64,
+    pub job_max_count: i64 = 50_000 => set,
     /// The longest job source kept, in bytes.
-    pub job_max_source_size: u64,
+    pub job_max_source_size: u64 = 1_000_000 => size,
     /// How many versions of a job are kept.
-    pub job_tracked_versions: u32,
+    pub job_tracked_versions: u32 = 6 => set,
     /// The most bytes the variables of a namespace may take; 0: any number.
-    pub variables_quota: u64,
+    pub variables_quota: u64 => size,
     /// The issuer named in identities.
-    pub oidc_issuer: String,
+    pub oidc_issuer: String => set off "identities name no issuer",
     /// How long a start may take.
-    pub start_timeout: Duration,
+    pub start_timeout: Duration = 30 * SECOND
+        => set off "a start takes as long as it takes",
     /// Events between two records of the tables' digests in the log; 0: none.
-    pub digest_events: u64,
+    pub digest_events: u64 = 16_384 => set,
     /// Events after which a checkpoint of the log is signed.
-    pub checkpoint_events: u64,
+    pub checkpoint_events: u64 = 1_000 => set,
     /// Or so long after the first event that none covers, if that comes first.
-    pub checkpoint_interval: Duration,
+    pub checkpoint_interval: Duration = SECOND => set,
     /// How much of the log is kept.
-    pub retention: RetentionConfig,
+    pub retention: RetentionConfig => block,
     /// Where what is dropped of it is copied to before.
-    pub archive: Option<store::Place>,
+    pub archive: Option<ArchiveConfig> => maybe,
+} also {
+    /// As in `server_join`.
+    start_join: Vec<String> => unread off ONE_SERVER,
+    /// As in `server_join`.
+    retry_join: Vec<String> => unread off ONE_SERVER,
+    /// As in `server_join`.
+    retry_max: u32 => unread,
+    /// As in `server_join`.
+    retry_interval: Duration => unread,
+    /// Tuning of a store of Raft's.
+    raft_boltdb: Value => set off LOG,
+    /// Which store Raft has.
+    raft_logstore: Value => set off LOG,
+    /// Events between two snapshots of Raft's.
+    raft_snapshot_threshold: u64 => set off LOG,
+    /// Events that are kept behind a snapshot.
+    raft_trailing_logs: u64 => set off LOG,
+    /// How often it is looked whether a snapshot is due.
+    raft_snapshot_interval: Duration => set off LOG,
+    /// How nodes are let in.
+    client_introduction: Value => set off "nodes are recognised by their secret",
+    /// Whether the next plan is looked at while one is written.
+    plan_apply_pipeline: Value => set off "plans are always pipelined",
+    /// The file of the license.
+    license_path: String => set off ENTERPRISE,
+    /// A file for what a server logs.
+    log_file: String => set off "a server logs where its agent does: log_file at the top",
+    /// A server that only reads.
+    non_voting_server: bool => set off ENTERPRISE,
+    /// An installation to try things in.
+    non_production: bool => set off ENTERPRISE,
+}
 }
 
-impl Default for ServerConfig {
-    fn default() -> Self {
-        ServerConfig {
-            enabled: false,
-            bootstrap_expect: 0,
-            authoritative_region: String::new(),
-            data_dir: None,
-            raft_protocol: 3,
-            raft_multiplier: 1,
-            num_schedulers: None,
-            enabled_schedulers: Vec::new(),
-            node_gc_threshold: 24 * HOUR,
-            job_gc_interval: 5 * MINUTE,
-            job_gc_threshold: 4 * HOUR,
-            eval_gc_threshold: HOUR,
-            batch_eval_gc_threshold: 24 * HOUR,
-            deployment_gc_threshold: HOUR,
-            csi_volume_claim_gc_interval: 5 * MINUTE,
-            csi_volume_claim_gc_threshold: 5 * MINUTE,
-            csi_plugin_gc_threshold: HOUR,
-            acl_token_gc_threshold: HOUR,
-            root_key_gc_interval: 10 * MINUTE,
-            root_key_gc_threshold: HOUR,
-            root_key_rotation_threshold: 720 * HOUR,
-            heartbeat_grace: Duration::from_secs(10),
-            min_heartbeat_ttl: Duration::from_secs(10),
-            max_heartbeats_per_second: 50.0,
-            failover_heartbeat_ttl: 5 * MINUTE,
-            rejoin_after_leave: false,
-            redundancy_zone: String::new(),
-            upgrade_version: String::new(),
-            encrypt: Hidden::default(),
-            server_join: ServerJoin::default(),
-            default_scheduler_config: DefaultSchedulerConfig::default(),
-            plan_rejection_tracker: PlanRejectionTracker::default(),
-            enable_event_broker: true,
-            event_buffer_size: 100,
-            search: SearchConfig::default(),
-            deploy_query_rate_limit: 2.0,
-            job_default_priority: 50,
-            job_max_priority: 100,
-            job_max_count: 50_000,
-            job_max_source_size: 1_000_000,
-            job_tracked_versions: 6,
-            variables_quota: 0,
-            oidc_issuer: String::new(),
-            start_timeout: Duration::from_secs(30),
-            digest_events: 16_384,
-            checkpoint_events: 1_000,
-            checkpoint_interval: Duration::from_secs(1),
-            retention: RetentionConfig::default(),
-            archive: None,
-        }
-    }
+/// What is said of joining may stand in the block of the server itself too.
+fn joins(join: &mut ServerJoin, name: &str, r: &mut Reader<'_>) {
+    lay(join, r);
+    block(join, name, r);
 }
 
-impl ServerConfig {
-    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.switch("enabled", &mut self.enabled);
-        r.set("bootstrap_expect", &mut self.bootstrap_expect);
-        r.set("authoritative_region", &mut self.authoritative_region);
-        r.set("data_dir", &mut self.data_dir);
-        r.set("raft_protocol", &mut self.raft_protocol);
-        r.set("raft_multiplier", &mut self.raft_multiplier);
-        r.set("num_schedulers", &mut self.num_schedulers);
-        r.set("enabled_schedulers", &mut self.enabled_schedulers);
-        self.read_thresholds(r);
-        r.set("heartbeat_grace", &mut self.heartbeat_grace);
-        r.set("min_heartbeat_ttl", &mut self.min_heartbeat_ttl);
-        r.set(
-            "max_heartbeats_per_second",
-            &mut self.max_heartbeats_per_second,
-        );
-        r.set("failover_heartbeat_ttl", &mut self.failover_heartbeat_ttl);
-        r.switch("rejoin_after_leave", &mut self.rejoin_after_leave);
-        r.set("redundancy_zone", &mut self.redundancy_zone);
-        r.set("upgrade_version", &mut self.upgrade_version);
-        r.set("encrypt", &mut self.encrypt.0);
-        self.server_join.read(r);
-        r.block("server_join", |r| self.server_join.read(r));
-        r.block("default_scheduler_config", |r| {
-            self.default_scheduler_config.read(r)
-        });
-        r.block("plan_rejection_tracker", |r| {
-            self.plan_rejection_tracker.read(r)
-        });
-        r.set("enable_event_broker", &mut self.enable_event_broker);
-        r.set("event_buffer_size", &mut self.event_buffer_size);
-        r.block("search", |r| self.search.read(r));
-        r.set("deploy_query_rate_limit", &mut self.deploy_query_rate_limit);
-        r.set("job_default_priority", &mut self.job_default_priority);
-        r.set("job_max_priority", &mut self.job_max_priority);
-        r.set("job_max_count", &mut self.job_max_count);
-        read_size(r, "job_max_source_size", &mut self.job_max_source_size);
-        r.set("job_tracked_versions", &mut self.job_tracked_versions);
-        read_size(r, "variables_quota", &mut self.variables_quota);
-        r.set("oidc_issuer", &mut self.oidc_issuer);
-        r.set("start_timeout", &mut self.start_timeout);
-        r.set("digest_events", &mut self.digest_events);
-        r.set("checkpoint_events", &mut self.checkpoint_events);
-        r.set("checkpoint_interval", &mut self.checkpoint_interval);
-        r.block("retention", |r| self.retention.read(r));
-        r.block("archive", |r| {
-            read_archive(self.archive.get_or_insert_default(), r);
-        });
-        // Tuning of stores and processes that drover does not have; read so that files carry over.
-        for key in [
-            "raft_boltdb",
-            "raft_logstore",
-            "client_introduction",
-            "plan_apply_pipeline",
-        ] {
-            r.set(key, &mut serde_json::Value::Null);
-        }
-        for key in ["raft_snapshot_threshold", "raft_trailing_logs"] {
-            r.set(key, &mut u64::default());
-        }
-        r.set("raft_snapshot_interval", &mut Duration::default());
-        r.set("license_path", &mut String::new());
-        r.set("log_file", &mut String::new());
-        r.set("non_voting_server", &mut bool::default());
-        r.set("non_production", &mut bool::default());
-    }
+const TRIED: &str = "a client asks its servers again until one answers";
 
-    fn read_thresholds(&mut self, r: &mut Reader<'_>) {
-        r.set("node_gc_threshold", &mut self.node_gc_threshold);
-        r.set("job_gc_interval", &mut self.job_gc_interval);
-        r.set("job_gc_threshold", &mut self.job_gc_threshold);
-        r.set("eval_gc_threshold", &mut self.eval_gc_threshold);
-        r.set("batch_eval_gc_threshold", &mut self.batch_eval_gc_threshold);
-        r.set("deployment_gc_threshold", &mut self.deployment_gc_threshold);
-        r.set(
-            "csi_volume_claim_gc_interval",
-            &mut self.csi_volume_claim_gc_interval,
-        );
-        r.set(
-            "csi_volume_claim_gc_threshold",
-            &mut self.csi_volume_claim_gc_threshold,
-        );
-        r.set("csi_plugin_gc_threshold", &mut self.csi_plugin_gc_threshold);
-        r.set("acl_token_gc_threshold", &mut self.acl_token_gc_threshold);
-        r.set("root_key_gc_interval", &mut self.root_key_gc_interval);
-        r.set("root_key_gc_threshold", &mut self.root_key_gc_threshold);
-        r.set(
-            "root_key_rotation_threshold",
-            &mut self.root_key_rotation_threshold,
-        );
-    }
-}
-
+settings! {
 /// How to find other servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerJoin {
     /// Tried once.
-    pub start_join: Vec<String>,
+    pub start_join: Vec<String> => set,
     /// Tried until one answers.
-    pub retry_join: Vec<String>,
+    pub retry_join: Vec<String> => set,
     /// How often at most; 0 for ever.
-    pub retry_max: u32,
+    pub retry_max: u32 => set off TRIED,
     /// How long between tries.
-    pub retry_interval: Duration,
+    pub retry_interval: Duration = 30 * SECOND => set off TRIED,
+}
 }
 
-impl Default for ServerJoin {
-    fn default() -> Self {
-        ServerJoin {
-            start_join: Vec::new(),
-            retry_join: Vec::new(),
-            retry_max: 0,
-            retry_interval: Duration::from_secs(30),
-        }
-    }
-}
-
-impl ServerJoin {
-    pub(super) fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("start_join", &mut self.start_join);
-        r.set("retry_join", &mut self.retry_join);
-        r.set("retry_max", &mut self.retry_max);
-        r.set("retry_interval", &mut self.retry_interval);
-    }
-}
-
+settings! {
 /// Scheduler settings of a new cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DefaultSchedulerConfig {
     /// `binpack` or `spread`.
-    pub scheduler_algorithm: String,
+    pub scheduler_algorithm: String = algorithm::BINPACK.into() => set,
     /// Whether `memory_max` counts.
-    pub memory_oversubscription_enabled: bool,
+    pub memory_oversubscription_enabled: bool => set,
     /// Refuse registrations of all but management tokens.
-    pub reject_job_registration: bool,
+    pub reject_job_registration: bool => set,
     /// Start with the evaluation broker paused.
-    pub pause_eval_broker: bool,
+    pub pause_eval_broker: bool => set,
     /// How many nodes are looked at for a job with affinities or spreads; 0 for the default.
-    pub node_limit_for_feasibility_checks: u32,
+    pub node_limit_for_feasibility_checks: u32 => set,
+    /// Preemption of allocations by those of a greater priority.
+    pub preemption_config: Preemption => block off "nothing is preempted",
+}
+}
+
+settings! {
+/// For which jobs others are preempted. The defaults are as Nomad's clients find them in a new
+/// cluster. Nothing is preempted here: the command line says so beside it, and what somebody
+/// switches on is refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preemption {
     /// Preemption for system jobs.
-    pub preempt_system: bool,
+    pub system_scheduler_enabled: bool = true => set,
     /// Preemption for sysbatch jobs.
-    pub preempt_sysbatch: bool,
+    pub sysbatch_scheduler_enabled: bool => set,
     /// Preemption for batch jobs.
-    pub preempt_batch: bool,
+    pub batch_scheduler_enabled: bool => set,
     /// Preemption for service jobs.
-    pub preempt_service: bool,
+    pub service_scheduler_enabled: bool => set,
+}
 }
 
-impl Default for DefaultSchedulerConfig {
-    fn default() -> Self {
-        DefaultSchedulerConfig {
-            scheduler_algorithm: algorithm::BINPACK.into(),
-            memory_oversubscription_enabled: false,
-            reject_job_registration: false,
-            pause_eval_broker: false,
-            node_limit_for_feasibility_checks: 0,
-            // As Nomad's clients find it in a new cluster. Nothing is preempted here: the command
-            // line says so beside it, and what somebody switches on is refused.
-            preempt_system: true,
-            preempt_sysbatch: false,
-            preempt_batch: false,
-            preempt_service: false,
-        }
-    }
-}
-
-impl DefaultSchedulerConfig {
-    fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("scheduler_algorithm", &mut self.scheduler_algorithm);
-        r.set(
-            "memory_oversubscription_enabled",
-            &mut self.memory_oversubscription_enabled,
-        );
-        r.set("reject_job_registration", &mut self.reject_job_registration);
-        r.set("pause_eval_broker", &mut self.pause_eval_broker);
-        r.set(
-            "node_limit_for_feasibility_checks",
-            &mut self.node_limit_for_feasibility_checks,
-        );
-        r.block("preemption_config", |r| {
-            r.set("system_scheduler_enabled", &mut self.preempt_system);
-            r.set("sysbatch_scheduler_enabled", &mut self.preempt_sysbatch);
-            r.set("batch_scheduler_enabled", &mut self.preempt_batch);
-            r.set("service_scheduler_enabled", &mut self.preempt_service);
-        });
-    }
-}
-
+settings! {
 /// Watches nodes that refuse plans.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanRejectionTracker {
     /// Mark such nodes ineligible.
-    pub enabled: bool,
+    pub enabled: bool => set,
     /// After this many refusals.
-    pub node_threshold: u32,
+    pub node_threshold: u32 = 100 => set,
     /// Within this long.
-    pub node_window: Duration,
+    pub node_window: Duration = 5 * MINUTE => set,
+}
 }
 
-impl Default for PlanRejectionTracker {
-    fn default() -> Self {
-        PlanRejectionTracker {
-            enabled: false,
-            node_threshold: 100,
-            node_window: 5 * MINUTE,
-        }
-    }
-}
-
-impl PlanRejectionTracker {
-    fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("enabled", &mut self.enabled);
-        r.set("node_threshold", &mut self.node_threshold);
-        r.set("node_window", &mut self.node_window);
-    }
-}
-
+settings! {
 /// Search settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchConfig {
     /// Offer fuzzy search.
-    pub fuzzy_enabled: bool,
+    pub fuzzy_enabled: bool = true => set,
     /// How many objects of a kind a fuzzy search looks at; 0: all.
-    pub limit_query: usize,
+    pub limit_query: usize => set,
     /// Results per kind of a fuzzy search.
-    pub limit_results: usize,
+    pub limit_results: usize = 100 => set,
     /// The shortest term of a fuzzy search, characters.
-    pub min_term_length: usize,
+    pub min_term_length: usize = 2 => set,
 }
-
-impl Default for SearchConfig {
-    fn default() -> Self {
-        SearchConfig {
-            fuzzy_enabled: true,
-            limit_query: 0,
-            limit_results: 100,
-            min_term_length: 2,
-        }
-    }
-}
-
-impl SearchConfig {
-    fn read(&mut self, r: &mut Reader<'_>) {
-        r.set("fuzzy_enabled", &mut self.fuzzy_enabled);
-        r.set("limit_query", &mut self.limit_query);
-        r.set("limit_results", &mut self.limit_results);
-        r.set("min_term_length", &mut self.min_term_length);
-    }
 }
 
 impl ServerConfig {
@@ -428,13 +248,14 @@ impl ServerConfig {
     pub fn scheduler_configuration(&self) -> drover_events::model::SchedulerConfiguration {
         use drover_events::model::{PreemptionConfig, SchedulerConfiguration};
         let set = &self.default_scheduler_config;
+        let preemption = &set.preemption_config;
         SchedulerConfiguration {
             scheduler_algorithm: set.scheduler_algorithm.clone(),
             preemption_config: PreemptionConfig {
-                system_scheduler_enabled: set.preempt_system,
-                sys_batch_scheduler_enabled: set.preempt_sysbatch,
-                batch_scheduler_enabled: set.preempt_batch,
-                service_scheduler_enabled: set.preempt_service,
+                system_scheduler_enabled: preemption.system_scheduler_enabled,
+                sys_batch_scheduler_enabled: preemption.sysbatch_scheduler_enabled,
+                batch_scheduler_enabled: preemption.batch_scheduler_enabled,
+                service_scheduler_enabled: preemption.service_scheduler_enabled,
             },
             memory_oversubscription_enabled: set.memory_oversubscription_enabled,
             reject_job_registration: set.reject_job_registration,

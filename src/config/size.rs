@@ -4,10 +4,19 @@ use super::hcl1::{Node, Value};
 use super::read::{FromNode, Reader};
 
 /// Reads a size; another text is refused.
-pub(super) fn read_size(r: &mut Reader<'_>, name: &str, bytes: &mut u64) {
+pub(super) fn size(bytes: &mut u64, name: &str, r: &mut Reader<'_>) {
     let mut size = Size(*bytes);
     r.set(name, &mut size);
     *bytes = size.0;
+}
+
+/// Reads a size of which 0 means no limit.
+pub(super) fn size_above_zero(bytes: &mut Option<u64>, name: &str, r: &mut Reader<'_>) {
+    let mut found = 0;
+    size(&mut found, name, r);
+    if found > 0 {
+        *bytes = Some(found);
+    }
 }
 
 #[derive(Clone, PartialEq)]

@@ -2,196 +2,45 @@
 //!
 //! Nothing is accepted and ignored: a file that changes one of these is refused, with its place and
 //! what to do instead. Naming the value that drover works with anyway (a default, an empty or
-//! disabled block) is no change. The list may only shrink; `drover config validate` prints it.
+//! disabled block) is no change. The list follows from what is stated to be off, and may only
+//! shrink; `drover config validate` prints it.
 
 use super::hcl1::{Node, Value};
 use super::option;
+use super::statement::stated;
+use std::sync::LazyLock;
 
 /// A setting, or a block with all that is in it, and what to do instead.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Unsupported {
     /// The path of the setting or block, blocks joined by dots, labels left out.
-    pub path: &'static str,
+    pub path: String,
     /// Why it has no effect here, and what to do.
     pub advice: &'static str,
 }
 
-const fn not(path: &'static str, advice: &'static str) -> Unsupported {
-    Unsupported { path, advice }
+/// Of whatever only another edition of Nomad's has.
+pub(super) const ENTERPRISE: &str = "it belongs to an edition that drover is not";
+
+/// All of them: what is stated to be off, sorted.
+pub static UNSUPPORTED: LazyLock<Vec<Unsupported>> = LazyLock::new(|| {
+    let refused = stated().into_iter().filter_map(|one| {
+        let advice = one.refused?;
+        let path = one.path;
+        Some(Unsupported { path, advice })
+    });
+    let mut all: Vec<_> = refused.collect();
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    // What is in a block that is off needs no entry of its own.
+    all.dedup_by(|one, block| covers(&block.path, &one.path));
+    all
+});
+
+/// Whether a path is that of a setting or block, or below it.
+fn covers(listed: &str, path: &str) -> bool {
+    path.strip_prefix(listed)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
-
-const KEYS: &str = "keys are neither rotated nor collected";
-const ENTERPRISE: &str = "it belongs to an edition that drover is not";
-const BRIDGE: &str = "there are no bridge or CNI networks: use the host network";
-const ARTIFACTS: &str = "artifacts are not downloaded";
-const LOG: &str = "the log is drover's own: see server.retention";
-const ONE_SERVER: &str = "there is one server";
-const TRIED: &str = "a client asks its servers again until one answers";
-const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
-const SINKS: &str = "metrics are pushed to statsd and statsite only: set statsd_address, or let \
-    Prometheus read /v1/metrics?format=prometheus";
-
-/// All of them.
-pub const UNSUPPORTED: &[Unsupported] = &[
-    not(
-        "acl.replication_token",
-        "there is one region: tokens are made where they are used",
-    ),
-    not("audit.filter", REQUESTS),
-    not("audit.sink.format", REQUESTS),
-    not("audit.sink.mode", REQUESTS),
-    not("audit.sink.path", REQUESTS),
-    not("audit.sink.rotate_bytes", REQUESTS),
-    not("audit.sink.rotate_duration", REQUESTS),
-    not("audit.sink.rotate_max_files", REQUESTS),
-    not("audit.sink.type", REQUESTS),
-    not(
-        "autopilot",
-        "there is one server: no other is dead, behind or new",
-    ),
-    not(
-        "client.alloc_mounts_dir",
-        "allocations are not mounted anywhere",
-    ),
-    not("client.artifact", ARTIFACTS),
-    not(
-        "client.bind_wildcard_default_host_network",
-        "ports are bound by the tasks themselves",
-    ),
-    not("client.bridge_network_hairpin_mode", BRIDGE),
-    not("client.bridge_network_name", BRIDGE),
-    not("client.bridge_network_subnet", BRIDGE),
-    not("client.bridge_network_subnet_ipv6", BRIDGE),
-    not(
-        "client.client_max_port",
-        "plugins listen on sockets of their own choice",
-    ),
-    not(
-        "client.client_min_port",
-        "plugins listen on sockets of their own choice",
-    ),
-    not("client.cni_config_dir", BRIDGE),
-    not("client.cni_path", BRIDGE),
-    not(
-        "client.common_plugin_dir",
-        "secrets of tasks come from variables",
-    ),
-    not("client.cpu_disable_dmidecode", "dmidecode is not used"),
-    not(
-        "client.disk_free_mb",
-        "what is free is measured; set client.disk_total_mb or reserved.disk",
-    ),
-    not("client.fingerprint", "what a node has is always looked up"),
-    not(
-        "client.host_network",
-        "ports are not bound to networks by name",
-    ),
-    not(
-        "client.log_file",
-        "a client logs where its agent does: log_file at the top",
-    ),
-    not(
-        "client.no_host_uuid",
-        "a node's id is always one of its own",
-    ),
-    not(
-        "client.reservable_cores",
-        "set reserved.cores: the rest may be reserved",
-    ),
-    not("client.server_join.retry_interval", TRIED),
-    not("client.server_join.retry_max", TRIED),
-    not("client.template", "templates are not rendered"),
-    not("client.users", "there are no dynamic users"),
-    not("consul", "use services with provider = \"nomad\""),
-    not(
-        "enable_syslog",
-        "use log_file, or let the service manager keep standard error",
-    ),
-    not("eventlog", "it is for another operating system"),
-    not(
-        "keyring",
-        "key material is wrapped by a file of the server; there is no external one",
-    ),
-    not("plugin.args", "this driver is not a process of its own"),
-    not(
-        "plugin.config.no_pivot_root",
-        "a task's root is always its own",
-    ),
-    not("reporting", ENTERPRISE),
-    not("rpc.accept_backlog", "the system's default is used"),
-    not(
-        "rpc.connection_write_timeout",
-        "requests have deadlines of their own",
-    ),
-    not(
-        "rpc.stream_close_timeout",
-        "requests have deadlines of their own",
-    ),
-    not(
-        "rpc.stream_open_timeout",
-        "requests have deadlines of their own",
-    ),
-    not("sentinel", ENTERPRISE),
-    not("server.authoritative_region", "there is one region"),
-    not(
-        "server.client_introduction",
-        "nodes are recognised by their secret",
-    ),
-    not(
-        "server.default_scheduler_config.preemption_config",
-        "nothing is preempted",
-    ),
-    not(
-        "server.deploy_query_rate_limit",
-        "deployments are told of changes, not polled",
-    ),
-    not(
-        "server.enable_event_broker",
-        "the stream reads the log, and costs nothing until it is asked",
-    ),
-    not("server.encrypt", "there is no gossip to encrypt"),
-    not(
-        "server.event_buffer_size",
-        "the stream reads the log: every event that is kept is there",
-    ),
-    not("server.license_path", ENTERPRISE),
-    not(
-        "server.log_file",
-        "a server logs where its agent does: log_file at the top",
-    ),
-    not("server.non_production", ENTERPRISE),
-    not("server.non_voting_server", ENTERPRISE),
-    not("server.oidc_issuer", "identities name no issuer"),
-    not("server.plan_apply_pipeline", "plans are always pipelined"),
-    not(
-        "server.plan_rejection_tracker",
-        "a refused plan is made again on newer state",
-    ),
-    not("server.raft_boltdb", LOG),
-    not("server.raft_logstore", LOG),
-    not("server.raft_snapshot_interval", LOG),
-    not("server.raft_snapshot_threshold", LOG),
-    not("server.raft_trailing_logs", LOG),
-    not("server.redundancy_zone", ENTERPRISE),
-    not("server.rejoin_after_leave", ONE_SERVER),
-    not("server.retry_join", ONE_SERVER),
-    not("server.root_key_gc_interval", KEYS),
-    not("server.root_key_gc_threshold", KEYS),
-    not("server.root_key_rotation_threshold", KEYS),
-    not("server.server_join", ONE_SERVER),
-    not("server.start_join", ONE_SERVER),
-    not("server.start_timeout", "a start takes as long as it takes"),
-    not("server.upgrade_version", ENTERPRISE),
-    not(
-        "syslog_facility",
-        "use log_file, or let the service manager keep standard error",
-    ),
-    not("telemetry.datadog_address", SINKS),
-    not("telemetry.datadog_tags", SINKS),
-    not("telemetry.disable_quota_utilization_metrics", ENTERPRISE),
-    not("ui", "there is no user interface"),
-    not("vault", "secrets of tasks come from variables"),
-];
 
 /// What to do instead of setting `path`, where that has no effect here.
 pub fn advice(path: &str) -> Option<&'static str> {
@@ -205,12 +54,8 @@ pub fn advice(path: &str) -> Option<&'static str> {
             _ => {}
         }
     }
-    let covers = |one: &&Unsupported| {
-        plain
-            .strip_prefix(one.path)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    UNSUPPORTED.iter().find(covers).map(|one| one.advice)
+    let found = UNSUPPORTED.iter().find(|one| covers(&one.path, &plain));
+    found.map(|one| one.advice)
 }
 
 /// A setting that is taken since files name it everywhere, and does nothing here.
@@ -307,7 +152,7 @@ pub(super) fn is_off(node: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, load};
+    use crate::{Config, load};
 
     fn refusal(text: &str) -> Option<String> {
         let dir = tempfile::tempdir().expect("dir");

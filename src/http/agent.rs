@@ -13,7 +13,7 @@ use crate::error::{ApiError, Code};
 use crate::server::Around;
 
 /// What of a configuration that was read anew needs a restart.
-type Reloaded = Result<Vec<&'static str>, String>;
+type Reloaded = Result<Vec<String>, String>;
 
 /// `GET /v1/status/leader`.
 pub(super) fn leader(read: &Read<'_>) -> Result<Answer, ApiError> {

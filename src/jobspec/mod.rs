@@ -26,7 +26,6 @@ mod canonical_task;
 pub mod cron;
 mod decode;
 pub mod diagnostic;
-pub mod duration;
 mod eval;
 mod fixup;
 mod functions;
@@ -46,6 +45,7 @@ mod variables;
 
 pub use api::ApiJob;
 pub use diagnostic::{Diagnostic, Diagnostics};
+pub use drover_events::duration;
 pub use functions::Functions;
 pub use normal::FieldError;
 pub use parse::{Input, parse, plain};

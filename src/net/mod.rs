@@ -29,6 +29,7 @@ mod visitors;
 
 pub use accept::{Arrival, Door, Host, Listener, Patience, accept, reloaded, until};
 pub use budget::{Budget, Hold, PATIENCE, busy};
+pub use drover_config::BODIES;
 pub use files::{
     Seldom, inherited_open_files, most_connections, raise_open_files, restore_open_files,
 };
@@ -37,13 +38,11 @@ pub use proxies::Proxies;
 pub use rate::{Asking, By, PerSecond, Rates};
 pub use status::{denies, status};
 pub use stream::{Begun, Stream};
-pub use visitors::{PER_CLIENT, Refusals, Visit, Visitors};
+pub use visitors::{Refusals, Visit, Visitors};
 
 /// Of those who come through another agent each may take what an address may; all of them this many
 /// times as much: an agent could say that it was asked from anywhere.
 pub const CROWD: u32 = 32;
-/// Bytes of bodies of known callers that are held at once, if nothing else is configured.
-pub const BODIES: usize = 256 << 20;
 /// Bytes of bodies of callers that proved nothing (RPC) that are held at once.
 pub const STRANGERS: usize = 32 << 20;
 /// Over how long a time connections are told to go once certificates were loaded anew.

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::HeaderMap;
 use ipnet::IpNet;
 
+use drover_config::trusted_proxies;
+
 /// The header that proxies add the address to that asked them, the last one last.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -18,13 +20,7 @@ impl Proxies {
     /// # Errors
     /// The one that is neither.
     pub fn read(texts: &[String]) -> Result<Self, String> {
-        let read = |text: &String| {
-            let one = text.parse::<IpAddr>().map(IpNet::from);
-            one.map(|net| IpNet::from(net.addr().to_canonical()))
-                .or_else(|_| text.parse::<IpNet>())
-                .map_err(|_| format!("http_trusted_proxies: {text:?} is no address or prefix"))
-        };
-        texts.iter().map(read).collect::<Result<_, _>>().map(Self)
+        trusted_proxies(texts).map(Self)
     }
 
     /// Whether there are none.

@@ -9,9 +9,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::{CROWD, Peer};
-
-/// Connections of one address where nothing is configured, as with Nomad.
-pub const PER_CLIENT: u32 = 100;
+use drover_config::PER_CLIENT;
 
 /// Who is connected.
 #[derive(Debug)]

@@ -56,13 +56,6 @@ pub enum Guarantee {
 }
 
 impl Guarantee {
-    /// The guarantee with this name in a configuration.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::BestEffort, Self::Enforced]
-            .into_iter()
-            .find(|guarantee| guarantee.name() == name)
-    }
-
     /// Its name in a configuration.
     pub fn name(self) -> &'static str {
         match self {

@@ -501,11 +501,7 @@ async fn old_segments_go_and_what_is_newer_stays_and_says_since_when() {
 }
 
 #[test]
-fn guarantees_have_names() {
-    for guarantee in [Guarantee::BestEffort, Guarantee::Enforced] {
-        assert_eq!(Guarantee::from_name(guarantee.name()), Some(guarantee));
-    }
-    assert_eq!(Guarantee::from_name("enforce"), None);
+fn classes_have_names() {
     for class in Class::ALL {
         assert_eq!(Class::from_name(class.name()), Some(class));
     }

@@ -20,6 +20,19 @@ use crate::rpc::whereabouts::{Place, Whereabouts};
 /// Raft's protocol version as Nomad counts it.
 const RAFT_PROTOCOL: &str = "3";
 
+/// A configuration as `/v1/agent/self` shows it: with the version of what runs with it.
+pub fn described(config: &Config) -> Value {
+    let mut all = config.describe();
+    all["Version"] = json!({
+        "BuildDate": null,
+        "Revision": "",
+        "Version": NOMAD_VERSION,
+        "VersionMetadata": "",
+        "VersionPrerelease": "",
+    });
+    all
+}
+
 impl Server {
     /// How long this server has run.
     pub fn uptime(&self) -> std::time::Duration {
@@ -273,7 +286,7 @@ impl Server {
     pub fn describe(&self) -> Value {
         let own = self.member(&self.me.member());
         json!({
-            "config": self.configured().describe(),
+            "config": described(&self.configured()),
             "member": own,
             "stats": self.stats(),
         })
@@ -289,7 +302,7 @@ impl Server {
     ///
     /// # Errors
     /// Why all stays as it was.
-    pub fn reload(&self) -> Result<Vec<&'static str>, String> {
+    pub fn reload(&self) -> Result<Vec<String>, String> {
         match self.around.get() {
             Some(around) => around.reload(),
             None => Err("this server has no agent that could reload".to_owned()),

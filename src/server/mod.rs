@@ -58,12 +58,15 @@ use crate::rpc::sessions::Sessions;
 use crate::telemetry::Telemetry;
 use crate::volumes::Volumes;
 
+pub use about::described;
 pub use agreement::Agreed;
 use agreement::Agreement;
 use gauges::jobs::JobGauges;
 pub use myself::Myself;
+pub(crate) use settings::kept;
 use settings::{
-    check_publisher, log_options, projection_options, raft_settings, reactor_settings, sources,
+    archive, check_publisher, guarantee, log_options, projection_options, raft_settings,
+    reactor_settings, sources,
 };
 
 /// How long reactors have to stop, and how long a rebuild has.
@@ -76,7 +79,7 @@ pub trait Around: Send + Sync {
     ///
     /// # Errors
     /// Why all stays as it was.
-    fn reload(&self) -> Result<Vec<&'static str>, String>;
+    fn reload(&self) -> Result<Vec<String>, String>;
 
     /// The configuration as it is now.
     fn config(&self) -> Arc<Config>;
@@ -232,7 +235,8 @@ pub(crate) fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, S
     if !config.audit.enabled {
         return Ok(Arc::new(RequestLog::off()));
     }
-    let opened = RequestLog::open(&dir.join("requests"), config.audit.delivery_guarantee);
+    let guarantee = guarantee(config.audit.delivery_guarantee);
+    let opened = RequestLog::open(&dir.join("requests"), guarantee);
     opened.map(Arc::new).map_err(StartError::Requests)
 }
 

@@ -20,9 +20,10 @@ use std::fmt;
 use std::path::Path;
 
 use aws_lc_rs::hmac;
-use drover_events::class::{self, Class};
+use drover_events::class::Class;
 use drover_events::gojson::Base64;
 use drover_events::mask::{Hidden, Hide, Place};
+use drover_events::public::PublicFields;
 use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
@@ -39,59 +40,6 @@ pub struct Redactor {
     /// The oldest first; empty: nothing can be hashed.
     keys: Vec<hmac::Key>,
     public: PublicFields,
-}
-
-/// Sensitive fields that are shown in clear.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PublicFields(Vec<PublicField>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PublicField {
-    place: Place,
-    /// Only what a map in the field has under this key.
-    key: Option<String>,
-}
-
-impl PublicFields {
-    /// Reads names: `Job.Meta` for a field, `Task.Config.image` for what a map in it has under a
-    /// key.
-    ///
-    /// # Errors
-    /// A name that is no sensitive field's, with those there are.
-    pub fn read(names: &[String]) -> Result<Self, String> {
-        let fields = names.iter().map(|name| PublicField::read(name));
-        fields.collect::<Result<_, _>>().map(Self)
-    }
-
-    fn show(&self, place: Place, key: Option<&str>) -> bool {
-        let is = |field: &PublicField| field.place == place && field.key.as_deref() == key;
-        self.0.iter().any(is)
-    }
-}
-
-impl PublicField {
-    fn read(name: &str) -> Result<Self, String> {
-        let mut parts = name.splitn(3, '.');
-        let (owner, field, key) = (parts.next(), parts.next(), parts.next());
-        let hashed = || class::listed().filter(|(.., class)| class.is_hashed());
-        let found = hashed().find(|(one, other, _)| Some(*one) == owner && Some(*other) == field);
-        match found {
-            Some((owner, field, _)) if key != Some("") => Ok(Self {
-                place: (owner, field),
-                key: key.map(str::to_owned),
-            }),
-            _ => {
-                let named = hashed().map(|(owner, field, _)| format!("{owner}.{field}"));
-                let mut listed: Vec<String> = named.collect();
-                listed.sort_unstable();
-                Err(format!(
-                    "{name:?} is no sensitive field; those are {}, and with a key of a map in \
-                     them, as Task.Config.image",
-                    listed.join(", ")
-                ))
-            }
-        }
-    }
 }
 
 impl Redactor {

@@ -41,7 +41,7 @@ use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::requests::RequestLog;
 use crate::rpc::caller::Caller;
-use crate::server::Around;
+use crate::server::{Around, described};
 use crate::telemetry::Telemetry;
 
 /// How long a server is looked for.
@@ -284,7 +284,7 @@ impl Edge {
         let answer = match own.does {
             Does::Health => self.health(&request)?,
             Does::Describe => Answer::json(&json!({
-                "config": self.around.config().describe(),
+                "config": described(&self.around.config()),
                 "member": null,
                 "stats": { "client": self.stats() },
             }))?,

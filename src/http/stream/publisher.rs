@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::public::PublicFields;
 use drover_projections::Projections;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +12,6 @@ use super::ring::Ring;
 use super::walk::Source;
 use crate::error::ApiError;
 use crate::history::record::Redactor;
-use crate::history::record::redact::PublicFields;
 use crate::http::aside::aside;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;

@@ -26,7 +26,7 @@ pub use explain::{Fault, explain};
 pub use loader::{Expiry, Loader, Port, Wanted};
 pub use material::{TlsError, certificates, private_key};
 pub use names::{Certificate, PeerCertificate, Role};
-pub use settings::{CIPHER_SUITES, MIN_VERSIONS, Settings, cipher_suites, min_version};
+pub use settings::{Settings, cipher_suites, min_version};
 
 use rustls::crypto::CryptoProvider;
 

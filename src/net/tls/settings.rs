@@ -7,6 +7,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 
 use super::{Role, provider};
+use drover_config as config;
 
 /// What an agent is told of TLS.
 #[derive(Clone, Debug, Default)]
@@ -39,36 +40,15 @@ pub struct Settings {
     pub roles: Vec<Role>,
 }
 
-/// The names of the suites that can be chosen, the best first. Those of TLS 1.3 begin with
-/// `TLS_AES` or `TLS_CHACHA20`.
-pub const CIPHER_SUITES: [&str; 9] = [
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-];
-
-/// The lowest versions that can be chosen.
-pub const MIN_VERSIONS: [&str; 2] = ["tls12", "tls13"];
-
 /// The versions from this one on.
 ///
 /// # Errors
 /// Nobody here speaks it; the text has those that can be chosen.
 pub fn min_version(name: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
-    match name {
-        "" | "tls12" => Ok(vec![&TLS13, &TLS12]),
-        "tls13" => Ok(vec![&TLS13]),
-        _ => Err(format!(
-            "tls.tls_min_version: {name:?} is not supported, use one of {}",
-            MIN_VERSIONS.join(", ")
-        )),
-    }
+    Ok(match config::min_version(name)? {
+        "tls13" => vec![&TLS13],
+        _ => vec![&TLS13, &TLS12],
+    })
 }
 
 fn name(suite: SupportedCipherSuite) -> String {
@@ -87,19 +67,9 @@ fn is_of_tls13(suite: SupportedCipherSuite) -> bool {
 pub fn cipher_suites(names: &str) -> Result<CryptoProvider, String> {
     let mut provider = provider();
     let mut chosen = Vec::new();
-    for wanted in names.split(',').map(str::trim).filter(|n| !n.is_empty()) {
-        let all = provider.cipher_suites.iter().copied();
-        // Older files name the ChaCha20 suites without their hash.
-        let found = all.into_iter().find(|suite| {
-            let known = name(*suite);
-            known == wanted || (known.strip_suffix("_SHA256") == Some(wanted))
-        });
-        chosen.push(found.ok_or_else(|| {
-            format!(
-                "tls.tls_cipher_suites: {wanted:?} is not supported, use some of {}",
-                CIPHER_SUITES.join(", ")
-            )
-        })?);
+    for wanted in config::cipher_suites(names)? {
+        let mut all = provider.cipher_suites.iter().copied();
+        chosen.extend(all.find(|suite| name(*suite) == wanted));
     }
     if chosen.is_empty() {
         return Ok(provider);
@@ -115,6 +85,7 @@ pub fn cipher_suites(names: &str) -> Result<CryptoProvider, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drover_config::CIPHER_SUITES;
 
     #[test]
     fn the_list_that_is_shown_is_what_can_be_chosen() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use drover_events::public::PublicFields;
 use drover_projections::{Change, Projections, View};
 
 use super::super::driver::Failure;
@@ -11,7 +12,6 @@ use super::record::{Encoder, Format, Header, Message, Style};
 use super::routes::{Filter, Layout};
 use crate::history::record::Redactor;
 use crate::history::record::numbers::Numbers;
-use crate::history::record::redact::PublicFields;
 use crate::keyring::Keyring;
 use crate::log::{Entry, LogEngine};
 

@@ -26,6 +26,14 @@ fn change(topic: Option<Topic>, namespace: &str, keys: &[&str]) -> Change {
     }
 }
 
+#[test]
+fn numbers_are_written_in_each_way_that_a_file_may_name() {
+    assert_eq!(
+        crate::config::NUMBERS,
+        crate::history::record::numbers::NAMES
+    );
+}
+
 /// The sample of a kind as event 7, with another payload where one is given.
 fn recorded(kind: EventKind, payload: Option<Event>) -> Recorded {
     let body = samples::body(kind, kind.version()).expect("every kind has a sample");

@@ -258,13 +258,23 @@ mod tests {
         assert_eq!(told(&files).1, [circle]);
     }
 
+    /// The project's own folders.
+    fn ours() -> Graph {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let files = crate::tree::read(&root).expect("the project's files");
+        read(&files, "src/")
+    }
+
+    #[test]
+    fn the_configuration_is_plain_values_and_knows_nobody() {
+        let graph = ours();
+        assert!(graph["config"].is_empty(), "{:?}", graph["config"]);
+        assert!(graph["agent"].contains_key("config"));
+    }
+
     #[test]
     fn plg_08_what_calls_plugins_knows_nothing_of_volumes() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let graph = read(
-            &crate::tree::read(&root).expect("the project's files"),
-            "src/",
-        );
+        let graph = ours();
         let knows = |name: &str, other: &str| graph[name].contains_key(other);
         for room in ["csi", "csi_calls", "rpc", "client"] {
             for other in ["volumes", "commands", "endpoints", "reactors"] {

@@ -1,15 +1,17 @@
-//! Settings of the agent: each is read by somebody, or is in the list of those that are refused.
+//! Settings of the agent: each is read by somebody, or is stated to be off, which is refused.
 //!
 //! A setting is known by its path (`client.server_join.retry_max`), not by its name alone: a reader
 //! of a field is a file that names the block, or its type, as well.
 
 use std::collections::BTreeMap;
 
+use crate::lexer;
 use crate::ratchet::Excess;
 use crate::tree::File;
 
 const FOLDER: &str = "src/config/";
-/// The list of settings that are refused because nobody acts on them. It may only shrink.
+/// What is made of the settings that are off: the list of those that are refused, which may only
+/// shrink, and of those that are taken and do nothing.
 const UNSUPPORTED: &str = "src/config/unsupported.rs";
 /// The configuration as a whole.
 const ROOT: &str = "Config";
@@ -36,27 +38,19 @@ const RESOLVED: &[&str] = &[
     "tls.cert_file",
     "tls.key_file",
 ];
-/// Fields that are called otherwise in files.
-const CALLED: [(&str, &str); 5] = [
-    ("audit.sinks", "audit.sink"),
-    ("client.host_networks", "client.host_network"),
-    ("client.host_volumes", "client.host_volume"),
-    ("log.", ""),
-    ("plugins", "plugin"),
-];
 
-/// The public fields of each struct, with their types.
-type Structs<'a> = BTreeMap<&'a str, Vec<(&'a str, &'a str)>>;
+/// A public field of a block: its name, its type, and whether it is off.
+type Field<'a> = (&'a str, &'a str, bool);
 
-/// Finds fields of the configuration that nobody outside it reads and the list does not name, and
-/// counts the list.
+/// The fields of each block.
+type Structs<'a> = BTreeMap<&'a str, Vec<Field<'a>>>;
+
+/// Finds fields of the configuration that nobody outside it reads and that are not stated to be
+/// off, and counts those that are.
 pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<String>) {
     let Some(list) = files.iter().find(|file| file.path == UNSUPPORTED) else {
         return;
     };
-    let listed: Vec<&str> = list.text.split("not(").skip(1).filter_map(quoted).collect();
-    let place = ("unsupported-settings".to_owned(), UNSUPPORTED.to_owned());
-    excess.insert(place, listed.len());
     for path in ECHOES {
         if !files.iter().any(|file| file.path == path) {
             problems.push(format!(
@@ -65,11 +59,14 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
         }
     }
     let mut structs = Structs::new();
+    let mut off = 0;
     for file in files {
         if file.path.starts_with(FOLDER) {
-            add_structs(&file.text, &mut structs);
+            off += add_structs(&file.text, &mut structs);
         }
     }
+    let place = ("unsupported-settings".to_owned(), UNSUPPORTED.to_owned());
+    excess.insert(place, off);
     let readers: Vec<&str> = files
         .iter()
         .filter(|file| file.is_rust() && file.path.starts_with("src/") && !file.is_test())
@@ -83,44 +80,53 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
     for (path, block) in settings {
         // What is taken and does nothing is named by its whole path.
         let told = list.text.contains(&format!("{path:?}"));
-        let covered = || listed.iter().chain(RESOLVED).any(|one| covers(one, &path));
+        let covered = || RESOLVED.iter().any(|one| covers(one, &path));
         if !told && !covered() && !readers.iter().any(|text| reads(text, &path, block)) {
             problems.push(format!(
-                "{path}: nobody reads this setting and {UNSUPPORTED} does not refuse it"
+                "{path}: nobody reads this setting, and it is not stated to be off"
             ));
         }
     }
 }
 
-/// The text in the first pair of quotes.
-fn quoted(text: &str) -> Option<&str> {
-    text.split('"').nth(1)
-}
-
-fn add_structs<'a>(text: &'a str, structs: &mut Structs<'a>) {
-    let mut name = None;
-    for line in text.lines() {
-        let begun = line.strip_prefix("pub struct ");
-        if let Some(begun) = begun.and_then(|line| line.strip_suffix(" {")) {
-            name = Some(begun);
-        } else if line == "}" {
-            name = None;
+/// Adds the blocks that a file states; answers how many settings, of fields or not, are off.
+fn add_structs<'a>(text: &'a str, structs: &mut Structs<'a>) -> usize {
+    let blanked = lexer::blank(text);
+    let (mut name, mut field, mut stated, mut off) = (None, None, false, 0);
+    for (line, code) in text.lines().zip(blanked.lines()) {
+        stated |= line == "settings! {";
+        if let Some(begun) = line.strip_prefix("pub struct ") {
+            name = begun.strip_suffix(" {");
+        } else if line.starts_with('}') {
+            // The block's end, or that of what is stated.
+            stated &= name.take().is_some() || line != "}";
         }
-        let field = line.strip_prefix("    pub ");
-        let field = field.and_then(|line| line.strip_suffix(',')?.split_once(": "));
-        if let (Some(name), Some(field)) = (name, field) {
-            structs.entry(name).or_default().push(field);
+        let begun = line.strip_prefix("    pub ");
+        field = begun.and_then(|line| line.split_once(": ")).or(field);
+        // A statement ends with its comma; one without a field is only counted.
+        let is_off = stated && code.split_whitespace().any(|word| word == "off");
+        off += usize::from(is_off);
+        if !code.trim_end().ends_with(',') {
+            continue;
+        }
+        if let (Some(name), Some((field, rest))) = (name, field.take()) {
+            let kind = rest.split(" =").next().unwrap_or_default();
+            let kind = kind.trim_end_matches(',');
+            structs.entry(name).or_default().push((field, kind, is_off));
         }
     }
+    off
 }
 
-/// The paths of all settings below a struct, each with the struct it is a field of.
+/// The paths of all settings below a struct that are not off, each with the struct it is a field
+/// of.
 fn leaves<'a>(
     (of, path): (&'a str, &str),
     structs: &Structs<'a>,
     found: &mut Vec<(String, &'a str)>,
 ) {
-    for (field, kind) in structs.get(of).into_iter().flatten() {
+    let fields = structs.get(of).into_iter().flatten();
+    for (field, kind, _) in fields.filter(|(_, _, is_off)| !is_off) {
         let gap = if path.is_empty() { "" } else { "." };
         let path = format!("{path}{gap}{field}");
         let mut words = kind.split(|c: char| !c.is_alphanumeric());
@@ -132,17 +138,10 @@ fn leaves<'a>(
     }
 }
 
-/// Whether an entry of a list is about a setting: its path, or a block that it is in.
+/// Whether a path is that of a setting or block, or below it.
 fn covers(listed: &str, path: &str) -> bool {
-    let below = |path: &str| {
-        let rest = path.strip_prefix(listed);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    let called = CALLED.iter().find_map(|(field, name)| {
-        let rest = path.strip_prefix(field)?;
-        Some(format!("{name}{rest}"))
-    });
-    below(path) || called.is_some_and(|path| below(&path))
+    let rest = path.strip_prefix(listed);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Whether a text reads a setting of a block of this type.
@@ -176,19 +175,45 @@ fn has_word(text: &str, word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What is found wrong with a configuration of two blocks and what reads it.
-    fn problems(list: &str, reader: (&str, &str)) -> Vec<String> {
+    /// A configuration of two blocks; of the server's `join` more may be said.
+    fn config(off: &str) -> String {
+        let block = |name: &str, fields: &str| {
+            format!("settings! {{\n/// Off.\npub struct {name} {{\n{fields}}}\n}}\n\n")
+        };
+        let all = "    pub server: Server => block,\n    pub client: Option<Client> => maybe,\n";
+        let server = format!(
+            "    /// Which.\n    pub join: BTreeMap<String, Join>\n        => labelled{off},\n    \
+             pub limit: u32 = 1 => set,\n}} also {{\n    /// Nobody's.\n    \
+             store: bool => set off \"turn it off, or on\",\n"
+        );
+        [
+            block("Config", all),
+            block("Server", &server),
+            block("Client", "    pub join: Join => block,\n"),
+            block("Join", "    pub retry_max: u32 => set,\n"),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn what_is_off_is_counted_whether_a_field_holds_it_or_not() {
+        for (off, count) in [("", 1), (" off WHY", 2)] {
+            assert_eq!(add_structs(&config(off), &mut Structs::new()), count);
+        }
+        let code = "fn f() {\n    let off = 1;\n    g(a off b,\n}\n";
+        let text = format!("{}{code}", config(""));
+        assert_eq!(add_structs(&text, &mut Structs::new()), 1);
+    }
+
+    /// What is found wrong with that configuration and what reads it.
+    fn problems(off: &str, reader: (&str, &str)) -> Vec<String> {
         let file = |path: &str, text: &str| File {
             path: path.to_owned(),
             text: text.to_owned(),
         };
-        let config = "pub struct Config {\n    pub server: Server,\n    pub client: Client,\n}\n\
-             pub struct Server {\n    pub join: Join,\n    pub limit: u32,\n}\n\
-             pub struct Client {\n    pub join: Join,\n}\n\
-             pub struct Join {\n    pub retry_max: u32,\n}\n";
         let mut files = vec![
-            file("src/config/mod.rs", config),
-            file(UNSUPPORTED, list),
+            file("src/config/mod.rs", &config(off)),
+            file(UNSUPPORTED, ""),
             file(reader.0, reader.1),
         ];
         files.extend(ECHOES.map(|path| file(path, "")));
@@ -205,17 +230,17 @@ mod tests {
             "server.limit",
             "client.join.retry_max",
         ];
-        let listed = "not(\"server.join\", WHY)";
+        let off = " off WHY";
         assert_eq!(problems("", ("src/a.rs", "")), all);
         assert_eq!(
             problems("", ("src/a.rs", "door.limit + way.retry_max")),
             all
         );
         // A struct that is refused in one block is not in another.
-        let rest = problems(listed, ("src/a.rs", "config.server.limit"));
+        let rest = problems(off, ("src/a.rs", "config.server.limit"));
         assert_eq!(rest, ["client.join.retry_max"]);
         let read = "config.server.limit + config.client.join.retry_max";
-        assert!(problems(listed, ("src/a.rs", read)).is_empty());
+        assert!(problems(off, ("src/a.rs", read)).is_empty());
         let typed = "fn f(join: &Join) { join.retry_max } fn g(s: &Server) { s.limit }";
         assert!(problems("", ("src/a.rs", typed)).is_empty());
     }
@@ -239,13 +264,13 @@ mod tests {
     #[test]
     fn to_show_a_setting_or_to_test_it_is_not_to_act_on_it() {
         let read = "config.server.limit + config.client.join.retry_max";
-        let listed = "not(\"server.join\", WHY)";
-        assert_eq!(problems(listed, ("src/server/about.rs", read)).len(), 2);
-        assert_eq!(problems(listed, ("src/a_test.rs", read)).len(), 2);
+        let off = " off WHY";
+        assert_eq!(problems(off, ("src/server/about.rs", read)).len(), 2);
+        assert_eq!(problems(off, ("src/a_test.rs", read)).len(), 2);
         let tests = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{ {read} }}");
-        assert_eq!(problems(listed, ("src/a.rs", &tests)).len(), 2);
+        assert_eq!(problems(off, ("src/a.rs", &tests)).len(), 2);
         assert_eq!(
-            problems(listed, ("src/a.rs", "config.server.limit()")).len(),
+            problems(off, ("src/a.rs", "config.server.limit()")).len(),
             2
         );
     }

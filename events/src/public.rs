@@ -1,0 +1,63 @@
+//! Sensitive fields that one reader is shown in clear, by their names.
+//!
+//! What is sensitive to one reader is what another needs: each destination may name such fields. A
+//! name is checked against the table of [classes](crate::class); secrets are shown to nobody.
+
+use crate::class::{CLASSES, Class};
+use crate::mask::Place;
+
+/// Sensitive fields that are shown in clear.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublicFields(Vec<PublicField>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PublicField {
+    place: Place,
+    /// Only what a map in the field has under this key.
+    key: Option<String>,
+}
+
+impl PublicFields {
+    /// Reads names: `Job.Meta` for a field, `Task.Config.image` for what a map in it has under a
+    /// key.
+    ///
+    /// # Errors
+    /// A name that is no sensitive field's, with those there are.
+    pub fn read(names: &[String]) -> Result<Self, String> {
+        let fields = names.iter().map(|name| PublicField::read(name));
+        fields.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether a field, or what a map in it has under a key, is among them.
+    #[must_use]
+    pub fn show(&self, place: Place, key: Option<&str>) -> bool {
+        let is = |field: &PublicField| field.place == place && field.key.as_deref() == key;
+        self.0.iter().any(is)
+    }
+}
+
+impl PublicField {
+    fn read(name: &str) -> Result<Self, String> {
+        let mut parts = name.splitn(3, '.');
+        let (owner, field, key) = (parts.next(), parts.next(), parts.next());
+        let wanted = |(one, other, class): &&(&str, &str, Class)| {
+            class.is_hashed() && Some(*one) == owner && Some(*other) == field
+        };
+        match CLASSES.iter().find(wanted) {
+            Some((owner, field, _)) if key != Some("") => Ok(Self {
+                place: (owner, field),
+                key: key.map(str::to_owned),
+            }),
+            _ => {
+                let listed = CLASSES.iter().filter(|one| one.2.is_hashed());
+                let listed: Vec<String> =
+                    listed.map(|one| format!("{}.{}", one.0, one.1)).collect();
+                Err(format!(
+                    "{name:?} is no sensitive field; those are {}, and with a key of a map in \
+                     them, as Task.Config.image",
+                    listed.join(", ")
+                ))
+            }
+        }
+    }
+}
