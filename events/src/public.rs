@@ -3,7 +3,7 @@
 //! What is sensitive to one reader is what another needs: each destination may name such fields. A
 //! name is checked against the table of [classes](crate::class); secrets are shown to nobody.
 
-use crate::class::{CLASSES, Class};
+use crate::class;
 use crate::mask::Place;
 
 /// Sensitive fields that are shown in clear.
@@ -40,18 +40,17 @@ impl PublicField {
     fn read(name: &str) -> Result<Self, String> {
         let mut parts = name.splitn(3, '.');
         let (owner, field, key) = (parts.next(), parts.next(), parts.next());
-        let wanted = |(one, other, class): &&(&str, &str, Class)| {
-            class.is_hashed() && Some(*one) == owner && Some(*other) == field
-        };
-        match CLASSES.iter().find(wanted) {
+        let hashed = || class::listed().filter(|(.., class)| class.is_hashed());
+        let found = hashed().find(|(one, other, _)| Some(*one) == owner && Some(*other) == field);
+        match found {
             Some((owner, field, _)) if key != Some("") => Ok(Self {
                 place: (owner, field),
                 key: key.map(str::to_owned),
             }),
             _ => {
-                let listed = CLASSES.iter().filter(|one| one.2.is_hashed());
-                let listed: Vec<String> =
-                    listed.map(|one| format!("{}.{}", one.0, one.1)).collect();
+                let named = hashed().map(|(owner, field, _)| format!("{owner}.{field}"));
+                let mut listed: Vec<String> = named.collect();
+                listed.sort_unstable();
                 Err(format!(
                     "{name:?} is no sensitive field; those are {}, and with a key of a map in \
                      them, as Task.Config.image",

@@ -65,8 +65,8 @@ use gauges::jobs::JobGauges;
 pub use myself::Myself;
 pub(crate) use settings::kept;
 use settings::{
-    archive, check_publisher, guarantee, log_options, projection_options, raft_settings,
-    reactor_settings, sources,
+    check_publisher, guarantee, log_options, projection_options, raft_settings, reactor_settings,
+    sources,
 };
 
 /// How long reactors have to stop, and how long a rebuild has.

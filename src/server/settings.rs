@@ -7,8 +7,8 @@ use drover_projections::Options;
 
 use crate::config::{self, Config, ConfigError};
 use crate::history::proof::Ledger;
-use crate::keyring::Keyring;
 use crate::history::store::Place;
+use crate::keyring::Keyring;
 use crate::log::{self, Keep};
 use crate::raft::{RaftNode, Settings};
 use crate::reactors::checkpoint_signer::CheckpointSettings;
@@ -108,7 +108,10 @@ pub(super) fn sources(
         }),
         keeping: Keeping {
             keep: kept(&config.server.retention.log),
-            requests: (Arc::clone(requests), kept(&config.server.retention.requests)),
+            requests: (
+                Arc::clone(requests),
+                kept(&config.server.retention.requests),
+            ),
             interval: config.server.retention.interval,
             archive: config.server.archive.as_ref().map(archive),
             server: dir.to_owned(),
