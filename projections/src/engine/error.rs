@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::engine::unreadable;
+
 /// A failure of storage. It stops the applier: a business refusal is never one of these.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -148,8 +150,19 @@ impl StorageError {
         matches!(self, Self::Row { .. } | Self::Damaged { .. })
     }
 
+    /// A row of this table that is no valid MessagePack, its key in hexadecimal.
+    pub(crate) fn row(table: &'static str, key: &[u8], source: rmp_serde::decode::Error) -> Self {
+        unreadable::note();
+        Self::Row {
+            table,
+            key: hex(key),
+            source,
+        }
+    }
+
     /// A damaged entry, its key in hexadecimal.
     pub(crate) fn damaged(what: &'static str, key: &[u8]) -> Self {
+        unreadable::note();
         Self::Damaged {
             what,
             key: hex(key),

@@ -17,6 +17,7 @@ use crate::engine::generations::Shared;
 use crate::engine::layer::{BatchSink, EventSink, RowKey};
 use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply, outcome_key};
 use crate::engine::position::{Position, flushed, put_position};
+use crate::engine::scan::Source;
 use crate::engine::staged::{Batch, Below, Put, Write};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Layers, Txn};
@@ -211,7 +212,7 @@ impl Writer {
         let db = self.projections.database();
         let mut batch = Batch::new(&db);
         let below = Below {
-            db: &db,
+            source: Source::Live(&db),
             held: None,
         };
         let mut applied = Vec::new();

@@ -21,6 +21,7 @@ use crate::engine::db::{Database, Family};
 use crate::engine::digest::TableDigest;
 use crate::engine::error::StorageError;
 use crate::engine::position::{Position, put_position};
+use crate::engine::scan::Source;
 use crate::engine::staged::{self, Below, Put, Staged};
 use crate::engine::watch::Written;
 use crate::store::projections::Projections;
@@ -126,7 +127,7 @@ impl Fold {
     fn one<E: Entry>(&mut self, entry: &E) -> Result<(), StorageError> {
         let Staged { held, unread } = &mut self.staged;
         let below = Below {
-            db: &self.db,
+            source: Source::Live(&self.db),
             held: Some(held),
         };
         let ctx = self.writer.advance(entry)?;
@@ -150,7 +151,7 @@ impl Fold {
     fn settle(&mut self) -> Result<(), StorageError> {
         let mut changed = std::mem::take(&mut self.changed);
         let below = Below {
-            db: &self.db,
+            source: Source::Live(&self.db),
             held: Some(&self.staged.held),
         };
         self.writer.settle_tables(below, &mut changed)?;
