@@ -123,8 +123,11 @@ impl TokenExpiry {
         let mut next = first_to_run_out(&context.projections.view(), now, each)?;
         let mut removed = 0;
         while next <= now {
-            let command = Arc::new(DeleteExpiredOneTimeTokens);
-            let done = context.proposer.submit(command, self.name()).await;
+            let command = DeleteExpiredOneTimeTokens { expired_by: now };
+            let done = context
+                .proposer
+                .submit(Arc::new(command), self.name())
+                .await;
             let count = match each.take("one-time tokens", done).map(|done| done.reply) {
                 Some(Reply::Count(count)) => count,
                 _ => 0,
@@ -140,7 +143,8 @@ impl TokenExpiry {
 }
 
 /// When the first one-time token runs out, Unix nanoseconds; never where one cannot be read among
-/// those that have. They go by rule, so whoever removed some of them would come to it.
+/// those that have, or the one behind them. They go by rule, so whoever removed some of them would
+/// come to it.
 fn first_to_run_out(view: &View, now: i64, each: &mut Each) -> Result<i64, StorageError> {
     let mut first = i64::MAX;
     let rows = view.by_index::<OneTimeTokensByExpiration>(());

@@ -294,16 +294,20 @@ fn with_tokens(now: i64) -> Arc<Direct> {
     add_tokens(&direct, 0..4, Some(now - 1));
     add_tokens(&direct, 4..6, None);
     for number in 4..6 {
-        direct.apply(OneTimeTokensUpserted {
-            token: OneTimeToken {
-                accessor_id: accessor(number),
-                expires_at: Time(now - 1),
-                ..OneTimeToken::default()
-            },
-            secret: SealedSecret::default(),
-        });
+        add_one_time_token(&direct, number, now - 1);
     }
     direct
+}
+
+fn add_one_time_token(direct: &Direct, number: usize, expires: i64) {
+    direct.apply(OneTimeTokensUpserted {
+        token: OneTimeToken {
+            accessor_id: accessor(number),
+            expires_at: Time(expires),
+            ..OneTimeToken::default()
+        },
+        secret: SealedSecret::default(),
+    });
 }
 
 /// How many tokens and one-time tokens two activations removed, and what failed.
@@ -380,6 +384,20 @@ fn nothing_is_scheduled_of_a_job_with_an_evaluation_that_cannot_be_read() {
     };
     let refused = direct.command(&end).unwrap_err();
     assert_eq!(refused.code, Code::Internal, "{refused}");
+    add_node(&direct, 1);
+}
+
+/// Time goes on between the look and the removal, which goes no further than was looked.
+#[test]
+fn a_one_time_token_that_was_not_looked_at_is_not_come_to() {
+    let now = unix_nanos() - 60 * SECOND;
+    let direct = Direct::new();
+    add_tokens(&direct, 3..6, None);
+    for (number, expires) in [(3, now - 1), (4, now + 1), (5, now + 2)] {
+        add_one_time_token(&direct, number, expires);
+    }
+    let direct = damaged::<OneTimeTokens>(direct, &Id::new(accessor(5)));
+    assert_eq!(removed(&direct, now), [[0, 1, 0], [0, 0, 0]]);
     add_node(&direct, 1);
 }
 
