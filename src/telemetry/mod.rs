@@ -8,7 +8,7 @@
 //! in `nomad.nomad.job_summary.*`, as dashboards expect it; the setting
 //! `disable_dispatched_job_summary_metrics` leaves the many dispatched ones out. Evaluations that
 //! wait for a time are levels of their own, some at a time. Nothing else does: a timing is kept as
-//! long as the process.
+//! long as the process. Nor does any timing carry a namespace.
 //!
 //! Invariants: one recorder per process, the first [`install`] wins; recording never blocks on a
 //! reader for longer than the copy of one interval.
