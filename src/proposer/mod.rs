@@ -306,15 +306,15 @@ impl Proposer {
 
 /// Works out what is to be proposed. A panic in it is a fault of this server and the answer to
 /// whoever asked, like any other refusal: what one command does to itself ends nobody's work on
-/// the others.
+/// the others. What it said is for the log alone: it may quote what the caller may not read.
 ///
 /// # Errors
-/// Those of the work; [`Code::Internal`] with what a panic said.
+/// Those of the work; [`Code::Internal`] for a panic.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic_text(&*panic);
         tracing::error!(panic = why, "a command panicked while it was decided");
-        Err(ApiError::internal(format!("internal error: {why}")))
+        Err(ApiError::internal("internal error"))
     })
 }
 
