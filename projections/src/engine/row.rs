@@ -129,7 +129,7 @@ impl<T: Table> Stored<T> {
 
 /// Decodes a canonical row.
 pub(crate) fn decode_body<T: Table>(key: &[u8], body: &[u8]) -> Result<T::Row, StorageError> {
-    rmp_serde::from_slice(body).map_err(|source| StorageError::row(T::NAME, key, source))
+    rmp_serde::from_slice(body).map_err(|_| StorageError::row(T::NAME, key))
 }
 
 /// Takes a stored row apart: modify index, births, canonical bytes.

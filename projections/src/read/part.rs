@@ -27,9 +27,8 @@ impl<I: Index> IndexCursor<'_, I> {
 impl View {
     fn part_encoded<T: Table, P: DeserializeOwned>(&self, key: &[u8]) -> Result<P, StorageError> {
         let gone = || StorageError::damaged("index entry (no row)", key);
-        let decoded = |body: &[u8]| {
-            rmp_serde::from_slice(body).map_err(|source| StorageError::row(T::NAME, key, source))
-        };
+        let decoded =
+            |body: &[u8]| rmp_serde::from_slice(body).map_err(|_| StorageError::row(T::NAME, key));
         if self.is_past() {
             let (row, _) = self.get_encoded::<T>(key)?.ok_or_else(gone)?;
             let mut encoder = Canonical::default();
