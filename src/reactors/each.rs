@@ -4,23 +4,37 @@
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
-use drover_projections::StorageError;
+use drover_projections::{StorageError, unreadable};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
 use super::driver::{Failure, panic_text};
 use crate::error::chain;
 
-/// What is wrong with rows, as far as it was said. It does not pass before the tables are made
-/// again, and what looks at every row would say it with each look.
-static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static SAID: Mutex<Said> = Mutex::new(Said {
+    made: 0,
+    rows: BTreeSet::new(),
+});
 /// How many rows it is said of: where there are more, nothing new is told by another line.
 const LINES: usize = 1_000;
 
-/// Whether it is said now, and not before.
-fn is_news(why: &str) -> bool {
-    let mut said = SAID.lock();
-    said.len() < LINES && said.insert(why.to_owned())
+/// What is wrong with rows, as far as it was said. It does not pass before the tables are made
+/// again, and what looks at every row would say it with each look.
+struct Said {
+    /// How often the tables had been made again then.
+    made: u64,
+    rows: BTreeSet<String>,
+}
+
+impl Said {
+    /// Whether it is said now, and not before, of tables that were made again so often.
+    fn is_news(&mut self, made: u64, why: &str) -> bool {
+        if self.made != made {
+            self.made = made;
+            self.rows.clear();
+        }
+        self.rows.len() < LINES && self.rows.insert(why.to_owned())
+    }
 }
 
 /// What came of the things of one activation. None of it makes the activation fail: a reactor that
@@ -54,7 +68,7 @@ impl Each {
             Ok(row) => Ok(Some(row)),
             Err(error) if error.is_of_one_row() => {
                 let why = chain(&error);
-                if is_news(&why) {
+                if SAID.lock().is_news(unreadable::made(), &why) {
                     tracing::error!(
                         error = why,
                         "a row cannot be read and is left out, until `drover projection rebuild` \
@@ -167,7 +181,24 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_cannot_be_read_is_left_out_and_said_once_and_a_database_is_an_error() {
+    fn what_was_said_of_a_row_is_said_again_of_tables_that_were_made_again() {
+        let mut said = Said {
+            made: 0,
+            rows: BTreeSet::new(),
+        };
+        assert!(said.is_news(0, "one"));
+        assert!(!said.is_news(0, "one"), "it was said");
+        assert!(said.is_news(0, "another"));
+        assert!(said.is_news(1, "one"));
+        for number in 0..LINES {
+            said.is_news(1, &number.to_string());
+        }
+        assert!(!said.is_news(1, "one more"), "they are many");
+        assert!(said.is_news(2, "one more"));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_left_out_and_a_database_is_an_error() {
         let damaged = |key: &str| StorageError::Damaged {
             what: "row",
             key: key.to_owned(),
@@ -182,8 +213,6 @@ mod tests {
         let why = "left out: a stored row is damaged (key 5ee0)";
         let told = serde_json::json!({ "Failed": 2, "LastError": why });
         assert_eq!(status, told, "it counts whenever it is come to");
-        assert!(!is_news(&chain(&damaged("5ee0"))), "it was said");
-        assert!(is_news(&chain(&damaged("5ee1"))));
         let gone = StorageError::Snapshot("it is gone".to_owned());
         each.row::<u8>(Err(gone)).unwrap_err();
         assert_eq!(each.failed(), 2);
