@@ -321,6 +321,17 @@ impl Writer {
         }
     }
 
+    /// What the rows that an event touched take in memory until they are settled, roughly.
+    fn weigh_touched(&mut self) -> Result<usize, StorageError> {
+        let mut bytes = 0;
+        for (table, key) in &self.touched {
+            if let Some(layer) = layer(&mut self.layers, *table) {
+                bytes += layer.weight(key, &mut self.canonical)?;
+            }
+        }
+        Ok(bytes)
+    }
+
     fn undo_event(&mut self) {
         for (table, _) in std::mem::take(&mut self.touched) {
             if let Some(layer) = layer(&mut self.layers, table) {

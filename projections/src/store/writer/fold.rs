@@ -55,6 +55,8 @@ pub struct Fold {
     db: Arc<Database>,
     staged: Staged,
     changed: Vec<u16>,
+    /// Bytes of rows that are not settled yet, roughly: one that is written often counts often.
+    unsettled: usize,
     limit: usize,
     staging: PathBuf,
     generations: u64,
@@ -91,6 +93,7 @@ impl Writer {
             db,
             staged,
             changed: Vec::new(),
+            unsettled: 0,
             // The sizes of a generation's runs are kept in 32 bits.
             limit: limit.clamp(1, 1 << 30),
             staging,
@@ -137,8 +140,11 @@ impl Fold {
         };
         self.writer
             .apply_entry(entry, &ctx, (below, out), &mut self.changed)?;
+        self.unsettled += self.writer.weigh_touched()?;
         self.writer.touched.clear();
-        if ctx.index.is_multiple_of(DIGEST_EVERY) {
+        // Digests are kept at some indexes only; how much is held is asked at each.
+        let full = self.staged.bytes().saturating_add(self.unsettled) >= self.limit;
+        if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
             self.settle()?;
             if self.staged.bytes() >= self.limit {
                 self.commit()?;
@@ -158,6 +164,7 @@ impl Fold {
         self.writer.settle_rows(&mut self.staged, &changed)?;
         changed.clear();
         self.changed = changed;
+        self.unsettled = 0;
         Ok(())
     }
 
