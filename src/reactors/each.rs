@@ -42,6 +42,7 @@ impl Said {
 #[derive(Debug, Default)]
 pub struct Each {
     failed: usize,
+    panicked: bool,
     first: Option<String>,
 }
 
@@ -118,13 +119,22 @@ impl Each {
     ) -> Result<Option<T>, StorageError> {
         match std::panic::catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => self.row(done),
-            Err(panic) => Ok(self.take(what, Err(panic_text(&*panic)))),
+            Err(panic) => {
+                self.panicked = true;
+                Ok(self.take(what, Err(panic_text(&*panic))))
+            }
         }
     }
 
     /// Takes what came of one; where it failed there is no answer.
     pub fn take<T, E: Into<Failure>>(&mut self, what: &str, done: Result<T, E>) -> Option<T> {
         done.map_err(|error| self.fail(what, &*error.into())).ok()
+    }
+
+    /// Whether one of a walk ended in a panic: unlike a row that cannot be read, it may do better
+    /// the next time.
+    pub fn panicked(&self) -> bool {
+        self.panicked
     }
 
     /// How many failed.
@@ -154,6 +164,7 @@ mod tests {
         assert_eq!(each.look("c", || Ok::<u8, &str>(3)), Some(3));
         let worst = each.judge("d", || -> Result<u8, StorageError> { panic!("worst") });
         assert_eq!((worst.unwrap(), each.failed()), (None, 3));
+        assert!(each.panicked());
         assert_eq!(each.judge("e", || Ok(4)).unwrap(), Some(4));
         let mut status = serde_json::json!({ "Active": 3 });
         each.tell(&mut status);
