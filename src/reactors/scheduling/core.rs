@@ -110,13 +110,14 @@ impl Core {
                     Err(error) => return Err(error),
                 }
             }
-            tracing::error!(
-                namespace,
-                job = id,
-                "nothing is scheduled of a job with an evaluation that cannot be read, until \
-                 `drover projection rebuild` makes the tables again"
-            );
-            self.held.insert((namespace, id));
+            if self.held.insert((namespace.clone(), id.clone())) {
+                tracing::error!(
+                    namespace,
+                    job = id,
+                    "nothing is scheduled of a job with an evaluation that cannot be read, until \
+                     `drover projection rebuild` makes the tables again"
+                );
+            }
         }
         Ok(())
     }
