@@ -160,8 +160,8 @@ impl Telemetry {
         self.summary.report()
     }
 
-    /// Ends an interval, folds what histograms have gathered, and lets levels go that nobody sets any
-    /// more, also where nobody asks for metrics. To be called once an interval.
+    /// Ends an interval, folds what histograms have gathered, and lets levels go that nobody sets
+    /// any more, also where nobody asks for metrics. To be called once an interval.
     pub fn tick(&self) {
         process::observe();
         self.prometheus.run_upkeep();

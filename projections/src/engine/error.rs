@@ -39,8 +39,8 @@ pub enum StorageError {
         #[source]
         source: std::io::Error,
     },
-    /// A stored row is no valid MessagePack of its type. The decoder's reason is not kept: it quotes
-    /// values of the row, which may be secret, and this is logged and answered.
+    /// A stored row is no valid MessagePack of its type. The decoder's reason is not kept: it
+    /// quotes values of the row, which may be secret, and this is logged and answered.
     #[error("a row of table {table} cannot be decoded (key {key})")]
     Row {
         /// The table's name.

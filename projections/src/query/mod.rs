@@ -133,8 +133,8 @@ pub fn blocked_evals(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<Evaluat
     Ok(blocked)
 }
 
-/// The jobs with an open evaluation that cannot be read: of theirs [`blocked_evals`] fails, and with
-/// it whoever applies that an evaluation of theirs has ended.
+/// The jobs with an open evaluation that cannot be read: of theirs [`blocked_evals`] fails, and
+/// with it whoever applies that an evaluation of theirs has ended.
 ///
 /// # Errors
 /// Those of the database.
