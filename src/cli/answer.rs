@@ -23,6 +23,11 @@ pub(super) fn of<T: DeserializeOwned>(answer: Json) -> Result<T> {
     gojson::from_value(answer).map_err(|error| unread(&error))
 }
 
+/// What is told in place of an entry of a list that cannot be read: the list goes on behind it.
+pub(super) fn unreadable(error: &anyhow::Error) -> String {
+    format!("unreadable: {}", error.root_cause())
+}
+
 fn unread(error: &GoJsonError) -> anyhow::Error {
     let cause = error.source();
     let cause = cause.and_then(|cause| cause.downcast_ref::<serde_json::Error>());
