@@ -35,6 +35,7 @@ mod event;
 mod job;
 mod log;
 mod manual;
+mod merge;
 mod monitor;
 mod namespace;
 mod node;

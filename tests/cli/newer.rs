@@ -2,6 +2,7 @@
 
 use crate::pretended::Pretended;
 use crate::support::Session;
+use serde_json::{Value, json};
 
 /// A session against an agent that answers so.
 fn before(answers: &[(&str, &str)]) -> (Session, Pretended) {
@@ -93,4 +94,112 @@ fn versions_that_cannot_be_read_are_listed_and_passed_on() {
     let put = asked.iter().find(|(line, _)| line.starts_with("PUT "));
     let (_, body) = put.expect("the tag is found");
     assert!(body.contains(r#""JobVersion":2"#), "{body}");
+}
+
+/// The body of the only change that was asked for.
+fn changed(agent: &Pretended, line: &str) -> Value {
+    let asked = agent.asked();
+    let mut puts = asked.iter().filter(|(line, _)| line.starts_with("PUT "));
+    let (Some((_, body)), None) = (puts.next(), puts.next()) else {
+        panic!("{line}: {asked:?}")
+    };
+    serde_json::from_str(body).expect("JSON")
+}
+
+#[test]
+fn settings_that_the_command_does_not_know_stay() {
+    let role = r#"{"ID": "r", "Name": "a", "New": [1],
+        "Policies": [{"Name": "p", "Scope": "x"}]}"#;
+    let token = r#"{"AccessorID": "t", "Name": "a", "Type": "client", "New": [1]}"#;
+    for (line, answers, wanted) in [
+        (
+            "operator scheduler set-config -pause-eval-broker true -preempt-batch-scheduler true",
+            vec![
+                (
+                    "GET /v1/operator/scheduler/configuration",
+                    r#"{"SchedulerConfig": {"SchedulerAlgorithm": "spread", "New": 7,
+                        "PreemptionConfig": {"ServiceSchedulerEnabled": true, "New": 8}}}"#,
+                ),
+                (
+                    "PUT /v1/operator/scheduler/configuration",
+                    r#"{"Updated": true}"#,
+                ),
+            ],
+            json!({"SchedulerAlgorithm": "spread", "New": 7, "PauseEvalBroker": true,
+                "PreemptionConfig": {"ServiceSchedulerEnabled": true, "New": 8,
+                    "BatchSchedulerEnabled": true}}),
+        ),
+        (
+            "operator autopilot set-config -min-quorum 3",
+            vec![
+                (
+                    "GET /v1/operator/autopilot/configuration",
+                    r#"{"MinQuorum": 1, "MaxTrailingLogs": "many", "ModifyIndex": 9}"#,
+                ),
+                ("PUT /v1/operator/autopilot/configuration", "true"),
+            ],
+            json!({"MinQuorum": 3, "MaxTrailingLogs": "many", "ModifyIndex": 9}),
+        ),
+        (
+            "acl role update -policy p -policy q r",
+            vec![("GET /v1/acl/role/r", role), ("PUT /v1/acl/role/r", role)],
+            json!({"ID": "r", "Name": "a", "New": [1],
+                "Policies": [{"Name": "p", "Scope": "x"}, {"Name": "q"}]}),
+        ),
+        (
+            "acl token update -name b t",
+            vec![
+                ("GET /v1/acl/token/t", token),
+                ("PUT /v1/acl/token/t", token),
+            ],
+            json!({"AccessorID": "t", "Name": "b", "Type": "client", "New": [1]}),
+        ),
+        (
+            "namespace apply -description d shops",
+            vec![
+                ("GET /v1/namespace/shops", r#"{"Name": "shops", "New": 1}"#),
+                ("PUT /v1/namespace", ""),
+            ],
+            json!({"Name": "shops", "New": 1, "Description": "d"}),
+        ),
+    ] {
+        let (session, agent) = before(&answers);
+        session.done(line);
+        assert_eq!(changed(&agent, line), wanted, "{line}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_not_written_over() {
+    for (line, path) in [
+        (
+            "operator scheduler set-config -pause-eval-broker true",
+            "GET /v1/operator/scheduler/configuration",
+        ),
+        (
+            "operator autopilot set-config -min-quorum 3",
+            "GET /v1/operator/autopilot/configuration",
+        ),
+        ("acl role update -name b r", "GET /v1/acl/role/r"),
+        ("acl token update -name b t", "GET /v1/acl/token/t"),
+        (
+            "namespace apply -description d shops",
+            "GET /v1/namespace/shops",
+        ),
+    ] {
+        for answer in ["null", "[]", ""] {
+            let (session, agent) = before(&[(path, answer)]);
+            let ran = session.quiet(line);
+            assert_eq!(ran.code, 1, "{line} {answer:?}: {}", ran.all());
+            let asked = agent.asked();
+            assert!(
+                asked.iter().all(|(line, _)| !line.starts_with("PUT ")),
+                "{asked:?}"
+            );
+        }
+    }
+    // A namespace that is not there is new.
+    let (session, agent) = before(&[("PUT /v1/namespace", "")]);
+    session.done("namespace apply shops");
+    assert_eq!(changed(&agent, "namespace apply"), json!({"Name": "shops"}));
 }
