@@ -79,6 +79,8 @@ impl std::fmt::Debug for Client {
 pub(super) struct Reply {
     /// The body.
     pub(super) body: Bytes,
+    /// Whether something was read: a change may well be answered with nothing.
+    is_read: bool,
     /// Where the next page begins.
     pub(super) next_token: String,
     /// Since when the log that was read is kept; none where it is whole.
@@ -100,9 +102,14 @@ impl Reply {
         self.read()
     }
 
-    /// The body as what the API answers with; one that is empty is `null`.
+    /// The body as what the API answers with. One that is empty is `null` where something was
+    /// changed; of what was read it does not say that there is none.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T> {
         match self.body.trim_ascii() {
+            [] if self.is_read => bail!(
+                "the agent's answer is empty: it says neither what there is nor that there is \
+                 nothing; is that of a proxy before the agent?"
+            ),
             [] => answer::read(b"null"),
             body => answer::read(body),
         }
@@ -375,6 +382,7 @@ impl Client {
         }
         Ok(Reply {
             body,
+            is_read: !changes,
             next_token,
             kept_since,
         })
@@ -411,7 +419,11 @@ impl Client {
     /// A read whose wishes stand in a JSON body.
     pub(super) async fn read(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Reply> {
         let json = serde_json::to_vec(body)?;
-        self.call(Method::POST, path, query, Some(json)).await
+        let reply = self.call(Method::POST, path, query, Some(json)).await?;
+        Ok(Reply {
+            is_read: true,
+            ..reply
+        })
     }
 
     /// DELETE, with or without a JSON body, the answer as what the API answers with.
@@ -526,6 +538,31 @@ async fn connected(address: &str) -> Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_answer_says_nothing_only_where_something_was_changed() {
+        for (is_read, body, wanted) in [
+            (true, " \n", None),
+            (true, "null", Some(0)),
+            (true, "[1]", Some(1)),
+            (false, "", Some(0)),
+        ] {
+            let reply = Reply {
+                body: Bytes::from_static(body.as_bytes()),
+                is_read,
+                next_token: String::new(),
+                kept_since: None,
+            };
+            match (reply.read::<Vec<u64>>(), wanted) {
+                (Ok(read), Some(count)) => assert_eq!(read.len(), count, "{body:?}"),
+                (Err(error), None) => {
+                    let told = error.to_string();
+                    assert!(told.starts_with("the agent's answer is empty"), "{told}");
+                }
+                (read, _) => panic!("{body:?}: {read:?}"),
+            }
+        }
+    }
 
     #[test]
     fn what_an_agent_ignored_is_told_once() {

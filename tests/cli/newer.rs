@@ -203,3 +203,14 @@ fn what_cannot_be_read_is_not_written_over() {
     session.done("namespace apply shops");
     assert_eq!(changed(&agent, "namespace apply"), json!({"Name": "shops"}));
 }
+
+#[test]
+fn an_empty_answer_does_not_say_that_there_is_nothing() {
+    let (session, _agent) = before(&[("GET /v1/jobs", ""), ("GET /v1/audit", "")]);
+    for line in ["job status", "job status -json", "audit"] {
+        let ran = session.quiet(line);
+        assert_eq!(ran.code, 1, "{line}: {}", ran.all());
+        let told = "the agent's answer is empty";
+        assert!(ran.stderr.contains(told), "{line}: {}", ran.all());
+    }
+}
