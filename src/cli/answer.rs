@@ -1,7 +1,7 @@
 //! What an agent answers, read as the types of its API: what it leaves out or says is null is
 //! empty, and a field of another type is an error that names the field.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use drover_events::gojson::{self, GoJsonError};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -13,6 +13,22 @@ use std::error::Error as _;
 /// It is no JSON, or of another shape.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     gojson::from_slice(body).map_err(|error| unread(&error))
+}
+
+/// The body of an answer. One that is empty is `null` where something was changed; of what was
+/// read it does not say that there is none.
+///
+/// # Errors
+/// It is empty, no JSON, or of another shape.
+pub(super) fn body<T: DeserializeOwned>(body: &[u8], is_read: bool) -> Result<T> {
+    match body.trim_ascii() {
+        [] if is_read => bail!(
+            "the agent's answer is empty: it says neither what there is nor that there is \
+             nothing; is that of a proxy before the agent?"
+        ),
+        [] => read(b"null"),
+        body => read(body),
+    }
 }
 
 /// An answer that is passed on as it is as well.
@@ -76,6 +92,21 @@ mod tests {
         assert_eq!(own.perhaps.map(|inner| inner.count), Some(7));
         let all: Vec<Evaluation> = read(b"null").unwrap();
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn an_empty_answer_says_nothing_only_where_something_was_changed() {
+        for (is_read, text, wanted) in [
+            (true, "null", 0),
+            (true, "[1]", 1),
+            (false, "", 0),
+            (false, " \n", 0),
+        ] {
+            let read: Vec<u64> = body(text.as_bytes(), is_read).unwrap();
+            assert_eq!(read.len(), wanted, "{text:?}");
+        }
+        let told = body::<Vec<u64>>(b" \n", true).unwrap_err().to_string();
+        assert!(told.starts_with("the agent's answer is empty"), "{told}");
     }
 
     #[test]

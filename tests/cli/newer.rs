@@ -1,7 +1,7 @@
 //! Agents of another release than the command's: what it does not know is no reason to say nothing.
 
 use crate::pretended::Pretended;
-use crate::support::Session;
+use crate::support::{Session, service};
 use serde_json::{Value, json};
 
 /// A session against an agent that answers so.
@@ -213,4 +213,73 @@ fn an_empty_answer_does_not_say_that_there_is_nothing() {
         let told = "the agent's answer is empty";
         assert!(ran.stderr.contains(told), "{line}: {}", ran.all());
     }
+}
+
+#[test]
+fn what_is_passed_on_as_it_came_need_not_be_known() {
+    let eval = "8ba85cef-0000-0000-0000-000000000000";
+    let found = format!(r#"[{{"ID": "{eval}", "Namespace": "default"}}]"#);
+    let explain = format!("GET /v1/evaluation/{eval}/explain");
+    let (session, _agent) = before(&[
+        ("PUT /v1/var/nomad/a", r#"{"ModifyIndex": "odd"}"#),
+        (
+            "PUT /v1/job/web/plan",
+            r#"{"Warnings": ["odd"], "Annotations": {"PreemptedAllocs": "odd",
+                "DesiredTGUpdates": {"app": {"Place": 1}}}}"#,
+        ),
+        ("GET /v1/evaluations", found.as_str()),
+        (
+            explain.as_str(),
+            r#"{"Groups": "odd", "Comparison": {"Identical": false}}"#,
+        ),
+        (
+            "GET /v1/operator/projections/rebuild",
+            r#"{"Stage": "failed", "At": "odd"}"#,
+        ),
+        (
+            "DELETE /v1/operator/projections/rebuild",
+            r#"{"Stage": "cancelled", "At": "odd"}"#,
+        ),
+        ("PUT /v1/operator/projections/verify", ""),
+        (
+            "GET /v1/operator/projections/verify",
+            r#"{"Stage": "done", "Result": {"Verified": false, "Entries": "odd"}}"#,
+        ),
+    ]);
+    session.file("web.hcl", &service("web", "1", ""));
+    for (line, code) in [
+        ("var put -out json nomad/a k=v", 0),
+        ("job plan -json-output web.hcl", 1),
+        ("eval explain -json 8ba85cef", 2),
+        ("projection status -json", 1),
+        ("projection cancel -json", 0),
+        ("projection verify -json", 1),
+    ] {
+        let ran = session.quiet(line);
+        assert_eq!(ran.code, code, "{line}: {}", ran.all());
+        assert!(ran.stdout.contains("\"odd\""), "{line}: {}", ran.all());
+    }
+}
+
+#[test]
+fn a_form_that_there_is_not_is_refused_before_anything_changes() {
+    let token = r#"{"AccessorID": "t"}"#;
+    let (session, agent) = before(&[
+        ("GET /v1/acl/token/t", token),
+        ("GET /v1/acl/role/r", r#"{"ID": "r"}"#),
+    ]);
+    for line in [
+        "acl bootstrap -t '{{'",
+        "acl token create -json -t '{{.ID}}'",
+        "acl token update -name b -t '{{' t",
+        "acl role create -name a -policy p -t '{{'",
+        "acl role update -name b -json -t '{{.ID}}' r",
+        "var put -out go-template nomad/a k=v",
+        "var put -out go-template -template '{{' nomad/a k=v",
+    ] {
+        let ran = session.quiet(line);
+        assert_eq!(ran.code, 1, "{line}: {}", ran.all());
+    }
+    let asked = agent.asked();
+    assert!(asked.is_empty(), "{asked:?}");
 }

@@ -108,6 +108,7 @@ pub(in crate::cli) struct UpdateArgs {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Create(args) => {
+            args.format.check()?;
             let role = json!({
                 "Name": args.name,
                 "Description": args.description,
@@ -191,6 +192,7 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
 }
 
 async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
+    args.format.check()?;
     let client = args.conn.client()?;
     let path = format!("/v1/acl/role/{}", encode(&args.id));
     let said = args.name.is_some() || args.description.is_some() || !args.policies.is_empty();

@@ -92,6 +92,7 @@ pub(in crate::cli) struct UpdateArgs {
 
 /// Creates a token.
 pub(super) async fn create(args: CreateArgs, out: &Out) -> Result<()> {
+    args.format.check()?;
     let (mut path, mut secret) = ("/v1/acl/token".to_owned(), None);
     if let (Some(accessor), Some(file)) = (&args.accessor, &args.secret) {
         secret = Some(source(file)?.trim().to_owned());
@@ -114,6 +115,7 @@ pub(super) async fn create(args: CreateArgs, out: &Out) -> Result<()> {
 
 /// Changes a token: what is not given stays.
 pub(super) async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
+    args.format.check()?;
     let client = args.conn.client()?;
     let path = format!("/v1/acl/token/{}", encode(&args.accessor));
     let mut token = merge::current(&client, &path, "Error fetching token").await?;
