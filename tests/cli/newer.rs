@@ -283,3 +283,33 @@ fn a_form_that_there_is_not_is_refused_before_anything_changes() {
     let asked = agent.asked();
     assert!(asked.is_empty(), "{asked:?}");
 }
+
+#[test]
+fn lists_keep_what_the_command_does_not_know() {
+    let members = r#"{"ServerName": "b", "Members": [
+        {"Name": "b", "New": 1, "Tags": {"region": "z"}, "Port": "odd"},
+        {"Name": "c", "New": 2, "Tags": {"region": "a"}},
+        {"Name": "a", "New": 3, "Tags": {"region": "z"}}
+    ]}"#;
+    let services = r#"[
+        {"Namespace": "default", "New": 4, "Services": [
+            {"ServiceName": "web", "New": 5, "Tags": "odd"}, {"ServiceName": "db"}]},
+        {"Namespace": "other", "Services": [{"ServiceName": "db"}]}
+    ]"#;
+    let (session, _agent) = before(&[
+        ("GET /v1/agent/members", members),
+        ("GET /v1/services", services),
+    ]);
+    let json = |line: &str| -> Value { serde_json::from_str(&session.done(line)).expect("JSON") };
+    let wanted = json!([
+        {"Name": "c", "New": 2, "Tags": {"region": "a"}},
+        {"Name": "a", "New": 3, "Tags": {"region": "z"}},
+        {"Name": "b", "New": 1, "Tags": {"region": "z"}, "Port": "odd"},
+    ]);
+    assert_eq!(json("server members -json"), wanted);
+    let web = json!([{"Namespace": "default", "New": 4, "Services": [
+        {"ServiceName": "web", "New": 5, "Tags": "odd"}]}]);
+    assert_eq!(json("service list -json -name web"), web);
+    let all = json("service list -json");
+    assert_eq!(all[1]["Namespace"], "other", "{all}");
+}
