@@ -1,18 +1,17 @@
 //! What an agent answers, read as the types of its API: what it leaves out or says is null is
 //! empty, and a field of another type is an error that names the field.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use drover_events::gojson::{self, GoJsonError};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use std::error::Error as _;
 
 /// An answer as it came.
 ///
 /// # Errors
 /// It is no JSON, or of another shape.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    gojson::from_slice(body).map_err(|error| unread(&error))
+    gojson::from_slice(body).map_err(unread)
 }
 
 /// The body of an answer. One that is empty is `null` where something was changed; of what was
@@ -36,7 +35,7 @@ pub(super) fn body<T: DeserializeOwned>(body: &[u8], is_read: bool) -> Result<T>
 /// # Errors
 /// It is of another shape.
 pub(super) fn of<T: DeserializeOwned>(answer: Json) -> Result<T> {
-    gojson::from_value(answer).map_err(|error| unread(&error))
+    gojson::from_value(answer).map_err(unread)
 }
 
 /// What is told in place of an entry of a list that cannot be read: the list goes on behind it.
@@ -44,15 +43,12 @@ pub(super) fn unreadable(error: &anyhow::Error) -> String {
     format!("unreadable: {}", error.root_cause())
 }
 
-fn unread(error: &GoJsonError) -> anyhow::Error {
-    let cause = error.source();
-    let cause = cause.and_then(|cause| cause.downcast_ref::<serde_json::Error>());
-    // The error has its cause's words already.
-    let said = anyhow!("{error}");
-    match cause.is_some_and(serde_json::Error::is_data) {
-        true => said.context("the agent's answer cannot be read; is it of another version?"),
-        false => said.context("the agent's answer is not JSON"),
-    }
+fn unread(error: GoJsonError) -> anyhow::Error {
+    let said = match error.is_data() {
+        true => "the agent's answer cannot be read; is it of another version?",
+        false => "the agent's answer is not JSON",
+    };
+    anyhow::Error::from(error).context(said)
 }
 
 #[cfg(test)]
