@@ -2,7 +2,7 @@
 //! not is filled.
 
 use super::canonical_service as service;
-use drover_events::model::status::{JobType, job_type};
+use drover_events::model::status::{DEFAULT_NAMESPACE, JobType, job_type};
 use serde_json::{Map, Value as Json, json};
 
 pub(super) type Object = Map<String, Json>;
@@ -85,7 +85,7 @@ pub(super) fn job(o: &mut Object) {
     for key in ["NomadTokenID", "Status", "StatusDescription"] {
         default(o, key, "");
     }
-    default_text(o, "Namespace", "default");
+    default_text(o, "Namespace", DEFAULT_NAMESPACE);
     default_text(o, "Region", "global");
     default_text(o, "Type", job_type::SERVICE);
     if o.get("Priority")

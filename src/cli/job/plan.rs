@@ -59,7 +59,8 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     loaded.job.complete();
     let client = args.conn.client()?;
     let id = loaded.job.id().unwrap_or("").to_owned();
-    let namespace = loaded.job.namespace().unwrap_or("default").to_owned();
+    let namespace = loaded.job.namespace();
+    let namespace = namespace.unwrap_or(words::DEFAULT_NAMESPACE).to_owned();
     let body = json!({
         "Job": loaded.job.to_json(),
         "Diff": args.diff,

@@ -8,6 +8,7 @@ use super::super::spec;
 use super::read::{Form, print};
 use anyhow::{Context, Result, bail};
 use drover_events::model::VariableDecrypted;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -181,7 +182,7 @@ fn gather(args: &Args) -> Result<Wanted> {
         bail!("A variable is written to one namespace: \"*\" names all");
     }
     if namespace.is_empty() {
-        "default".clone_into(&mut namespace);
+        DEFAULT_NAMESPACE.clone_into(&mut namespace);
     }
     Ok(Wanted {
         namespace,
