@@ -53,7 +53,8 @@ pub mod tables;
 pub use drover_filter as filter;
 
 pub use engine::{
-    canonical, digest, error, key, maintenance, outcome, position, scan, serving, table, txn, watch,
+    canonical, digest, error, key, maintenance, outcome, position, scan, serving, table, txn,
+    unreadable, watch,
 };
 pub use past::{changes, history};
 pub use read::{change_cursor, followed, inspect, lists, page, trail, view};

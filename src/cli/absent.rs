@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 
 /// A command as it is typed, and what to do.
-const ABSENT: [(&str, &str); 48] = [
+const ABSENT: [(&str, &str); 47] = [
     (
         "acl auth-method",
         "sign-in by other services is not in this version",
@@ -27,7 +27,6 @@ const ABSENT: [(&str, &str); 48] = [
         "the servers of a client are in its configuration (client.servers)",
     ),
     ("eval-status", "use drover eval status"),
-    ("exec", "use drover alloc exec"),
     ("fmt", "terraform fmt or hclfmt format the same language"),
     ("fs", "use drover alloc fs"),
     ("init", "see job init"),
@@ -146,7 +145,6 @@ mod tests {
         for (line, part) in [
             ("run web.hcl", "drover has no `run`: use drover job run"),
             ("stop web", "drover has no `stop`: use drover job stop"),
-            ("exec web ls", "drover has no `exec`: use drover alloc exec"),
             (
                 "operator raft remove-peer --peer-id x",
                 "there is one server",

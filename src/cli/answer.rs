@@ -1,18 +1,33 @@
 //! What an agent answers, read as the types of its API: what it leaves out or says is null is
 //! empty, and a field of another type is an error that names the field.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, bail};
 use drover_events::gojson::{self, GoJsonError};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use std::error::Error as _;
 
 /// An answer as it came.
 ///
 /// # Errors
 /// It is no JSON, or of another shape.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    gojson::from_slice(body).map_err(|error| unread(&error))
+    gojson::from_slice(body).map_err(unread)
+}
+
+/// The body of an answer. One that is empty is `null` where something was changed; of what was
+/// read it does not say that there is none.
+///
+/// # Errors
+/// It is empty, no JSON, or of another shape.
+pub(super) fn body<T: DeserializeOwned>(body: &[u8], is_read: bool) -> Result<T> {
+    match body.trim_ascii() {
+        [] if is_read => bail!(
+            "the agent's answer is empty: it says neither what there is nor that there is \
+             nothing; is that of a proxy before the agent?"
+        ),
+        [] => read(b"null"),
+        body => read(body),
+    }
 }
 
 /// An answer that is passed on as it is as well.
@@ -20,18 +35,20 @@ pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
 /// # Errors
 /// It is of another shape.
 pub(super) fn of<T: DeserializeOwned>(answer: Json) -> Result<T> {
-    gojson::from_value(answer).map_err(|error| unread(&error))
+    gojson::from_value(answer).map_err(unread)
 }
 
-fn unread(error: &GoJsonError) -> anyhow::Error {
-    let cause = error.source();
-    let cause = cause.and_then(|cause| cause.downcast_ref::<serde_json::Error>());
-    // The error has its cause's words already.
-    let said = anyhow!("{error}");
-    match cause.is_some_and(serde_json::Error::is_data) {
-        true => said.context("the agent's answer cannot be read; is it of another version?"),
-        false => said.context("the agent's answer is not JSON"),
-    }
+/// What is told in place of an entry of a list that cannot be read: the list goes on behind it.
+pub(super) fn unreadable(error: &anyhow::Error) -> String {
+    format!("unreadable: {}", error.root_cause())
+}
+
+fn unread(error: GoJsonError) -> anyhow::Error {
+    let said = match error.is_data() {
+        true => "the agent's answer cannot be read; is it of another version?",
+        false => "the agent's answer is not JSON",
+    };
+    anyhow::Error::from(error).context(said)
 }
 
 #[cfg(test)]
@@ -71,6 +88,21 @@ mod tests {
         assert_eq!(own.perhaps.map(|inner| inner.count), Some(7));
         let all: Vec<Evaluation> = read(b"null").unwrap();
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn an_empty_answer_says_nothing_only_where_something_was_changed() {
+        for (is_read, text, wanted) in [
+            (true, "null", 0),
+            (true, "[1]", 1),
+            (false, "", 0),
+            (false, " \n", 0),
+        ] {
+            let read: Vec<u64> = body(text.as_bytes(), is_read).unwrap();
+            assert_eq!(read.len(), wanted, "{text:?}");
+        }
+        let told = body::<Vec<u64>>(b" \n", true).unwrap_err().to_string();
+        assert!(told.starts_with("the agent's answer is empty"), "{told}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! How events and what they changed are printed for people.
 
-use super::log::events;
+use super::answer;
 use super::show::counted;
-use drover_events::Actor;
 use drover_events::gojson::Base64;
+use drover_events::{Actor, ActorKind};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) time: i64,
     pub(super) kind: String,
     /// Who did it; none for Raft's own.
-    pub(super) actor: Option<Actor>,
+    pub(super) actor: Option<Who>,
     #[serde(rename = "RequestID")]
     pub(super) request_id: String,
     /// The index of the event that it followed from.
@@ -40,6 +40,51 @@ pub(super) struct Entry {
     pub(super) reason: String,
     pub(super) changes: Vec<Change>,
     pub(super) more_changes: u64,
+}
+
+impl Entry {
+    /// An event as it came; of one that cannot be read that is told, and which it is.
+    pub(super) fn told(raw: Json) -> Self {
+        let index = raw["Index"].as_u64().unwrap_or_default();
+        answer::of(raw).unwrap_or_else(|error| Self {
+            index,
+            kind: answer::unreadable(&error),
+            actor: Some(Who::unknown()),
+            ..Self::default()
+        })
+    }
+}
+
+/// Who did something. His kind is the text that came: an agent of another version may know kinds
+/// that this command does not.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Who {
+    kind: String,
+    id: String,
+    name: String,
+    addr: String,
+}
+
+impl Who {
+    /// Of what cannot be read.
+    pub(super) fn unknown() -> Self {
+        Self {
+            kind: "?".to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Actor> for Who {
+    fn from(actor: &Actor) -> Self {
+        Self {
+            kind: actor.kind.name().to_owned(),
+            id: actor.id.clone(),
+            name: actor.name.clone(),
+            addr: actor.addr.clone(),
+        }
+    }
 }
 
 /// A row that changed, as the audit trail and the difference of two states tell it.
@@ -66,9 +111,21 @@ pub(super) struct Field {
     secret: bool,
 }
 
-/// An actor in a few words.
-pub(super) fn who(actor: Option<&Actor>) -> String {
-    actor.map_or_else(|| "raft".to_owned(), events::who)
+/// An actor in a few words: its kind, and the name or the short id that says most.
+pub(super) fn who(actor: Option<&Who>) -> String {
+    let Some(actor) = actor else {
+        return "raft".to_owned();
+    };
+    let kind = match actor.kind.as_str() {
+        "" => ActorKind::default().name(),
+        kind => kind,
+    };
+    let short: String = actor.id.chars().take(8).collect();
+    let detail = [&actor.name, &short, &actor.addr];
+    match detail.into_iter().find(|text| !text.is_empty()) {
+        Some(detail) => format!("{kind} {detail}"),
+        None => kind.to_owned(),
+    }
 }
 
 /// A changed row: what happened to it, and its fields below, indented. Of a row that went nothing
@@ -163,8 +220,36 @@ fn cut(text: String, wide: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::answer;
     use serde_json::json;
+
+    #[test]
+    fn who_did_it_is_told_whatever_his_kind() {
+        for (actor, told) in [
+            (
+                json!({"kind": "robot", "id": "0123456789"}),
+                "robot 01234567",
+            ),
+            (
+                json!({"kind": "token", "name": "deploy", "id": "7"}),
+                "token deploy",
+            ),
+            (json!({"addr": "10.0.0.7"}), "anonymous 10.0.0.7"),
+            (Json::Null, "raft"),
+        ] {
+            let entry = Entry::told(json!({"Index": 7, "Kind": "JobRegistered", "Actor": actor}));
+            assert_eq!(entry.kind, "JobRegistered");
+            assert_eq!(who(entry.actor.as_ref()), told);
+        }
+        let own = Actor::server("", "scheduler");
+        assert_eq!(who(Some(&Who::from(&own))), "server scheduler");
+        let unread = Entry::told(json!({"Index": 8, "Kind": {}}));
+        let told = "unreadable: Kind: invalid type";
+        assert!(unread.kind.starts_with(told), "{}", unread.kind);
+        assert_eq!(
+            (unread.index, who(unread.actor.as_ref())),
+            (8, "?".to_owned())
+        );
+    }
 
     #[test]
     fn a_row_is_told_without_noise() {

@@ -79,6 +79,8 @@ impl std::fmt::Debug for Client {
 pub(super) struct Reply {
     /// The body.
     pub(super) body: Bytes,
+    /// Whether something was read: a change may well be answered with nothing.
+    is_read: bool,
     /// Where the next page begins.
     pub(super) next_token: String,
     /// Since when the log that was read is kept; none where it is whole.
@@ -100,12 +102,9 @@ impl Reply {
         self.read()
     }
 
-    /// The body as what the API answers with; one that is empty is `null`.
+    /// The body as what the API answers with.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T> {
-        match self.body.trim_ascii() {
-            [] => answer::read(b"null"),
-            body => answer::read(body),
-        }
+        answer::body(&self.body, self.is_read)
     }
 }
 
@@ -375,6 +374,7 @@ impl Client {
         }
         Ok(Reply {
             body,
+            is_read: !changes,
             next_token,
             kept_since,
         })
@@ -411,7 +411,11 @@ impl Client {
     /// A read whose wishes stand in a JSON body.
     pub(super) async fn read(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Reply> {
         let json = serde_json::to_vec(body)?;
-        self.call(Method::POST, path, query, Some(json)).await
+        let reply = self.call(Method::POST, path, query, Some(json)).await?;
+        Ok(Reply {
+            is_read: true,
+            ..reply
+        })
     }
 
     /// DELETE, with or without a JSON body, the answer as what the API answers with.
@@ -449,7 +453,7 @@ impl Client {
         let response = self.ask(request.context("building the request")?).await?;
         let body = response.into_body().collect().await;
         let bytes = body.context("reading the answer")?.to_bytes();
-        answer::read(&bytes)
+        answer::body(&bytes, false)
     }
 
     /// GET of an answer that does not end.

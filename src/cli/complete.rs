@@ -55,7 +55,7 @@ enum Offer {
 }
 
 /// What the first argument of a command is.
-static ARGUMENTS: [(&str, Offer); 70] = [
+static ARGUMENTS: [(&str, Offer); 71] = [
     ("acl policy apply", Offer::Policies),
     ("acl policy delete", Offer::Policies),
     ("acl policy info", Offer::Policies),
@@ -83,6 +83,7 @@ static ARGUMENTS: [(&str, Offer); 70] = [
     ("eval delete", Offer::Ids("evals")),
     ("eval explain", Offer::Ids("evals")),
     ("eval status", Offer::Ids("evals")),
+    ("exec", Offer::Ids("allocs")),
     ("inspect", Offer::Ids("jobs")),
     ("job allocs", Offer::Ids("jobs")),
     ("job deployments", Offer::Ids("jobs")),

@@ -35,6 +35,7 @@ mod event;
 mod job;
 mod log;
 mod manual;
+mod merge;
 mod monitor;
 mod namespace;
 mod node;
@@ -196,6 +197,9 @@ enum Noun {
     /// Capture what there is to see of a cluster (short for `operator debug`)
     #[command(hide = true)]
     Debug(Box<debug::Args>),
+    /// Run a command beside a task (short for `alloc exec`)
+    #[command(hide = true)]
+    Exec(alloc::exec::Args),
     /// Show logs (short for `alloc logs`)
     #[command(hide = true)]
     Logs(alloc::logs::Args),
@@ -344,6 +348,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
         Noun::Debug(args) => Box::pin(debug::run(*args, out)).await,
+        Noun::Exec(args) => alloc::exec::run(args).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
     };
     match done {

@@ -1,8 +1,9 @@
 //! The `namespace` noun.
 
-use super::client::{Query, encode};
+use super::client::{Query, encode, is_status};
 use super::columns::{Table, pairs};
 use super::conn::{Conn, Past};
+use super::merge::{self, Raw};
 use super::out::Out;
 use super::show::{Format, pretty};
 use super::spec::{Named, first, read, source};
@@ -153,20 +154,25 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
     let from_file = args.input == "-" || args.json || std::path::Path::new(&args.input).is_file();
     let mut namespace = if from_file {
-        described(&args)?
+        match described(&args)? {
+            Json::Object(described) => described,
+            _ => bail!("Error parsing the namespace: its JSON is an object"),
+        }
     } else {
         let path = format!("/v1/namespace/{}", encode(&args.input));
-        match client.fetch::<Json>(&path, &[]).await {
-            Ok(found) if found.is_object() => found,
-            _ => json!({"Name": args.input}),
+        match merge::current(&client, &path, "Error retrieving namespace").await {
+            Err(err) if is_status(&err, 404) => {
+                Raw::from_iter([("Name".to_owned(), args.input.into())])
+            }
+            found => found?,
         }
     };
-    if let Some(description) = &args.description {
-        namespace["Description"] = description.clone().into();
-    }
-    if let Some(quota) = &args.quota {
-        namespace["Quota"] = quota.clone().into();
-    }
+    let given = [
+        ("Description", args.description.map(Json::from)),
+        ("Quota", args.quota.map(Json::from)),
+    ];
+    merge::set(&mut namespace, given);
+    let namespace = Json::Object(namespace);
     let Named { name } = read(&namespace).context("Error applying namespace")?;
     if name.is_empty() {
         bail!("Error applying namespace: it has no name");

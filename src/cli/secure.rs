@@ -1,7 +1,8 @@
 //! TLS to an agent: whom the command trusts, what it shows, and what to do when that fails.
 
 use super::conn::Trust;
-use crate::net::tls::{Anybody, Fault, certificates, explain, private_key, provider, system_roots};
+use crate::net::tls::{CallerError, Fault, Trusted, client, explain, system_roots};
+use crate::net::tls::{certificates, private_key};
 use anyhow::{Context, Result, anyhow, bail};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, Error, RootCertStore};
@@ -30,40 +31,26 @@ impl Secure {
     /// A file that is no good, or a name that is none.
     pub(super) fn open(host: &str, trust: &Trust) -> Result<Self> {
         let trust = &trust.named();
-        let provider = Arc::new(provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
-        let builder = match trust.tls_skip_verify {
-            true => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anybody(provider))),
-            false => builder.with_root_certificates(roots(trust)?),
+        let trusted = match trust.tls_skip_verify {
+            true => Trusted::Anybody,
+            false => Trusted::These(roots(trust)?),
         };
-        let mut config = match (&trust.client_cert, &trust.client_key) {
-            (None, None) => builder.with_no_client_auth(),
+        let own = match (&trust.client_cert, &trust.client_key) {
+            (None, None) => None,
             (Some(cert), Some(key)) => {
                 let chain = named("-client-cert", cert, certificates)?;
-                let key_der = named("-client-key", key, private_key)?;
-                builder
-                    .with_client_auth_cert(chain, key_der)
-                    .with_context(|| {
-                        let (cert, key) = (cert.display(), key.display());
-                        format!("-client-key {key} is not the key of -client-cert {cert}")
-                    })?
+                Some((chain, named("-client-key", key, private_key)?))
             }
             _ => bail!("-client-cert and -client-key are given together"),
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let config = client(trusted, own, b"http/1.1").map_err(|error| no_caller(error, trust))?;
         let wanted = match trust.tls_server_name.as_str() {
             "" => bare(host),
             name => name,
         };
         let name = ServerName::try_from(wanted.to_owned())
             .map_err(|_| anyhow!("{wanted:?} is not a name that a certificate can have"))?;
-        Ok(Self {
-            config: Arc::new(config),
-            name,
-        })
+        Ok(Self { config, name })
     }
 
     /// Shakes hands with the agent that is shown as `shown`.
@@ -111,6 +98,18 @@ impl Secure {
             "" => text,
             advice => format!("{text}\n\n{advice}"),
         })
+    }
+}
+
+/// Why nobody can be called so, with the flags that say how.
+fn no_caller(error: CallerError, trust: &Trust) -> anyhow::Error {
+    match (error, &trust.client_cert, &trust.client_key) {
+        (CallerError::Key(error), Some(cert), Some(key)) => {
+            let (cert, key) = (cert.display(), key.display());
+            let said = format!("-client-key {key} is not the key of -client-cert {cert}");
+            anyhow::Error::from(error).context(said)
+        }
+        (error, ..) => error.into(),
     }
 }
 
@@ -169,6 +168,29 @@ mod tests {
         ] {
             assert_eq!(bare(host), name);
         }
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_named_with_both_flags() {
+        let trust = drover_testkit::certs::Trust::new();
+        let pairs = ["a", "b"].map(|name| trust.issue(name, drover_testkit::certs::SERVER));
+        let [own, other] = &pairs;
+        let open = |key: &Path| {
+            Secure::open(
+                "localhost:1",
+                &Trust {
+                    ca_cert: Some(trust.authority.file()),
+                    client_cert: Some(own.cert.clone()),
+                    client_key: Some(key.to_owned()),
+                    ..Trust::default()
+                },
+            )
+        };
+        assert!(open(&own.key).is_ok());
+        let text = format!("{:#}", open(&other.key).expect_err("refused"));
+        let (cert, key) = (own.cert.display(), other.key.display());
+        let told = format!("-client-key {key} is not the key of -client-cert {cert}: ");
+        assert!(text.starts_with(&told), "{text}");
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The `server` noun.
 
+use super::answer;
 use super::columns::Table;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::Format;
-use crate::server::member_shapes::{ServerMember, ServerMembersResponse};
+use crate::server::member_shapes::ServerMember;
 use anyhow::Result;
 use clap::Subcommand;
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::Value as Json;
 
 /// What can be done with servers.
 #[derive(Debug, Subcommand)]
@@ -29,18 +31,27 @@ pub(super) struct Args {
     detailed: bool,
 }
 
+/// The answer, with the members as they came.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Members {
+    members: Vec<Json>,
+}
+
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Members(args) = verb;
     let client = args.conn.client()?;
     let found = client.fetch("/v1/agent/members", &[]).await;
-    let found: ServerMembersResponse =
-        found.map_err(|err| err.context("Error querying servers"))?;
-    let mut members = found.members.into_vec();
-    members.sort_by(|a, b| (tag(a, "region"), &a.name).cmp(&(tag(b, "region"), &b.name)));
-    if args.format.print(&json!(members), out)? {
+    let found: Members = found.map_err(|err| err.context("Error querying servers"))?;
+    let mut members = found.members;
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    members.sort_by_cached_key(|one| (text(&one["Tags"]["region"]), text(&one["Name"])));
+    let members = Json::Array(members);
+    if args.format.print(&members, out)? {
         return Ok(0);
     }
+    let members: Vec<ServerMember> = answer::of(members)?;
     if members.is_empty() {
         out.line("No server members found");
         return Ok(0);

@@ -1,5 +1,6 @@
 //! The `service` noun.
 
+use super::answer;
 use super::client::encode;
 use super::columns::{Table, pairs};
 use super::conn::{Conn, Past};
@@ -10,7 +11,7 @@ use anyhow::{Result, bail};
 use clap::Subcommand;
 use drover_events::model::{ServiceRegistration, ServiceRegistrationListStub};
 use serde::de::IgnoredAny;
-use serde_json::json;
+use serde_json::Value as Json;
 
 /// What can be done with services.
 #[derive(Debug, Subcommand)]
@@ -78,18 +79,16 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 async fn all(args: ListArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let found = client.fetch("/v1/services", &[]).await;
-    let mut spaces: Vec<ServiceRegistrationListStub> =
+    let spaces: Vec<Json> =
         found.map_err(|err| err.context("Error listing service registrations"))?;
-    if let Some(name) = &args.name {
-        for space in &mut spaces {
-            let services = space.services.to_mut();
-            services.retain(|service| service.service_name == *name);
-        }
-        spaces.retain(|space| !space.services.is_empty());
-    }
-    if args.format.print(&json!(spaces), out)? {
+    let spaces = Json::Array(match &args.name {
+        Some(name) => named(spaces, name),
+        None => spaces,
+    });
+    if args.format.print(&spaces, out)? {
         return Ok(0);
     }
+    let spaces: Vec<ServiceRegistrationListStub> = answer::of(spaces)?;
     client.tell_moment(out);
     if spaces.is_empty() {
         out.line("No service registrations found");
@@ -117,6 +116,18 @@ async fn all(args: ListArgs, out: &Out) -> Result<u8> {
     rows.into_iter().for_each(|row| table.row(row));
     out.line(&table.to_string());
     Ok(0)
+}
+
+/// Namespaces with the services of this name alone, all else as it came.
+fn named(mut spaces: Vec<Json>, name: &str) -> Vec<Json> {
+    spaces.retain_mut(|space| {
+        let Some(Json::Array(services)) = space.get_mut("Services") else {
+            return false;
+        };
+        services.retain(|service| service["ServiceName"] == name);
+        !services.is_empty()
+    });
+    spaces
 }
 
 async fn info(args: InfoArgs, out: &Out) -> Result<u8> {

@@ -26,13 +26,22 @@ impl Format {
         self.json || self.template.is_some()
     }
 
-    /// Prints `value` if a form was asked for; says whether it did.
-    pub(super) fn print(&self, value: &Json, out: &Out) -> Result<bool> {
+    /// Whether there is such a form: who changes something before it is printed asks before.
+    pub(super) fn check(&self) -> Result<()> {
         match (&self.template, self.json) {
             (Some(_), true) => bail!("Both json and template formatting are not allowed"),
-            (Some(text), false) => out.line(&template::render(text, value)?),
-            (None, true) => out.line(&pretty(value)),
-            (None, false) => return Ok(false),
+            (Some(text), false) => template::check(text),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Prints `value` if a form was asked for; says whether it did.
+    pub(super) fn print(&self, value: &Json, out: &Out) -> Result<bool> {
+        self.check()?;
+        match &self.template {
+            Some(text) => out.line(&template::render(text, value)?),
+            None if self.json => out.line(&pretty(value)),
+            None => return Ok(false),
         }
         Ok(true)
     }

@@ -1,6 +1,6 @@
 //! Files that describe things other than jobs: reading them, and writing examples.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use drover_events::gojson;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -19,8 +19,7 @@ pub(super) struct Named {
 /// # Errors
 /// A field of another type, by its name.
 pub(super) fn read<T: DeserializeOwned>(described: &Json) -> Result<T> {
-    // The error has its cause's words already.
-    gojson::from_value(described.clone()).map_err(|error| anyhow!("{error}"))
+    Ok(gojson::from_value(described.clone())?)
 }
 
 /// The text of a file; `-` is standard input.

@@ -9,12 +9,7 @@ use serde_json::Value as Json;
 /// # Errors
 /// A template that cannot be read, or a function that cannot be applied.
 pub(super) fn render(text: &str, data: &Json) -> Result<String> {
-    let tokens = tokens(text)?;
-    let mut at = 0;
-    let nodes = parse(&tokens, &mut at, 0)?;
-    if at < tokens.len() {
-        bail!("template: unexpected {{{{{}}}}}", tokens[at].text());
-    }
+    let nodes = parsed(text)?;
     let mut run = Run {
         out: String::new(),
         root: data,
@@ -22,6 +17,24 @@ pub(super) fn render(text: &str, data: &Json) -> Result<String> {
     };
     run.all(&nodes, data)?;
     Ok(run.out)
+}
+
+/// Whether a template can be read, for who prints only after something was changed.
+///
+/// # Errors
+/// One that cannot.
+pub(super) fn check(text: &str) -> Result<()> {
+    parsed(text).map(drop)
+}
+
+fn parsed(text: &str) -> Result<Vec<Node>> {
+    let tokens = tokens(text)?;
+    let mut at = 0;
+    let nodes = parse(&tokens, &mut at, 0)?;
+    if at < tokens.len() {
+        bail!("template: unexpected {{{{{}}}}}", tokens[at].text());
+    }
+    Ok(nodes)
 }
 
 enum Token {

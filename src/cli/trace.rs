@@ -1,13 +1,14 @@
 //! `trace`: what an event, a request or a thing came from, and all that followed.
 
-use super::changes::who;
+use super::answer;
+use super::changes::{Who, who};
 use super::conn::Past;
 use super::out::Out;
 use super::show::{Format, short, time};
 use super::trail::say_kept_since;
 use anyhow::Result;
-use drover_events::Actor;
 use serde::Deserialize;
+use serde_json::Value as Json;
 
 /// Flags of `trace`.
 #[derive(Debug, clap::Args)]
@@ -43,11 +44,11 @@ struct Tree {
     focus: Vec<u64>,
     /// Whether more followed than is told.
     truncated: bool,
-    /// The first events.
-    roots: Vec<Node>,
+    /// The first events, as they came.
+    roots: Vec<Json>,
 }
 
-/// An event with what followed from it.
+/// An event; what followed from it is read beside it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Node {
@@ -57,7 +58,7 @@ struct Node {
     /// Nanoseconds since the first event of the chain.
     elapsed: i64,
     kind: String,
-    actor: Option<Actor>,
+    actor: Option<Who>,
     /// Why it was refused; empty where it was not.
     refused: String,
     /// Whether what followed is told elsewhere.
@@ -65,7 +66,26 @@ struct Node {
     /// What it touched, and how much more.
     things: Vec<Thing>,
     more_things: u64,
-    children: Vec<Node>,
+}
+
+impl Node {
+    /// An event, and what followed from it, as that came. Of one that cannot be read that is told,
+    /// and which it is: what followed may well be readable.
+    fn told(mut raw: Json) -> (Self, Vec<Json>) {
+        let index = raw["Index"].as_u64().unwrap_or_default();
+        let children = raw.get_mut("Children").map(Json::take);
+        let children = match children {
+            Some(Json::Array(all)) => all,
+            _ => Vec::new(),
+        };
+        let node = answer::of(raw).unwrap_or_else(|error| Self {
+            index,
+            kind: answer::unreadable(&error),
+            actor: Some(Who::unknown()),
+            ..Self::default()
+        });
+        (node, children)
+    }
 }
 
 /// Something that an event touched.
@@ -100,12 +120,12 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     };
     out.line(&format!("{} {}", tree.r#type, tree.id));
-    let mut printer = Printer {
+    let printer = Printer {
         out,
         verbose: args.verbose,
         focus: tree.focus,
     };
-    for root in &tree.roots {
+    for root in tree.roots {
         out.line("");
         printer.node(root, "", "");
     }
@@ -124,7 +144,8 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     /// Prints an event behind `head`, and what belongs to it behind `rest`.
-    fn node(&mut self, node: &Node, head: &str, rest: &str) {
+    fn node(&self, raw: Json, head: &str, rest: &str) {
+        let (node, children) = Node::told(raw);
         let (index, kind) = (node.index, &node.kind);
         let mark = if self.focus.contains(&index) { "*" } else { "" };
         let when = match node.elapsed {
@@ -140,7 +161,6 @@ impl Printer<'_> {
             line += "  (what followed is shown above)";
         }
         self.out.line(&line);
-        let children = &node.children;
         let stem = if children.is_empty() { " " } else { "│" };
         for thing in &node.things {
             self.thing(thing, node.time - node.elapsed, rest, stem);
@@ -149,8 +169,9 @@ impl Printer<'_> {
         if more > 0 {
             self.out.line(&format!("{rest}{stem}   and {more} more"));
         }
-        for (at, child) in children.iter().enumerate() {
-            let last = at + 1 == children.len();
+        let count = children.len();
+        for (at, child) in children.into_iter().enumerate() {
+            let last = at + 1 == count;
             let (branch, below) = if last {
                 ("└─ ", "   ")
             } else {
@@ -197,6 +218,25 @@ fn span(ns: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_followed_from_an_event_that_cannot_be_read_is_kept() {
+        let child = json!({"Index": 9, "Kind": "JobEvaluated", "Actor": {"kind": "robot"}});
+        let (node, children) = Node::told(json!({
+            "Index": 8, "Kind": "JobRegistered", "Time": "soon", "Children": [child],
+        }));
+        assert_eq!(node.index, 8);
+        let told = "unreadable: Time: invalid type";
+        assert!(node.kind.starts_with(told), "{}", node.kind);
+        let all: Vec<(Node, Vec<Json>)> = children.into_iter().map(Node::told).collect();
+        let [(child, none)] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!(child.kind, "JobEvaluated");
+        assert_eq!(who(child.actor.as_ref()), "robot");
+        assert!(none.is_empty());
+    }
 
     #[test]
     fn spans_are_short() {

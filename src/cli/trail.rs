@@ -153,9 +153,8 @@ pub(super) async fn print_pages<E: DeserializeOwned>(
         match whole {
             true => all.extend(entries),
             false => {
-                for entry in entries {
-                    show(answer::of(entry)?);
-                }
+                let entries = entries.into_iter();
+                entries.for_each(|entry| show_one::<E>(entry, &show, out));
             }
         }
         if printed.next.is_empty() || printed.entries == limit {
@@ -166,4 +165,17 @@ pub(super) async fn print_pages<E: DeserializeOwned>(
         format.print(&Json::from(all), out)?;
     }
     Ok(printed)
+}
+
+/// Shows an entry; of one that cannot be read that is told, and which it is where it says so.
+fn show_one<E: DeserializeOwned>(entry: Json, show: impl Fn(E), out: &Out) {
+    let index = entry["Index"].as_u64();
+    match answer::of(entry) {
+        Ok(entry) => show(entry),
+        Err(error) => {
+            let place = index.map(|index| format!("{index:>8}  "));
+            let why = answer::unreadable(&error);
+            out.line(&format!("{}{why}", place.unwrap_or_default()));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The client as gauges, read off it when somebody asks for the metrics: what was given of its
 //! node, what runs there, and how the machine is. All of that it knows itself: no server is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::model::status::{ClientStatus, node as node_status, task};
 use drover_events::model::{
@@ -14,6 +14,7 @@ use super::alloc::factory::{AllocRunner, Waits};
 use super::endpoints::host;
 use super::stats;
 use drover_config::TelemetryConfig;
+use drover_telemetry::labels::label_name;
 
 /// Bytes of a MiB.
 const MIB: f64 = 1_048_576.0;
@@ -209,10 +210,15 @@ fn task_labels(alloc: &Allocation, name: &str, settings: &TelemetryConfig) -> Ve
     }
     let allowed = &settings.allowed_metadata_keys_in_metrics;
     let meta = alloc.job.iter().flat_map(|job| job.meta.iter());
+    // Keys are compared as Prometheus is told them: it takes nothing at all where one label stands
+    // twice, and keeps for itself what begins with two underscores.
+    let own = labels.iter().map(|label| label.key().to_owned());
+    let mut names: BTreeSet<String> = own.chain(["host".to_owned()]).collect();
     for (key, value) in meta {
-        let own = ["alloc_id", "job", "namespace", "task", "task_group", "host"];
         let is_allowed = allowed.is_empty() || allowed.contains(key);
-        if is_allowed && !own.contains(&key.as_str()) {
+        let name = label_name(key);
+        let is_free = !name.is_empty() && !name.starts_with("__");
+        if is_allowed && is_free && names.insert(name) {
             labels.push(Label::new(key.clone(), value.clone()));
         }
     }

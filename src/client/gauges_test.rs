@@ -365,3 +365,56 @@ fn what_jobs_say_of_themselves_labels_tasks_where_that_is_allowed() {
     assert_eq!(told(true, &[]), ["owner", "ticket"]);
     assert_eq!(told(true, &["ticket", "job"]), ["ticket"]);
 }
+
+/// One label that stood twice took the whole page from Prometheus.
+#[test]
+fn what_jobs_say_of_themselves_gives_no_label_twice() {
+    let mut job = Job::default();
+    for key in "a-b a_b a.b task-group __name__ --x é"
+        .split(' ')
+        .chain([""])
+    {
+        job.meta.insert(key, format!("of {key}"));
+    }
+    let alloc = Allocation {
+        job_id: "web".into(),
+        task_group: "all".into(),
+        job: Some(Arc::new(job)),
+        ..Allocation::default()
+    };
+    let usage = TaskResourceUsage {
+        resource_usage: Some(ResourceUsage {
+            memory_stats: Some(MemoryStats::default()),
+            ..ResourceUsage::default()
+        }),
+        ..TaskResourceUsage::default()
+    };
+    let settings = TelemetryConfig {
+        include_alloc_metadata_in_metrics: true,
+        ..TelemetryConfig::default()
+    };
+    let told = recorded(|| observe_task(&alloc, "t", &usage, &settings));
+    let name = "nomad_client_allocs_memory_rss{";
+    let line = told.lines().find_map(|line| line.strip_prefix(name));
+    let (labels, _) = line.and_then(|line| line.split_once('}')).expect(&told);
+    let mut names: Vec<&str> = labels
+        .split(',')
+        .filter_map(|label| Some(label.split_once('=')?.0))
+        .collect();
+    names.sort_unstable();
+    let wanted = [
+        "_",
+        "a_b",
+        "alloc_id",
+        "job",
+        "namespace",
+        "task",
+        "task_group",
+    ];
+    assert_eq!(names, wanted, "{told}");
+    assert!(labels.contains("task_group=\"all\""), "{told}");
+    assert!(
+        labels.contains("a_b=\"of a-b\""),
+        "the first of them: {told}"
+    );
+}

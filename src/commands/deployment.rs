@@ -295,6 +295,10 @@ impl Command for DeleteDeployments {
             ids: self.ids.clone(),
         }))
     }
+
+    fn is_tried(&self) -> bool {
+        true
+    }
 }
 
 fn open(view: &View, id: &str, verb: &str) -> Result<Deployment, ApiError> {

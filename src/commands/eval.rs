@@ -229,6 +229,10 @@ impl Command for ReapEvals {
             ..EvalsDeleted::default()
         }))
     }
+
+    fn is_tried(&self) -> bool {
+        true
+    }
 }
 
 /// Deleting evaluations needs a paused broker (EVAL-09); apply checks it again.

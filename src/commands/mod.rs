@@ -120,6 +120,12 @@ pub trait Command: Send + Sync + 'static {
         None
     }
 
+    /// Whether it goes through rows that nobody looked at before: then the event is tried out, so
+    /// that one of them which cannot be read is a refusal, and does not stop whoever applies it.
+    fn is_tried(&self) -> bool {
+        false
+    }
+
     /// Whether it is so large that deciding and encoding it takes long, whatever has to be read:
     /// then that is not done by a thread that serves others.
     fn is_long(&self) -> bool {

@@ -506,6 +506,10 @@ impl Command for DeregisterNodes {
             false => Decision::guarded(event, guards),
         })
     }
+
+    fn is_tried(&self) -> bool {
+        true
+    }
 }
 
 /// How many host volumes go with a node, or become unavailable: each is a row more.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_events::gojson::Time;
 use drover_events::model::names::too_long;
-use drover_events::model::status::{DEFAULT_PRIORITY, eval, job_type, trigger};
+use drover_events::model::status::{DEFAULT_NODE_POOL, DEFAULT_PRIORITY, eval, job_type, trigger};
 use drover_events::model::{Evaluation, Job, Node, NodeEvent};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::AllocsByNode;
@@ -146,7 +146,7 @@ pub(super) fn runs_on(job: &Job, node: &Node) -> bool {
 
 fn may_run(job: &Job, node: &Node) -> bool {
     let pool = if job.node_pool.is_empty() {
-        "default"
+        DEFAULT_NODE_POOL
     } else {
         &job.node_pool
     };

@@ -3,7 +3,7 @@
 use super::hcl1::{Node, Value};
 use super::read::{FromNode, Reader};
 
-/// Reads a size; another text is refused.
+/// Reads a size; another text is refused. An empty one is as if the setting was not there.
 pub(super) fn size(bytes: &mut u64, name: &str, r: &mut Reader<'_>) {
     let mut size = Size(*bytes);
     r.set(name, &mut size);
@@ -25,6 +25,7 @@ struct Size(u64);
 impl FromNode for Size {
     fn read(&mut self, node: &Node) -> Result<(), String> {
         let text = match &node.value {
+            Value::String(text) if text.trim().is_empty() => return Ok(()),
             Value::String(text) | Value::Number(text) => text,
             other => return Err(format!("expected a size, not {}", other.kind())),
         };
@@ -70,13 +71,23 @@ mod tests {
             ("server { retention { ", "segment_size", " } }"),
             ("limits { ", "max_body_bytes_in_flight", " }"),
         ] {
-            for wrong in ["1GiB", "5T", "much", "", "-1"] {
+            for wrong in ["1GiB", "5T", "much", "-1"] {
                 let refused = said(&format!("{before}{name} = {wrong:?}{after}"));
                 let told = format!("{name}: cannot be {wrong:?}. Must be a size like 512M or 10G");
                 assert!(refused.is_err_and(|text| text.contains(&told)), "{told}");
             }
             let taken = said(&format!("{before}{name} = \"100M\"{after}"));
             assert!(taken.is_ok(), "{name}: {taken:?}");
+        }
+        let usual = Config::default().server.variables_quota;
+        for (text, wanted) in [
+            ("variables_quota = \"\"", usual),
+            ("variables_quota = \" \"", usual),
+            ("variables_quota = \"7K\"", 7_000),
+        ] {
+            let quota = said(&format!("server {{ {text} }}"));
+            let quota = quota.map(|config| config.server.variables_quota);
+            assert_eq!(quota, Ok(wanted), "{text}");
         }
         let quota = said("server { variables_quota = \"2G\" }").map(|config| config.server);
         assert_eq!(

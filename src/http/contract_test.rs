@@ -412,7 +412,7 @@ const TOLD: [&str; 31] = [
     "nomad_nomad_plan_wait_for_index{quantile",
     "nomad_nomad_worker_invoke_scheduler_service{quantile",
     "drover_reactor_failures_total{reactor=",
-    "nomad_nomad_broker_wait_time{eval_type=\"service\",namespace=\"default\",",
+    "nomad_nomad_broker_wait_time{eval_type=\"service\",triggered_by=",
     "nomad_nomad_broker_process_time{eval_type=",
     "nomad_nomad_broker_response_time{eval_type=",
     "nomad_nomad_worker_send_ack{quantile",

@@ -7,7 +7,7 @@ use super::aside::aside;
 use super::evaluations;
 use super::front::Read;
 use super::list::storage;
-use crate::error::{ApiError, Code};
+use crate::error::{ApiError, Code, chain};
 use crate::history::explain::{ExplainError, explain};
 
 /// `GET /v1/evaluation/:id/explain[?snapshot=N]`: its last decision, or the one that was made from
@@ -32,14 +32,14 @@ pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
 }
 
 fn refusal(error: ExplainError) -> ApiError {
-    let text = error.to_string();
+    let text = chain(&error);
     match error {
         ExplainError::NoEval => ApiError::not_found(text),
         ExplainError::Undecided(..) => ApiError::new(Code::Conflict, text),
         ExplainError::NoSuchSnapshot(_) => ApiError::bad_request(text),
         ExplainError::Deleted(..) | ExplainError::Gone(_) => ApiError::new(Code::Gone, text),
-        error => {
-            tracing::error!(%error, "a decision cannot be made again");
+        _ => {
+            tracing::error!(error = text, "a decision cannot be made again");
             ApiError::internal(text)
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drover_events::gojson::parse_duration;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use parking_lot::Mutex;
 
 use super::known;
@@ -364,7 +365,7 @@ impl Options {
 #[must_use]
 pub(super) fn namespace(query: &Query) -> &str {
     match query.text("namespace") {
-        "" => "default",
+        "" => DEFAULT_NAMESPACE,
         name => name,
     }
 }

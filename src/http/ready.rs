@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use drover_events::gojson;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{Job, Node};
 use drover_projections::key::KeyBuf;
 use drover_projections::lists::{List, ListSnapshot, Listed, Page, Part};
@@ -97,7 +98,7 @@ fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Api
                 ApiError::bad_request(format!("failed to create result paginator: {e}"))
             })?;
             let namespace = if everywhere {
-                "default"
+                DEFAULT_NAMESPACE
             } else {
                 &options.namespace
             };

@@ -117,8 +117,7 @@ mod tests {
             return;
         }
         let own = std::env::current_exe().unwrap();
-        let name =
-            "net::files::tests::whoever_starts_anew_finds_the_limit_that_it_was_started_with";
+        let name = "files::tests::whoever_starts_anew_finds_the_limit_that_it_was_started_with";
         let script = "ulimit -Sn 200 && exec \"$0\" --exact \"$1\"";
         let mut shell = std::process::Command::new("sh");
         shell

@@ -80,6 +80,10 @@ impl Command for Following {
         seen.or_else(|| self.command.cause(view))
     }
 
+    fn is_tried(&self) -> bool {
+        self.command.is_tried()
+    }
+
     fn is_long(&self) -> bool {
         self.command.is_long()
     }

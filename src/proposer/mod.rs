@@ -32,7 +32,7 @@ use std::time::Duration;
 use drover_events::actor::Actor;
 use drover_events::codec::{CodecError, Draft};
 use drover_events::{Envelope, Event, EventId, Guard};
-use drover_projections::{Outcome, Projections, Rejection, Reply, StorageError, View};
+use drover_projections::{Outcome, Projections, Rejection, Reply, StorageError, View, unreadable};
 use futures_util::StreamExt;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -163,8 +163,9 @@ impl Proposer {
     /// [`Code::Unavailable`] while the disk is full or what is applied is written out too slowly,
     /// and once the log has stopped; [`Code::PayloadTooLarge`] or [`Code::BadRequest`] for an event
     /// beyond the limits that cannot be cut; [`Code::Conflict`] if the world moved under every try;
-    /// [`Code::Internal`] where the command panics. After `NoLeader`, and after `Unavailable` that
-    /// says so, the event may still become committed.
+    /// [`Code::Internal`] where the command panics, or its event touches a row that cannot be read
+    /// ([`Command::is_tried`]). After `NoLeader`, and after `Unavailable` that says so, the event
+    /// may still become committed.
     pub async fn submit(
         &self,
         command: Arc<dyn Command>,
@@ -235,6 +236,9 @@ impl Proposer {
         };
         let index = view.index();
         let decision = command.decide(&view, &stamp)?;
+        if let Decision::Event { event, guards } | Decision::Page { event, guards } = &decision {
+            tried(&view, command.is_tried(), event, guards)?;
+        }
         let cause = origin.cause.or_else(|| command.cause(&view));
         let origin = &Origin {
             cause,
@@ -273,6 +277,9 @@ impl Proposer {
         self.room.wait().await?;
         let draft = caught(|| {
             check_rows(&event)?;
+            if unreadable::is_met() {
+                aside(|| tried(&self.projections.view(), false, &event, &guards))?;
+            }
             encode(origin, id, guards, event).map_err(|(error, _)| error)
         })?;
         let drafts = smallvec![draft];
@@ -298,16 +305,31 @@ impl Proposer {
 
 /// Works out what is to be proposed. A panic in it is a fault of this server and the answer to
 /// whoever asked, like any other refusal: what one command does to itself ends nobody's work on
-/// the others.
+/// the others. What it said is for the log alone: it may quote what the caller may not read.
 ///
 /// # Errors
-/// Those of the work; [`Code::Internal`] with what a panic said.
+/// Those of the work; [`Code::Internal`] for a panic.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic_text(&*panic);
         tracing::error!(panic = why, "a command panicked while it was decided");
-        Err(ApiError::internal(format!("internal error: {why}")))
+        Err(ApiError::internal("internal error"))
     })
+}
+
+/// Refuses an event that touches a row which cannot be read: whoever applied it would stop, and
+/// with it everything else. It is looked for where a command asks for it (`is_tried`), and in all
+/// events once such a row was met.
+pub(crate) fn tried(
+    view: &View,
+    is_tried: bool,
+    event: &Event,
+    guards: &[Guard],
+) -> Result<(), ApiError> {
+    if is_tried || unreadable::is_met() {
+        view.try_out(event, guards)?;
+    }
+    Ok(())
 }
 
 /// What became of an event and its parts: the first refusal, or the last index with the replies

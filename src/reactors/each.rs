@@ -4,23 +4,37 @@
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
-use drover_projections::StorageError;
+use drover_projections::{StorageError, unreadable};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
 use super::driver::{Failure, panic_text};
 use crate::error::chain;
 
-/// What is wrong with rows, as far as it was said. It does not pass before the tables are made
-/// again, and what looks at every row would say it with each look.
-static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static SAID: Mutex<Said> = Mutex::new(Said {
+    made: 0,
+    rows: BTreeSet::new(),
+});
 /// How many rows it is said of: where there are more, nothing new is told by another line.
 const LINES: usize = 1_000;
 
-/// Whether it is said now, and not before.
-fn is_news(why: &str) -> bool {
-    let mut said = SAID.lock();
-    said.len() < LINES && said.insert(why.to_owned())
+/// What is wrong with rows, as far as it was said. It does not pass before the tables are made
+/// again, and what looks at every row would say it with each look.
+struct Said {
+    /// How often the tables had been made again then.
+    made: u64,
+    rows: BTreeSet<String>,
+}
+
+impl Said {
+    /// Whether it is said now, and not before, of tables that were made again so often.
+    fn is_news(&mut self, made: u64, why: &str) -> bool {
+        if self.made != made {
+            self.made = made;
+            self.rows.clear();
+        }
+        self.rows.len() < LINES && self.rows.insert(why.to_owned())
+    }
 }
 
 /// What came of the things of one activation. None of it makes the activation fail: a reactor that
@@ -28,6 +42,7 @@ fn is_news(why: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Each {
     failed: usize,
+    panicked: bool,
     first: Option<String>,
 }
 
@@ -54,7 +69,7 @@ impl Each {
             Ok(row) => Ok(Some(row)),
             Err(error) if error.is_of_one_row() => {
                 let why = chain(&error);
-                if is_news(&why) {
+                if SAID.lock().is_news(unreadable::made(), &why) {
                     tracing::error!(
                         error = why,
                         "a row cannot be read and is left out, until `drover projection rebuild` \
@@ -104,13 +119,22 @@ impl Each {
     ) -> Result<Option<T>, StorageError> {
         match std::panic::catch_unwind(AssertUnwindSafe(work)) {
             Ok(done) => self.row(done),
-            Err(panic) => Ok(self.take(what, Err(panic_text(&*panic)))),
+            Err(panic) => {
+                self.panicked = true;
+                Ok(self.take(what, Err(panic_text(&*panic))))
+            }
         }
     }
 
     /// Takes what came of one; where it failed there is no answer.
     pub fn take<T, E: Into<Failure>>(&mut self, what: &str, done: Result<T, E>) -> Option<T> {
         done.map_err(|error| self.fail(what, &*error.into())).ok()
+    }
+
+    /// Whether one of a walk ended in a panic: unlike a row that cannot be read, it may do better
+    /// the next time.
+    pub fn panicked(&self) -> bool {
+        self.panicked
     }
 
     /// How many failed.
@@ -145,6 +169,7 @@ mod tests {
         assert_eq!(each.look("c", || Ok::<u8, &str>(3)), Some(3));
         let worst = each.judge("d", || -> Result<u8, StorageError> { panic!("worst") });
         assert_eq!((worst.unwrap(), each.failed()), (None, 3));
+        assert!(each.panicked());
         assert_eq!(each.judge("e", || Ok(4)).unwrap(), Some(4));
         let mut status = serde_json::json!({ "Active": 3 });
         each.tell(&mut status);
@@ -172,7 +197,24 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_cannot_be_read_is_left_out_and_said_once_and_a_database_is_an_error() {
+    fn what_was_said_of_a_row_is_said_again_of_tables_that_were_made_again() {
+        let mut said = Said {
+            made: 0,
+            rows: BTreeSet::new(),
+        };
+        assert!(said.is_news(0, "one"));
+        assert!(!said.is_news(0, "one"), "it was said");
+        assert!(said.is_news(0, "another"));
+        assert!(said.is_news(1, "one"));
+        for number in 0..LINES {
+            said.is_news(1, &number.to_string());
+        }
+        assert!(!said.is_news(1, "one more"), "they are many");
+        assert!(said.is_news(2, "one more"));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_left_out_and_a_database_is_an_error() {
         let damaged = |key: &str| StorageError::Damaged {
             what: "row",
             key: key.to_owned(),
@@ -187,8 +229,6 @@ mod tests {
         let why = "left out: a stored row is damaged (key 5ee0)";
         let told = serde_json::json!({ "Failed": 2, "LastError": why });
         assert_eq!(status, told, "it counts whenever it is come to");
-        assert!(!is_news(&chain(&damaged("5ee0"))), "it was said");
-        assert!(is_news(&chain(&damaged("5ee1"))));
         let gone = StorageError::Snapshot("it is gone".to_owned());
         each.row::<u8>(Err(gone)).unwrap_err();
         assert_eq!(each.failed(), 2);

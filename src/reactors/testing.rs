@@ -1,5 +1,5 @@
 //! Proposers for tests: one that does nothing, and one that applies at once. They take a command
-//! that panics as the proposer does.
+//! that panics, and one that touches a row which cannot be read, as the proposer does.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 use crate::proposer::decided::{Decided, Propose, Settled, Settling};
-use crate::proposer::{Committed, caught};
+use crate::proposer::{Committed, caught, tried};
 
 /// Refuses everything.
 pub(crate) struct Idle;
@@ -267,12 +267,13 @@ impl Direct {
         };
         let view = self.projections.view();
         let decision = caught(|| command.decide(&view, &stamp))?;
-        drop(view);
         let (event, guards, more) = match decision {
             Decision::Nothing(reply) => return Ok(((0, Outcome::Applied(reply)), false)),
             Decision::Event { event, guards } => (event, guards, false),
             Decision::Page { event, guards } => (event, guards, true),
         };
+        tried(&view, command.is_tried(), &event, &guards)?;
+        drop(view);
         let mut inner = self.inner.lock();
         let recorded = inner.record(stamp.id, event, guards);
         Ok((inner.apply(recorded), more))
@@ -360,6 +361,11 @@ impl Inner {
 
 impl Propose for Direct {
     fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
+        let view = self.projections.view();
+        if let Err(error) = tried(&view, false, &decided.event, &decided.guards) {
+            return async move { Err(error) }.boxed();
+        }
+        drop(view);
         let mut inner = self.inner.lock();
         let recorded = inner.record(decided.id, decided.event, decided.guards);
         let settling: Settling = if self.held.load(Ordering::SeqCst) {

@@ -131,7 +131,7 @@ impl TokenExpiry {
                 let accessor_ids = due.accessors;
                 Arc::new(DeleteOneTimeTokens { accessor_ids })
             } else {
-                Arc::new(DeleteExpiredOneTimeTokens)
+                Arc::new(DeleteExpiredOneTimeTokens { expired_by: now })
             };
             let done = context.proposer.submit(command, self.name()).await;
             let count = match each.take("one-time tokens", done).map(|done| done.reply) {

@@ -13,8 +13,11 @@ use drover_projections::tables::acl_tokens::AclTokens;
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::evals::Evals;
+use drover_projections::tables::job_summaries::JobSummaries;
+use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::node_states::NodeStates;
+use drover_projections::tables::node_use::NodeUses;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::one_time_tokens::OneTimeTokens;
 use drover_projections::{Id, Outcome, Table};
@@ -42,7 +45,9 @@ use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
 use crate::base::clock::unix_nanos;
 use crate::commands::csi::RegisterVolumes;
+use crate::commands::eval::UpsertEvals;
 use crate::commands::node::MissHeartbeat;
+use crate::error::Code;
 use crate::volumes::harness::{self, World};
 
 /// The same after a restart, with one row damaged.
@@ -206,6 +211,61 @@ fn what_is_over_goes_though_a_row_of_it_cannot_be_read() {
     }
 }
 
+/// What is over, three times, in a database of which `damage` then spoils something of the second:
+/// it goes but for what apply cannot read all of, and what is applied goes on.
+fn collect_but(
+    damage: impl FnOnce(Arc<Direct>, &[String; 5]) -> Arc<Direct>,
+    left: [bool; 5],
+    more: impl Fn(&Direct, usize),
+) {
+    let direct = Direct::new();
+    let all = [0, 1, 2].map(|n| {
+        let ids = add_what_is_over(&direct, n);
+        more(&direct, n);
+        ids
+    });
+    let direct = damage(direct, &all[1]);
+    let gc = CoreGc::new(GcSettings::default());
+    let context = context(&direct, direct.clone(), LATER);
+    let mut each = Each::default();
+    for _ in 0..2 {
+        wait(gc.collect(&context, &mut each)).unwrap();
+    }
+    assert!(each.failed() > 0);
+    assert_eq!(there(&direct, &all[1]), left);
+    for others in [&all[0], &all[2]] {
+        assert_eq!(there(&direct, others), [false; 5]);
+    }
+    add_node(&direct, 90);
+}
+
+/// Whoever applies that an evaluation went looks at the deployments of its job.
+#[test]
+fn what_is_over_goes_though_a_deployment_of_one_job_cannot_be_read() {
+    let damage = |direct, _: &[String; 5]| damaged::<Deployments>(direct, &Id::new(uuid(41)));
+    let more = |direct: &Direct, n: usize| {
+        add_deployment(direct, 40 + n, &format!("job-{n}"), "failed");
+    };
+    collect_but(damage, [false, false, false, true, true], more);
+}
+
+#[test]
+fn what_is_over_goes_though_what_goes_with_one_of_it_cannot_be_read() {
+    let key = |ids: &[String; 5]| ("default".to_owned(), ids[3].clone());
+    let nothing = |_: &Direct, _: usize| {};
+    // Its evaluation changes the job's summary, or goes before the job does.
+    let left = |of_job| [false, false, false, true, of_job];
+    let damage = |direct, ids: &[String; 5]| {
+        let (namespace, id) = key(ids);
+        damaged::<JobVersions>(direct, &(namespace, id, 0))
+    };
+    collect_but(damage, left(false), nothing);
+    let damage = |direct, ids: &[String; 5]| damaged::<JobSummaries>(direct, &key(ids));
+    collect_but(damage, left(false), nothing);
+    let damage = |direct, ids: &[String; 5]| damaged::<NodeUses>(direct, &Id::new(ids[0].as_str()));
+    collect_but(damage, [true, false, false, false, false], nothing);
+}
+
 #[test]
 fn what_an_operator_asks_for_is_done_though_what_another_asked_for_cannot_be_read() {
     let direct = Direct::new();
@@ -235,16 +295,20 @@ fn with_tokens(now: i64) -> Arc<Direct> {
     add_tokens(&direct, 0..4, Some(now - 1));
     add_tokens(&direct, 4..6, None);
     for number in 4..6 {
-        direct.apply(OneTimeTokensUpserted {
-            token: OneTimeToken {
-                accessor_id: accessor(number),
-                expires_at: Time(now - 1),
-                ..OneTimeToken::default()
-            },
-            secret: SealedSecret::default(),
-        });
+        add_one_time_token(&direct, number, now - 1);
     }
     direct
+}
+
+fn add_one_time_token(direct: &Direct, number: usize, expires: i64) {
+    direct.apply(OneTimeTokensUpserted {
+        token: OneTimeToken {
+            accessor_id: accessor(number),
+            expires_at: Time(expires),
+            ..OneTimeToken::default()
+        },
+        secret: SealedSecret::default(),
+    });
 }
 
 /// How many tokens and one-time tokens two activations removed, and what failed.
@@ -326,6 +390,51 @@ async fn scheduling_begins_though_a_node_cannot_be_read_and_says_so() {
     assert!(why.starts_with("left out: "), "{why}");
     assert_eq!(status.get("BlockedJobs"), None);
     tokio::task::block_in_place(|| drop(scheduling));
+}
+
+/// Whoever applies the end of an evaluation looks at those of its job that are open.
+#[test]
+fn nothing_is_scheduled_of_a_job_with_an_evaluation_that_cannot_be_read() {
+    let direct = Direct::new();
+    add_eval(&direct, 1, "a", "pending");
+    let mut core =
+        Core::load(&direct.projections.view(), BrokerSettings::default(), LATER).unwrap();
+    add_eval(&direct, 2, "b", "blocked");
+    let bad = add_eval(&direct, 3, "b", "blocked");
+    let next = add_eval(&direct, 4, "b", "pending");
+    let direct = damaged::<Evals>(direct, &Id::new(bad));
+    let view = direct.projections.view();
+    core.catch_up(&view, LATER).unwrap();
+    let loaded = Core::load(&view, BrokerSettings::default(), LATER).unwrap();
+    for core in [core, loaded] {
+        let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
+        assert_eq!((broker.ready, broker.pending, blocked.total), (1, 0, 0));
+    }
+    // One that was worked on already.
+    let mut done = view.get::<Evals>(next.as_str()).unwrap().unwrap();
+    drop(view);
+    done.status = "complete".into();
+    let end = UpsertEvals {
+        evals: vec![done],
+        decision: None,
+    };
+    let refused = direct.command(&end).unwrap_err();
+    assert_eq!(refused.code, Code::Internal, "{refused}");
+    add_node(&direct, 1);
+}
+
+/// Time goes on between the look and the removal, which goes no further than was looked.
+#[test]
+fn a_one_time_token_that_was_not_looked_at_is_not_come_to() {
+    let now = unix_nanos() - 60 * SECOND;
+    let direct = Direct::new();
+    add_tokens(&direct, 3..6, None);
+    for (number, expires) in [(3, now - 1), (4, now + 1), (5, now + 2)] {
+        add_one_time_token(&direct, number, expires);
+    }
+    let direct = damaged::<OneTimeTokens>(direct, &Id::new(accessor(5)));
+    assert_eq!(removed(&direct, now), [[0, 1, 0], [0, 0, 0]]);
+    add_node(&direct, 1);
 }
 
 /// A volume that an allocation had when it ended.

@@ -58,6 +58,9 @@ pub struct VolumeWatcher {
     workers: Mutex<JoinSet<()>>,
     /// What was followed last; none before the first look at all.
     followed: Mutex<Option<u64>>,
+    /// Whether the next look at a volume panics.
+    #[cfg(test)]
+    breaks: std::sync::atomic::AtomicBool,
 }
 
 /// What workers share.
@@ -96,6 +99,8 @@ impl VolumeWatcher {
             }),
             workers: Mutex::default(),
             followed: Mutex::new(None),
+            #[cfg(test)]
+            breaks: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
@@ -160,6 +165,11 @@ impl VolumeWatcher {
 
     /// Sees to it that a volume that needs one has a worker, which hears what it followed from.
     fn see_to(&self, key: Key, cause: Option<u64>) -> Result<(), StorageError> {
+        #[cfg(test)]
+        assert!(
+            !self.breaks.swap(false, std::sync::atomic::Ordering::AcqRel),
+            "a test says so"
+        );
         if let Some(desk) = self.shared.desks.lock().get_mut(&key) {
             (desk.news, desk.cause) = (true, cause);
             desk.told.notify_one();
@@ -283,7 +293,7 @@ impl Reactor for VolumeWatcher {
                 }
                 _ => self.look_at_all(context, &mut each),
             };
-            let failed = self.reap();
+            let failed = self.reap() || each.panicked();
             if done.is_err() || failed {
                 // What was seen of it in part is seen again, with everything else.
                 *self.followed.lock() = None;

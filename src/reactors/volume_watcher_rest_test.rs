@@ -42,6 +42,23 @@ async fn vw_12_vw_18_a_sign_wakes_a_watcher_that_has_settled() {
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
 }
 
+#[tokio::test]
+async fn a_look_at_a_volume_that_panics_leaves_it_another_turn() {
+    let world = World::new(1);
+    let (volume, alloc) = mounted(&world, 1, 0).await;
+    world.ends(&alloc);
+    let watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
+    let context = context(&world);
+    watcher
+        .breaks
+        .store(true, std::sync::atomic::Ordering::Release);
+    let told = watcher.activate(&context).await.unwrap();
+    assert_eq!((&told.status["Failed"], watcher.workers()), (&json!(1), 0));
+    assert_eq!(told.sleep, BUSY, "it is not left for long");
+    watcher.activate(&context).await.unwrap();
+    until("it is free", || !world.row(&volume).in_use()).await;
+}
+
 /// How often a watcher begins and ends.
 const REPEATS: usize = 1_000;
 

@@ -254,6 +254,8 @@ impl Reactors {
 
 impl Drop for Reactors {
     fn drop(&mut self) {
+        // First: what is being started then is not put where nobody takes it from any more.
+        self.stopped.cancel();
         self.task.abort();
         let scheduling = self.activity.scheduling.lock().take();
         // Its workers are waited for, and not here: who did not wait for the stop has given it up.
@@ -320,7 +322,7 @@ impl Lead {
             .collect()
     }
 
-    /// Starts scheduling where it does not run. Answers whether it runs.
+    /// Starts scheduling where it does not run. Answers whether it runs, or need not any more.
     async fn start_scheduling(&self) -> bool {
         if self.activity.scheduling.lock().is_some() {
             return true;
@@ -336,7 +338,9 @@ impl Lead {
         let started = move || Scheduling::start(projections, proposer, settings);
         let error = match tokio::task::spawn_blocking(started).await {
             Ok(Ok(started)) => {
-                *self.activity.scheduling.lock() = Some(started);
+                if let Some(late) = self.keep(started) {
+                    let _ = tokio::task::spawn_blocking(move || drop(late)).await;
+                }
                 return true;
             }
             Ok(Err(error)) => chain(&error),
@@ -344,6 +348,16 @@ impl Lead {
         };
         tracing::error!(error, "scheduling did not start; it is tried again");
         false
+    }
+
+    /// Keeps what runs from now on; gives it back where all were stopped meanwhile.
+    fn keep(&self, started: Scheduling) -> Option<Scheduling> {
+        let mut running = self.activity.scheduling.lock();
+        if self.stopped.is_cancelled() {
+            return Some(started);
+        }
+        *running = Some(started);
+        None
     }
 
     async fn stop_scheduling(&self) {

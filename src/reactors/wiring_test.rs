@@ -181,6 +181,38 @@ fn nobody_who_asks_waits_until_scheduling_has_read_what_it_begins_with() {
 }
 
 #[test]
+fn scheduling_that_is_started_too_late_does_not_outlive_its_reactors() {
+    let stage = Stage::new();
+    let serving = Builder::new_current_thread().enable_all().build().unwrap();
+    serving.block_on(async {
+        let (_term, reactors) = stage.start();
+        let stopped = reactors.stopped.clone();
+        let lead = Lead {
+            heartbeats: Arc::clone(&reactors.heartbeats),
+            activity: Activity {
+                scheduling: Arc::default(),
+                board: Board::default(),
+            },
+            context: Context {
+                projections: Arc::clone(&stage.direct.projections),
+                proposer: stage.direct.clone(),
+                clock: Clock::default(),
+            },
+            settings: ReactorSettings::default(),
+            sources: stage.sources.clone(),
+            stopped: stopped.clone(),
+        };
+        assert!(lead.start_scheduling().await);
+        assert!(lead.activity.scheduling().is_some());
+        lead.stop_scheduling().await;
+        drop(reactors);
+        assert!(stopped.is_cancelled());
+        assert!(lead.start_scheduling().await, "nobody needs it any more");
+        assert!(lead.activity.scheduling().is_none());
+    });
+}
+
+#[test]
 fn how_long_it_takes_to_lead_and_to_lead_no_more_is_measured() {
     let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
     let runtime = tokio::runtime::Builder::new_current_thread()

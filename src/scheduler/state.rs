@@ -8,7 +8,7 @@ use super::cluster::Cluster;
 
 /// Why a picture could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("state could not be read: {0}")]
+#[error("state could not be read")]
 pub struct ReadError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 impl ReadError {
@@ -41,4 +41,19 @@ pub trait StateView {
     /// The scheduler's settings.
     fn config(&self) -> Result<SchedulerConfiguration, ReadError>;
     fn node_pool(&self, name: &str) -> Result<Option<NodePool>, ReadError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn why_a_picture_cannot_be_read_is_told_once() {
+        let error = ReadError::new("the disk is gone");
+        assert_eq!(error.to_string(), "state could not be read");
+        let why = error.source().map(ToString::to_string);
+        assert_eq!(why.as_deref(), Some("the disk is gone"));
+    }
 }

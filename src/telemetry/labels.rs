@@ -1,10 +1,11 @@
-//! Counters by who asks, of a bounded number of callers.
+//! Labels: counters by who asks, of a bounded number of callers, and the names that labels have.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::Label;
+use metrics_exporter_prometheus::formatting::sanitize_label_key;
 use parking_lot::Mutex;
 
 /// Callers of a kind that are told apart; whoever comes later is counted with all others.
@@ -56,6 +57,13 @@ pub fn count(name: String, label: Option<String>) {
             metrics::counter!(name, "identity" => label).increment(1);
         }
     }
+}
+
+/// The name that a label of this key has in Prometheus' text form: other characters than letters
+/// and digits of ASCII are underscores there, so that two keys may have one name.
+#[must_use]
+pub fn label_name(key: &str) -> String {
+    sanitize_label_key(key)
 }
 
 /// Seconds that were spent, by route and label: a level that nobody changes for long is forgotten

@@ -8,7 +8,7 @@
 //! in `nomad.nomad.job_summary.*`, as dashboards expect it; the setting
 //! `disable_dispatched_job_summary_metrics` leaves the many dispatched ones out. Evaluations that
 //! wait for a time are levels of their own, some at a time. Nothing else does: a timing is kept as
-//! long as the process.
+//! long as the process. Nor does any timing carry a namespace.
 //!
 //! Invariants: one recorder per process, the first [`install`] wins; recording never blocks on a
 //! reader for longer than the copy of one interval.
@@ -66,6 +66,10 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Telemetry {
     prometheus: PrometheusHandle,
+    /// When that was rendered last, and how long a level is kept there: those that nobody sets any
+    /// more are found by rendering alone.
+    rendered: Arc<ArcSwap<Instant>>,
+    retention: Duration,
     summary: Arc<Summary>,
     rules: Arc<ArcSwap<Rules>>,
 }
@@ -95,8 +99,8 @@ pub fn install_with(options: &Options) -> Telemetry {
 
 /// A recorder of its own, and the readers of what it records.
 pub fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
-    let retention = Some(options.retention.max(options.interval));
-    let mut builder = PrometheusBuilder::new().idle_timeout(MetricKindMask::GAUGE, retention);
+    let retention = options.retention.max(options.interval);
+    let mut builder = PrometheusBuilder::new().idle_timeout(MetricKindMask::GAUGE, Some(retention));
     if let Some(host) = &options.host {
         builder = builder.add_global_label("host", host);
     }
@@ -117,6 +121,8 @@ pub fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
     let rules = Arc::new(ArcSwap::from_pointee(rules));
     let telemetry = Telemetry {
         prometheus: handle,
+        rendered: Arc::new(ArcSwap::from_pointee(Instant::now())),
+        retention,
         summary,
         rules: Arc::clone(&rules),
     };
@@ -144,6 +150,7 @@ impl Telemetry {
     /// The metrics in Prometheus' text form.
     pub fn prometheus(&self) -> String {
         process::observe();
+        self.rendered.store(Arc::new(Instant::now()));
         help::add(&self.prometheus.render())
     }
 
@@ -153,10 +160,17 @@ impl Telemetry {
         self.summary.report()
     }
 
-    /// Ends an interval and folds what histograms have gathered. To be called once an interval.
+    /// Ends an interval, folds what histograms have gathered, and lets levels go that nobody sets
+    /// any more, also where nobody asks for metrics. To be called once an interval.
     pub fn tick(&self) {
         process::observe();
         self.prometheus.run_upkeep();
+        if self.rendered.load().elapsed() >= self.retention {
+            self.rendered.store(Arc::new(Instant::now()));
+            if let Err(error) = self.prometheus.render_to_write(&mut std::io::sink()) {
+                tracing::warn!(%error, "levels that nobody sets any more are kept");
+            }
+        }
         self.summary.rotate();
     }
 }
@@ -220,6 +234,23 @@ mod tests {
         telemetry.summary.rotate();
         assert!(telemetry.summary.report().gauges.is_empty());
         // It was not set between two renderings that are further apart than it is kept.
+        assert!(!telemetry.prometheus.render().contains("gone"));
+    }
+
+    #[test]
+    fn a_level_vanishes_also_where_nobody_asks() {
+        let (telemetry, recorder) = build(&Options {
+            interval: Duration::ZERO,
+            retention: Duration::ZERO,
+            ..Options::default()
+        });
+        metrics::with_local_recorder(&recorder, || {
+            metrics::gauge!("nomad.nomad.broker.eval_waiting", "eval_id" => "gone").set(1.0);
+        });
+        // It is noted with the first, and not set before the second.
+        telemetry.tick();
+        telemetry.tick();
+        // What is rendered for the first time is always there.
         assert!(!telemetry.prometheus.render().contains("gone"));
     }
 }

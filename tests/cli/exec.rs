@@ -31,7 +31,7 @@ fn mod_23_a_command_runs_beside_a_task_and_its_exit_code_is_this_ones() {
     session.run(&format!(
         "alloc exec {short} /bin/sh -c 'echo out; echo err >&2; exit 7'"
     ));
-    session.run(&format!("alloc exec {short} echo -n -task x"));
+    session.run(&format!("exec {short} echo -n -task x"));
     session.run("alloc exec -job -group app -task main exec-web echo by its job");
     session.run(&format!("alloc exec -i=false {short} cat"));
     session.run(&format!("alloc exec {short} /bin/sh -c 'kill -9 $$'"));

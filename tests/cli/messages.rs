@@ -100,7 +100,6 @@ fn commands_that_are_not_there_say_what_to_use() {
     for line in [
         "run web.hcl",
         "stop web",
-        "exec web ls",
         "quota status",
         "acl auth-method list",
         "job statsu",

@@ -97,9 +97,14 @@ impl Session {
 
     /// One against another agent, in the default namespace.
     pub(crate) fn at(name: &str, agent: &Agent) -> Session {
+        Session::to(name, &agent.addr().to_string())
+    }
+
+    /// One against whatever listens at this address.
+    pub(crate) fn to(name: &str, address: &str) -> Session {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/golden");
         Session {
-            address: agent.addr().to_string(),
+            address: address.to_owned(),
             namespace: name.to_owned(),
             dir: tempfile::tempdir().expect("a directory"),
             golden: golden.join(format!("{name}.txt")),

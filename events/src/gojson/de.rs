@@ -26,6 +26,12 @@ impl GoJsonError {
     pub fn path(&self) -> &str {
         &self.path
     }
+
+    /// Whether it is JSON, but not of what was asked for.
+    #[must_use]
+    pub fn is_data(&self) -> bool {
+        self.source.is_data()
+    }
 }
 
 impl fmt::Display for GoJsonError {
@@ -39,8 +45,9 @@ impl fmt::Display for GoJsonError {
 }
 
 impl std::error::Error for GoJsonError {
+    /// What lies behind the reader's words: those are told with the field.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
+        std::error::Error::source(&self.source)
     }
 }
 

@@ -36,6 +36,18 @@ fn refusal(text: &str) -> GoJsonError {
     from_slice::<Sample>(text.as_bytes()).unwrap_err()
 }
 
+/// Whoever tells an error with what it came from tells it once.
+#[test]
+fn the_readers_words_are_told_once() {
+    for (text, is_data) in [(r#"{"Count":"x"}"#, true), ("{", false)] {
+        let error = refusal(text);
+        assert_eq!(error.is_data(), is_data, "{text}");
+        assert!(std::error::Error::source(&error).is_none(), "{text}");
+    }
+    let told = refusal(r#"{"Count":"x"}"#).to_string();
+    assert!(told.starts_with("Count: "), "{told}");
+}
+
 #[test]
 fn null_is_the_zero_value_everywhere() {
     let nulls = r#"{"ID":null,"Count":null,"Small":null,"Ratio":null,"Flag":null,"Items":null,

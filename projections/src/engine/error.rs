@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::engine::unreadable;
+
 /// A failure of storage. It stops the applier: a business refusal is never one of these.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -37,16 +39,14 @@ pub enum StorageError {
         #[source]
         source: std::io::Error,
     },
-    /// A stored row is no valid MessagePack of its type.
+    /// A stored row is no valid MessagePack of its type. The decoder's reason is not kept: it
+    /// quotes values of the row, which may be secret, and this is logged and answered.
     #[error("a row of table {table} cannot be decoded (key {key})")]
     Row {
         /// The table's name.
         table: &'static str,
         /// The encoded key in hexadecimal.
         key: String,
-        /// The decoder's reason.
-        #[source]
-        source: rmp_serde::decode::Error,
     },
     /// A row cannot be encoded.
     #[error("a row of table {table} cannot be encoded")]
@@ -148,8 +148,18 @@ impl StorageError {
         matches!(self, Self::Row { .. } | Self::Damaged { .. })
     }
 
+    /// A row of this table that is no valid MessagePack, its key in hexadecimal.
+    pub(crate) fn row(table: &'static str, key: &[u8]) -> Self {
+        unreadable::note();
+        Self::Row {
+            table,
+            key: hex(key),
+        }
+    }
+
     /// A damaged entry, its key in hexadecimal.
     pub(crate) fn damaged(what: &'static str, key: &[u8]) -> Self {
+        unreadable::note();
         Self::Damaged {
             what,
             key: hex(key),

@@ -87,6 +87,8 @@ pub(crate) trait AnyLayer: Send {
     fn any_mut(&mut self) -> &mut dyn Any;
     fn modified(&self, below: Below<'_>, key: &[u8]) -> Result<Option<u64>, StorageError>;
     fn count(&self, below: Below<'_>, prefix: &[u8], limit: u64) -> Result<u64, StorageError>;
+    /// What the row as it is now takes in memory, roughly; nothing where the event deleted it.
+    fn weight(&self, key: &[u8], canonical: &mut Canonical) -> Result<usize, StorageError>;
     fn undo_event(&mut self);
     /// Writes what the event did to the row; false if nothing.
     fn finish_row(&mut self, key: &[u8], sink: &mut EventSink<'_>) -> Result<bool, StorageError>;
@@ -351,6 +353,15 @@ impl<T: Table> AnyLayer for Layer<T> {
             count += 1;
         }
         Ok(count)
+    }
+
+    fn weight(&self, key: &[u8], canonical: &mut Canonical) -> Result<usize, StorageError> {
+        let Some(row) = self.rows.get(key).and_then(|slot| slot.state.as_ref()) else {
+            return Ok(0);
+        };
+        // A new row is weighed by its bytes, which are made once, for this or for what comes next.
+        row.body(canonical)?;
+        Ok(row.weight())
     }
 
     fn undo_event(&mut self) {

@@ -5,7 +5,8 @@
 //! for each table ([`layer`]) over what is stored or held ([`staged`]), which apply functions see
 //! as a transaction ([`txn`]). A table is a type ([`table`]) or a number ([`registry`]). Beside
 //! that stand those who wait for a change ([`watch`]), reads that wait for nothing ([`at_hand`]),
-//! and raw entries for migrations ([`maintenance`]).
+//! raw entries for migrations ([`maintenance`]), and whether rows were met that cannot be read
+//! ([`unreadable`]).
 //!
 //! **What it must not know.** No table of drover's, no event's payload, no view and no past. It
 //! tells a [`keeper::Keeper`] what an event ended and changed, and walks where others put a walk
@@ -37,4 +38,5 @@ pub mod serving;
 pub(crate) mod staged;
 pub mod table;
 pub mod txn;
+pub mod unreadable;
 pub mod watch;

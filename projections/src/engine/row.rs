@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::engine::canonical::Canonical;
 use crate::engine::digest::Digest;
-use crate::engine::error::{StorageError, hex};
+use crate::engine::error::StorageError;
 use crate::engine::table::{Entries, Table};
 
 const FORMAT: u8 = 1;
@@ -129,11 +129,7 @@ impl<T: Table> Stored<T> {
 
 /// Decodes a canonical row.
 pub(crate) fn decode_body<T: Table>(key: &[u8], body: &[u8]) -> Result<T::Row, StorageError> {
-    rmp_serde::from_slice(body).map_err(|source| StorageError::Row {
-        table: T::NAME,
-        key: hex(key),
-        source,
-    })
+    rmp_serde::from_slice(body).map_err(|_| StorageError::row(T::NAME, key))
 }
 
 /// Takes a stored row apart: modify index, births, canonical bytes.

@@ -1,5 +1,7 @@
 //! Ranges of keys, and the walk over one range of one family.
 
+use rocksdb::DBPinnableSlice;
+
 use crate::engine::at_hand;
 use crate::engine::db::{Database, Family, Frozen, RawCursor};
 use crate::engine::error::StorageError;
@@ -213,6 +215,17 @@ pub(crate) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
+    pub(crate) fn get(
+        self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<DBPinnableSlice<'a>>, StorageError> {
+        match self {
+            Self::Frozen(frozen) => frozen.get(family, key),
+            Self::Live(db) => db.get(family, key),
+        }
+    }
+
     pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
         let upper = range.upper.as_deref();
         let cursor = match self {

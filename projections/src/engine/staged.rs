@@ -61,10 +61,11 @@ impl Write for Batch<'_> {
     }
 }
 
-/// What apply reads through to: the database, and before it what a fold holds.
+/// What apply reads through to: the database, or a view of it where an event is only tried out, and
+/// before it what a fold holds.
 #[derive(Clone, Copy)]
 pub(crate) struct Below<'a> {
-    pub(crate) db: &'a Database,
+    pub(crate) source: Source<'a>,
     pub(crate) held: Option<&'a Held>,
 }
 
@@ -94,7 +95,7 @@ impl<'a> Below<'a> {
                 None => {}
             }
         }
-        Ok(self.db.get(family, key)?.map(Value::Stored))
+        Ok(self.source.get(family, key)?.map(Value::Stored))
     }
 
     pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
@@ -102,7 +103,7 @@ impl<'a> Below<'a> {
             .held
             .and_then(|held| Some((held.map(family)?, held.alone)));
         let Some((map, alone)) = held else {
-            return Source::Live(self.db).walk(family, range);
+            return self.source.walk(family, range);
         };
         let reverse = range.reverse;
         let bounds = match &range.upper {
@@ -116,7 +117,7 @@ impl<'a> Below<'a> {
         let over = Over::new(map.range::<[u8], _>(bounds), reverse);
         Walk::Made(Box::new(HeldWalk {
             over,
-            stored: (!alone).then(|| Source::Live(self.db).walk(family, range)),
+            stored: (!alone).then(|| self.source.walk(family, range)),
             on: false,
             reverse,
             current: None,

@@ -14,12 +14,13 @@ pub mod csi;
 pub mod host;
 mod positions;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drover_events::model::{Evaluation, Job, Node, ScalingPolicy, ServiceRegistration};
 
 use crate::engine::error::StorageError;
-use crate::engine::key::{AsKey, Id};
+use crate::engine::key::{AsKey, Id, Key};
 use crate::engine::scan::{Prefix, Scan};
 use crate::engine::txn::Read;
 use crate::read::view::View;
@@ -28,7 +29,7 @@ use crate::tables::alloc_job_counts::AllocJobCounts;
 use crate::tables::allocs::{AllocRow, AllocsByJob, AllocsByNode, AllocsBySigningKey};
 use crate::tables::csi_volumes::CsiVolumesByKey;
 use crate::tables::deployments::DeploymentsByJob;
-use crate::tables::evals::{EvalsByJob, EvalsOpenByJob};
+use crate::tables::evals::{Evals, EvalsByJob, EvalsOpenByJob};
 use crate::tables::jobs::{Jobs, JobsByPool};
 use crate::tables::node_states::NodeStates;
 use crate::tables::nodes::{self, Nodes, NodesByPool};
@@ -130,6 +131,34 @@ pub fn blocked_evals(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<Evaluat
         }
     }
     Ok(blocked)
+}
+
+/// The jobs with an open evaluation that cannot be read: of theirs [`blocked_evals`] fails, and
+/// with it whoever applies that an evaluation of theirs has ended.
+///
+/// # Errors
+/// Those of the database.
+pub fn jobs_of_unreadable_evals(view: &View) -> Found<BTreeSet<(String, String)>> {
+    let mut jobs = BTreeSet::new();
+    let mut entries = view.index_cursor::<EvalsOpenByJob>(&Scan::all());
+    loop {
+        let entry = match entries.advance() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok(jobs),
+            // An entry that is damaged itself names no job.
+            Err(error) if error.is_of_one_row() => continue,
+            Err(error) => return Err(error),
+        };
+        let unreadable = match view.get_encoded::<Evals>(entry.primary) {
+            Ok(eval) => eval.is_none(),
+            Err(error) if error.is_of_one_row() => true,
+            Err(error) => return Err(error),
+        };
+        let mut group = entry.key;
+        if unreadable && let Ok(job) = <(String, String)>::decode(&mut group) {
+            jobs.insert(job);
+        }
+    }
 }
 
 /// The children of a periodic or parameterized job: their ids begin with its own.

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::canonical::Canonical;
 use crate::engine::db::Family;
-use crate::engine::error::{StorageError, hex};
+use crate::engine::error::StorageError;
 use crate::engine::layer::absolute;
 use crate::engine::row;
 use crate::engine::table::{Index, Table};
@@ -27,13 +27,8 @@ impl<I: Index> IndexCursor<'_, I> {
 impl View {
     fn part_encoded<T: Table, P: DeserializeOwned>(&self, key: &[u8]) -> Result<P, StorageError> {
         let gone = || StorageError::damaged("index entry (no row)", key);
-        let decoded = |body: &[u8]| {
-            rmp_serde::from_slice(body).map_err(|source| StorageError::Row {
-                table: T::NAME,
-                key: hex(key),
-                source,
-            })
-        };
+        let decoded =
+            |body: &[u8]| rmp_serde::from_slice(body).map_err(|_| StorageError::row(T::NAME, key));
         if self.is_past() {
             let (row, _) = self.get_encoded::<T>(key)?.ok_or_else(gone)?;
             let mut encoder = Canonical::default();

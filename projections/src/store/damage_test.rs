@@ -2,11 +2,25 @@
 
 use crate::engine::db::Family;
 use crate::engine::layer::absolute;
+use crate::engine::row::decode_body;
 use crate::engine::scan::Scan;
 use crate::engine::table::Table;
 use crate::engine::txn::encoded;
 use crate::store::engine_test::{BySpace, Op, Step, TABLES, Thing, Things};
+use crate::tables::namespaces::Namespaces;
 use crate::{Options, Projections, damage_mark};
+
+#[test]
+fn what_is_said_of_a_row_that_cannot_be_decoded_quotes_nothing_of_it() {
+    let row = std::collections::BTreeMap::from([("CreateIndex", "canary")]);
+    let body = rmp_serde::to_vec_named(&row).unwrap();
+    let error = decode_body::<Namespaces>(b"key", &body).unwrap_err();
+    assert!(error.is_of_one_row());
+    let said = drover_error::chain(&error);
+    let wanted = "a row of table namespaces cannot be decoded (key 6b6579)";
+    assert_eq!(said, wanted);
+    assert!(!format!("{error:?}").contains("canary"));
+}
 
 #[test]
 fn a_row_that_cannot_be_decoded_stops_the_applier_and_leaves_a_mark() {

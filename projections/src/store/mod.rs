@@ -3,7 +3,8 @@
 //! **What it is.** The database in use with all who hang on it ([`projections`]), the token that
 //! writes it ([`writer`], and the fold that fills a whole one), and what is done with a database as
 //! a whole: opening it (`load`), handing its state on and taking one in ([`snapshot`]), another in
-//! its place ([`switch`]), an end to its past (`horizon`).
+//! its place ([`switch`]), an end to its past (`horizon`). And an event that is only tried out
+//! (`trial`).
 //!
 //! **What it must not know.** How rows, the past or lists are encoded: it asks the room that does.
 //! No other room imports it, so whatever they need of it they are handed.
@@ -34,4 +35,5 @@ pub(crate) mod switch;
 mod switch_test;
 #[cfg(test)]
 pub(crate) mod things_test;
+mod trial;
 pub mod writer;

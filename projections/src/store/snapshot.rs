@@ -18,6 +18,7 @@ use crate::engine::maintenance::HEADER;
 use crate::engine::position::{self, Position};
 use crate::engine::scan::{Scan, Source};
 use crate::engine::staged::{Batch, Write};
+use crate::engine::unreadable;
 use crate::read::view::View;
 use crate::store::load::load;
 use crate::store::writer::Writer;
@@ -255,6 +256,7 @@ impl Writer {
         batch.write()?;
         db.flush(true)?;
         self.restart()?;
+        unreadable::made_again();
         Ok(position)
     }
 }

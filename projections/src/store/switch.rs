@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::engine::db::Database;
 use crate::engine::error::StorageError;
+use crate::engine::unreadable;
 use crate::read::view::Visible;
 use crate::store::writer::Writer;
 
@@ -80,6 +81,7 @@ impl Writer {
             self.tables.clone(),
             registry,
         ));
+        unreadable::made_again();
         projections.set_full(false);
         if !different.is_empty() {
             projections.lists().forget();

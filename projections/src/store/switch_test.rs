@@ -2,7 +2,7 @@
 
 use crate::store::engine_test::{Op, Things};
 use crate::store::engine_test::{Step, apply, dump, many_ops, numbered, open, step, thing};
-use crate::{Interest, Unswitched, Writer};
+use crate::{Interest, Unswitched, Writer, unreadable};
 
 fn filled(dir: &std::path::Path, name: &str, steps: &[Step]) -> Writer {
     let (_, mut writer) = open(&dir.join(name));
@@ -19,10 +19,12 @@ fn readers_of_the_old_database_finish_there_and_the_next_read_is_of_the_new_one(
     let projections = std::sync::Arc::clone(writer.projections());
     let before = projections.view();
     let waiter = projections.watch().register(&[Interest::Progress]);
+    let made = unreadable::made();
     let Ok(former) = writer.switch(new, false, &mut || Ok(())) else {
         panic!("they are equal");
     };
     assert!(projections.path().ends_with("new"));
+    assert!(unreadable::made() > made, "what was said of rows is over");
     assert!(former.is_read(), "somebody reads there");
     assert_eq!(dump(&before), dump(&projections.view()));
     assert!(!waiter.is_woken(), "nothing changed");

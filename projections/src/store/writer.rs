@@ -18,6 +18,7 @@ use crate::engine::generations::Shared;
 use crate::engine::layer::{BatchSink, EventSink, RowKey};
 use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply, outcome_key};
 use crate::engine::position::{Position, flushed, put_position};
+use crate::engine::scan::Source;
 use crate::engine::staged::{Batch, Below, Put, Write};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Layers, Txn};
@@ -218,7 +219,7 @@ impl Writer {
         let db = self.projections.database();
         let mut batch = Batch::new(&db);
         let below = Below {
-            db: &db,
+            source: Source::Live(&db),
             held: None,
         };
         let mut applied = Vec::new();
@@ -325,6 +326,17 @@ impl Writer {
                 changed.push(table.id());
             }
         }
+    }
+
+    /// What the rows that an event touched take in memory until they are settled, roughly.
+    fn weigh_touched(&mut self) -> Result<usize, StorageError> {
+        let mut bytes = 0;
+        for (table, key) in &self.touched {
+            if let Some(layer) = layer(&mut self.layers, *table) {
+                bytes += layer.weight(key, &mut self.canonical)?;
+            }
+        }
+        Ok(bytes)
     }
 
     fn undo_event(&mut self) {

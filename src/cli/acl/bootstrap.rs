@@ -25,6 +25,7 @@ pub(in crate::cli) struct Args {
 
 /// Makes the first management token.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
+    args.format.check()?;
     let body = match &args.secret {
         Some(path) => json!({ "BootstrapSecret": source(path)?.trim() }),
         None => json!({}),

@@ -8,6 +8,7 @@ use super::super::show::Format;
 use super::super::spec::source;
 use anyhow::Result;
 use clap::Subcommand;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{AclPolicy, AclPolicyListStub, JobAcl};
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -124,7 +125,7 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
     let attached = attached.iter().any(|name| !name.is_empty());
     let job = attached.then(|| {
         let namespace = match args.conn.namespace.as_str() {
-            "" => "default",
+            "" => DEFAULT_NAMESPACE,
             named => named,
         };
         json!({

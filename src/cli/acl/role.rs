@@ -4,6 +4,7 @@ use super::super::answer;
 use super::super::client::{Query, encode};
 use super::super::columns::{Table, pairs};
 use super::super::conn::{Conn, Past};
+use super::super::merge::{self, Raw};
 use super::super::out::Out;
 use super::super::show::Format;
 use anyhow::{Result, bail};
@@ -107,6 +108,7 @@ pub(in crate::cli) struct UpdateArgs {
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::Create(args) => {
+            args.format.check()?;
             let role = json!({
                 "Name": args.name,
                 "Description": args.description,
@@ -190,6 +192,7 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
 }
 
 async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
+    args.format.check()?;
     let client = args.conn.client()?;
     let path = format!("/v1/acl/role/{}", encode(&args.id));
     let said = args.name.is_some() || args.description.is_some() || !args.policies.is_empty();
@@ -197,29 +200,27 @@ async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
         bail!("Please provide at least one flag to update the ACL role");
     }
     let mut role = match args.no_merge {
-        true => AclRole {
-            id: args.id,
-            ..AclRole::default()
-        },
-        false => {
-            let found = client.fetch(&path, &[]).await;
-            found.map_err(|err| err.context("Error reading ACL role"))?
-        }
+        true => Raw::from_iter([("ID".to_owned(), args.id.into())]),
+        false => merge::current(&client, &path, "Error reading ACL role").await?,
     };
     if args.no_merge && (args.name.is_none() || args.policies.is_empty()) {
         bail!("ACL role name and at least one policy must be given with -no-merge");
     }
-    if let Some(name) = args.name {
-        role.name = name;
-    }
-    if let Some(description) = args.description {
-        role.description = description;
-    }
-    for link in links(&args.policies) {
-        if !role.policies.contains(&link) {
-            role.policies.push(link);
+    let mut policies = match role.remove("Policies") {
+        Some(Json::Array(policies)) => policies,
+        _ => Vec::new(),
+    };
+    for name in args.policies {
+        if !policies.iter().any(|link| link["Name"] == name) {
+            policies.push(json!({ "Name": name }));
         }
     }
+    let given = [
+        ("Name", args.name.map(Json::from)),
+        ("Description", args.description.map(Json::from)),
+        ("Policies", Some(Json::Array(policies))),
+    ];
+    merge::set(&mut role, given);
     let done = client.put(&path, &[], &role).await;
     let done = done.map_err(|err| err.context("Error updating ACL role"))?;
     print(&args.format, done, out)

@@ -2,13 +2,14 @@
 
 use super::super::client::encode;
 use super::super::conn::Conn;
+use super::super::merge;
 use super::super::out::Out;
 use super::super::show::Format;
 use super::super::spec::source;
 use super::token::print;
 use anyhow::{Result, bail};
-use drover_events::model::{AclToken, AclTokenRoleLink};
-use serde_json::json;
+use drover_events::model::AclTokenRoleLink;
+use serde_json::{Value as Json, json};
 
 /// The policies and roles of a token.
 #[derive(Debug, clap::Args)]
@@ -91,6 +92,7 @@ pub(in crate::cli) struct UpdateArgs {
 
 /// Creates a token.
 pub(super) async fn create(args: CreateArgs, out: &Out) -> Result<()> {
+    args.format.check()?;
     let (mut path, mut secret) = ("/v1/acl/token".to_owned(), None);
     if let (Some(accessor), Some(file)) = (&args.accessor, &args.secret) {
         secret = Some(source(file)?.trim().to_owned());
@@ -113,27 +115,22 @@ pub(super) async fn create(args: CreateArgs, out: &Out) -> Result<()> {
 
 /// Changes a token: what is not given stays.
 pub(super) async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
+    args.format.check()?;
     let client = args.conn.client()?;
     let path = format!("/v1/acl/token/{}", encode(&args.accessor));
-    let found = client.fetch(&path, &[]).await;
-    let mut token: AclToken = found.map_err(|err| err.context("Error fetching token"))?;
+    let mut token = merge::current(&client, &path, "Error fetching token").await?;
     let roles = args.links.roles();
-    let given = args.name.is_some() || args.kind.is_some();
-    if !given && roles.is_empty() && args.links.policies.is_empty() {
+    let policies = args.links.policies;
+    if args.name.is_none() && args.kind.is_none() && roles.is_empty() && policies.is_empty() {
         bail!("Please provide at least one flag to update the ACL token");
     }
-    if let Some(name) = args.name {
-        token.name = name;
-    }
-    if let Some(kind) = args.kind {
-        token.r#type = kind;
-    }
-    if !args.links.policies.is_empty() {
-        token.policies = args.links.policies.into();
-    }
-    if !roles.is_empty() {
-        token.roles = roles.into();
-    }
+    let given = [
+        ("Name", args.name.map(Json::from)),
+        ("Type", args.kind.map(Json::from)),
+        ("Policies", (!policies.is_empty()).then(|| json!(policies))),
+        ("Roles", (!roles.is_empty()).then(|| json!(roles))),
+    ];
+    merge::set(&mut token, given);
     let done = client.put(&path, &[], &token).await;
     let done = done.map_err(|err| err.context("Error updating token"))?;
     print(&args.format, done, out)

@@ -6,7 +6,8 @@ use super::super::out::Out;
 use super::super::show::{size, stamp};
 use super::tail::{Place, Tail};
 use anyhow::{Result, bail};
-use drover_events::model::AllocFileInfo;
+use drover_events::gojson::Time;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 /// Flags of `alloc fs`.
@@ -44,7 +45,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         id: alloc.id,
         namespace: alloc.namespace,
     };
-    let found: AllocFileInfo = files.get("stat", &args.path).await?;
+    let found: Listed = files.get("stat", &args.path).await?;
     let is_dir = found.is_dir;
     if args.stat || is_dir {
         if is_dir && (args.tail.follow || args.tail.tail) {
@@ -54,7 +55,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
             true => vec![found],
             false => files.get("ls", &args.path).await?,
         };
-        out.line(&table(&all, &args));
+        out.line(&table(&all, (args.machine, args.stat)));
         return Ok(0);
     }
     files.print(&args, out).await?;
@@ -96,22 +97,44 @@ impl Files<'_> {
     }
 }
 
-fn table(files: &[AllocFileInfo], args: &Args) -> String {
+/// A file, as far as it is shown. When it was changed is the text that came: files have times that
+/// nothing else here has.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Listed {
+    name: String,
+    is_dir: bool,
+    size: i64,
+    file_mode: String,
+    mod_time: String,
+    content_type: String,
+}
+
+/// When a file was changed; what is no time that is reckoned with here is shown as it came.
+fn changed(text: &str) -> String {
+    match Time::parse(text) {
+        Some(time) => stamp(time.nanos()),
+        None if text.is_empty() => stamp(0),
+        None => text.to_owned(),
+    }
+}
+
+fn table(files: &[Listed], (machine, whole): (bool, bool)) -> String {
     let mut head = vec!["Mode", "Size", "Modified Time"];
-    if args.stat {
+    if whole {
         head.push("Content Type");
     }
     head.push("Name");
     let mut table = Table::with_head(head);
     for file in files {
         let bytes = u64::try_from(file.size).unwrap_or(0);
-        let shown = match args.machine {
+        let shown = match machine {
             true => bytes.to_string(),
             false => size(bytes),
         };
-        let modified = stamp(file.mod_time.nanos());
+        let modified = changed(&file.mod_time);
         let mut row = vec![file.file_mode.clone(), shown, modified];
-        if args.stat {
+        if whole {
             row.push(file.content_type.clone());
         }
         let slash = if file.is_dir { "/" } else { "" };
@@ -119,4 +142,28 @@ fn table(files: &[AllocFileInfo], args: &Args) -> String {
         table.row(row);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::answer;
+    use serde_json::json;
+
+    #[test]
+    fn a_file_of_any_time_is_listed() {
+        let files: Vec<Listed> = answer::of(json!([
+            {"Name": "far", "Size": 7, "FileMode": "-rw-r--r--",
+                "ModTime": "2500-01-01T00:00:00Z"},
+            {"Name": "none", "IsDir": true, "ModTime": null},
+            {"Name": "now", "ModTime": "2026-01-02T03:04:05.678Z"},
+        ]))
+        .unwrap();
+        let told = table(&files, (true, false));
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(lines[1].contains(" 2500-01-01T00:00:00Z "), "{told}");
+        assert!(lines[2].contains("N/A"), "{told}");
+        assert!(lines[2].ends_with("none/"), "{told}");
+        assert!(lines[3].contains("2026-01-0"), "{told}");
+    }
 }

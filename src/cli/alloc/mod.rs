@@ -2,7 +2,7 @@
 
 mod change;
 mod checks;
-mod exec;
+pub(super) mod exec;
 mod fs;
 pub(super) mod logs;
 mod pick;

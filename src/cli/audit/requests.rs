@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::clock::Moment;
-use crate::cli::changes::who;
+use crate::cli::changes::{Who, who};
 use crate::cli::client::{Client, Kept};
 use crate::cli::conn::Conn;
 use crate::cli::log::export::moment;
@@ -13,7 +13,6 @@ use crate::cli::trail::{Page, Span, given};
 use crate::log::ReadOnlyLog;
 use crate::requests::{Asked, Class, Ran, Session, beginning, list};
 use anyhow::{Context, Result};
-use drover_events::Actor;
 use serde::Deserialize;
 
 /// Requests asked for at a time.
@@ -194,7 +193,7 @@ struct Entry {
     class: String,
     method: String,
     path: String,
-    actor: Option<Actor>,
+    actor: Option<Who>,
     /// The command that it ran.
     ran: Option<Ran>,
     complete: bool,

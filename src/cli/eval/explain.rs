@@ -1,5 +1,6 @@
 //! `eval explain`
 
+use super::super::answer;
 use super::super::client::{Client, encode, is_status};
 use super::super::columns::{Table, pairs};
 use super::super::conn::Past;
@@ -57,13 +58,13 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let path = format!("/v1/evaluation/{}/explain", stub.id);
     let reply = client.get(&path, &query).await;
     let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
-    let explained: Explanation = reply.read()?;
-    let same = explained.comparison.identical || explained.recomputed;
-    let code = if same { 0 } else { 2 };
-    if args.format.is_given() {
-        args.format.print(&reply.json()?, out)?;
+    let told = reply.json()?;
+    let differs = told["Comparison"]["Identical"] == false && told["Recomputed"] != true;
+    let code = if differs { 2 } else { 0 };
+    if args.format.print(&told, out)? {
         return Ok(code);
     }
+    let explained: Explanation = answer::of(told)?;
     out.line(&pairs(&head(&explained, args.verbose)));
     for difference in &explained.comparison.differences {
         out.line(&format!("  {difference}"));

@@ -5,9 +5,9 @@ use super::super::deployment;
 use super::super::monitor::Wait;
 use super::super::out::Out;
 use super::Found;
-use super::history::Versions;
+use super::history::{Numbered, Versions};
 use anyhow::{Result, bail};
-use drover_events::model::{Deployment, Job};
+use drover_events::model::Deployment;
 use serde_json::json;
 
 /// Flags of `job revert`.
@@ -72,13 +72,10 @@ async fn version(job: &Found, named: &str) -> Result<u64> {
         return Ok(version);
     }
     let versions = job.get("/versions").await;
-    let versions: Versions<Job> =
+    let versions: Versions<Numbered> =
         versions.map_err(|err| err.context("Error retrieving job versions"))?;
-    let is_tagged = |one: &&Job| {
-        let tag = one.version_tag.as_ref();
-        tag.is_some_and(|tag| tag.name == named)
-    };
-    match versions.versions.iter().find(is_tagged) {
+    let mut versions = versions.versions.iter();
+    match versions.find(|one| one.is_tagged(named)) {
         Some(one) => Ok(one.version),
         None => bail!(
             "Error retrieving job versions: job {:?} has no version tagged {named:?}",

@@ -3,7 +3,7 @@
 //! Versions come from the job's row; who and why from the audit trail, which also knows jobs that
 //! are long gone.
 
-use super::super::answer;
+use super::super::answer::{self, unreadable};
 use super::super::changes::{Entry, Field, who};
 use super::super::client::{Client, is_status};
 use super::super::columns::{Table, pairs};
@@ -14,6 +14,7 @@ use super::super::show::{Format, pretty, time};
 use super::diff::job_diff;
 use crate::http::answers::JobListStub;
 use anyhow::{Result, bail};
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{Job, JobDiff};
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -59,15 +60,46 @@ pub(in crate::cli) struct Args {
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Versions<V> {
     pub(super) versions: Vec<V>,
-    diffs: Vec<JobDiff>,
+    /// As they came.
+    diffs: Vec<Json>,
+}
+
+/// What tells a version from the others: all else of it may be for another release to read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Numbered {
+    pub(super) version: u64,
+    version_tag: Option<Tag>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Tag {
+    name: String,
+}
+
+impl Numbered {
+    /// That of a job as it came.
+    pub(super) fn of(job: &Json) -> Result<Self> {
+        answer::of(job.clone())
+    }
+
+    /// Whether it has this tag.
+    pub(super) fn is_tagged(&self, name: &str) -> bool {
+        self.version_tag
+            .as_ref()
+            .is_some_and(|tag| tag.name == name)
+    }
 }
 
 /// A version that is shown.
 struct Version {
-    job: Job,
-    /// The same as it came.
+    /// None where it does not say so.
+    number: Option<u64>,
+    /// The job as it came.
     raw: Json,
-    diff: Option<JobDiff>,
+    /// What is different, as it came.
+    diff: Option<Json>,
 }
 
 /// Lists versions.
@@ -85,7 +117,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     };
     let mut versions = args.versions(&client, &id, &namespace).await?;
     if let Some(version) = args.version {
-        versions.retain(|one| one.job.version == version);
+        versions.retain(|one| one.number == Some(version));
         if versions.is_empty() {
             bail!("job {:?} has no version {version}", args.job);
         }
@@ -97,16 +129,12 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         return Ok(0);
     }
-    let events: Vec<Entry> = told(trail(&client, &id, &namespace).await?)?;
-    for (i, Version { job, diff, .. }) in versions.iter().enumerate() {
-        let rows = rows(job, &events);
+    let events = told(trail(&client, &id, &namespace).await?);
+    for (i, version) in versions.into_iter().enumerate() {
         if i > 0 {
             out.line("");
         }
-        out.line(&pairs(&rows));
-        if let Some(diff) = diff {
-            out.line(&format!("Diff:\n{}", job_diff(diff, None, false)));
-        }
+        version.show(&events, out);
     }
     if args.changes {
         out.head("Changes");
@@ -134,26 +162,46 @@ impl Args {
         let Versions { versions, diffs } = found?;
         let mut diffs = diffs.into_iter();
         let pair = |raw: Json| {
-            let job: Job = answer::of(raw.clone())?;
-            let diff = match self.is_base(&job) {
+            let own = Numbered::of(&raw).ok();
+            let diff = match own.as_ref().is_some_and(|own| self.is_base(own)) {
                 true => None,
                 false => diffs.next(),
             };
-            Ok::<_, anyhow::Error>(Version { job, raw, diff })
+            let number = own.map(|own| own.version);
+            Version { number, raw, diff }
         };
-        versions.into_iter().map(pair).collect()
+        Ok(versions.into_iter().map(pair).collect())
     }
 
     /// Whether a version is the one that the others are compared with.
-    fn is_base(&self, job: &Job) -> bool {
+    fn is_base(&self, own: &Numbered) -> bool {
         match (&self.diff_tag, self.diff_version) {
-            (Some(tag), _) => {
-                let own = job.version_tag.as_ref();
-                own.map_or("", |own| own.name.as_str()) == tag.as_str()
-            }
-            (None, Some(version)) => job.version == version,
+            (Some(tag), _) => own.is_tagged(tag),
+            (None, Some(version)) => own.version == version,
             (None, None) => false,
         }
+    }
+}
+
+impl Version {
+    /// Tells it; of what of it cannot be read that is told.
+    fn show(self, events: &[Entry], out: &Out) {
+        match answer::of::<Job>(self.raw) {
+            Ok(job) => out.line(&pairs(&rows(&job, events))),
+            Err(error) => {
+                let number = self.number.map(|number| number.to_string());
+                let rows = [("Version", number.unwrap_or_default())];
+                out.line(&format!("{}\n{}", pairs(&rows), unreadable(&error)));
+            }
+        }
+        let Some(diff) = self.diff else {
+            return;
+        };
+        let told = match answer::of::<JobDiff>(diff) {
+            Ok(diff) => job_diff(&diff, None, false),
+            Err(error) => unreadable(&error),
+        };
+        out.line(&format!("Diff:\n{told}"));
     }
 }
 
@@ -187,19 +235,19 @@ fn gone(args: &Args, events: Vec<Json>, out: &Out) -> Result<u8> {
         "Job {:?} is gone. What happened to it:\n",
         args.job
     ));
-    out.line(&table(&told(events)?));
+    out.line(&table(&told(events)));
     Ok(0)
 }
 
 /// Events as they are told to people.
-fn told(events: Vec<Json>) -> Result<Vec<Entry>> {
-    events.into_iter().map(answer::of).collect()
+fn told(events: Vec<Json>) -> Vec<Entry> {
+    events.into_iter().map(Entry::told).collect()
 }
 
 /// The events that changed a job, oldest first; none if it never was, or where nobody may ask.
 async fn trail(client: &Client, id: &str, namespace: &str) -> Result<Vec<Json>> {
     let namespace = if namespace.is_empty() {
-        "default"
+        DEFAULT_NAMESPACE
     } else {
         namespace
     };

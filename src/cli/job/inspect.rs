@@ -1,14 +1,13 @@
 //! `job inspect`
 
-use super::super::answer;
 use super::super::conn::Past;
 use super::super::out::Out;
 use super::super::query::{find, job_path};
 use super::super::show::{Format, pretty};
-use super::history::Versions;
+use super::history::{Numbered, Versions};
 use crate::http::answers::JobListStub;
 use anyhow::{Result, bail};
-use drover_events::model::{Job, JobSubmission};
+use drover_events::model::JobSubmission;
 use serde_json::{Value as Json, json};
 
 /// Flags of `job inspect`.
@@ -45,7 +44,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         let path = job_path(&id, "/versions");
         let all: Versions<Json> = client.fetch(&path, &scope).await?;
         let mut all = all.versions.into_iter();
-        match all.find(|one| version_of(one).is_ok_and(|own| own == version)) {
+        match all.find(|one| Numbered::of(one).is_ok_and(|own| own.version == version)) {
             Some(found) => job = found,
             None => {
                 bail!("job {id:?} has no version {version}; `drover job history {id}` lists them")
@@ -53,7 +52,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
     }
     if args.hcl {
-        let version = version_of(&job)?.to_string();
+        let version = Numbered::of(&job)?.version.to_string();
         let query = [
             ("namespace", namespace.as_str()),
             ("version", version.as_str()),
@@ -73,11 +72,6 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     out.line(&pretty(&json!({"Job": job})));
     Ok(0)
-}
-
-/// The version of a job that is printed as it came.
-fn version_of(job: &Json) -> Result<u64> {
-    Ok(answer::of::<Job>(job.clone())?.version)
 }
 
 /// The variables of a source as comments, so that what is printed can be run.

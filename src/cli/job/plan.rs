@@ -10,7 +10,9 @@ use super::diff::job_diff;
 use super::source::Source;
 use crate::http::answers::JobPlanResponse;
 use anyhow::Result;
-use drover_events::model::status as words;
+use drover_events::gojson::Map;
+use drover_events::model::{DesiredUpdates, status as words};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 /// Flags of `job plan`.
@@ -57,7 +59,8 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     loaded.job.complete();
     let client = args.conn.client()?;
     let id = loaded.job.id().unwrap_or("").to_owned();
-    let namespace = loaded.job.namespace().unwrap_or("default").to_owned();
+    let namespace = loaded.job.namespace();
+    let namespace = namespace.unwrap_or(words::DEFAULT_NAMESPACE).to_owned();
     let body = json!({
         "Job": loaded.job.to_json(),
         "Diff": args.diff,
@@ -66,14 +69,15 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     let path = format!("/v1/job/{}/plan", encode(&id));
     let answer = client.put(&path, &[("namespace", &namespace)], &body).await;
     let raw: Json = answer.map_err(|err| err.context("Error during plan"))?;
-    let answer: JobPlanResponse = answer::of(raw.clone())?;
     let format = Format {
         json: args.json_output,
         template: args.template.clone(),
     };
     if format.print(&raw, out)? {
-        return Ok(code(&answer));
+        let planned: Planned = answer::of(raw)?;
+        return Ok(code(&planned.annotations.desired_tg_updates));
     }
+    let answer: JobPlanResponse = answer::of(raw)?;
     if let Some(diff) = answer.diff.as_ref().filter(|_| args.diff) {
         let told = job_diff(diff, answer.annotations.as_ref(), args.verbose);
         out.line(&format!("{told}\n"));
@@ -96,13 +100,26 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
          modified the \
          job and the plan's results are\npotentially invalid.",
     );
-    Ok(code(&answer))
+    let notes = answer.annotations.as_ref();
+    Ok(notes.map_or(0, |notes| code(&notes.desired_tg_updates)))
 }
 
-fn code(answer: &JobPlanResponse) -> u8 {
-    let notes = answer.annotations.as_ref();
-    let updates = notes.map(|notes| notes.desired_tg_updates.values());
-    let changes = updates.into_iter().flatten().any(|group| {
+/// What the exit code is read from: all else is passed on as it came.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Planned {
+    annotations: Annotations,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    #[serde(rename = "DesiredTGUpdates")]
+    desired_tg_updates: Map<DesiredUpdates>,
+}
+
+fn code(updates: &Map<DesiredUpdates>) -> u8 {
+    let changes = updates.values().any(|group| {
         [
             group.place,
             group.stop,

@@ -10,6 +10,7 @@ use crate::http::answers::JobRegisterResponse;
 use anyhow::Result;
 use drover_events::gojson;
 use drover_events::model::Job;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use serde_json::json;
 
 /// Flags of `job run`.
@@ -84,7 +85,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         body["EvalPriority"] = priority.into();
     }
     let client = args.conn.client()?;
-    let namespace = loaded.job.namespace().unwrap_or("default").to_owned();
+    let namespace = loaded.job.namespace();
+    let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
     let done: JobRegisterResponse = match client
         .put("/v1/jobs", &[("namespace", &namespace)], &body)
         .await

@@ -5,6 +5,7 @@ use super::super::out::Out;
 use super::source::Source;
 use crate::http::answers::JobValidateResponse;
 use anyhow::Result;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use serde_json::json;
 
 /// Flags of `job validate`.
@@ -30,7 +31,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let mut job = loaded.job;
     job.complete();
     let client = args.conn.client()?;
-    let namespace = job.namespace().unwrap_or("default").to_owned();
+    let namespace = job.namespace().unwrap_or(DEFAULT_NAMESPACE).to_owned();
     let body = json!({"Job": job.to_json()});
     let answer = client
         .put("/v1/validate/job", &[("namespace", &namespace)], &body)

@@ -2,6 +2,7 @@
 
 use super::moment;
 use super::place::{Found, LogPlace};
+use crate::cli::changes::{Who, who};
 use crate::cli::columns::Table;
 use crate::cli::log::{Scratch, kind_name};
 use crate::cli::out::Out;
@@ -13,7 +14,7 @@ use crate::history::record::{Document, Redactor};
 use crate::history::replay::places;
 use crate::log::ReadOnlyLog;
 use anyhow::{Context, Result, bail};
-use drover_events::{Actor, EventKind, Recorded};
+use drover_events::{EventKind, Recorded};
 use std::path::{Path, PathBuf};
 
 /// Rows are printed this many at a time, so that a long log shows something at once.
@@ -209,6 +210,7 @@ fn table(rows: &[Recorded]) -> String {
     let mut table = Table::new(["Index", "Time", "Kind", "Actor", "Cause", "Request"]);
     for event in rows {
         let envelope = event.envelope.as_ref();
+        let actor = envelope.map(|envelope| Who::from(&envelope.actor));
         let when = if event.time == 0 {
             String::new()
         } else {
@@ -218,7 +220,7 @@ fn table(rows: &[Recorded]) -> String {
             event.index.to_string(),
             when,
             event.kind.name().to_owned(),
-            envelope.map_or_else(|| "raft".to_owned(), |envelope| who(&envelope.actor)),
+            who(actor.as_ref()),
             envelope
                 .and_then(|envelope| envelope.cause)
                 .map_or_else(|| "-".to_owned(), |cause| cause.to_string()),
@@ -228,15 +230,4 @@ fn table(rows: &[Recorded]) -> String {
         ]);
     }
     table.to_string()
-}
-
-/// An actor in one cell: its kind, and the name or the short id that says most.
-pub(in crate::cli) fn who(actor: &Actor) -> String {
-    let kind = actor.kind.name();
-    let short: String = actor.id.chars().take(8).collect();
-    let detail = [&actor.name, &short, &actor.addr];
-    match detail.into_iter().find(|text| !text.is_empty()) {
-        Some(detail) => format!("{kind} {detail}"),
-        None => kind.to_owned(),
-    }
 }

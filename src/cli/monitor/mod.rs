@@ -91,7 +91,7 @@ impl<'a> Monitor<'a> {
         namespace: &str,
     ) -> Monitor<'a> {
         let namespace = if namespace.is_empty() {
-            "default"
+            words::DEFAULT_NAMESPACE
         } else {
             namespace
         };

@@ -4,6 +4,7 @@ use crate::cli::answer;
 use crate::cli::client::{Refused, is_status};
 use crate::cli::columns::{Table, pairs};
 use crate::cli::conn::{Conn, Past};
+use crate::cli::merge;
 use crate::cli::out::Out;
 use crate::cli::show::{Format, stamp};
 use crate::http::answers::HealthReply;
@@ -11,7 +12,7 @@ use anyhow::{Result, bail};
 use clap::Subcommand;
 use drover_events::gojson::format_duration;
 use drover_events::model::AutopilotConfiguration;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 /// The configuration and the health of servers.
 #[derive(Debug, Subcommand)]
@@ -118,9 +119,8 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
 
 async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let config = client.fetch(PATH, &[]).await;
-    let mut config: Map<String, Json> =
-        config.map_err(|err| err.context("Error querying Autopilot configuration"))?;
+    let failed = "Error querying Autopilot configuration";
+    let mut config = merge::current(&client, PATH, failed).await?;
     let flag = |value: Option<bool>| value.map(Json::from);
     let size = |value: Option<u64>| value.map(Json::from);
     let span = |value: Option<String>| value.map(Json::from);
@@ -134,14 +134,10 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
         ),
         ("MinQuorum", size(args.min_quorum)),
     ];
-    for (key, value) in given {
-        if let Some(value) = value {
-            config.insert(key.to_owned(), value);
-        }
-    }
+    merge::set(&mut config, given);
     // What was read is what is changed: somebody else may have been faster.
-    let read: AutopilotConfiguration = answer::of(Json::Object(config.clone()))?;
-    let cas = read.modify_index.to_string();
+    let read = config.get("ModifyIndex").and_then(Json::as_u64);
+    let cas = read.unwrap_or_default().to_string();
     let done = client.put(PATH, &[("cas", &cas)], &config).await;
     let done: bool = done.map_err(|err| err.context("Error updating Autopilot configuration"))?;
     if !done {

@@ -5,6 +5,7 @@ pub(super) mod autopilot;
 
 use super::columns::{Table, pairs};
 use super::conn::{Conn, Past};
+use super::merge;
 use super::out::Out;
 use super::reactors;
 use super::show::Format;
@@ -13,6 +14,7 @@ use crate::http::answers::{SchedulerConfigurationResponse, SchedulerSetResponse}
 use crate::server::member_shapes::RaftConfigurationResponse;
 use anyhow::{Result, bail};
 use clap::Subcommand;
+use serde_json::Value as Json;
 
 /// Tools for cluster operators.
 #[derive(Debug, Subcommand)]
@@ -189,50 +191,45 @@ async fn get(args: GetArgs, out: &Out) -> Result<u8> {
 
 async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let current = client.fetch(PATH, &[]).await;
-    let current: SchedulerConfigurationResponse =
-        current.map_err(|err| err.context("Error querying scheduler configuration"))?;
-    let mut config = current.scheduler_config.unwrap_or_default();
-    if let Some(algorithm) = args.scheduler_algorithm {
-        config.scheduler_algorithm = algorithm;
-    }
-    if let Some(nodes) = args.node_limit_for_feasibility_checks {
-        config.node_limit_for_feasibility_checks = u64::from(nodes);
-    }
-    let preempt = &mut config.preemption_config;
-    for (flag, given) in [
+    let failed = "Error querying scheduler configuration";
+    let mut current = merge::current(&client, PATH, failed).await?;
+    let mut config = merge::part(&mut current, "SchedulerConfig");
+    let mut preempt = merge::part(&mut config, "PreemptionConfig");
+    let flag = |value: Option<bool>| value.map(Json::from);
+    let given = [
         (
-            &mut config.memory_oversubscription_enabled,
-            args.memory_oversubscription,
+            "SystemSchedulerEnabled",
+            flag(args.preempt_system_scheduler),
         ),
         (
-            &mut config.reject_job_registration,
-            args.reject_job_registration,
+            "SysBatchSchedulerEnabled",
+            flag(args.preempt_sysbatch_scheduler),
         ),
-        (&mut config.pause_eval_broker, args.pause_eval_broker),
+        ("BatchSchedulerEnabled", flag(args.preempt_batch_scheduler)),
         (
-            &mut preempt.batch_scheduler_enabled,
-            args.preempt_batch_scheduler,
+            "ServiceSchedulerEnabled",
+            flag(args.preempt_service_scheduler),
         ),
+    ];
+    merge::set(&mut preempt, given);
+    let limit = args.node_limit_for_feasibility_checks;
+    let given = [
         (
-            &mut preempt.service_scheduler_enabled,
-            args.preempt_service_scheduler,
+            "SchedulerAlgorithm",
+            args.scheduler_algorithm.map(Json::from),
         ),
+        ("PreemptionConfig", Some(Json::Object(preempt))),
         (
-            &mut preempt.sys_batch_scheduler_enabled,
-            args.preempt_sysbatch_scheduler,
+            "MemoryOversubscriptionEnabled",
+            flag(args.memory_oversubscription),
         ),
-        (
-            &mut preempt.system_scheduler_enabled,
-            args.preempt_system_scheduler,
-        ),
-    ] {
-        *flag = given.unwrap_or(*flag);
-    }
+        ("RejectJobRegistration", flag(args.reject_job_registration)),
+        ("PauseEvalBroker", flag(args.pause_eval_broker)),
+        ("NodeLimitForFeasibilityChecks", limit.map(Json::from)),
+        ("ModifyIndex", args.check_index.map(Json::from)),
+    ];
+    merge::set(&mut config, given);
     let cas = args.check_index.map(|n| n.to_string());
-    if let Some(index) = args.check_index {
-        config.modify_index = index;
-    }
     let query: Vec<(&str, &str)> = cas.iter().map(|n| ("cas", n.as_str())).collect();
     let answer = client.put(PATH, &query, &config).await;
     let answer: SchedulerSetResponse =

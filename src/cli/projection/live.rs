@@ -34,8 +34,8 @@ pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
 /// Tells how far a rebuild or a comparison is.
 pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let status = conn.client()?.fetch(&format!("{PLACE}/rebuild"), &[]).await;
-    let status = tell_status(status.context("Error asking how far it is")?, json, out)?;
-    Ok(u8::from(status.stage == "failed"))
+    let failed = tell_status(status.context("Error asking how far it is")?, json, out)?;
+    Ok(u8::from(failed))
 }
 
 /// Stops a rebuild or a comparison.
@@ -46,16 +46,17 @@ pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result
     Ok(0)
 }
 
-fn tell_status(told: Json, json: bool, out: &Out) -> Result<Status> {
-    let printed = json.then(|| told.to_string());
-    let status: Status = answer::of(told)?;
-    if let Some(printed) = printed {
-        out.line(&printed);
-        return Ok(status);
+/// Tells how far it is; whether it failed.
+fn tell_status(told: Json, json: bool, out: &Out) -> Result<bool> {
+    let failed = told["Stage"] == "failed";
+    if json {
+        out.line(&told.to_string());
+        return Ok(failed);
     }
+    let status: Status = answer::of(told)?;
     if status.kind.is_empty() {
         out.line("Nothing was rebuilt or verified since the agent started");
-        return Ok(status);
+        return Ok(failed);
     }
     let left = match status.seconds_left {
         Some(left) if status.running => format!(", {left:.0}s left"),
@@ -68,7 +69,7 @@ fn tell_status(told: Json, json: bool, out: &Out) -> Result<Status> {
     if !status.error.is_empty() {
         out.error(&status.error);
     }
-    Ok(status)
+    Ok(failed)
 }
 
 /// Rebuilds the tables of a running agent.

@@ -8,6 +8,7 @@ use super::super::spec;
 use super::read::{Form, print};
 use anyhow::{Context, Result, bail};
 use drover_events::model::VariableDecrypted;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -51,6 +52,11 @@ pub(in crate::cli) struct Args {
 
 /// Writes a variable.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
+    let form = args.form.unwrap_or(match out.is_terminal() {
+        true => Form::None,
+        false => Form::Json,
+    });
+    form.check(args.template.as_deref())?;
     let Wanted {
         namespace,
         path,
@@ -81,12 +87,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         Err(err) => return Err(err.context("Error creating variable")),
     };
-    let index = answer::of::<VariableDecrypted>(stored.clone())?.modify_index;
-    let success = format!("Created variable {path:?} with modify index {index}");
-    let form = args.form.unwrap_or(match out.is_terminal() {
-        true => Form::None,
-        false => Form::Json,
-    });
+    // It is stored: an answer that says less is no reason to fail.
+    let success = match stored["ModifyIndex"].as_u64() {
+        Some(index) => format!("Created variable {path:?} with modify index {index}"),
+        None => format!("Created variable {path:?}"),
+    };
     if matches!(form, Form::None) {
         out.line(&success);
         return Ok(0);
@@ -177,7 +182,7 @@ fn gather(args: &Args) -> Result<Wanted> {
         bail!("A variable is written to one namespace: \"*\" names all");
     }
     if namespace.is_empty() {
-        "default".clone_into(&mut namespace);
+        DEFAULT_NAMESPACE.clone_into(&mut namespace);
     }
     Ok(Wanted {
         namespace,

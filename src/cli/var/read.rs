@@ -32,6 +32,17 @@ pub(in crate::cli) enum Form {
     None,
 }
 
+impl Form {
+    /// Whether it can be printed: who changes something asks before.
+    pub(super) fn check(self, pattern: Option<&str>) -> Result<()> {
+        match (self, pattern) {
+            (Form::GoTemplate, Some(pattern)) => template::check(pattern),
+            (Form::GoTemplate, None) => bail!("-out go-template needs -template"),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What people read on a terminal, and what programs read elsewhere.
 fn usual(form: Option<Form>, out: &Out) -> Form {
     form.unwrap_or(match out.is_terminal() {

@@ -100,7 +100,8 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     }
 }
 
-/// A request with secrets for a plugin, which are in a header; its answer, null where it is empty.
+/// A request with secrets for a plugin, which are in a header; its answer, null where it is empty
+/// and something was changed.
 ///
 /// # Errors
 /// A refusal, in the agent's words.
@@ -118,6 +119,7 @@ pub(super) async fn with_secrets(
         true => Vec::new(),
         false => vec![("x-nomad-csi-secrets".to_owned(), secrets.join(","))],
     };
+    let is_read = method == Method::GET;
     let asked = format!("{method} {target}");
     let response = client.raw((method, target), &headers, Vec::new()).await?;
     if !response.status().is_success() {
@@ -125,10 +127,7 @@ pub(super) async fn with_secrets(
     }
     let body = response.into_body().collect().await;
     let body = body.context("reading the answer")?.to_bytes();
-    match body.trim_ascii().is_empty() {
-        true => Ok(Json::Null),
-        false => answer::read(&body),
-    }
+    answer::body(&body, is_read)
 }
 
 /// Pairs as `key=value`, by their keys.

@@ -3,37 +3,51 @@
 //! (`tls_skip_verify`).
 
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use drover_net::tls::{Anybody, explain, provider, system_roots};
+use drover_error::chain;
+use drover_net::tls::{Trusted, client, explain, system_roots};
+
+/// What services are asked in.
+const PROTOCOL: &[u8] = b"http/1.1";
+/// How long the authorities of a machine are taken for what they were: they are files, and change.
+const FRESH: Duration = Duration::from_secs(300);
 
 /// What a caller does about certificates; why there is none, in words.
 type Config = Result<Arc<ClientConfig>, String>;
 
-/// Read once: the authorities of a machine are files.
-static VERIFYING: LazyLock<Config> = LazyLock::new(|| config(Some(system_roots())));
-static TRUSTING: LazyLock<Config> = LazyLock::new(|| config(None));
+static VERIFYING: Machine = Machine(Mutex::const_new(None));
+static TRUSTING: LazyLock<Config> = LazyLock::new(|| config(Trusted::Anybody));
 
-/// Trusts these, or anybody.
-fn config(roots: Option<RootCertStore>) -> Config {
-    let provider = Arc::new(provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| e.to_string())?;
-    let builder = match roots {
-        Some(roots) => builder.with_root_certificates(roots),
-        None => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider))),
-    };
-    let mut config = builder.with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+fn config(trusted: Trusted) -> Config {
+    client(trusted, None, PROTOCOL).map_err(|error| chain(&error))
+}
+
+/// Who trusts the authorities of this machine, since they were read.
+struct Machine(Mutex<Option<(Instant, Arc<ClientConfig>)>>);
+
+impl Machine {
+    /// Trusts them as they are at `now`, or were a short time before. `read` waits for the disk, on
+    /// a thread for that; who asks meanwhile waits for the same.
+    async fn config(&self, now: Instant, read: fn() -> RootCertStore) -> Config {
+        let mut kept = self.0.lock().await;
+        if let Some((since, known)) = &*kept
+            && now.saturating_duration_since(*since) < FRESH
+        {
+            return Ok(Arc::clone(known));
+        }
+        let made = tokio::task::spawn_blocking(move || config(Trusted::These(read()))).await;
+        let made = made.map_err(|error| format!("this machine's authorities: {error}"))??;
+        *kept = Some((now, Arc::clone(&made)));
+        Ok(made)
+    }
 }
 
 /// Shakes hands with a service at `host`.
@@ -47,7 +61,7 @@ pub(super) async fn shake(
 ) -> Result<TlsStream<TcpStream>, String> {
     let config = match skip_verify {
         true => TRUSTING.clone(),
-        false => VERIFYING.clone(),
+        false => VERIFYING.config(Instant::now(), system_roots).await,
     };
     shake_as(config?, stream, host).await
 }
@@ -65,6 +79,9 @@ async fn shake_as(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+    use std::thread::{self, ThreadId};
+
     use drover_events::model::ServiceCheck;
     use rustls::ServerConfig;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -74,7 +91,7 @@ mod tests {
     use super::*;
     use crate::service::check::{look, status};
     use crate::service::describe::Probe;
-    use drover_net::tls::{certificates, private_key};
+    use drover_net::tls::{certificates, private_key, provider};
     use drover_testkit::certs::{SERVER, Trust};
 
     /// A server whose authority no machine knows.
@@ -142,6 +159,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_machines_authorities_are_read_aside_and_again_after_a_while() {
+        static READ_ON: OnceLock<ThreadId> = OnceLock::new();
+        fn read() -> RootCertStore {
+            READ_ON.get_or_init(|| thread::current().id());
+            RootCertStore::empty()
+        }
+        let machine = Machine(Mutex::const_new(None));
+        let began = Instant::now();
+        let at = |after: Duration| machine.config(began + after, read);
+        let first = at(Duration::ZERO).await.expect("a configuration");
+        let soon = at(FRESH - Duration::from_secs(1)).await;
+        let later = at(FRESH).await.expect("a configuration");
+        assert!(Arc::ptr_eq(&first, &soon.expect("a configuration")));
+        assert!(!Arc::ptr_eq(&first, &later), "they may have changed");
+        let read_on = READ_ON.get().expect("they were read");
+        assert_ne!(*read_on, thread::current().id(), "others wait for it");
+    }
+
+    #[tokio::test]
     async fn a_certificate_of_who_is_trusted_has_to_be_for_the_address() {
         let trust = Trust::new();
         let authority = std::fs::read(trust.authority.file()).expect("read");
@@ -149,7 +185,7 @@ mod tests {
         for der in certificates(&authority).expect("certificates") {
             roots.add(der).expect("an authority");
         }
-        let config = config(Some(roots)).expect("a configuration");
+        let config = config(Trusted::These(roots)).expect("a configuration");
         for (host, good) in [("127.0.0.1", true), ("other.example", false)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
             let at = listener.local_addr().expect("bound");

@@ -97,17 +97,20 @@ impl Command for DeleteOneTimeTokens {
 
 /// One-time tokens that have run out are removed, a bounded number. The reply counts them.
 #[derive(Clone, Debug)]
-pub struct DeleteExpiredOneTimeTokens;
+pub struct DeleteExpiredOneTimeTokens {
+    /// Those that had run out then, Unix nanoseconds: whoever looked goes no further than he saw.
+    pub expired_by: i64,
+}
 
 impl Command for DeleteExpiredOneTimeTokens {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
         let oldest = view.by_index::<OneTimeTokensByExpiration>(()).next();
         let oldest = oldest.transpose()?;
-        if oldest.is_none_or(|oldest| oldest.expires_at.0 > stamp.now) {
+        if oldest.is_none_or(|oldest| oldest.expires_at.0 > self.expired_by) {
             return Ok(Decision::Nothing(Reply::Count(0)));
         }
         every_server_applies(view)?;
-        let timestamp = stamp.now;
+        let timestamp = self.expired_by;
         Ok(Decision::free(OneTimeTokensExpired { timestamp }))
     }
 }

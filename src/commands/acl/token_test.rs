@@ -459,14 +459,17 @@ fn a_one_time_token_is_used_once_and_not_after_ten_minutes() {
     let outcome = world.append(again, vec![]);
     assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
     world.done(&issue("late"));
-    assert_eq!(world.done(&DeleteExpiredOneTimeTokens), Reply::Count(0));
+    let expired_by = world.now();
+    let expire = DeleteExpiredOneTimeTokens { expired_by };
+    assert_eq!(world.done(&expire), Reply::Count(0));
     let late = crate::Stamp {
         id: drover_events::EventId([9; 16]),
         now: world.now() + 601 * 1_000_000_000,
     };
     let refused = exchange("late").decide(&world.view(), &late).unwrap_err();
     assert_eq!(refused.code, Code::PermissionDenied);
-    let expired = DeleteExpiredOneTimeTokens.decide(&world.view(), &late);
+    let expired_by = late.now;
+    let expired = DeleteExpiredOneTimeTokens { expired_by }.decide(&world.view(), &late);
     let Ok(Decision::Event { event, .. }) = expired else {
         panic!("{expired:?}")
     };

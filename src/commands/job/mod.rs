@@ -230,6 +230,10 @@ impl Command for PurgeJobs {
             Decision::guarded(event, guards)
         })
     }
+
+    fn is_tried(&self) -> bool {
+        true
+    }
 }
 
 /// An operator has a job looked at again.

@@ -13,10 +13,15 @@ type Hide<'h> = &'h dyn Fn(&str) -> String;
 
 /// An address, with what may be a credential as `hide` shows it.
 pub(super) fn covered(address: &str, hide: Hide<'_>) -> String {
-    let (address, fragment) = cut(address, '#');
-    let (place, query) = cut(address, '?');
-    let mut told = place_of(place, hide);
-    if let Some(query) = query {
+    let (before, rest) = address.split_at(begin_of(address));
+    let (place, tail) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+    if !is_host(authority(place)) && tail.contains('@') {
+        // A password with such a sign in it, or one behind it: nobody can tell where it ends.
+        return format!("{before}{}", hidden(rest, hide));
+    }
+    let mut told = format!("{before}{}", place_of(place, hide));
+    let (query, fragment) = cut(tail, '#');
+    if let Some(query) = query.strip_prefix('?') {
         let parameters: Vec<String> = query.split('&').map(|one| parameter(one, hide)).collect();
         told.push('?');
         told.push_str(&parameters.join("&"));
@@ -35,22 +40,38 @@ fn cut(text: &str, sign: char) -> (&str, Option<&str>) {
     }
 }
 
-/// Host and path, behind the scheme where there is one, without whoever asks there.
-fn place_of(text: &str, hide: Hide<'_>) -> String {
-    let scheme = text.find("://").map(|at| at + 3);
-    let begin = scheme.or_else(|| text.find("::").map(|at| at + 2));
-    let (before, rest) = text.split_at(begin.unwrap_or_default());
-    let authority = cut(rest, '/').0;
-    let no_port = |text: &str| !text.bytes().all(|byte| byte.is_ascii_digit());
-    let end = match authority.rfind('@') {
-        Some(end) => Some(end),
-        // A password with a slash in it leaves its beginning where the port would be.
-        None if scheme.is_some() && cut(authority, ':').1.is_some_and(no_port) => rest.rfind('@'),
-        None => None,
+/// Where the host begins, or who asks there: behind the scheme and the getter, where there are any.
+fn begin_of(address: &str) -> usize {
+    let head = address.split(['?', '#']).next().unwrap_or_default();
+    let behind = |sign: &str, others: &str| {
+        let at = head.find(sign)?;
+        let named = |one: char| one.is_ascii_alphanumeric() || others.contains(one);
+        head[..at].chars().all(named).then_some(at + sign.len())
     };
-    match end {
-        Some(end) => format!("{before}{}{}", hidden(&rest[..end], hide), &rest[end..]),
-        None => text.to_owned(),
+    let scheme = behind("://", "+-.:");
+    scheme.or_else(|| behind("::", "+-.")).unwrap_or_default()
+}
+
+fn authority(place: &str) -> &str {
+    cut(place, '/').0
+}
+
+/// Whether there is nothing but a host: no port, and nobody who asks there.
+fn is_host(authority: &str) -> bool {
+    let numbers = authority.strip_prefix('[');
+    let behind = numbers.and_then(|rest| rest.split_once(']'));
+    !behind
+        .map_or(authority, |(_, behind)| behind)
+        .contains([':', '@'])
+}
+
+/// Host and path, without whoever asks there. A password may hold any sign, so what is before the
+/// last one that may end it is hidden.
+fn place_of(place: &str, hide: Hide<'_>) -> String {
+    let (before, after) = place.split_at(place.rfind('@').unwrap_or_default());
+    match authority(place).contains('@') || before.contains(':') {
+        true => format!("{}{after}", hidden(before, hide)),
+        false => place.to_owned(),
     }
 }
 
@@ -84,7 +105,8 @@ mod tests {
     fn an_address_is_told_but_for_the_credentials_in_it() {
         for (address, told) in [
             ("https://example.com/app-1.2.tgz", ""),
-            ("https://example.com:8443/@team/app@1.2", ""),
+            ("https://example.com/@team/app@1.2", ""),
+            ("https://example.com:8443/team/app", ""),
             ("http://[::1]:80/x", ""),
             ("github.com/team/app?ref=v1.2&depth=1", ""),
             ("https://h/x?archive=zip&checksum=sha256:0a1b", ""),
@@ -92,7 +114,7 @@ mod tests {
             ("local/file", ""),
             ("", ""),
             ("https://me:canary@h/x", "https://***@h/x"),
-            ("https://canary@h:80/x@1", "https://***@h:80/x@1"),
+            ("https://canary@h:80/x", "https://***@h:80/x"),
             ("https://me:can/ary@h/x", "https://***@h/x"),
             ("git::ssh://canary@h/x", "git::ssh://***@h/x"),
             ("git::canary@h:team/x", "git::***@h:team/x"),
@@ -116,9 +138,33 @@ mod tests {
             ),
             ("https://h/x?a=canary#canary", "https://h/x?a=***#***"),
             ("file:https://me:canary@h/sums", "file:https://***@h/sums"),
+            (
+                "h/x?checksum=file:https://me:canary@h/sums",
+                "h/x?checksum=***",
+            ),
         ] {
             let wanted = if told.is_empty() { address } else { told };
             assert_eq!(covered(address, &|_| "***".to_owned()), wanted, "{address}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_password_is_told_whatever_is_wrong_with_the_address() {
+        for (address, told) in [
+            ("https://me:ca#nary@h", "https://***"),
+            ("https://me:ca?nary@h", "https://***"),
+            ("https://me:12?34@h/x", "https://***"),
+            ("https://me@h:can/a?key=r@y", "https://***"),
+            ("https://h:80/x?sshkey=can@ary", "https://***"),
+            ("https://me:12/34@h/x", "https://***@h/x"),
+            ("https://me:c@n/ary@h/x", "https://***@h/x"),
+            ("https://example.com:8443/@team/app@1.2", "https://***@1.2"),
+            ("https:/me:canary@h", "***@h"),
+            ("me:can/ary@h", "***@h"),
+            ("me:canary@h:team/x", "***@h:team/x"),
+            ("h/x/https://me:canary@h", "***@h"),
+        ] {
+            assert_eq!(covered(address, &|_| "***".to_owned()), told, "{address}");
         }
     }
 }

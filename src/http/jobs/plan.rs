@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::JobPlanResponse;
 use super::write::{JobBody, warnings};
 use crate::acl::NamespaceCapability as Ns;
-use crate::error::ApiError;
+use crate::error::{ApiError, chain};
 use crate::http::answer::Answer;
 use crate::http::gate::Late;
 use crate::http::list::storage;
@@ -75,8 +75,8 @@ fn planned(
     };
     // A job with children is not placed itself; what is shown is what a child would do.
     let now = crate::base::clock::unix_nanos();
-    let outcome = dry_run(snapshot, job, changed, now)
-        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let outcome =
+        dry_run(snapshot, job, changed, now).map_err(|error| ApiError::internal(chain(&error)))?;
     answer.annotations = Some(PlanAnnotations {
         desired_tg_updates: outcome.desired.into(),
         ..PlanAnnotations::default()

@@ -1,6 +1,7 @@
 //! Jobs with the state of their allocations, as user interfaces show them: newest change first.
 
 use drover_events::gojson::List;
+use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{Deployment, Job};
 use drover_projections::tables::allocs::{Allocs, AllocsByJob};
 use drover_projections::tables::deployments::{Deployments, DeploymentsByJob};
@@ -74,7 +75,7 @@ pub(in crate::http) fn named(read: &Read<'_>) -> Result<Answer, ApiError> {
     demand(in_namespace(&read.identity.acl, "*", READ_JOB))?;
     let jobs = body.jobs.into_vec().into_iter();
     let namespace = match read.options.namespace.as_str() {
-        "default" => "*",
+        DEFAULT_NAMESPACE => "*",
         name => name,
     };
     let wish = Wish {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::model::status::{DEFAULT_NAMESPACE, DEFAULT_NODE_POOL};
 use drover_events::model::{Job, JobSubmission};
 use drover_projections::tables::job_submissions::JobSubmissions;
 use drover_projections::tables::job_versions::JobVersions;
@@ -108,7 +109,7 @@ impl JobBody {
             asked,
             &self.namespace,
             api.namespace().unwrap_or_default(),
-            "default",
+            DEFAULT_NAMESPACE,
         ];
         let namespace = named
             .into_iter()
@@ -133,7 +134,7 @@ impl JobBody {
             job.priority = write.api.settings.job_priority;
         }
         if job.node_pool.is_empty() {
-            job.node_pool = "default".to_owned();
+            job.node_pool = DEFAULT_NODE_POOL.to_owned();
         }
         Ok(job)
     }

@@ -18,7 +18,7 @@ pub fn system_roots() -> RootCertStore {
 
 /// Takes any certificate, where somebody asked for that (`tls_skip_verify`).
 #[derive(Debug)]
-pub struct Anybody(pub Arc<CryptoProvider>);
+pub(super) struct Anybody(pub(super) Arc<CryptoProvider>);
 
 impl ServerCertVerifier for Anybody {
     fn verify_server_cert(

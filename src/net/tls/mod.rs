@@ -12,6 +12,7 @@
 //! It must not know: routes, methods, the agent's configuration.
 
 mod anybody;
+mod caller;
 mod explain;
 mod loader;
 mod material;
@@ -21,7 +22,8 @@ mod settings;
 pub(crate) mod testing;
 mod verify;
 
-pub use anybody::{Anybody, system_roots};
+pub use anybody::system_roots;
+pub use caller::{CallerError, Own, Trusted, client};
 pub use explain::{Fault, explain};
 pub use loader::{Expiry, Loader, Port, Wanted};
 pub use material::{TlsError, certificates, private_key};

@@ -1,5 +1,6 @@
 //! Removing what is over: many things with one event, and where that is refused, fewer and fewer,
-//! until what is wrong is found and the others are gone.
+//! until what is wrong is found and the others are gone. What apply could not read all of is
+//! refused as well: the commands here are tried out first ([`Command::is_tried`]).
 
 use std::collections::BTreeSet;
 use std::mem::discriminant;

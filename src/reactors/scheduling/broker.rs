@@ -120,12 +120,11 @@ fn span(nanos: i64) -> Duration {
     Duration::from_nanos(nanos.max(0).unsigned_abs())
 }
 
-/// Notes how long something took, by what sort of evaluation it was. Its job is not said: of jobs
-/// there is no end, and a timing is kept as long as the process.
+/// Notes how long something took, by what sort of evaluation it was. Neither its job is said nor
+/// its namespace: of those there is no end, and a timing is kept as long as the process.
 fn timed(name: &'static str, eval: &Evaluation, nanos: i64) {
     let labels = [
         ("eval_type", eval.r#type.clone()),
-        ("namespace", eval.namespace.clone()),
         ("triggered_by", eval.triggered_by.clone()),
     ];
     metrics::histogram!(name, &labels).record(milliseconds(span(nanos)));

@@ -118,6 +118,10 @@ fn how_long_evaluations_wait_and_are_worked_on_is_measured() {
             let line = text.lines().find(|line| line.starts_with(&begin));
             let line = line.unwrap_or_else(|| panic!("no {begin} in {text}"));
             assert!(line.contains("eval_type=\"service\""), "{line}");
+            assert!(
+                !line.contains("namespace"),
+                "of those there is no end: {line}"
+            );
             line.rsplit(' ')
                 .next()
                 .and_then(|value| value.parse::<f64>().ok())

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use drover_events::EventId;
 use drover_events::model::Evaluation;
 use drover_events::model::status::EvalStatus;
-use drover_projections::tables::evals::Evals;
+use drover_projections::tables::evals::{Evals, EvalsOpenByJob};
 use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
+use drover_projections::{Change, Operation, Scan, StorageError, Table, View, query, unreadable};
 
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
@@ -44,6 +44,11 @@ pub struct Core {
     pub overlooked: Vec<EvaluateOverlooked>,
     /// What could not be read.
     each: Each,
+    /// Jobs with an open evaluation that cannot be read. Whoever wrote the end of another one of
+    /// theirs would have to read it, so theirs are not worked on before the tables are made again.
+    held: BTreeSet<(String, String)>,
+    /// How often the tables had been made again when this was found.
+    made: u64,
     followed: u64,
 }
 
@@ -60,6 +65,8 @@ impl Core {
             unsettled: Vec::new(),
             overlooked: system_jobs::overlooked(view).unwrap_or_else(later),
             each: Each::default(),
+            held: BTreeSet::new(),
+            made: unreadable::made(),
             followed: view.index(),
         };
         core.note_left_out()?;
@@ -74,17 +81,83 @@ impl Core {
     fn restore(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         self.broker.enable();
         self.blocked.enable(view.index());
+        self.held.clear();
+        let failed = self.each.failed();
         for eval in view.scan::<Evals>(Scan::all()) {
             let open = self.each.row(eval)?;
             if let Some(eval) = open.filter(|eval| !eval.terminal_status()) {
                 self.take(eval, now);
             }
         }
+        self.hold(view, failed)
+    }
+
+    /// Holds back what is open of jobs that have an evaluation which cannot be read, where more
+    /// failed than so many. What is worked on already is refused when its end is to be written.
+    fn hold(&mut self, view: &View, failed: usize) -> Result<(), StorageError> {
+        if self.each.failed() == failed {
+            return Ok(());
+        }
+        for (namespace, id) in query::jobs_of_unreadable_evals(view)? {
+            for eval in view.by_index::<EvalsOpenByJob>((namespace.as_str(), id.as_str())) {
+                match eval {
+                    Ok(eval) => {
+                        self.broker.forget(&eval.id);
+                        self.blocked.forget(&eval.id);
+                    }
+                    // It was counted and told when it was come to first.
+                    Err(error) if error.is_of_one_row() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if self.held.insert((namespace.clone(), id.clone())) {
+                tracing::error!(
+                    namespace,
+                    job = id,
+                    "nothing is scheduled of a job with an evaluation that cannot be read, until \
+                     `drover projection rebuild` makes the tables again"
+                );
+            }
+        }
         Ok(())
+    }
+
+    /// Takes what was held back, once the tables were made again and all of it can be read.
+    fn release(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
+        let made = unreadable::made();
+        if self.held.is_empty() || self.made == made {
+            self.made = made;
+            return Ok(());
+        }
+        let failed = self.each.failed();
+        let mut open = Vec::new();
+        for (namespace, id) in &self.held {
+            for eval in view.by_index::<EvalsOpenByJob>((namespace.as_str(), id.as_str())) {
+                open.extend(self.each.row(eval)?);
+            }
+        }
+        // The view may be of the tables before: then it is looked again.
+        if self.each.failed() == failed {
+            self.made = made;
+            self.held.clear();
+            for eval in open {
+                self.take(eval, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_held(&self, eval: &Evaluation) -> bool {
+        let of_job =
+            |(namespace, id): &(String, String)| *namespace == eval.namespace && *id == eval.job_id;
+        self.held.iter().any(of_job)
     }
 
     /// Takes an evaluation as it is now.
     fn take(&mut self, eval: Evaluation, now: i64) {
+        if !eval.terminal_status() && self.is_held(&eval) {
+            return;
+        }
         match eval.status() {
             Some(EvalStatus::Pending) => self.broker.enqueue(eval, now),
             Some(EvalStatus::Blocked) => {
@@ -123,6 +196,7 @@ impl Core {
 
     /// Follows all changes up to a view.
     pub fn catch_up(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
+        self.release(view, now)?;
         if view.index() <= self.followed {
             return Ok(());
         }
@@ -158,6 +232,7 @@ impl Core {
         now: i64,
     ) -> Result<bool, StorageError> {
         let mut reload = false;
+        let failed = self.each.failed();
         for change in changes {
             if change.table == SchedulerConfig::ID {
                 reload = true;
@@ -181,6 +256,7 @@ impl Core {
                 }
             }
         }
+        self.hold(view, failed)?;
         Ok(reload)
     }
 

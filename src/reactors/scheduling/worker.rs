@@ -20,7 +20,7 @@ use drover_projections::{Scan, StorageError, View};
 use super::Shared;
 use super::plan_check::PlanRequest;
 use super::plan_queue::PlanAnswer;
-use crate::error::ApiError;
+use crate::error::{ApiError, chain};
 use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::rng::seed_of;
 use crate::scheduler::{
@@ -182,7 +182,7 @@ fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
     let settled = match ended {
         Ok(()) => core.broker.ack(id, token, now),
         Err(error) => {
-            tracing::warn!(eval = id, %error, "evaluation failed");
+            tracing::warn!(eval = id, error = chain(&error), "evaluation failed");
             // It comes again sooner than the follower knows.
             shared.hurry.notify_one();
             core.broker.nack(id, token, now)

@@ -27,6 +27,7 @@ mod vocabulary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -77,25 +78,37 @@ enum Task {
         /// Change what changed since this commit.
         #[arg(long, conflicts_with = "files")]
         since: Option<String>,
-        /// Of what is compiled try only changes whose names begin so.
+        /// Try only changes whose names begin so.
         #[arg(long)]
         only: Vec<String>,
         /// Leave out what was caught before.
         #[arg(long)]
         again: bool,
         /// Go on where a run with the same wishes was interrupted.
-        #[arg(long)]
-        resume: bool,
+        #[arg(long = "continue")]
+        go_on: bool,
         /// How many changes are tried at once.
         #[arg(long, default_value_t = 2)]
         jobs: usize,
-        /// Try every so many-th change only.
+        /// Try about every so many-th change only.
         #[arg(long, default_value_t = 1)]
-        every: usize,
-        /// Only functions that the rows of behaviours.md rest on; so it is without files.
+        sample: usize,
+        /// Which of them: seeds from 0 on, as many as `--sample` says, take all, each one once.
+        #[arg(long, default_value_t = 0)]
+        seed: usize,
+        /// How many changes are compiled together.
+        #[arg(long, default_value_t = 1200)]
+        portion: usize,
+        /// How many seconds the tests of one change may take.
+        #[arg(long, default_value_t = 60)]
+        limit: u64,
+        /// Only print which portions there are.
+        #[arg(long)]
+        plan: bool,
+        /// Only functions that the rows of behaviours.md rest on.
         #[arg(long)]
         rows: bool,
-        /// Files and folders to change.
+        /// Files and folders to change; without them all.
         files: Vec<String>,
     },
     /// Register a new kind of event: number, payload struct, variant.
@@ -148,22 +161,29 @@ fn run() -> Result<()> {
             since,
             only,
             again,
-            resume,
+            go_on,
             jobs,
-            every,
+            sample,
+            seed,
+            portion,
+            limit,
+            plan,
             rows,
             files,
         } => {
-            let rows = rows || (files.is_empty() && since.is_none());
             let wish = mutants::Wish {
                 files,
                 rows,
                 since,
                 only,
                 again,
-                resume,
+                go_on,
                 jobs,
-                every,
+                sample,
+                seed,
+                portion,
+                limit: Duration::from_secs(limit),
+                plan,
             };
             mutants::run(&root, &wish)
         }

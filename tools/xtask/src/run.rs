@@ -90,6 +90,15 @@ pub(crate) fn fix(root: &Path) -> Result<()> {
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
+    let status = cargo_at(root).args(arguments).status().context("cargo")?;
+    if !status.success() {
+        bail!("cargo {}", arguments[0]);
+    }
+    Ok(())
+}
+
+/// Cargo, to be run in a folder.
+pub(crate) fn cargo_at(folder: &Path) -> Command {
     let mut command = Command::new("cargo");
     // Set by the cargo that runs this program, they would name this crate to the next one.
     for (name, _) in std::env::vars_os() {
@@ -97,15 +106,8 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<()> {
             command.env_remove(name);
         }
     }
-    let status = command
-        .args(arguments)
-        .current_dir(root)
-        .status()
-        .context("cargo")?;
-    if !status.success() {
-        bail!("cargo {}", arguments[0]);
-    }
-    Ok(())
+    command.current_dir(folder);
+    command
 }
 
 /// Builds the event tool, with the features everything else is built with, and runs it.

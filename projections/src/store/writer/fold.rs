@@ -21,6 +21,7 @@ use crate::engine::db::{Database, Family};
 use crate::engine::digest::TableDigest;
 use crate::engine::error::StorageError;
 use crate::engine::position::{Position, put_position};
+use crate::engine::scan::Source;
 use crate::engine::staged::{self, Below, Put, Staged};
 use crate::engine::watch::Written;
 use crate::store::projections::Projections;
@@ -54,6 +55,8 @@ pub struct Fold {
     db: Arc<Database>,
     staged: Staged,
     changed: Vec<u16>,
+    /// Bytes of rows that are not settled yet, roughly: one that is written often counts often.
+    unsettled: usize,
     limit: usize,
     staging: PathBuf,
     generations: u64,
@@ -90,6 +93,7 @@ impl Writer {
             db,
             staged,
             changed: Vec::new(),
+            unsettled: 0,
             // The sizes of a generation's runs are kept in 32 bits.
             limit: limit.clamp(1, 1 << 30),
             staging,
@@ -126,7 +130,7 @@ impl Fold {
     fn one<E: Entry>(&mut self, entry: &E) -> Result<(), StorageError> {
         let Staged { held, unread } = &mut self.staged;
         let below = Below {
-            db: &self.db,
+            source: Source::Live(&self.db),
             held: Some(held),
         };
         let ctx = self.writer.advance(entry)?;
@@ -136,8 +140,11 @@ impl Fold {
         };
         self.writer
             .apply_entry(entry, &ctx, (below, out), &mut self.changed)?;
+        self.unsettled += self.writer.weigh_touched()?;
         self.writer.touched.clear();
-        if ctx.index.is_multiple_of(DIGEST_EVERY) {
+        // Digests are kept at some indexes only; how much is held is asked at each.
+        let full = self.staged.bytes().saturating_add(self.unsettled) >= self.limit;
+        if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
             self.settle()?;
             if self.staged.bytes() >= self.limit {
                 self.commit()?;
@@ -150,13 +157,14 @@ impl Fold {
     fn settle(&mut self) -> Result<(), StorageError> {
         let mut changed = std::mem::take(&mut self.changed);
         let below = Below {
-            db: &self.db,
+            source: Source::Live(&self.db),
             held: Some(&self.staged.held),
         };
         self.writer.settle_tables(below, &mut changed)?;
         self.writer.settle_rows(&mut self.staged, &changed)?;
         changed.clear();
         self.changed = changed;
+        self.unsettled = 0;
         Ok(())
     }
 

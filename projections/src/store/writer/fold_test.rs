@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::engine_test::{Step, TABLES, dump, many_ops, numbered, open, steps};
+use crate::store::engine_test::{Op, Step, TABLES, Thing, dump, many_ops, numbered, open, steps};
 use crate::{Options, Projections};
 
 /// All entries after the steps went through batches.
@@ -63,6 +63,31 @@ fn a_long_fold_commits_when_enough_is_held_and_equals_batches() {
     writer.apply_batch(&[more]).unwrap();
     assert_eq!(writer.projections().applied_index(), 5_001);
     assert!(!dir.path().join("fold").join(STAGING).exists());
+}
+
+#[test]
+fn a_fold_of_large_events_holds_no_more_than_it_may_between_two_kept_digests() {
+    const LIMIT: usize = 256 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let large = |index: u64| Step {
+        index,
+        ops: vec![Op::Put(Thing {
+            id: format!("{index:08}-0000-4000-8000-000000000000"),
+            color: "x".repeat(8 << 10),
+            ..Thing::default()
+        })],
+        guards: Vec::new(),
+    };
+    let steps: Vec<Step> = (1..100).map(large).collect();
+    let mut fold = fold(dir.path(), LIMIT);
+    for step in &steps {
+        fold.apply_all(std::slice::from_ref(step)).unwrap();
+        let held = fold.staged.bytes() + fold.unsettled;
+        assert!(held < LIMIT, "{held} bytes behind event {}", step.index);
+    }
+    assert!(fold.generations > 1, "{} generations", fold.generations);
+    fold.commit().unwrap();
+    assert_eq!(entries(&fold), by_batches(dir.path(), &steps));
 }
 
 /// Leaves a database as a kill would: `kill` says after which of the files of the second generation

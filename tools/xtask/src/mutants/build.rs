@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::crates;
 use super::generate::Generated;
+use crate::run;
 
 /// The tests of one crate.
 pub(crate) struct Executable {
@@ -25,12 +26,16 @@ struct Complaint {
     text: String,
 }
 
-/// Compiles what `words` say and answers the executables of the tests, by their package.
+/// The tests of a crate, by the names of their executables' targets.
+pub(crate) type Executables = BTreeMap<String, Executable>;
+
+/// Compiles what `words` say and answers the executables of the tests, by their target.
 fn cargo(
     copy: &Path,
+    target: &Path,
     words: &[&str],
-) -> Result<(BTreeMap<String, Executable>, Vec<Complaint>, bool)> {
-    let output = Command::new("cargo")
+) -> Result<(Executables, Vec<Complaint>, bool)> {
+    let output = run::cargo_at(copy)
         .args(words)
         .args([
             "--offline",
@@ -39,7 +44,8 @@ fn cargo(
             "--config",
             "profile.dev.debug=false",
         ])
-        .current_dir(copy)
+        // Not in the copy: what the tree does not have is removed there.
+        .env("CARGO_TARGET_DIR", target)
         .stderr(Stdio::inherit())
         .output()
         .context("cargo")?;
@@ -88,42 +94,26 @@ fn complaint(message: &Value) -> Option<Complaint> {
     })
 }
 
-/// Checks the copy: the names of changes that the compiler refuses, none if it compiles.
-pub(crate) fn check(
-    copy: &Path,
-    packages: &[&str],
-    files: &BTreeMap<String, Generated>,
-) -> Result<BTreeSet<String>> {
-    // Tests are compiled later: they hold no change, and nearly all that is wrong is seen here.
-    let (_, complaints, success) = cargo(copy, &words(&["check", "--lib"], packages))?;
-    refused(&complaints, success, files)
-}
-
-/// Builds the tests: their executables by the crate's name, or what the compiler refuses.
+/// Builds the tests of a package: their executables, or the names of changes that the compiler
+/// refuses. It sees them before it makes anything, so that nothing is checked beforehand.
 pub(crate) fn tests(
-    copy: &Path,
-    packages: &[&str],
+    (copy, target): (&Path, &Path),
+    package: &str,
     files: &BTreeMap<String, Generated>,
-) -> Result<Result<BTreeMap<String, Executable>, BTreeSet<String>>> {
-    let mut first = vec!["test", "--no-run", "--lib"];
-    first.extend(
-        crates::SUITES
-            .iter()
-            .flat_map(|(suite, _)| ["--test", suite]),
-    );
-    let words = words(&first, packages);
-    let (executables, complaints, success) = cargo(copy, &words)?;
-    let names = refused(&complaints, success, files)?;
-    Ok(if names.is_empty() {
-        Ok(executables)
-    } else {
-        Err(names)
-    })
-}
-
-fn words<'a>(first: &[&'a str], packages: &[&'a str]) -> Vec<&'a str> {
-    let packages = packages.iter().flat_map(|package| ["-p", package]);
-    first.iter().copied().chain(packages).collect()
+) -> Result<Result<Executables, BTreeSet<String>>> {
+    let mut all = vec![vec!["test", "--no-run", "--lib", "-p", package]];
+    let of_suite = |suite| vec!["test", "--no-run", "--test", suite, "-p", crates::TOP];
+    all.extend(crates::suites(package).map(of_suite));
+    let mut built = Executables::new();
+    for words in all {
+        let (executables, complaints, success) = cargo(copy, target, &words)?;
+        let names = refused(&complaints, success, files)?;
+        if !names.is_empty() {
+            return Ok(Err(names));
+        }
+        built.extend(executables);
+    }
+    Ok(Ok(built))
 }
 
 fn refused(

@@ -11,14 +11,19 @@ use super::crates;
 
 const PROBE: &str = include_str!("probe.rs.in");
 
-/// Brings the copy to what the tree holds now, with `changed` in place of some files. Files that
-/// say the same are left alone, so that only what changed is compiled again.
+/// Brings the copy to what the tree holds now, with `changed` in place of some files, which are all
+/// of one crate: the one whose root is among them has the probe. Files that say the same are left
+/// alone, so that only what changed is compiled again.
 pub(crate) fn write(
     root: &Path,
     copy: &Path,
     changed: &BTreeMap<String, String>,
     functions: usize,
 ) -> Result<()> {
+    let own = changed.keys().find(|path| crates::is_root(path));
+    let own = own.context("the root of the changed crate is not code")?;
+    let folder = own.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let probe = format!("{folder}/mutants_probe.rs");
     let names = files(root)?;
     for name in &names {
         let from = root.join(name);
@@ -28,23 +33,13 @@ pub(crate) fn write(
         let to = copy.join(name);
         match changed.get(name) {
             Some(text) => update(&to, text.as_bytes())?,
-            None if crates::is_root(name) => {
-                let text = format!("{}{}", fs::read_to_string(&from)?, declaration());
-                update(&to, text.as_bytes())?;
-            }
             None => update(&to, &fs::read(&from)?)?,
         }
         fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
     }
-    let probe = PROBE.replace("FUNCTIONS", &functions.max(1).to_string());
-    for name in names.iter().filter(|name| crates::is_root(name)) {
-        let folder = Path::new(name).parent().unwrap_or(Path::new(""));
-        update(
-            &copy.join(folder).join("mutants_probe.rs"),
-            probe.as_bytes(),
-        )?;
-    }
-    remove_others(copy, copy, &names)
+    let text = PROBE.replace("FUNCTIONS", &functions.max(1).to_string());
+    update(&copy.join(&probe), text.as_bytes())?;
+    remove_others(copy, copy, &|name| names.contains(name) || name == probe)
 }
 
 /// What the root of a changed crate says of the probe.
@@ -85,17 +80,56 @@ fn files(root: &Path) -> Result<BTreeSet<String>> {
         .collect())
 }
 
-fn remove_others(copy: &Path, folder: &Path, names: &BTreeSet<String>) -> Result<()> {
+fn remove_others(copy: &Path, folder: &Path, stays: &dyn Fn(&str) -> bool) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path: PathBuf = entry?.path();
         if path.is_dir() {
-            remove_others(copy, &path, names)?;
+            remove_others(copy, &path, stays)?;
             continue;
         }
         let name = path.strip_prefix(copy)?.to_string_lossy().into_owned();
-        if !names.contains(&name) && !name.ends_with("mutants_probe.rs") {
+        if !stays(&name) {
             fs::remove_file(&path)?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_changed_crate_has_the_probe() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (root, copy) = (dir.path().join("root"), dir.path().join("copy"));
+        let git = |words: &[&str]| {
+            let status = Command::new("git").args(words).current_dir(&root).status();
+            assert!(status.expect("git runs").success());
+        };
+        for path in ["src/lib.rs", "src/log/mod.rs"] {
+            update(&root.join(path), b"as it is").expect("written");
+        }
+        fs::create_dir_all(&copy).expect("made");
+        git(&["init", "--quiet"]);
+        let all = || {
+            let mut names = Vec::new();
+            for name in [
+                "src/lib.rs",
+                "src/mutants_probe.rs",
+                "src/log/mod.rs",
+                "src/log/mutants_probe.rs",
+            ] {
+                let text = fs::read_to_string(copy.join(name)).unwrap_or_default();
+                let is_probe = text.contains("[AtomicBool; 7]");
+                names.push(if is_probe { "probe".to_owned() } else { text });
+            }
+            names
+        };
+        let changed = |path: &str| BTreeMap::from([(path.to_owned(), "changed".to_owned())]);
+        write(&root, &copy, &changed("src/lib.rs"), 7).expect("written");
+        assert_eq!(all(), ["changed", "probe", "as it is", ""]);
+        write(&root, &copy, &changed("src/log/mod.rs"), 7).expect("written");
+        assert_eq!(all(), ["as it is", "", "changed", "probe"]);
+    }
 }

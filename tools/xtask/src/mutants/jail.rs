@@ -35,7 +35,7 @@ ulimit -c 0
 exec "$@"
 "#;
 
-const NO_JAIL: &str = "changed code kills and removes at random: it is only run where \
+pub(super) const NO_JAIL: &str = "changed code kills and removes at random: it is only run where \
                        `unshare` (1) can give it processes and mounts of its own, as root";
 
 /// So many tests one process may run together; as many arguments stand there to be replaced.

@@ -1,13 +1,13 @@
 //! Would a test notice? Changes the code in one place at a time and runs the tests that get there.
 //!
-//! All changes are compiled at once into a copy of the tree, each behind a probe that an
-//! environment variable turns on, so that there is one build and not one for each. The same probes
-//! tell which test reaches which function; under a change only the tests that reach its function
-//! are run, the nearest and quickest first, until one fails or does not end: that one has caught
-//! the change; else it survives.
+//! Changes are compiled by portions, of one crate each, into a copy of the tree: each stands behind
+//! a probe that an environment variable turns on, so that there is one build for many. The same
+//! probes tell which test reaches which function; under a change only tests of its crate that reach
+//! its function are run, the nearest and quickest first, until one fails or does not end: that one
+//! has caught the change; else it survives. Those of its own module are all asked before any other.
 //!
 //! What came of a change is written down at once: a run that was interrupted goes on with
-//! `--resume`, and after tests were added `--again` asks for what survived only.
+//! `--continue`, and after tests were added `--again` asks for what survived only.
 //!
 //! `survivors.txt` holds the changes that are known to survive, with the reason. It may only
 //! shrink: each is a place that no test holds.
@@ -18,30 +18,40 @@ mod crates;
 mod generate;
 mod jail;
 mod past;
+mod portions;
 mod replace;
 mod subjects;
 mod syntax;
+mod told;
 mod trial;
+mod tries;
 mod weave;
+#[cfg(test)]
+mod whole_test;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use self::build::Executables;
 use self::generate::{Generated, Mutant};
-use self::jail::{End, Jail};
+use self::jail::Jail;
 use self::past::Past;
-use self::trial::Test;
+use self::portions::Portion;
+use self::told::Progress;
+use self::trial::Tracer;
+use self::tries::{Numbered, Record, Trial, Turn};
 use crate::{behaviours, tree};
 
 const KNOWN: &str = "tools/xtask/survivors.txt";
 
 /// What to change.
+#[derive(Default)]
 pub(crate) struct Wish {
     /// Files and folders; without them all.
     pub(crate) files: Vec<String>,
@@ -49,139 +59,148 @@ pub(crate) struct Wish {
     pub(crate) rows: bool,
     /// Files that changed since this commit.
     pub(crate) since: Option<String>,
-    /// Of all that is compiled, only changes whose names begin so.
+    /// Only changes whose names begin so.
     pub(crate) only: Vec<String>,
     /// Leave out what was caught before.
     pub(crate) again: bool,
     /// Go on where a run was interrupted.
-    pub(crate) resume: bool,
+    pub(crate) go_on: bool,
     /// How many tests run at once.
     pub(crate) jobs: usize,
-    /// Try every so many-th change only.
-    pub(crate) every: usize,
+    /// Try about every so many-th change only.
+    pub(crate) sample: usize,
+    /// Which of them.
+    pub(crate) seed: usize,
+    /// How many changes are compiled together.
+    pub(crate) portion: usize,
+    /// How long the tests of one change may take.
+    pub(crate) limit: Duration,
+    /// Only tell what portions there are.
+    pub(crate) plan: bool,
 }
 
 /// Changes what is wished for and compares the survivors with those known.
 pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    // Cargo runs in another folder.
+    within(root, &std::path::absolute(target)?, wish)
+}
+
+fn within(root: &Path, target: &Path, wish: &Wish) -> Result<()> {
     let files = tree::read(root)?;
     let rows = behaviours::shown_by(root)?;
-    let of_rows = subjects::of(&files, &rows);
-    let chosen = choose(root, wish, &files, &of_rows)?;
+    let code = subjects::code(&files);
+    let chosen = choose(root, wish, &files, &code, &rows)?;
     if chosen.is_empty() {
         println!("mutants: there is nothing to change");
         return Ok(());
     }
-    let (work, copy) = places(root)?;
-    let code = subjects::code(&files);
     let sources: BTreeMap<&str, &str> = files
         .iter()
         .filter(|file| code.contains(&file.path))
         .map(|file| (file.path.as_str(), file.text.as_str()))
         .collect();
-    let Compiled {
-        generated,
-        refused,
-        executables,
-    } = compile(root, &copy, (&sources, &chosen), &work.join("refused.txt"))?;
-    let jails: Vec<Jail> = (0..wish.jobs.max(1))
-        .map(|number| Jail::new(&work.join(format!("out{number}"))))
-        .collect::<Result<_>>()?;
-    let functions = generated.values().flat_map(|file| file.functions.iter());
-    let functions: Vec<String> = functions.cloned().collect();
-    let reached = work.join("reached.jsonl");
-    past::forget_changed(&files, &work.join("traced.txt"), &reached)?;
-    let tests = trial::trace(&executables, &functions, &reached, &jails)?;
-    let in_rows: BTreeSet<&str> = tests
-        .iter()
-        .filter(|test| rows.contains_key(test.short()))
-        .flat_map(|test| test.reaches.iter().map(String::as_str))
-        .collect();
-    let asked = asked(wish, &generated, |mutant| {
-        !wish.rows || in_rows.contains(functions[mutant.function].as_str())
-    });
+    let all = names(&sources, &chosen)?;
+    if wish.plan {
+        tell_plan(&portions::plan(
+            &asked(wish, &all, &BTreeSet::new()),
+            wish.portion,
+        ));
+        return Ok(());
+    }
+    let work = place(target)?;
+    past::forget_changed(&files, &work.join("traced.txt"), &work.join(REACHED))?;
     let past = Past::open(&work.join("tried.txt"), wish)?;
-    let todo: Vec<(usize, &Mutant)> = asked
-        .iter()
-        .filter(|(_, mutant)| !past.caught.contains(&mutant.name))
-        .step_by(wish.every.max(1))
-        .filter(|(_, mutant)| !past.is_done(&mutant.name))
-        .copied()
-        .collect();
+    let asked = asked(wish, &all, &past.caught);
+    let portions = portions::plan(&asked, wish.portion);
+    let refused = read_lines(&work.join(REFUSED));
+    let is_left = |name: &&&str| !past.answers.contains_key(**name) && !refused.contains(**name);
+    let left = asked.iter().filter(is_left).count();
     println!(
-        "mutants: {} changes, {} to be tried",
-        asked.len(),
-        todo.len()
+        "mutants: {left} of {} changes are left to be tried",
+        asked.len()
     );
-    tell_folders(&asked);
-    let trial = Trial {
-        functions: &functions,
-        tests: &tests,
+    let mut run = Run {
+        root,
+        wish,
+        work: &work,
+        target,
+        sources: &sources,
         rows: &rows,
-        executables: &executables,
-        noticed: Mutex::default(),
+        refused,
+        record: Record {
+            past,
+            progress: Progress::new(left),
+        },
     };
-    let tried = trial.all(&todo, &jails, past)?;
-    let refused = refused.iter().filter(|name| chosen.contains(file_of(name)));
-    tell(&tried, todo.len(), asked.len(), refused.count());
-    let names = asked.iter().map(|(_, mutant)| mutant.name.as_str());
-    let names: BTreeSet<&str> = names.collect();
-    past::compare(root, &tried, |name| {
-        !wish.rows
-            && wish.only.is_empty()
-            && chosen.contains(file_of(name))
-            && !names.contains(name)
+    for (at, portion) in portions.iter().enumerate() {
+        println!(
+            "mutants: portion {} of {}: {}",
+            at + 1,
+            portions.len(),
+            portion.line()
+        );
+        run.portion(portion)?;
+    }
+    println!("mutants: what came of all:");
+    run.tell(&asked);
+    let there: BTreeSet<&str> = all.iter().map(String::as_str).collect();
+    past::compare(root, &run.record.past.answers, |name| {
+        let is_there = there.contains(name) && !run.refused.contains(name);
+        chosen.contains(file_of(name)) && !is_there
     })
 }
 
-/// Where the work is kept, and the copy of the tree that is built.
-fn places(root: &Path) -> Result<(PathBuf, PathBuf)> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let work = target.join("mutants");
-    let copy = work.join("tree");
-    fs::create_dir_all(&copy)?;
-    Ok((work, copy))
+/// What tests reached in former runs, and the names of changes that did not compile.
+const REACHED: &str = "reached.jsonl";
+const REFUSED: &str = "refused.txt";
+
+fn tell_plan(portions: &[Portion]) {
+    for portion in portions {
+        println!("mutants: {}", portion.line());
+    }
+    let changes: usize = portions.iter().map(|portion| portion.changes.len()).sum();
+    println!("mutants: {changes} changes in {} portions", portions.len());
 }
 
-fn tell(tried: &Tried, todo: usize, asked: usize, refused: usize) {
-    println!(
-        "mutants: {todo} tried: {} caught, {} of them by their time; {} survive; {} more were not \
-         tried, {refused} did not compile",
-        tried.caught.len(),
-        tried.timed_out,
-        tried.survivors.len(),
-        asked - todo,
+/// Where the work is kept.
+fn place(target: &Path) -> Result<PathBuf> {
+    ensure!(
+        !target.starts_with("/tmp"),
+        "CARGO_TARGET_DIR must not lie in /tmp: changed code runs where there is another"
     );
+    let work = target.join("mutants");
+    fs::create_dir_all(work.join(COPY))?;
+    Ok(work)
 }
 
-/// How many changes there are in each folder of a crate.
-fn tell_folders(asked: &[(usize, &Mutant)]) {
-    let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, mutant) in asked {
-        let path = file_of(&mutant.name);
-        let inner = path.find("src/").map_or(0, |at| at + 4);
-        let end = path[inner..].find('/').map_or(inner, |at| inner + at);
-        *folders.entry(&path[..end]).or_default() += 1;
+/// The copy of the tree that is built.
+const COPY: &str = "tree";
+
+/// The names of all changes of these files.
+fn names(sources: &BTreeMap<&str, &str>, chosen: &BTreeSet<String>) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (path, text) in sources.iter().filter(|(path, _)| chosen.contains(**path)) {
+        let file = generate::generate(path, text, (0, 0), &|_| false)?;
+        names.extend(file.mutants.into_iter().map(|mutant| mutant.name));
     }
-    for (folder, count) in folders {
-        println!("mutants: {count:>6} in {folder}");
-    }
+    Ok(names)
 }
 
-/// What is compiled and asked for, with its place among all.
-fn asked<'a>(
-    wish: &Wish,
-    generated: &'a BTreeMap<String, Generated>,
-    rests: impl Fn(&Mutant) -> bool,
-) -> Vec<(usize, &'a Mutant)> {
-    let named = |mutant: &Mutant| {
-        let begins = |start: &String| mutant.name.starts_with(start.as_str());
+/// What is asked for of all changes.
+fn asked<'a>(wish: &Wish, all: &'a [String], caught: &BTreeSet<String>) -> Vec<&'a str> {
+    let is_named = |name: &&str| {
+        let begins = |start: &String| name.starts_with(start.as_str());
         wish.only.is_empty() || wish.only.iter().any(begins)
     };
-    let all = generated.values().flat_map(|file| &file.mutants);
-    all.enumerate()
-        .filter(|(_, mutant)| rests(mutant) && named(mutant))
-        .collect()
+    let asked: Vec<&str> = all
+        .iter()
+        .map(String::as_str)
+        .filter(is_named)
+        .filter(|name| !caught.contains(*name))
+        .collect();
+    portions::sample(&asked, wish.sample, wish.seed)
 }
 
 /// Files of code that are asked for.
@@ -189,9 +208,9 @@ fn choose(
     root: &Path,
     wish: &Wish,
     files: &[tree::File],
-    of_rows: &BTreeSet<String>,
+    code: &BTreeSet<String>,
+    rows: &BTreeMap<String, String>,
 ) -> Result<BTreeSet<String>> {
-    let code = subjects::code(files);
     let mut chosen = BTreeSet::new();
     if let Some(base) = &wish.since {
         let changed = changed(root, base)?;
@@ -209,6 +228,7 @@ fn choose(
         chosen.extend(some.into_iter().cloned());
     }
     if wish.rows {
+        let of_rows = subjects::of(files, rows);
         chosen.retain(|path| of_rows.contains(path));
     }
     Ok(chosen)
@@ -237,180 +257,148 @@ fn read_lines(path: &Path) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The changed copy, ready to be run.
-struct Compiled {
-    generated: BTreeMap<String, Generated>,
+/// A run over all portions.
+struct Run<'a> {
+    root: &'a Path,
+    wish: &'a Wish,
+    work: &'a Path,
+    target: &'a Path,
+    sources: &'a BTreeMap<&'a str, &'a str>,
+    rows: &'a BTreeMap<String, String>,
     /// The names of changes that do not compile.
     refused: BTreeSet<String>,
-    executables: BTreeMap<String, build::Executable>,
+    record: Record,
 }
 
-/// Writes the copy with every change that compiles, and builds its tests.
-fn compile(
-    root: &Path,
-    copy: &Path,
-    (sources, chosen): (&BTreeMap<&str, &str>, &BTreeSet<String>),
-    remembered: &Path,
-) -> Result<Compiled> {
-    // What was refused before is known: then there is hardly a reason to check first.
-    let mut check = !remembered.exists();
-    let mut refused = read_lines(remembered);
-    loop {
-        let mut generated = BTreeMap::new();
-        let mut changed = BTreeMap::new();
-        let mut first = (0, 0);
-        for (path, text) in sources {
-            // What is not to be changed tells what is reached of it.
-            let is_refused = |name: &str| !chosen.contains(*path) || refused.contains(name);
-            let file = generate::generate(path, text, first, &is_refused)?;
-            first = (first.0 + file.functions.len(), first.1 + file.mutants.len());
-            let mut text = file.text.clone();
-            if crates::is_root(path) {
-                text.push_str(copy::declaration());
-            }
-            changed.insert((*path).to_owned(), text);
-            generated.insert((*path).to_owned(), file);
+impl Run<'_> {
+    /// Builds a portion and tries what is left of it.
+    fn portion(&mut self, portion: &Portion) -> Result<()> {
+        let answers = &self.record.past.answers;
+        let is_left =
+            |name: &&String| !answers.contains_key(*name) && !self.refused.contains(*name);
+        let expected = portion.changes.iter().filter(is_left).count();
+        if expected == 0 {
+            println!("mutants: nothing of it is left");
+            return Ok(());
         }
-        copy::write(root, copy, &changed, first.0)?;
-        println!(
-            "mutants: {} changes in {} functions, {} refused",
-            first.1,
-            first.0,
-            refused.len()
-        );
-        let mut more = BTreeSet::new();
-        if check {
-            more = build::check(copy, &crates::packages(), &generated)?;
-            check = !more.is_empty();
-        }
-        if !check {
-            match build::tests(copy, &crates::packages(), &generated)? {
-                Ok(executables) => {
-                    return Ok(Compiled {
-                        generated,
-                        refused,
-                        executables,
-                    });
-                }
-                Err(names) => more = names,
-            }
-        }
-        refused.extend(more);
-        let lines: Vec<&str> = refused.iter().map(String::as_str).collect();
-        fs::write(remembered, lines.join("\n"))?;
-    }
-}
-
-/// What changes are tried with.
-struct Trial<'a> {
-    functions: &'a [String],
-    tests: &'a [Test],
-    rows: &'a BTreeMap<String, String>,
-    executables: &'a BTreeMap<String, build::Executable>,
-    /// The tests that noticed a change, by the function that it was in.
-    noticed: Mutex<BTreeMap<usize, BTreeSet<String>>>,
-}
-
-#[derive(Default)]
-struct Tried {
-    caught: BTreeSet<String>,
-    timed_out: usize,
-    survivors: BTreeSet<String>,
-    done: usize,
-}
-
-impl Trial<'_> {
-    fn all(&self, todo: &[(usize, &Mutant)], jails: &[Jail], past: Past) -> Result<Tried> {
-        let Past {
-            mut file,
-            survivors,
-            ..
-        } = past;
-        let survivors = Tried {
-            survivors,
-            ..Tried::default()
-        };
-        let tried = Mutex::new((survivors, &mut file));
-        let start = Instant::now();
-        trial::spread(jails, todo.len(), |jail, at| {
-            let (id, mutant) = todo[at];
-            let end = self.one(jail, id, mutant)?;
-            let mut tried = tried.lock().expect("no holder panics");
-            let (tried, file) = &mut *tried;
-            tried.done += 1;
-            past::note(file, &mutant.name, end)?;
-            if end == End::Passed {
-                println!("mutants: survives: {} (line {})", mutant.name, mutant.line);
-                tried.survivors.insert(mutant.name.clone());
-            } else {
-                tried.timed_out += usize::from(end == End::TimedOut);
-                tried.caught.insert(mutant.name.clone());
-            }
-            if tried.done % 100 == 0 {
-                let (done, survive) = (tried.done, tried.survivors.len());
-                let a_minute = done as f64 * 60.0 / start.elapsed().as_secs_f64();
-                println!(
-                    "mutants: {done} of {} tried, {survive} survive; {a_minute:.0} a minute",
-                    todo.len()
-                );
-            }
-            Ok(())
-        })?;
-        Ok(tried.into_inner().expect("no holder panics").0)
-    }
-
-    fn one(&self, jail: &Jail, id: usize, mutant: &Mutant) -> Result<End> {
-        let function = &self.functions[mutant.function];
-        let tests: Vec<&Test> = self
-            .tests
-            .iter()
-            .filter(|test| test.reaches.contains(function))
+        let begun = Instant::now();
+        let (generated, executables) = self.compile(portion)?;
+        println!("mutants: built in {} s", begun.elapsed().as_secs());
+        let functions = generated.values().flat_map(|file| file.functions.iter());
+        let functions: Vec<String> = functions.cloned().collect();
+        let mutants = generated.values().flat_map(|file| &file.mutants);
+        let answers = &self.record.past.answers;
+        let todo: Vec<Numbered<'_>> = mutants
+            .enumerate()
+            .filter(|(_, mutant)| !answers.contains_key(&mutant.name))
             .collect();
-        let path = file_of(&mutant.name);
-        let near =
-            |test: &Test| nearness(path, test) + usize::from(self.rows.contains_key(test.short()));
-        let lock = || self.noticed.lock().expect("no holder panics");
-        let before = lock().get(&mutant.function).cloned().unwrap_or_default();
-        let order = trial::order(&tests, &before, &near);
-        if is_dangerous(path) {
-            jail.renew();
-        }
-        let (end, by) = trial::noticed(self.executables, jail, &order, id)?;
-        lock().entry(mutant.function).or_default().extend(by);
-        Ok(end)
+        let refused = expected.saturating_sub(todo.len());
+        self.record.progress.leave_out(refused);
+        self.attempt(todo, &functions, &executables)?;
+        let changes: Vec<&str> = portion.changes.iter().map(String::as_str).collect();
+        self.tell(&changes);
+        println!("mutants: {}", self.record.progress.now());
+        Ok(())
     }
-}
 
-/// Code that starts, ends and mounts things: what it leaves behind is no matter of the next.
-fn is_dangerous(path: &str) -> bool {
-    path.starts_with("src/client/")
-}
-
-/// How much of a test's place is the file's: tests of its own module are nearest. All of a crate's
-/// suite are near: what they tell of does not go by modules.
-fn nearness(path: &str, test: &Test) -> usize {
-    let Some((own, inner)) = crates::of(path) else {
-        return 0;
-    };
-    let of_suite = crates::is_suite_of(&test.executable, &own);
-    if own != test.executable && !of_suite {
-        return 0;
-    }
-    let inner = inner.trim_end_matches(".rs").trim_end_matches("/mod");
-    let module: Vec<&str> = inner.split('/').collect();
-    let place: Vec<&str> = test.name.split("::").collect();
-    let common = module
-        .iter()
-        .zip(&place)
-        .take_while(|(a, b)| a == b)
-        .count();
-    let is_named = |part: &&&str| {
-        place[common..]
+    /// Tries changes with the tests nearest to them, and with the others where that is not enough.
+    fn attempt(
+        &mut self,
+        mut todo: Vec<Numbered<'_>>,
+        functions: &[String],
+        executables: &Executables,
+    ) -> Result<()> {
+        // Processes of the executables that were built before are of no use any more.
+        let jails: Vec<Jail> = (0..self.wish.jobs.max(1))
+            .map(|number| Jail::new(&self.work.join(format!("out{number}"))))
+            .collect::<Result<_>>()?;
+        let function = |mutant: &Mutant| functions[mutant.function].as_str();
+        let of_interest = todo.iter().map(|(_, mutant)| function(mutant)).collect();
+        let tracer = Tracer {
+            executables,
+            functions,
+            of_interest: &of_interest,
+            known: &self.work.join(REACHED),
+            jails: &jails,
+        };
+        let places: BTreeSet<&str> = todo
             .iter()
-            .any(|other| other.starts_with(**part))
-    };
-    let named = module[common..].iter().filter(is_named).count();
-    2 * (common + named + usize::from(of_suite))
+            .map(|(_, mutant)| file_of(&mutant.name))
+            .collect();
+        let is_of_row = |test: &str| self.rows.contains_key(trial::short(test));
+        let near = tracer.trace(&|executable, test| {
+            let nearness = |path: &&str| tries::nearness(path, executable, test);
+            places.iter().any(|path| nearness(path) > 1) || (self.wish.rows && is_of_row(test))
+        })?;
+        if self.wish.rows {
+            let of_rows = near.iter().filter(|test| is_of_row(&test.name));
+            let reached: BTreeSet<&str> = of_rows
+                .flat_map(|test| test.reaches.iter().map(String::as_str))
+                .collect();
+            let before = todo.len();
+            todo.retain(|(_, mutant)| reached.contains(function(mutant)));
+            self.record.progress.leave_out(before - todo.len());
+        }
+        let trial = Trial {
+            functions,
+            rows: self.rows,
+            executables,
+            limit: self.wish.limit,
+            noticed: Mutex::default(),
+        };
+        let open = trial.all(&todo, (Turn::Near, &near), &jails, &mut self.record)?;
+        if !open.is_empty() {
+            println!(
+                "mutants: {} are open; the other tests are asked",
+                open.len()
+            );
+            let tests = tracer.trace(&|_, _| true)?;
+            trial.all(&open, (Turn::Far, &tests), &jails, &mut self.record)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the copy with every change of a portion that compiles, and builds its tests.
+    fn compile(&mut self, portion: &Portion) -> Result<(BTreeMap<String, Generated>, Executables)> {
+        let copy = self.work.join(COPY);
+        loop {
+            let mut generated = BTreeMap::new();
+            let mut changed = BTreeMap::new();
+            let mut first = (0, 0);
+            let is_own = |path: &str| crates::package_of(path) == Some(portion.package);
+            for (path, text) in self.sources.iter().filter(|(path, _)| is_own(path)) {
+                // What is not to be changed tells what is reached of it.
+                let is_out =
+                    |name: &str| !portion.changes.contains(name) || self.refused.contains(name);
+                let file = generate::generate(path, text, first, &is_out)?;
+                first = (first.0 + file.functions.len(), first.1 + file.mutants.len());
+                let mut text = file.text.clone();
+                if crates::is_root(path) {
+                    text.push_str(copy::declaration());
+                }
+                changed.insert((*path).to_owned(), text);
+                generated.insert((*path).to_owned(), file);
+            }
+            copy::write(self.root, &copy, &changed, first.0)?;
+            println!(
+                "mutants: {} changes and {} functions of {} are built",
+                first.1, first.0, portion.package
+            );
+            match build::tests((&copy, self.target), portion.package, &generated)? {
+                Ok(executables) => return Ok((generated, executables)),
+                Err(names) => self.refused.extend(names),
+            }
+            let lines: Vec<&str> = self.refused.iter().map(String::as_str).collect();
+            fs::write(self.work.join(REFUSED), lines.join("\n"))?;
+        }
+    }
+
+    /// Tells what came of these.
+    fn tell(&self, names: &[&str]) {
+        for line in told::counts(names, &self.record.past.answers, &self.refused) {
+            println!("mutants: {line}");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -418,44 +406,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tests_of_a_files_module_are_nearest() {
-        let near = |path: &str, executable: &str, name: &str| {
-            let test = Test {
-                executable: executable.to_owned(),
-                name: name.to_owned(),
-                took: std::time::Duration::ZERO,
-                reaches: BTreeSet::new(),
-            };
-            nearness(path, &test)
+    fn only_what_is_wished_for_is_asked() {
+        let all = ["src/a.rs: f: 1", "src/a.rs: g: 2", "src/b.rs: f: 3"].map(str::to_owned);
+        let wish = Wish {
+            only: vec!["src/a.rs: g".to_owned(), "src/b".to_owned()],
+            ..Wish::default()
         };
-        let of_rank =
-            |executable: &str, name: &str| near("src/scheduler/rank/mod.rs", executable, name);
-        assert_eq!(of_rank("drover_scheduler", "rank::it"), 2);
-        assert_eq!(
-            of_rank("scheduler", "rollout::it"),
-            2,
-            "it is the crate's suite"
-        );
-        assert_eq!(of_rank("drover", "reactors::it"), 0);
-        let of_sync = |name: &str| near("src/client/sync.rs", "drover", name);
-        assert_eq!(of_sync("client::sync::tests::it"), 4);
-        assert_eq!(of_sync("client::agent::tests::it"), 2);
-        assert_eq!(of_sync("http::tests::it"), 0);
-        let of_plan =
-            |name: &str| near("projections/src/apply/plan.rs", "drover_projections", name);
-        assert_eq!(of_plan("apply::tests::plans::it"), 4, "it is named there");
-        assert_eq!(of_plan("apply::tests::jobs::it"), 2);
-        let of_status = |name: &str| {
-            near(
-                "projections/src/apply/job/status.rs",
-                "drover_projections",
-                name,
-            )
-        };
-        assert_eq!(of_status("apply::tests::jobs::it"), 4, "its folder is");
-        assert_eq!(
-            near("src/apply/mod.rs", "drover_projections", "apply::it"),
-            0
-        );
+        let caught = BTreeSet::from([all[2].clone()]);
+        assert_eq!(asked(&wish, &all, &BTreeSet::new()), [&all[1], &all[2]]);
+        assert_eq!(asked(&wish, &all, &caught), [&all[1]]);
+        assert_eq!(asked(&Wish::default(), &all, &caught), [&all[0], &all[1]]);
     }
 }

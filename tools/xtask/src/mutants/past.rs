@@ -5,93 +5,121 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::hash::{Hash, Hasher};
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::jail::End;
-use super::{KNOWN, Tried, Wish};
+use super::{KNOWN, Wish};
 use crate::tree;
 
 /// Stands where a run began.
 const BEGUN: &str = "begun";
 
-/// What came of changes before.
+/// What came of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A test failed.
+    Caught,
+    /// Tests did not end in time.
+    Late,
+    Survives,
+    /// No test runs there.
+    Unreached,
+}
+
+impl Answer {
+    const ALL: [Self; 4] = [Self::Caught, Self::Late, Self::Survives, Self::Unreached];
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Caught => "caught",
+            Self::Late => "late",
+            Self::Survives => "survives",
+            Self::Unreached => "unreached",
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|answer| answer.word() == word)
+    }
+
+    /// Whether a test noticed.
+    pub(super) fn is_caught(self) -> bool {
+        matches!(self, Self::Caught | Self::Late)
+    }
+}
+
+/// What came of changes, in this run and before.
 pub(super) struct Past {
-    pub(super) file: File,
-    /// What is not asked again.
+    file: File,
+    /// What was caught in former runs and is not asked again.
     pub(super) caught: BTreeSet<String>,
-    /// What the interrupted run was done with.
-    done: BTreeSet<String>,
-    /// What survived in the interrupted run.
-    pub(super) survivors: BTreeSet<String>,
+    /// What came of those of this run, and of the one that it goes on with.
+    pub(super) answers: BTreeMap<String, Answer>,
 }
 
 impl Past {
     pub(super) fn open(path: &Path, wish: &Wish) -> Result<Self> {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        if !wish.resume {
+        let mut text = fs::read_to_string(path).unwrap_or_default();
+        // A last line that was cut short may be the name of another change.
+        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        let (caught, answers) = read(&text, wish);
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)?;
+        file.set_len(text.len() as u64)?;
+        file.seek(SeekFrom::End(0))?;
+        if !wish.go_on {
             writeln!(file, "{BEGUN}")?;
         }
-        let (caught, done, survivors) = read(&text, wish);
         Ok(Self {
             file,
             caught,
-            done,
-            survivors,
+            answers,
         })
     }
 
-    pub(super) fn is_done(&self, name: &str) -> bool {
-        self.done.contains(name)
+    /// Writes down what came of a change.
+    pub(super) fn note(&mut self, name: &str, answer: Answer) -> Result<()> {
+        writeln!(self.file, "{} {name}", answer.word())?;
+        self.answers.insert(name.to_owned(), answer);
+        Ok(())
     }
 }
 
-/// What was caught before, what the last run was done with, and what survived in it; each as far
-/// as it is wished to be left out.
-fn read(text: &str, wish: &Wish) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String>) {
+/// What was caught before, and what came of those that the last run was done with; each as far as
+/// it is wished to be left out.
+fn read(text: &str, wish: &Wish) -> (BTreeSet<String>, BTreeMap<String, Answer>) {
     let mut former: BTreeSet<String> = BTreeSet::new();
-    let mut last: BTreeMap<String, bool> = BTreeMap::new();
+    let mut last: BTreeMap<String, Answer> = BTreeMap::new();
     for line in text.lines() {
         if line == BEGUN {
-            former.extend(last.iter().filter(|(_, caught)| **caught).map(name_of));
+            former.extend(caught(&last));
             last.clear();
-        } else if let Some((end, name)) = line.split_once(' ') {
-            let caught = end != "survives";
+        } else if let Some((word, name)) = line.split_once(' ')
+            && let Some(answer) = Answer::of(word)
+        {
             former.remove(name);
-            last.insert(name.to_owned(), caught);
+            last.insert(name.to_owned(), answer);
         }
     }
-    let mut done = BTreeSet::new();
-    let mut survivors = BTreeSet::new();
-    if wish.resume {
-        done.extend(last.keys().cloned());
-        survivors.extend(last.iter().filter(|(_, caught)| !**caught).map(name_of));
-    } else {
-        former.extend(last.iter().filter(|(_, caught)| **caught).map(name_of));
+    if !wish.go_on {
+        former.extend(caught(&last));
+        last.clear();
     }
     if !wish.again {
         former.clear();
     }
-    (former, done, survivors)
+    (former, last)
 }
 
-fn name_of((name, _): (&String, &bool)) -> String {
-    name.clone()
-}
-
-/// Writes down what came of a change.
-pub(super) fn note(file: &mut File, name: &str, end: End) -> Result<()> {
-    let word = match end {
-        End::Passed => "survives",
-        End::Failed => "caught",
-        End::TimedOut => "late",
-    };
-    writeln!(file, "{word} {name}")?;
-    Ok(())
+fn caught(answers: &BTreeMap<String, Answer>) -> BTreeSet<String> {
+    let caught = answers.iter().filter(|(_, answer)| answer.is_caught());
+    caught.map(|(name, _)| name.clone()).collect()
 }
 
 /// Takes out of what tests reached what may be another now: tests that reach a file that changed,
@@ -129,9 +157,14 @@ pub(super) fn forget_changed(files: &[tree::File], traced: &Path, reached: &Path
 }
 
 fn hash(text: &str) -> String {
+    format!("{:016x}", number(text))
+}
+
+/// A number that follows from a text, and is any.
+pub(super) fn number(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+    hasher.finish()
 }
 
 fn is_stale(line: &str, changed: &BTreeSet<&str>) -> bool {
@@ -176,28 +209,32 @@ fn place_of(path: &str) -> String {
 
 /// Compares survivors with those that are listed; `is_gone` says of a listed one that the code
 /// has no such place any more.
-pub(super) fn compare(root: &Path, tried: &Tried, is_gone: impl Fn(&str) -> bool) -> Result<()> {
+pub(super) fn compare(
+    root: &Path,
+    answers: &BTreeMap<String, Answer>,
+    is_gone: impl Fn(&str) -> bool,
+) -> Result<()> {
     let text = fs::read_to_string(root.join(KNOWN)).unwrap_or_default();
     let known: BTreeSet<String> = text
         .lines()
         .filter(|line| !line.starts_with('#') && !line.is_empty())
         .map(str::to_owned)
         .collect();
-    for new in tried.survivors.difference(&known) {
-        println!("mutants: no test notices: {new}");
+    let mut listed = true;
+    for (name, answer) in answers {
+        if answer.is_caught() && known.contains(name) {
+            println!("mutants: {KNOWN}: is caught now, take it out: {name}");
+            listed = false;
+        } else if !answer.is_caught() && !known.contains(name) {
+            println!("mutants: no test notices: {name}");
+            listed = false;
+        }
     }
-    for gone in known.intersection(&tried.caught) {
-        println!("mutants: {KNOWN}: is caught now, take it out: {gone}");
-    }
-    let unknown: Vec<&String> = known.iter().filter(|name| is_gone(name)).collect();
-    for gone in &unknown {
+    for gone in known.iter().filter(|name| is_gone(name)) {
         println!("mutants: {KNOWN}: there is no such change any more, take it out: {gone}");
+        listed = false;
     }
-    let listed = tried.survivors.is_subset(&known) && known.is_disjoint(&tried.caught);
-    ensure!(
-        listed && unknown.is_empty(),
-        "survivors are not those of {KNOWN}"
-    );
+    ensure!(listed, "survivors are not those of {KNOWN}");
     Ok(())
 }
 
@@ -205,32 +242,56 @@ pub(super) fn compare(root: &Path, tried: &Tried, is_gone: impl Fn(&str) -> bool
 mod tests {
     use super::*;
 
-    fn wish(again: bool, resume: bool) -> Wish {
+    fn wish(again: bool, go_on: bool) -> Wish {
         Wish {
-            files: Vec::new(),
-            rows: false,
-            since: None,
-            only: Vec::new(),
             again,
-            resume,
-            jobs: 1,
-            every: 1,
+            go_on,
+            ..Wish::default()
         }
     }
 
     #[test]
     fn an_interrupted_run_goes_on_and_what_was_caught_is_left_out() {
-        let text = "begun\ncaught a\nsurvives b\ncaught d\nbegun\nlate b\nsurvives c\nsurvives d\n";
-        let of = |again, resume| {
-            let (caught, done, survivors) = read(text, &wish(again, resume));
-            let words = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(" ");
-            (words(caught), words(done), words(survivors))
+        let text = "begun\ncaught a\nsurvives b\ncaught d\nbegun\nlate b\nsurvives c\n\
+                    unreached d\nnonsense e\n";
+        let of = |again, go_on| {
+            let (caught, answers) = read(text, &wish(again, go_on));
+            let caught: Vec<String> = caught.into_iter().collect();
+            let told = |(name, answer): (&String, &Answer)| format!("{} {name}", answer.word());
+            let answers: Vec<String> = answers.iter().map(told).collect();
+            (caught.join(", "), answers.join(", "))
         };
-        let three = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
-        assert_eq!(of(false, false), three("", "", ""), "everything anew");
-        assert_eq!(of(true, false), three("a b", "", ""));
-        assert_eq!(of(false, true), three("", "b c d", "c d"));
-        assert_eq!(of(true, true), three("a", "b c d", "c d"));
+        let two = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(of(false, false), two("", ""), "everything anew");
+        assert_eq!(of(true, false), two("a, b", ""));
+        let last = "late b, survives c, unreached d";
+        assert_eq!(of(false, true), two("", last));
+        assert_eq!(of(true, true), two("a", last));
+    }
+
+    #[test]
+    fn what_came_of_a_change_is_there_when_the_run_goes_on() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("tried");
+        let mut first = Past::open(&path, &wish(false, false)).expect("opened");
+        first.note("a: f: 1", Answer::Caught).expect("written");
+        first.note("a: f: 2", Answer::Unreached).expect("written");
+        // The run ends in the middle of a line.
+        first.file.write_all(b"caught a: f").expect("written");
+        let mut again = Past::open(&path, &wish(false, true)).expect("opened");
+        assert_eq!(again.answers, first.answers);
+        again.note("a: f: 3", Answer::Late).expect("written");
+        let text = fs::read_to_string(&path).expect("written");
+        assert_eq!(
+            text,
+            "begun\ncaught a: f: 1\nunreached a: f: 2\nlate a: f: 3\n"
+        );
+        let anew = Past::open(&path, &wish(true, false)).expect("opened");
+        assert!(anew.answers.is_empty(), "this run has none yet");
+        assert_eq!(
+            anew.caught,
+            ["a: f: 1", "a: f: 3"].map(str::to_owned).into()
+        );
     }
 
     #[test]
@@ -286,15 +347,12 @@ mod tests {
         fs::create_dir_all(dir.path().join("tools/xtask")).expect("made");
         let known = "# why\nsrc/a.rs: f: -> ()\nsrc/b.rs: g: -> ()\n";
         fs::write(dir.path().join(KNOWN), known).expect("written");
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let with = |survivors: &[&str], caught: &[&str], gone: &str| {
-            let (survivors, caught) = (names(survivors), names(caught));
-            let tried = Tried {
-                survivors,
-                caught,
-                ..Tried::default()
-            };
-            compare(dir.path(), &tried, |name| name == gone)
+            let survive = survivors.iter().map(|name| (*name, Answer::Survives));
+            let caught = caught.iter().map(|name| (*name, Answer::Caught));
+            let answers = survive.chain(caught);
+            let answers = answers.map(|(name, answer)| (name.to_owned(), answer));
+            compare(dir.path(), &answers.collect(), |name| name == gone)
         };
         with(&["src/a.rs: f: -> ()"], &["src/c.rs: h: -> ()"], "").expect("known");
         let wrong = [

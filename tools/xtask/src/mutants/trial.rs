@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::build::Executable;
+use super::build::{Executable, Executables};
 use super::jail::{End, Jail, TOGETHER, With};
 
 /// A test that takes longer than this is asked where nothing quicker is, and last, [`FEW`] of
@@ -43,82 +43,103 @@ pub(crate) struct Test {
 impl Test {
     /// Its own name, without its modules'.
     pub(crate) fn short(&self) -> &str {
-        self.name.rsplit("::").next().unwrap_or(&self.name)
+        short(&self.name)
+    }
+
+    fn keep(&mut self, of_interest: &BTreeSet<&str>) {
+        self.reaches
+            .retain(|function| of_interest.contains(function.as_str()));
     }
 }
 
-/// Every test of these executables with what it reaches. What `known` says is taken from there.
-pub(crate) fn trace(
-    executables: &BTreeMap<String, Executable>,
-    functions: &[String],
-    known: &Path,
-    jails: &[Jail],
-) -> Result<Vec<Test>> {
-    let old = read(known);
-    let mut todo = Vec::new();
-    let mut tests = Vec::new();
-    for (crate_name, executable) in executables {
-        for name in list(executable)? {
-            match old.get(&format!("{crate_name} {name}")) {
-                Some(test) => tests.extend(test.clone()),
-                None => todo.push((crate_name.as_str(), name)),
+/// A test's own name, without its modules'.
+pub(crate) fn short(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// Learns what tests reach.
+pub(crate) struct Tracer<'a> {
+    pub(crate) executables: &'a Executables,
+    /// The functions that have a probe, by its number.
+    pub(crate) functions: &'a [String],
+    /// Those of them that are asked about: a test that is run says which others it reaches, and no
+    /// memory is spent on that.
+    pub(crate) of_interest: &'a BTreeSet<&'a str>,
+    /// Where it is written down what tests reach: what is there is taken from there.
+    pub(crate) known: &'a Path,
+    pub(crate) jails: &'a [Jail],
+}
+
+impl Tracer<'_> {
+    /// The tests that are wanted, by the names of their executable and their own.
+    pub(crate) fn trace(&self, wanted: &dyn Fn(&str, &str) -> bool) -> Result<Vec<Test>> {
+        let old = read(self.known, self.of_interest);
+        let mut todo = Vec::new();
+        let mut tests = Vec::new();
+        for (crate_name, executable) in self.executables {
+            for name in list(executable)? {
+                if !wanted(crate_name, &name) {
+                    continue;
+                }
+                match old.get(&format!("{crate_name} {name}")) {
+                    Some(test) => tests.extend(test.clone()),
+                    None => todo.push((crate_name.as_str(), name)),
+                }
             }
         }
+        println!(
+            "mutants: {} tests known, {} to be tried as they are",
+            tests.len(),
+            todo.len()
+        );
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.known)?;
+        let found = Mutex::new((&mut tests, &mut file));
+        spread(self.jails, todo.len(), |jail, at| {
+            let (crate_name, name) = &todo[at];
+            let (end, mut test) = self.reached(jail, crate_name, name)?;
+            let passed = end == End::Passed;
+            let mut found = found.lock().expect("no holder panics");
+            writeln!(found.1, "{}", line(&test, passed))?;
+            if passed {
+                test.keep(self.of_interest);
+                found.0.push(test);
+            } else {
+                println!("mutants: is not asked, as it ends with {end:?} here: {name}");
+            }
+            Ok(())
+        })?;
+        Ok(tests)
     }
-    println!(
-        "mutants: {} tests known, {} to be tried as they are",
-        tests.len(),
-        todo.len()
-    );
-    let mut file = OpenOptions::new().create(true).append(true).open(known)?;
-    let found = Mutex::new((&mut tests, &mut file));
-    spread(jails, todo.len(), |jail, at| {
-        let (crate_name, name) = &todo[at];
-        let (end, test) = reached(jail, executables, crate_name, name, functions)?;
-        let passed = end == End::Passed;
-        let mut found = found.lock().expect("no holder panics");
-        writeln!(found.1, "{}", line(&test, passed))?;
-        if passed {
-            found.0.push(test);
-        } else {
-            println!("mutants: is not asked, as it ends with {end:?} here: {name}");
-        }
-        Ok(())
-    })?;
-    Ok(tests)
-}
 
-/// Runs one test as it is. Once more where it fails: a machine with much to do is no reason not
-/// to ask a test.
-fn reached(
-    jail: &Jail,
-    executables: &BTreeMap<String, Executable>,
-    crate_name: &str,
-    name: &str,
-    functions: &[String],
-) -> Result<(End, Test)> {
-    let run = || {
-        let limit = Duration::from_secs(120);
-        jail.run(&executables[crate_name], &[name], With::Trace, limit)
-    };
-    let (mut end, mut took) = run()?;
-    if end != End::Passed {
-        (end, took) = run()?;
+    /// Runs one test as it is. Once more where it fails: a machine with much to do is no reason not
+    /// to ask a test.
+    fn reached(&self, jail: &Jail, crate_name: &str, name: &str) -> Result<(End, Test)> {
+        let run = || {
+            let limit = Duration::from_secs(120);
+            jail.run(&self.executables[crate_name], &[name], With::Trace, limit)
+        };
+        let (mut end, mut took) = run()?;
+        if end != End::Passed {
+            (end, took) = run()?;
+        }
+        let reached = jail.take("trace")?;
+        let numbers = reached
+            .lines()
+            .filter_map(|line| line.parse::<usize>().ok());
+        let reaches = numbers
+            .filter_map(|number| self.functions.get(number).cloned())
+            .collect();
+        let test = Test {
+            executable: crate_name.to_owned(),
+            name: name.to_owned(),
+            took,
+            reaches,
+        };
+        Ok((end, test))
     }
-    let reached = jail.take("trace")?;
-    let numbers = reached
-        .lines()
-        .filter_map(|line| line.parse::<usize>().ok());
-    let reaches = numbers
-        .filter_map(|number| functions.get(number).cloned())
-        .collect();
-    let test = Test {
-        executable: crate_name.to_owned(),
-        name: name.to_owned(),
-        took,
-        reaches,
-    };
-    Ok((end, test))
 }
 
 /// The names of an executable's tests.
@@ -144,18 +165,25 @@ fn list(executable: &Executable) -> Result<Vec<String>> {
 }
 
 /// Whether tests notice change number `id`, and which of them were run when one did: the first
-/// failure or time-out ends it.
+/// failure or time-out ends it. Tests whose turn does not come within `most` are not asked.
 pub(crate) fn noticed(
-    executables: &BTreeMap<String, Executable>,
+    executables: &Executables,
     jail: &Jail,
     order: &[&Test],
     id: usize,
+    most: Duration,
 ) -> Result<(End, Vec<String>)> {
+    let begun = Instant::now();
     for batch in batches(order) {
+        if begun.elapsed() >= most {
+            break;
+        }
         let executable = &executables[&batch[0].executable];
         let names: Vec<&str> = batch.iter().map(|test| test.name.as_str()).collect();
         let took: Duration = batch.iter().map(|test| test.took).sum();
-        let limit = Duration::from_secs(5) + took * 20;
+        // No test is given less time than it takes as it is.
+        let most = most.max(took * 2);
+        let limit = (Duration::from_secs(5) + took * 20).min(most);
         let changed = |limit| jail.run(executable, &names, With::Change(id), limit);
         let start = Instant::now();
         let (mut end, _) = changed(limit)?;
@@ -164,7 +192,7 @@ pub(crate) fn noticed(
         if end == End::TimedOut {
             let (clean, _) = jail.run(executable, &names, With::Nothing, limit)?;
             let patience = if clean == End::Passed { 1 } else { 4 };
-            (end, _) = changed(limit * patience)?;
+            (end, _) = changed((limit * patience).min(most))?;
         } else if end == End::Failed && start.elapsed() > SOON + took * 2 {
             (end, _) = changed(limit)?;
         }
@@ -271,7 +299,7 @@ pub(crate) fn spread(
 }
 
 /// Tests by crate and name, of lines as `line` makes them; `None` is one that does not pass here.
-fn read(path: &Path) -> BTreeMap<String, Option<Test>> {
+fn read(path: &Path, of_interest: &BTreeSet<&str>) -> BTreeMap<String, Option<Test>> {
     let mut tests = BTreeMap::new();
     let text = std::fs::read_to_string(path).unwrap_or_default();
     // A last line that was cut short is as good as none.
@@ -286,7 +314,9 @@ fn read(path: &Path) -> BTreeMap<String, Option<Test>> {
             name: text("test"),
             took: Duration::from_millis(value["ms"].as_u64().unwrap_or_default()),
             reaches: reaches
-                .filter_map(|name| name.as_str().map(str::to_owned))
+                .filter_map(Value::as_str)
+                .filter(|name| of_interest.contains(name))
+                .map(str::to_owned)
                 .collect(),
         };
         let passed = value["passed"] == true;
@@ -319,19 +349,20 @@ mod tests {
             executable: "drover".to_owned(),
             name: "a::b".to_owned(),
             took: Duration::from_millis(7),
-            reaches: ["src/a.rs: f".to_owned()].into(),
+            reaches: ["src/a.rs: f", "src/b.rs: g"].map(str::to_owned).into(),
         };
         let path = dir.path().join("reached");
         let lines = [line(&test, false), line(&test, true)];
         let text = format!("{}\n{}\n{{\"crate\"", lines[0], lines[1]);
         std::fs::write(&path, text).expect("written");
-        let known = read(&path);
+        let known = read(&path, &["src/a.rs: f"].into());
         let again = known["drover a::b"].as_ref().expect("it passed last");
-        assert_eq!(
-            (known.len(), again.took, &again.reaches),
-            (1, test.took, &test.reaches)
-        );
+        assert_eq!((known.len(), again.took), (1, test.took));
+        assert_eq!(again.reaches, ["src/a.rs: f".to_owned()].into());
         assert_eq!(again.short(), "b");
+        let known = read(&path, &["src/a.rs: f", "src/b.rs: g"].into());
+        let again = known["drover a::b"].as_ref().expect("it passed last");
+        assert_eq!(again.reaches, test.reaches, "all of it is written down");
     }
 
     fn test(name: &str, ms: u64) -> Test {
