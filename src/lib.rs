@@ -38,10 +38,11 @@
 //! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`],
 //! [`acl`] with the small language `drover_hcl1` that its policies are written in, the language of
 //! filters ([`drover_projections::filter`]), what agents are told, [`config`], and what they speak
-//! over: [`net`], [`identity`], [`rpc`], with [`telemetry`] and [`base`]; above these the [`client`],
-//! which reaches servers by calls alone. They know no table, and a change in one is compiled and
-//! tested without the rest (`cargo test -p drover-client`); what the scheduler decides over real
-//! tables is the suite `tests/scheduler`, what a client does at a real server `agent::with_server`.
+//! over: [`net`], [`identity`], [`rpc`], with [`telemetry`] and [`base`]; above these the
+//! [`client`], which reaches servers by calls alone. They know no table, and a change in one is
+//! compiled and tested without the rest (`cargo test -p drover-client`); what the scheduler decides
+//! over real tables is the suite `tests/scheduler`, what a client does at a real server is in
+//! `src/agent/with_server`.
 //!
 //! A resource has the same name everywhere: `job.rs`, or the folder `job`, in `events/src`,
 //! `projections/src/apply` and `src/commands`, and `jobs` in `src/http`, are a job's whole life.

@@ -166,8 +166,8 @@ mod tests {
                 ..alloc(kind, "mock_driver", json!({"run_for": time}))
             };
             client.core.add(Arc::new(one), None);
-            let told = || client.runner(id)?.told();
-            let is = |status: &str| told().is_some_and(|told| told.client_status == status);
+            let status = || Some(client.runner(id)?.told()?.client_status);
+            let is = |wanted: &str| status().as_deref() == Some(wanted);
             let wanted = if *kind == "service" {
                 "running"
             } else {

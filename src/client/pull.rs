@@ -327,12 +327,12 @@ mod tests {
         servers.there.lock().push(one.clone());
         let client = servers.client(tmp.path());
         let core = &client.core;
-        let told = |status: &str| {
+        let reported = |status: &str| {
             let updates = servers.updates.lock();
-            let of = |told: &&Allocation| told.id == one.id && told.client_status == status;
+            let of = |row: &&Allocation| row.id == one.id && row.client_status == status;
             updates.iter().rev().find(of).cloned()
         };
-        until("it runs", || told("running").is_some()).await;
+        until("it runs", || reported("running").is_some()).await;
 
         let mut ignored = BTreeMap::new();
         for (n, (desired, status)) in [("stop", "pending"), ("evict", "unknown"), ("run", "failed")]
@@ -359,8 +359,8 @@ mod tests {
             ..one.clone()
         };
         follow(core, vec![stopped], &mut ignored);
-        until("it ends", || told("complete").is_some()).await;
-        let row = told("complete").unwrap();
+        until("it ends", || reported("complete").is_some()).await;
+        let row = reported("complete").unwrap();
         let events: Vec<&str> = row.task_states["web"]
             .events
             .iter()

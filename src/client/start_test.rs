@@ -110,8 +110,8 @@ async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
     assert_eq!(users.anew(of.0, of.1).await, Ok(Vec::new()));
     // Once above, and twice by who follows what is to run: it waits for a change since.
     let follows = || {
-        let asked = servers.asked.lock();
-        let times = asked
+        let methods = servers.methods.lock();
+        let times = methods
             .iter()
             .filter(|one| **one == NodeGetClientAllocs::NAME);
         times.count() == 3
@@ -130,13 +130,13 @@ async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
     one("a3", "complete");
     offers(false);
     assert!(users.here(of.0, of.1).is_empty());
-    servers.asked.lock().clear();
+    servers.methods.lock().clear();
     assert_eq!(users.anew(of.0, of.1).await, Ok(vec!["a2".to_owned()]));
     // Servers are asked once they know that nothing more may be placed.
-    let asked = [NodeRegister::NAME, NodeGetClientAllocs::NAME];
-    assert_eq!(*servers.asked.lock(), asked);
-    let told = servers.node.lock().clone();
-    assert!(told.unwrap().host_volumes.is_empty(), "it is withdrawn");
+    let methods = [NodeRegister::NAME, NodeGetClientAllocs::NAME];
+    assert_eq!(*servers.methods.lock(), methods);
+    let node = servers.node.lock().clone();
+    assert!(node.unwrap().host_volumes.is_empty(), "it is withdrawn");
 }
 
 fn settings(dir: &std::path::Path) -> Settings {

@@ -46,7 +46,7 @@ pub(super) struct Pretended {
     /// The node as it was told last.
     pub(super) node: Mutex<Option<Node>>,
     /// The methods that were called, in their order.
-    pub(super) asked: Mutex<Vec<&'static str>>,
+    pub(super) methods: Mutex<Vec<&'static str>>,
     beats: AtomicUsize,
 }
 
@@ -118,10 +118,10 @@ impl Pretended {
 async fn register(
     servers: Arc<Pretended>,
     _: Call,
-    told: NodeRegisterRequest,
+    sent: NodeRegisterRequest,
 ) -> Result<NodeUpdateResponse, ApiError> {
-    servers.asked.lock().push(NodeRegister::NAME);
-    *servers.node.lock() = Some(told.node);
+    servers.methods.lock().push(NodeRegister::NAME);
+    *servers.node.lock() = Some(sent.node);
     match servers.silent {
         true => std::future::pending().await,
         false => Ok(servers.of_node()),
@@ -143,7 +143,7 @@ async fn wanted(
     _: Call,
     asked: NodeSpecificRequest,
 ) -> Result<NodeClientAllocsResponse, ApiError> {
-    servers.asked.lock().push(NodeGetClientAllocs::NAME);
+    servers.methods.lock().push(NodeGetClientAllocs::NAME);
     if asked.min_query_index >= INDEX {
         return std::future::pending().await;
     }
