@@ -196,6 +196,8 @@ struct Wanted {
     log: PathBuf,
     archive: PathBuf,
     base: SnapshotDir,
+    /// What says that it is signed.
+    note: Vec<u8>,
     entries: Vec<Entry>,
 }
 
@@ -219,7 +221,7 @@ impl Wanted {
             return Ok(first);
         }
         let note = disk.content(&self.base.path().join(NOTE));
-        if note != std::fs::read(self.base.path().join(NOTE)).ok() {
+        if note.as_ref() != Some(&self.note) {
             return Err("the base is not signed".to_owned());
         }
         let base = SnapshotDir::on(Arc::clone(&files), self.base.path().to_owned());
@@ -272,16 +274,18 @@ async fn wherever_the_power_goes_log_bases_and_archive_hold_every_event() {
     let epoch = hex(&world.log().epoch().id);
     let (_, next) = world.log().bounds();
     let entries = (0..next).map(|index| world.log().read(index).unwrap().unwrap());
-    let wanted = Wanted {
+    let mut wanted = Wanted {
         log: world.dir.path().join("server/log"),
         archive: archive.join(epoch).join("one").join("log"),
         base: base.clone(),
+        note: Vec::new(),
         entries: entries.collect(),
     };
 
     mirror.0.seen.lock().disks = Some(Vec::new());
     let retention = &world.retention;
     assert_eq!(retention.sign(index, &base).await.unwrap(), None);
+    wanted.note = std::fs::read(base.path().join(NOTE)).unwrap();
     let moved = retention.archive(index, &base, &store).await.unwrap();
     assert_eq!(moved.waits, None, "all below the base is sealed");
     retention.drop_below(index).await.unwrap();
