@@ -26,7 +26,7 @@ use drover_projections::{Projections, Scan};
 use crate::base::keyed::Keyed;
 use crate::commands::Command;
 use crate::commands::host_volume::{self as commands, DeleteHostVolume, RegisterHostVolume};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
 use crate::rpc::host_volume::{
@@ -90,7 +90,7 @@ impl HostVolumes {
         &self,
         mut volume: HostVolume,
         origin: &Origin,
-    ) -> Result<(HostVolume, u64), ApiError> {
+    ) -> Result<(HostVolume, u64), Refusal> {
         self.must_lead()?;
         if volume.plugin_id.is_empty() {
             return Err(invalid("missing plugin ID"));
@@ -125,7 +125,7 @@ impl HostVolumes {
         &self,
         mut volume: HostVolume,
         origin: &Origin,
-    ) -> Result<(HostVolume, u64), ApiError> {
+    ) -> Result<(HostVolume, u64), Refusal> {
         self.must_lead()?;
         if volume.id.is_empty() {
             if volume.node_id.is_empty() {
@@ -143,7 +143,7 @@ impl HostVolumes {
         } else if !known.plugin_id.is_empty() && volume.host_path != known.host_path {
             let (id, plugin) = (&volume.id, &known.plugin_id);
             let text = format!("volume {id} lies where its plugin {plugin:?} made it");
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         self.there(&volume).await.map_err(|error| {
             let id = &volume.id;
@@ -162,7 +162,7 @@ impl HostVolumes {
         (namespace, id): (&str, &str),
         force: bool,
         origin: &Origin,
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         self.must_lead()?;
         let _turn = self.turns.turn((namespace.to_owned(), id.to_owned())).await;
         let (volume, node) = self.removable((namespace, id))?;
@@ -182,15 +182,15 @@ impl HostVolumes {
     }
 
     /// A volume that nobody uses, and how it stands with its node.
-    fn removable(&self, (namespace, id): (&str, &str)) -> Result<(HostVolume, Standing), ApiError> {
+    fn removable(&self, (namespace, id): (&str, &str)) -> Result<(HostVolume, Standing), Refusal> {
         let view = self.projections.view();
         let volume = view.get::<Rows>((namespace, id))?;
-        let missing = || ApiError::refused(format!("no such volume: {id}"));
+        let missing = || Refusal::refused(format!("no such volume: {id}"));
         let volume = volume.ok_or_else(missing)?;
         let users = host::users(&view, &volume)?;
         if !users.is_empty() {
             let text = drover_projections::apply::host_volume_in_use(id, &users);
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         let node = nodes::get(&view, &volume.node_id)?;
         let standing = match node {
@@ -207,7 +207,7 @@ impl HostVolumes {
         mut volume: HostVolume,
         origin: &Origin,
         is_made: bool,
-    ) -> Result<(HostVolume, u64), ApiError> {
+    ) -> Result<(HostVolume, u64), Refusal> {
         commands::validate(&volume, false)?;
         volume.id = uuid::Uuid::new_v4().to_string();
         let _turn = self.turns.turn(key(&volume)).await;
@@ -233,14 +233,14 @@ impl HostVolumes {
 
     /// What is said of a volume that its node did not take. Nothing is left of one that it refused,
     /// or was not asked for; of any other it is not known what the node did, so it stays.
-    async fn given_up(&self, volume: &HostVolume, error: Unanswered, origin: &Origin) -> ApiError {
+    async fn given_up(&self, volume: &HostVolume, error: Unanswered, origin: &Origin) -> Refusal {
         let (id, node) = (&volume.id, &volume.node_id);
         if may_be_done(&error) {
             let text = format!(
                 "{error}; volume {id} is pending on node {node}, which may have it: say the same \
                  again with this id, or delete it"
             );
-            return ApiError::new(Code::Unavailable, text);
+            return Refusal::new(Code::Unavailable, text);
         }
         let what = format!("volume {:?} was not taken by node {node}", volume.name);
         let mut refusal = refused(&what, error);
@@ -258,12 +258,12 @@ impl HostVolumes {
 
     /// The volume of the id, which stays on its node and its plugin's; what is not said of them is
     /// as it was.
-    fn known(&self, volume: &mut HostVolume) -> Result<HostVolume, ApiError> {
+    fn known(&self, volume: &mut HostVolume) -> Result<HostVolume, Refusal> {
         let view = self.projections.view();
         let known = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;
         let known = known.ok_or_else(|| {
             let id = &volume.id;
-            ApiError::refused(format!(
+            Refusal::refused(format!(
                 "cannot update volume \"{id}\": volume does not exist"
             ))
         })?;
@@ -278,16 +278,16 @@ impl HostVolumes {
         }
         commands::validate(volume, true)?;
         let kept = drover_projections::apply::host_volume_unchanged(&known, volume);
-        kept.map_err(ApiError::refused)?;
+        kept.map_err(Refusal::refused)?;
         Ok(known)
     }
 
     /// The node that a volume comes to.
-    fn placed(&self, volume: &HostVolume, is_made: bool) -> Result<String, ApiError> {
+    fn placed(&self, volume: &HostVolume, is_made: bool) -> Result<String, Refusal> {
         let view = self.projections.view();
         let pool = volume.node_pool.as_str();
         if !pool.is_empty() && view.get::<NodePools>(pool)?.is_none() {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "node pool \"{pool}\" does not exist"
             )));
         }
@@ -313,7 +313,7 @@ impl HostVolumes {
         let seed = uuid::Uuid::new_v4().as_u64_pair().0;
         place(&cluster, volume, &taken, seed).map_err(|none| {
             let name = &volume.name;
-            ApiError::refused(format!("could not place volume \"{name}\": {none}"))
+            Refusal::refused(format!("could not place volume \"{name}\": {none}"))
         })
     }
 
@@ -374,11 +374,11 @@ impl HostVolumes {
     }
 
     /// A server that does not lead must not change anything outside.
-    fn must_lead(&self) -> Result<(), ApiError> {
-        self.record.term().map(drop).ok_or_else(ApiError::no_leader)
+    fn must_lead(&self) -> Result<(), Refusal> {
+        self.record.term().map(drop).ok_or_else(Refusal::no_leader)
     }
 
-    async fn submit(&self, command: impl Command, origin: &Origin) -> Result<u64, ApiError> {
+    async fn submit(&self, command: impl Command, origin: &Origin) -> Result<u64, Refusal> {
         let done = self.record.record(Arc::new(command), origin.clone());
         Ok(done.await?.index)
     }
@@ -387,7 +387,7 @@ impl HostVolumes {
         &self,
         volume: HostVolume,
         origin: &Origin,
-    ) -> Result<(HostVolume, u64), ApiError> {
+    ) -> Result<(HostVolume, u64), Refusal> {
         let command = RegisterHostVolume {
             volume: volume.clone(),
         };
@@ -397,10 +397,10 @@ impl HostVolumes {
     }
 
     /// A volume as it is now, and its index.
-    fn now(&self, volume: &HostVolume) -> Result<(HostVolume, u64), ApiError> {
+    fn now(&self, volume: &HostVolume) -> Result<(HostVolume, u64), Refusal> {
         let view = self.projections.view();
         let row = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;
-        let gone = || ApiError::refused(format!("volume {} was deleted meanwhile", volume.id));
+        let gone = || Refusal::refused(format!("volume {} was deleted meanwhile", volume.id));
         let row = row.ok_or_else(gone)?;
         let index = row.modify_index;
         Ok((row, index))
@@ -411,8 +411,8 @@ fn key(volume: &HostVolume) -> (String, String) {
     (volume.namespace.clone(), volume.id.clone())
 }
 
-fn invalid(text: &str) -> ApiError {
-    ApiError::bad_request(format!("volume validation failed: {text}"))
+fn invalid(text: &str) -> Refusal {
+    Refusal::bad_request(format!("volume validation failed: {text}"))
 }
 
 /// Whether a node may have made what it was asked for, and kept it. What it fails at by itself, or
@@ -431,10 +431,10 @@ fn may_be_done(error: &Unanswered) -> bool {
 }
 
 /// What a client did not do.
-fn refused(what: &str, error: Unanswered) -> ApiError {
+fn refused(what: &str, error: Unanswered) -> Refusal {
     let code = match &error {
         Unanswered::Refused(refusal) => refusal.code,
         Unanswered::Unreached(_) | Unanswered::Unsure(_) => Code::Unavailable,
     };
-    ApiError::new(code, format!("{what}: {error}"))
+    Refusal::new(code, format!("{what}: {error}"))
 }

@@ -8,7 +8,7 @@ use drover_projections::{at_hand, serving};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::net::{PATIENCE, busy};
 
 /// Reads at a time: enough to keep a disk busy, few enough that they do not crowd one another out.
@@ -29,7 +29,7 @@ static ADMISSIONS: Semaphore = Semaphore::const_new(8);
 /// The runtime ends.
 pub async fn reading<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     elsewhere(&READS, work).await
 }
 
@@ -39,7 +39,7 @@ pub async fn reading<T: Send + 'static>(
 /// The runtime ends.
 pub async fn glancing<T: Send + 'static>(
     work: impl Fn() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     quickly(&READS, work).await
 }
 
@@ -50,7 +50,7 @@ pub async fn glancing<T: Send + 'static>(
 /// The runtime ends.
 pub async fn deciding<T: Send + 'static>(
     work: impl Fn() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     quickly(&DECISIONS, work).await
 }
 
@@ -60,7 +60,7 @@ pub async fn deciding<T: Send + 'static>(
 /// The runtime ends.
 pub async fn deciding_long<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     elsewhere(&DECISIONS, work).await
 }
 
@@ -72,12 +72,12 @@ pub async fn deciding_long<T: Send + 'static>(
 /// The runtime ends.
 pub async fn admitting<T: Send + 'static>(
     work: impl Fn() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     if let Some(made) = at_hand(GLANCE, &work) {
         return Ok(made);
     }
     let turn = ADMISSIONS.acquire().await;
-    let _turn = turn.map_err(|error| ApiError::internal(error.to_string()))?;
+    let _turn = turn.map_err(|error| Refusal::internal(error.to_string()))?;
     Ok(offload(work))
 }
 
@@ -91,7 +91,7 @@ pub async fn every_read() -> SemaphorePermit<'static> {
 async fn quickly<T: Send + 'static>(
     turns: &'static Semaphore,
     work: impl Fn() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     match at_hand(GLANCE, &work) {
         Some(made) => Ok(made),
         None => elsewhere(turns, work).await,
@@ -101,11 +101,11 @@ async fn quickly<T: Send + 'static>(
 async fn elsewhere<T: Send + 'static>(
     turns: &'static Semaphore,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     let turn = turns
         .acquire()
         .await
-        .map_err(|error| ApiError::internal(error.to_string()))?;
+        .map_err(|error| Refusal::internal(error.to_string()))?;
     holding(turn, work).await
 }
 
@@ -120,7 +120,7 @@ async fn elsewhere<T: Send + 'static>(
 pub async fn in_turn<T: Send + 'static>(
     turns: &'static Semaphore,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     within(PATIENCE, turns, work).await
 }
 
@@ -128,11 +128,11 @@ async fn within<T: Send + 'static>(
     patience: Duration,
     turns: &'static Semaphore,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     let turn = tokio::time::timeout(patience, turns.acquire()).await;
     let turn = turn.map_err(|_| busy())?;
     holding(
-        turn.map_err(|error| ApiError::internal(error.to_string()))?,
+        turn.map_err(|error| Refusal::internal(error.to_string()))?,
         work,
     )
     .await
@@ -141,7 +141,7 @@ async fn within<T: Send + 'static>(
 async fn holding<T: Send + 'static>(
     turn: SemaphorePermit<'static>,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(move || {
         // Held until the work is done, also when nobody waits for it any more.
         let _turn = turn;
@@ -150,7 +150,7 @@ async fn holding<T: Send + 'static>(
     match done.await {
         Ok(made) => Ok(made),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(error) => Err(ApiError::internal(error.to_string())),
+        Err(error) => Err(Refusal::internal(error.to_string())),
     }
 }
 
@@ -172,20 +172,20 @@ pub fn offload<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Works on something that both waits and reads, off the threads that serve; it goes on to its end where
-/// nobody waits for it any more.
+/// Works on something that both waits and reads, off the threads that serve; it goes on to its
+/// end where nobody waits for it any more.
 ///
 /// # Errors
 /// It panicked, or the runtime ends.
 pub async fn going_on<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     let task = tokio::spawn(offload_all(work));
     task.await
-        .map_err(|error| ApiError::internal(format!("the work ended: {error}")))
+        .map_err(|error| Refusal::internal(format!("the work ended: {error}")))
 }
 
-/// Work that both waits and reads: however long it reads between two awaits, it does so [`offload`].
+/// Work that both waits and reads: however long it reads between two awaits, [`offload`] reads.
 pub async fn offload_all<T>(work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|turn| offload(|| work.as_mut().poll(turn))).await

@@ -82,7 +82,7 @@ pub struct Field {
     /// What it is where it is not said, in every job. Other defaults follow from other fields.
     pub default: Option<Preset>,
     /// Who says zero or an empty text gets the default as well.
-    pub empty_is_unsaid: bool,
+    pub empty_is_unset: bool,
     /// How confidential it is.
     pub class: Class,
     /// Its name in the model.
@@ -149,7 +149,7 @@ impl Field {
             required: false,
             shown: true,
             default: None,
-            empty_is_unsaid: false,
+            empty_is_unset: false,
             class: Class::Public,
             own: plain(own),
         }
@@ -244,9 +244,9 @@ impl Field {
     }
 
     /// Zero and an empty text count as not said: the default takes their place.
-    pub const fn empty_is_unsaid(self) -> Self {
+    pub const fn empty_is_unset(self) -> Self {
         Self {
-            empty_is_unsaid: true,
+            empty_is_unset: true,
             ..self
         }
     }

@@ -40,12 +40,12 @@ fn a_line_says_all_that_there_is_of_a_field() {
     let interval = interval.expect("said").kind;
     assert!(matches!(interval, Kind::Dur { opt: true }), "{interval:?}");
     assert_eq!(
-        (size.default, size.empty_is_unsaid),
+        (size.default, size.empty_is_unset),
         (Some(Preset::Int(10)), false)
     );
     let priority = Job::SHAPE.json("Priority").expect("a field");
     assert_eq!(
-        (priority.default, priority.empty_is_unsaid),
+        (priority.default, priority.empty_is_unset),
         (Some(Preset::Int(50)), true)
     );
 }

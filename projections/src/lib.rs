@@ -66,7 +66,7 @@ pub use changes::{Change, Operation};
 pub use digest::{Digest, TableDigest};
 pub use engine::at_hand::at_hand;
 pub use engine::db::{DatabaseOptions, damage_mark};
-pub use error::{StorageError, hex, unhex};
+pub use error::StorageError;
 pub use followed::{ChangedRow, Follow, Followed, Notifies};
 pub use history::Version;
 pub use inspect::{EntryDifference, TableSize};

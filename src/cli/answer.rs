@@ -51,6 +51,12 @@ fn unread(error: GoJsonError) -> anyhow::Error {
     anyhow::Error::from(error).context(said)
 }
 
+/// One value of an answer that is passed on as it came, by its place (`/Comparison/Identical`): of
+/// one that a newer agent wrote no more need be known. Null where there is none.
+pub(super) fn at<'a>(raw: &'a Json, place: &str) -> &'a Json {
+    raw.pointer(place).unwrap_or(&Json::Null)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

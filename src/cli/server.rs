@@ -46,7 +46,12 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let found: Members = found.map_err(|err| err.context("Error querying servers"))?;
     let mut members = found.members;
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-    members.sort_by_cached_key(|one| (text(&one["Tags"]["region"]), text(&one["Name"])));
+    members.sort_by_cached_key(|one| {
+        (
+            text(answer::at(one, "/Tags/region")),
+            text(answer::at(one, "/Name")),
+        )
+    });
     let members = Json::Array(members);
     if args.format.print(&members, out)? {
         return Ok(0);

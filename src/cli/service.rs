@@ -124,7 +124,7 @@ fn named(mut spaces: Vec<Json>, name: &str) -> Vec<Json> {
         let Some(Json::Array(services)) = space.get_mut("Services") else {
             return false;
         };
-        services.retain(|service| service["ServiceName"] == name);
+        services.retain(|service| answer::at(service, "/ServiceName") == name);
         !services.is_empty()
     });
     spaces

@@ -270,7 +270,7 @@ fn as_json(found: &Inspection) -> Json {
         .parts
         .iter()
         .map(|part| {
-            let sha256 = drover_projections::hex(&part.sha256);
+            let sha256 = hex::encode(part.sha256);
             json!({"Name": part.name, "Size": part.size, "SHA256": sha256})
         })
         .collect();

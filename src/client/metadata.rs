@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::agent::{Client, Core};
 use super::journal::Journal;
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// Where it lies in the journal.
 const KEY: &str = "nodemeta";
@@ -100,17 +100,15 @@ fn merged(fixed: &Map<String>, dynamic: &Dynamic) -> Map<String> {
 }
 
 /// Refuses keys that no constraint could name.
-fn check(fixed: &Map<String>, changes: &Map<Option<String>>) -> Result<(), ApiError> {
+fn check(fixed: &Map<String>, changes: &Map<Option<String>>) -> Result<(), Refusal> {
     if changes.is_empty() {
-        return Err(ApiError::bad_request("missing required Meta object"));
+        return Err(Refusal::bad_request("missing required Meta object"));
     }
     let known = |key: &String| fixed.contains_key(key);
     match changes.keys().find(|key| !known(key) && !is_key(key)) {
         None => Ok(()),
-        Some(key) if key.is_empty() => {
-            Err(ApiError::bad_request("metadata keys must not be empty"))
-        }
-        Some(key) => Err(ApiError::bad_request(format!(
+        Some(key) if key.is_empty() => Err(Refusal::bad_request("metadata keys must not be empty")),
+        Some(key) => Err(Refusal::bad_request(format!(
             "metadata key {key:?} is not valid: identifiers with dots between them are"
         ))),
     }
@@ -137,13 +135,13 @@ impl Client {
     /// # Errors
     /// 400 for keys that no constraint could name and for too much of it; 500 where it cannot be
     /// kept.
-    pub async fn apply_metadata(&self, changes: Map<Option<String>>) -> Result<Metadata, ApiError> {
+    pub async fn apply_metadata(&self, changes: Map<Option<String>>) -> Result<Metadata, Refusal> {
         check(&self.core.said.fixed.lock(), &changes)?;
         let core = Arc::clone(&self.core);
         // Whoever asked may be gone by then: what is durable comes into force all the same.
         let done = tokio::spawn(async move { core.say(changes).await });
         done.await
-            .unwrap_or_else(|error| Err(ApiError::internal(error.to_string())))
+            .unwrap_or_else(|error| Err(Refusal::internal(error.to_string())))
     }
 }
 
@@ -162,7 +160,7 @@ impl Core {
         self.described.notify_one();
     }
 
-    async fn say(&self, changes: Map<Option<String>>) -> Result<Metadata, ApiError> {
+    async fn say(&self, changes: Map<Option<String>>) -> Result<Metadata, Refusal> {
         let said = &self.said;
         let _turn = said.turn.lock().await;
         let fixed = said.fixed.lock().clone();
@@ -178,12 +176,12 @@ impl Core {
         };
         let bytes: usize = dynamic.iter().map(length).sum();
         if bytes > LIMIT {
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "metadata that is set on a node may take {LIMIT} bytes, this would be {bytes}"
             )));
         }
         let failed = |error: &dyn std::fmt::Display| {
-            ApiError::internal(format!("failed to persist dynamic node metadata: {error}"))
+            Refusal::internal(format!("failed to persist dynamic node metadata: {error}"))
         };
         let kept = rmp_serde::to_vec(&dynamic).map_err(|error| failed(&error))?;
         let kept = self.journal.put(KEY, kept);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::agent::{Client, ClientStart};
 use super::alloc::runner_test::factory;
 use super::clock::{Clock, SECOND};
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_rpc::Rpc;
 use drover_rpc::caller::Caller;
 use drover_rpc::methods::{
@@ -119,7 +119,7 @@ async fn register(
     servers: Arc<Pretended>,
     _: Call,
     sent: NodeRegisterRequest,
-) -> Result<NodeUpdateResponse, ApiError> {
+) -> Result<NodeUpdateResponse, Refusal> {
     servers.methods.lock().push(NodeRegister::NAME);
     *servers.node.lock() = Some(sent.node);
     match servers.silent {
@@ -132,7 +132,7 @@ async fn beat(
     servers: Arc<Pretended>,
     _: Call,
     _: NodeUpdateStatusRequest,
-) -> Result<NodeUpdateResponse, ApiError> {
+) -> Result<NodeUpdateResponse, Refusal> {
     servers.beats.fetch_add(1, Ordering::Relaxed);
     Ok(servers.of_node())
 }
@@ -142,7 +142,7 @@ async fn wanted(
     servers: Arc<Pretended>,
     _: Call,
     requested: NodeSpecificRequest,
-) -> Result<NodeClientAllocsResponse, ApiError> {
+) -> Result<NodeClientAllocsResponse, Refusal> {
     servers.methods.lock().push(NodeGetClientAllocs::NAME);
     if requested.min_query_index >= INDEX {
         return std::future::pending().await;
@@ -159,7 +159,7 @@ async fn fetched(
     servers: Arc<Pretended>,
     _: Call,
     requested: AllocsGetRequest,
-) -> Result<AllocsGetResponse, ApiError> {
+) -> Result<AllocsGetResponse, Refusal> {
     let there = servers.there.lock();
     let allocs = there
         .iter()
@@ -174,7 +174,7 @@ async fn updated(
     servers: Arc<Pretended>,
     _: Call,
     reported: AllocUpdateRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     servers.updates.lock().extend(reported.alloc);
     Ok(WriteResponse { index: INDEX })
 }
@@ -183,7 +183,7 @@ async fn offered(
     servers: Arc<Pretended>,
     _: Call,
     reported: ServiceUpsertRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let services = reported
         .services
         .iter()
@@ -198,7 +198,7 @@ async fn withdrawn(
     servers: Arc<Pretended>,
     _: Call,
     reported: ServiceDeleteRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     servers.services.lock().push(format!("not {}", reported.id));
     Ok(WriteResponse { index: INDEX })
 }

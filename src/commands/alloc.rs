@@ -17,7 +17,7 @@ use drover_projections::{Reply, View};
 
 use super::support::{eval_of, eval_of_missing};
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// A client reports what became of its allocations. Everything else in them is ignored (EV-14).
 #[derive(Clone, Debug)]
@@ -42,13 +42,13 @@ pub struct ClientReport {
 ///
 /// # Errors
 /// The state cannot be read.
-pub fn names_nodes(view: &View) -> Result<bool, ApiError> {
+pub fn names_nodes(view: &View) -> Result<bool, Refusal> {
     let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
     Ok(meta.feature_level >= REPORT_LEVEL)
 }
 
 impl Command for UpdateAllocsFromClient {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let reported = self.reported(view, stamp, names_nodes(view)?)?;
         let nothing = Decision::Nothing(Reply::None);
         Ok(reported.event.map_or(nothing, Decision::free))
@@ -66,7 +66,7 @@ impl UpdateAllocsFromClient {
         view: &View,
         stamp: &Stamp,
         names_nodes: bool,
-    ) -> Result<ClientReport, ApiError> {
+    ) -> Result<ClientReport, Refusal> {
         let node = self.check_node(view)?;
         let is_waited_for = node.last_missed_heartbeat_index > 0
             && node.last_alloc_update_index <= node.last_missed_heartbeat_index;
@@ -79,7 +79,7 @@ impl UpdateAllocsFromClient {
             };
             if known.node_id != alloc.node_id {
                 let text = format!("allocation {} is not on node {}", alloc.id, alloc.node_id);
-                return Err(ApiError::refused(text));
+                return Err(Refusal::refused(text));
             }
             let is_new = says_new(&known, alloc);
             if !is_new && (names_nodes || !is_waited_for) {
@@ -118,12 +118,12 @@ impl UpdateAllocsFromClient {
     }
 
     /// The node is read from the allocations; it must be one that is in contact (SCH-09, SCH-10).
-    fn check_node(&self, view: &View) -> Result<Node, ApiError> {
+    fn check_node(&self, view: &View) -> Result<Node, Refusal> {
         let Some(first) = self.allocs.first() else {
-            return Err(ApiError::refused("must update at least one allocation"));
+            return Err(Refusal::refused("must update at least one allocation"));
         };
         if first.node_id.is_empty() {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "allocation {} has no node",
                 first.id
             )));
@@ -133,7 +133,7 @@ impl UpdateAllocsFromClient {
             .iter()
             .find(|alloc| alloc.node_id != first.node_id);
         if let Some(foreign) = foreign {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "allocations of one update must be of one node, not of {} and {}",
                 first.node_id, foreign.node_id
             )));
@@ -143,15 +143,15 @@ impl UpdateAllocsFromClient {
             .as_ref()
             .is_some_and(|caller| *caller != first.node_id)
         {
-            return Err(ApiError::permission_denied());
+            return Err(Refusal::permission_denied());
         }
         let node = nodes::get(view, &first.node_id)?
-            .ok_or_else(|| ApiError::refused(format!("node {} not found", first.node_id)))?;
+            .ok_or_else(|| Refusal::refused(format!("node {} not found", first.node_id)))?;
         if matches!(
             node.status(),
             Some(NodeStatus::Down | NodeStatus::Disconnected)
         ) {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "node {} is not allowed to update allocs while in status {}",
                 node.id, node.status
             )));
@@ -179,7 +179,7 @@ fn follow_up(
     known: &AllocRow,
     update: &Allocation,
     (id, now): (String, i64),
-) -> Result<Option<Evaluation>, ApiError> {
+) -> Result<Option<Evaluation>, Refusal> {
     let returns = known.client_status == client::UNKNOWN && update.client_status != client::UNKNOWN;
     let ended = update.client_terminal() && !known.client_terminal();
     if !ended && !returns {
@@ -242,10 +242,10 @@ pub struct StopAlloc {
 }
 
 impl Command for StopAlloc {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let known = view
             .get::<Allocs>(self.alloc_id.as_str())?
-            .ok_or_else(|| ApiError::not_found("allocation not found"))?;
+            .ok_or_else(|| Refusal::not_found("allocation not found"))?;
         let key = (known.namespace.as_str(), known.job_id.as_str());
         let job = match view.get::<Jobs>(key)? {
             Some(job) => Some(job),
@@ -281,7 +281,7 @@ pub struct UpdateDesiredTransitions {
 }
 
 impl Command for UpdateDesiredTransitions {
-    fn decide(&self, _view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.transitions.is_empty() && self.evals.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }

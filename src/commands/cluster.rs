@@ -11,7 +11,7 @@ use drover_projections::tables::scheduler_config::SchedulerConfig;
 use drover_projections::{Reply, TableDigest, View};
 
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// This server became leader: the first thing it says.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct ElectLeader {
 }
 
 impl Command for ElectLeader {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         Ok(Decision::free(self.leader.clone()))
     }
 }
@@ -34,7 +34,7 @@ pub struct SetClusterId {
 }
 
 impl Command for SetClusterId {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let known = view.get::<ClusterMetas>(())?;
         if known.is_some_and(|known| !known.cluster_id.is_empty()) {
             return Ok(Decision::Nothing(Reply::None));
@@ -56,10 +56,10 @@ pub struct RaiseBarrier {
 }
 
 impl Command for RaiseBarrier {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if let Some((server, level)) = self.servers.iter().find(|(_, level)| **level < self.level) {
             let text = format!("server {server} reads only up to level {level}");
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         let known = view.get::<ClusterMetas>(())?;
         if known.is_some_and(|known| known.feature_level >= self.level) {
@@ -94,9 +94,9 @@ impl RecordDigests {
 }
 
 impl Command for RecordDigests {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.recorded.at > view.index() {
-            return Err(ApiError::refused("what has not happened has no digests"));
+            return Err(Refusal::refused("what has not happened has no digests"));
         }
         Ok(Decision::free(self.recorded.clone()))
     }
@@ -113,7 +113,7 @@ pub struct SayPublisherLags {
 }
 
 impl Command for SayPublisherLags {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let known = view.get::<ClusterMetas>(())?.unwrap_or_default();
         if known.publisher_lagging_since != 0 || known.feature_level < LAG_LEVEL {
             return Ok(Decision::Nothing(Reply::None));
@@ -137,7 +137,7 @@ pub struct SayPublisherCaughtUp {
 }
 
 impl Command for SayPublisherCaughtUp {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let known = view.get::<ClusterMetas>(())?.unwrap_or_default();
         if known.publisher_lagging_since == 0 {
             return Ok(Decision::Nothing(Reply::None));
@@ -168,13 +168,13 @@ pub struct SetSchedulerConfig {
 }
 
 impl Command for SetSchedulerConfig {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut config = self.config.clone();
         if config.scheduler_algorithm.is_empty() {
             config.scheduler_algorithm = algorithm::BINPACK.to_owned();
         }
         if !algorithm::ALL.contains(&config.scheduler_algorithm.as_str()) {
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "invalid scheduler algorithm: {}",
                 config.scheduler_algorithm
             )));
@@ -203,7 +203,7 @@ impl Command for SetSchedulerConfig {
 fn refuse_preemption(
     config: &SchedulerConfiguration,
     known: &SchedulerConfiguration,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let (set, was) = (&config.preemption_config, &known.preemption_config);
     let switched = [
         (
@@ -224,7 +224,7 @@ fn refuse_preemption(
         ),
     ];
     match switched.iter().find(|(_, on)| *on) {
-        Some((name, _)) => Err(ApiError::bad_request(format!(
+        Some((name, _)) => Err(Refusal::bad_request(format!(
             "PreemptionConfig.{name}: preemption is not supported by this version of drover; set \
              it to false"
         ))),
@@ -242,7 +242,7 @@ pub struct SetAutopilotConfig {
 }
 
 impl Command for SetAutopilotConfig {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         Ok(Decision::free(AutopilotConfigured {
             config: self.config.clone(),
             cas: self.cas,

@@ -14,7 +14,7 @@ use drover_projections::{Reply, View, claims};
 
 use super::support::{check_names, every_server_speaks, speaks};
 use super::{Command, Decision, Stamp};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// Volumes are registered, created or described again. All are in one namespace each, none empty.
 #[derive(Clone, Debug)]
@@ -24,9 +24,9 @@ pub struct RegisterVolumes {
 }
 
 impl Command for RegisterVolumes {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.volumes.is_empty() {
-            return Err(ApiError::bad_request("missing volume definition"));
+            return Err(Refusal::bad_request("missing volume definition"));
         }
         every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let mut news = false;
@@ -35,7 +35,7 @@ impl Command for RegisterVolumes {
             let sealed = |secret: &String| as_sealed(secret).is_some();
             if !volume.secrets.values().all(sealed) {
                 let text = "secrets of a volume must be encrypted before they are written";
-                return Err(ApiError::internal(text));
+                return Err(Refusal::internal(text));
             }
             has_namespace(view, volume)?;
             has_plugin(view, volume)?;
@@ -43,8 +43,8 @@ impl Command for RegisterVolumes {
             news |= match known {
                 Some(known) => {
                     let was = &known.row.volume;
-                    claims::stays_in_place(was, volume).map_err(ApiError::refused)?;
-                    let is = claims::merge(was, volume).map_err(ApiError::refused)?;
+                    claims::stays_in_place(was, volume).map_err(Refusal::refused)?;
+                    let is = claims::merge(was, volume).map_err(Refusal::refused)?;
                     is != *was
                 }
                 None => true,
@@ -90,7 +90,7 @@ fn described(volume: &CsiVolume) -> CsiVolume {
 ///
 /// # Errors
 /// All that is wrong, in one text.
-pub fn validate(volume: &CsiVolume) -> Result<(), ApiError> {
+pub fn validate(volume: &CsiVolume) -> Result<(), Refusal> {
     check_names([
         ("volume id", volume.id.as_str()),
         ("plugin id", &volume.plugin_id),
@@ -140,7 +140,7 @@ pub fn validate(volume: &CsiVolume) -> Result<(), ApiError> {
     }
     match wrong.is_empty() {
         true => Ok(()),
-        false => Err(ApiError::bad_request(format!(
+        false => Err(Refusal::bad_request(format!(
             "validation: {}",
             wrong.join(", ")
         ))),
@@ -152,12 +152,12 @@ pub fn validate(volume: &CsiVolume) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// The refusal, or the state cannot be read.
-pub fn has_namespace(view: &View, volume: &CsiVolume) -> Result<(), ApiError> {
+pub fn has_namespace(view: &View, volume: &CsiVolume) -> Result<(), Refusal> {
     let namespace = volume.namespace.as_str();
     let there = namespace == DEFAULT_NAMESPACE || view.modified::<Namespaces>(namespace)?.is_some();
     match there {
         true => Ok(()),
-        false => Err(ApiError::refused(format!(
+        false => Err(Refusal::refused(format!(
             "volume \"{}\" is in nonexistent namespace \"{namespace}\"",
             volume.id
         ))),
@@ -165,10 +165,10 @@ pub fn has_namespace(view: &View, volume: &CsiVolume) -> Result<(), ApiError> {
 }
 
 /// A volume's plugin must run, so that a wrong name is found early (CSI-02).
-fn has_plugin(view: &View, volume: &CsiVolume) -> Result<(), ApiError> {
+fn has_plugin(view: &View, volume: &CsiVolume) -> Result<(), Refusal> {
     let id = &volume.plugin_id;
     let Some(row) = view.get::<CsiPlugins>(id.as_str())? else {
-        return Err(ApiError::refused(format!(
+        return Err(Refusal::refused(format!(
             "no CSI plugin named: {id} could be found"
         )));
     };
@@ -179,7 +179,7 @@ fn has_plugin(view: &View, volume: &CsiVolume) -> Result<(), ApiError> {
     };
     match runs {
         true => Ok(()),
-        false => Err(ApiError::refused(format!(
+        false => Err(Refusal::refused(format!(
             "CSI plugin \"{id}\" of volume \"{}\" has no healthy instance",
             volume.id
         ))),
@@ -201,9 +201,9 @@ pub struct DeregisterVolumes {
 }
 
 impl Command for DeregisterVolumes {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.ids.is_empty() || self.ids.iter().any(String::is_empty) {
-            return Err(ApiError::bad_request("missing volume IDs"));
+            return Err(Refusal::bad_request("missing volume IDs"));
         }
         every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let mut guards = Vec::new();
@@ -212,7 +212,7 @@ impl Command for DeregisterVolumes {
             let known = removable(view, key, self.force)?;
             if known.row.deleting != 0 && !self.deleted {
                 let text = format!("volume \"{id}\" is being deleted");
-                return Err(ApiError::new(Code::Unavailable, text));
+                return Err(Refusal::new(Code::Unavailable, text));
             }
             // A delete that begins meanwhile is seen.
             guards.push(view.guard::<CsiVolumes>(key)?);
@@ -230,17 +230,17 @@ impl Command for DeregisterVolumes {
 ///
 /// # Errors
 /// It is not there, or it is used.
-pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, ApiError> {
+pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, Refusal> {
     let id = key.1;
     let Some(known) = csi::volume(view, key)? else {
-        return Err(ApiError::refused(format!("volume not found: {id}")));
+        return Err(Refusal::refused(format!("volume not found: {id}")));
     };
     let used = match force {
         true => csi::live_holder(view, &known.row)?.is_some(),
         false => known.row.in_use(),
     };
     match used {
-        true => Err(ApiError::refused(format!("volume in use: {id}"))),
+        true => Err(Refusal::refused(format!("volume in use: {id}"))),
         false => Ok(known),
     }
 }
@@ -256,17 +256,17 @@ pub struct ClaimVolume {
 }
 
 impl Command for ClaimVolume {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut claim = self.claim.clone();
         if claim.volume_id.is_empty() {
-            return Err(ApiError::bad_request("missing volume ID"));
+            return Err(Refusal::bad_request("missing volume ID"));
         }
         if !mode::is_known(claim.claim, UNSURE_LEVEL) || state::rank(claim.state).is_none() {
             let text = format!(
                 "unknown claim mode {} or state {}",
                 claim.claim, claim.state
             );
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         if claim.namespace.is_empty() {
             claim.namespace = DEFAULT_NAMESPACE.to_owned();
@@ -275,7 +275,7 @@ impl Command for ClaimVolume {
         claim.timestamp = stamp.now;
         let key = (claim.namespace.as_str(), claim.volume_id.as_str());
         let Some(known) = csi::volume(view, key)? else {
-            return Err(ApiError::refused(format!("volume not found: {}", key.1)));
+            return Err(Refusal::refused(format!("volume not found: {}", key.1)));
         };
         if claim.claim == mode::DELETE {
             return deleting(view, claim);
@@ -286,7 +286,7 @@ impl Command for ClaimVolume {
             return Ok(Decision::free(claim));
         }
         if claim.allocation_id.is_empty() {
-            return Err(ApiError::bad_request("missing allocation ID"));
+            return Err(Refusal::bad_request("missing allocation ID"));
         }
         if claim.state == state::SETTLING && !speaks(view, UNSURE_LEVEL)? {
             claim.state = state::READY_TO_FREE;
@@ -317,10 +317,10 @@ pub struct NoteGrowth {
 }
 
 impl Command for NoteGrowth {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let key = (self.namespace.as_str(), self.id.as_str());
         let Some(row) = view.get::<CsiVolumes>(key)? else {
-            return Err(ApiError::refused(format!("volume not found: {}", self.id)));
+            return Err(Refusal::refused(format!("volume not found: {}", self.id)));
         };
         let other = self.done != 0 && self.done != row.node_expansion;
         if other || !speaks(view, GROWN_LEVEL)? {
@@ -345,7 +345,7 @@ impl Command for NoteGrowth {
 
 /// A volume is given to nobody while it is being deleted, or may be taken again; nothing where not
 /// every server knows of that.
-fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, ApiError> {
+fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, Refusal> {
     if !speaks(view, UNSURE_LEVEL)? {
         return Ok(Decision::Nothing(Reply::None));
     }
@@ -356,26 +356,26 @@ fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, ApiErr
         _ => 0,
     };
     let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
-    match row.deletes(since).map_err(ApiError::refused)? {
+    match row.deletes(since).map_err(Refusal::refused)? {
         true => Ok(Decision::free(claim)),
         false => Ok(Decision::Nothing(Reply::None)),
     }
 }
 
 /// The row as it is stored: past claims that follow from ended allocations are not in it yet.
-fn stored(view: &View, key: (&str, &str)) -> Result<CsiVolumeRow, ApiError> {
+fn stored(view: &View, key: (&str, &str)) -> Result<CsiVolumeRow, Refusal> {
     let row = view.get::<CsiVolumes>(key)?;
     Ok(row.map(|row| csi::repaired(&row)).unwrap_or_default())
 }
 
-fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bool, ApiError> {
+fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bool, Refusal> {
     if let Some(why) = csi::unserved(view, claim)? {
-        return Err(ApiError::refused(why));
+        return Err(Refusal::refused(why));
     }
     let alloc = view.get::<Allocs>(claim.allocation_id.as_str())?;
     let Some(alloc) = alloc else {
         let text = format!("alloc \"{}\" not found", claim.allocation_id);
-        return Err(ApiError::refused(text));
+        return Err(Refusal::refused(text));
     };
     claim.node_id.clone_from(&alloc.alloc.node_id);
     let requests = csi::requests_of_alloc(view, &alloc)?;
@@ -386,7 +386,7 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
         offered.access_mode == claim.access_mode && offered.attachment_mode == claim.attachment_mode
     });
     if !offered && !volume.requested_capabilities.is_empty() {
-        return Err(ApiError::refused(format!(
+        return Err(Refusal::refused(format!(
             "volume \"{}\" in namespace \"{}\" is not offered as {} with {}",
             volume.id, volume.namespace, claim.attachment_mode, claim.access_mode
         )));
@@ -397,15 +397,15 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
             "volume \"{}\" in namespace \"{}\": volume is currently unschedulable",
             volume.id, volume.namespace
         );
-        return Err(ApiError::new(Code::Unavailable, text));
+        return Err(Refusal::new(Code::Unavailable, text));
     }
     let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
     let over = row.past_claims.get(&claim.allocation_id);
     let over = over.is_some_and(|past| past.state != state::SETTLING);
     row.take(claim, CLAIMS_LEVEL).map_err(|text| match over {
-        true => ApiError::refused(text),
+        true => Refusal::refused(text),
         // Others hold it, and may give it back.
-        false => ApiError::new(Code::Conflict, text),
+        false => Refusal::new(Code::Conflict, text),
     })
 }
 
@@ -414,7 +414,7 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
 fn requested<'r>(
     requests: &'r [(String, VolumeRequest)],
     claim: &CsiVolumeClaimed,
-) -> Result<&'r VolumeRequest, ApiError> {
+) -> Result<&'r VolumeRequest, Refusal> {
     let own = || {
         let own = requests.iter();
         let own = own.filter(|(source, _)| *source == claim.volume_id);
@@ -431,7 +431,7 @@ fn requested<'r>(
         } else {
             ""
         };
-        ApiError::refused(format!(
+        Refusal::refused(format!(
             "allocation \"{}\" does not ask for volume \"{}\"{how}",
             claim.allocation_id, claim.volume_id
         ))
@@ -456,19 +456,19 @@ pub struct DeleteCsiPlugin {
 }
 
 impl Command for DeleteCsiPlugin {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.id.is_empty() {
-            return Err(ApiError::bad_request("missing plugin ID"));
+            return Err(Refusal::bad_request("missing plugin ID"));
         }
         every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let Some(row) = view.get::<CsiPlugins>(self.id.as_str())? else {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "plugin \"{}\" not found",
                 self.id
             )));
         };
         if row.in_use() {
-            return Err(ApiError::refused("plugin in use"));
+            return Err(Refusal::refused("plugin in use"));
         }
         let id = self.id.clone();
         Ok(Decision::free(CsiPluginDeleted { id }))

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::limits::MAX_ROWS;
 use super::support::{eval_of, eval_of_missing, speaks};
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// The version of its job that a failed deployment goes back to: known once it is decided, for
 /// the answer.
@@ -79,7 +79,7 @@ impl DeploymentChange {
 }
 
 impl Command for SetDeploymentStatus {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let row = open(view, &self.deployment_id, self.change.verb())?;
         let (to, description) = match self.change {
             DeploymentChange::Fail => (status::FAILED, deployment_reason::FAILED_BY_USER),
@@ -149,7 +149,7 @@ fn revert(
     row: &Deployment,
     now: i64,
     description: &mut String,
-) -> Result<Back, ApiError> {
+) -> Result<Back, Refusal> {
     let key = (row.namespace.as_str(), row.job_id.as_str());
     let scan = Scan::group::<(String, String)>(key).reverse();
     let mut stable = None;
@@ -195,13 +195,13 @@ pub struct PromoteDeployment {
 }
 
 impl Command for PromoteDeployment {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let row = open(view, &self.deployment_id, "promote")?;
         if !self.all {
             for group in &self.groups {
                 if !row.task_groups.contains_key(group) {
                     let text = format!("task group \"{group}\" is not part of the deployment");
-                    return Err(ApiError::refused(text));
+                    return Err(Refusal::refused(text));
                 }
             }
         }
@@ -212,7 +212,7 @@ impl Command for PromoteDeployment {
         let canaries: usize = canaries.sum();
         if canaries > MAX_ROWS / 2 {
             let most = MAX_ROWS / 2;
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "the deployment has {canaries} canaries, more than the {most} promoted at once"
             )));
         }
@@ -243,10 +243,10 @@ pub struct SetDeploymentAllocHealth {
 }
 
 impl Command for SetDeploymentAllocHealth {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.healthy.is_empty() && self.unhealthy.is_empty() {
             let text = "must specify at least one healthy/unhealthy allocation ID";
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         let row = open(view, &self.deployment_id, "set health of allocations for")?;
         let mut back = Back::default();
@@ -287,7 +287,7 @@ pub struct DeleteDeployments {
 }
 
 impl Command for DeleteDeployments {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.ids.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
@@ -301,27 +301,27 @@ impl Command for DeleteDeployments {
     }
 }
 
-fn open(view: &View, id: &str, verb: &str) -> Result<Deployment, ApiError> {
+fn open(view: &View, id: &str, verb: &str) -> Result<Deployment, Refusal> {
     if id.is_empty() {
-        return Err(ApiError::refused("missing deployment ID"));
+        return Err(Refusal::refused("missing deployment ID"));
     }
     let row = view.get::<Deployments>(id)?;
-    let row = row.ok_or_else(|| ApiError::refused("deployment not found"))?;
+    let row = row.ok_or_else(|| Refusal::refused("deployment not found"))?;
     if !row.active() {
         let what = match verb {
             "set health of allocations for" => "can't set health of allocations for a terminal",
             _ => {
-                return Err(ApiError::refused(format!(
+                return Err(Refusal::refused(format!(
                     "can't {verb} terminal deployment"
                 )));
             }
         };
-        return Err(ApiError::refused(format!("{what} deployment")));
+        return Err(Refusal::refused(format!("{what} deployment")));
     }
     Ok(row)
 }
 
-fn eval_for(view: &View, row: &Deployment, id: String, now: i64) -> Result<Evaluation, ApiError> {
+fn eval_for(view: &View, row: &Deployment, id: String, now: i64) -> Result<Evaluation, Refusal> {
     let key = (row.namespace.as_str(), row.job_id.as_str());
     let mut made = match view.get::<Jobs>(key)? {
         Some(job) => eval_of(id, &job, trigger::DEPLOYMENT_WATCHER, now),

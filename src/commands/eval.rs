@@ -15,7 +15,7 @@ use drover_projections::{Id, Prefix, Read, Reply, Scan, View};
 
 use super::support::speaks;
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// How many evaluations may be named in one request (EVAL-08).
 pub const MAX_IDS: usize = 7_281;
@@ -35,7 +35,7 @@ pub struct UpsertEvals {
 }
 
 impl Command for UpsertEvals {
-    fn decide(&self, _view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.evals.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
@@ -64,21 +64,21 @@ pub enum Selection {
 ///
 /// # Errors
 /// 400 with Nomad's texts.
-pub fn selection(ids: Vec<String>, filter: String) -> Result<Selection, ApiError> {
+pub fn selection(ids: Vec<String>, filter: String) -> Result<Selection, Refusal> {
     match (ids.is_empty(), filter.is_empty()) {
-        (false, false) => Err(ApiError::bad_request(
+        (false, false) => Err(Refusal::bad_request(
             "evals cannot be deleted by both ID and filter",
         )),
-        (true, true) => Err(ApiError::bad_request(
+        (true, true) => Err(Refusal::bad_request(
             "evals must be deleted by either ID or filter",
         )),
         (true, false) => {
             filter::compile(&filter, filter::FILTER_VERSION).map_err(|error| {
-                ApiError::bad_request(format!("failed to read filter expression: {error}"))
+                Refusal::bad_request(format!("failed to read filter expression: {error}"))
             })?;
             Ok(Selection::Filter(filter))
         }
-        (false, true) if ids.len() > MAX_IDS => Err(ApiError::bad_request(format!(
+        (false, true) if ids.len() > MAX_IDS => Err(Refusal::bad_request(format!(
             "request includes {} evaluation IDs, must be {MAX_IDS} or fewer",
             ids.len()
         ))),
@@ -94,16 +94,14 @@ pub struct DeleteEvals {
 }
 
 impl Command for DeleteEvals {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         check_paused(view)?;
         for id in &self.eval_ids {
             let Some(eval) = view.get::<Evals>(id.as_str())? else {
-                return Err(ApiError::refused("eval not found"));
+                return Err(Refusal::refused("eval not found"));
             };
             if !is_safe_to_delete(view, &eval)? {
-                return Err(ApiError::refused(format!(
-                    "eval {id} is not safe to delete"
-                )));
+                return Err(Refusal::refused(format!("eval {id} is not safe to delete")));
             }
         }
         let eval_ids = self.eval_ids.clone();
@@ -130,11 +128,11 @@ pub struct DeleteEvalsPage {
 }
 
 impl Command for DeleteEvalsPage {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         check_paused(view)?;
         let selection = selection(Vec::new(), self.filter.clone())?;
         let Selection::Filter(filter) = selection else {
-            return Err(ApiError::bad_request(
+            return Err(Refusal::bad_request(
                 "evals must be deleted by either ID or filter",
             ));
         };
@@ -177,9 +175,9 @@ fn row_cost(eval: &Evaluation, steps: u32) -> u64 {
 ///
 /// # Errors
 /// The filter cannot be read, or costs more than a whole page for one row alone.
-fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, ApiError> {
+fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, Refusal> {
     let wrong = |error: filter::FilterError| {
-        ApiError::refused(format!("failed to read filter expression: {error}"))
+        Refusal::refused(format!("failed to read filter expression: {error}"))
     };
     let filter = filter::compile(filter, filter::FILTER_VERSION).map_err(wrong)?;
     let mut scan = Scan::all();
@@ -192,7 +190,7 @@ fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, ApiErro
         let (matches, steps) = filter.matches_in_steps(&eval).map_err(wrong)?;
         cost += row_cost(&eval, steps);
         if cost > PAGE_COST && rows == 0 {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "failed to read filter expression: it is too costly for evaluation \"{}\" alone \
                  ({cost} comparisons of {COST_BYTES} bytes, of at most {PAGE_COST}): delete that \
                  one by its id, or use a shorter expression",
@@ -221,7 +219,7 @@ pub struct ReapEvals {
 }
 
 impl Command for ReapEvals {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let (eval_ids, alloc_ids) = (self.eval_ids.clone(), self.alloc_ids.clone());
         Ok(Decision::free(EvalsDeleted {
             eval_ids,
@@ -236,18 +234,18 @@ impl Command for ReapEvals {
 }
 
 /// Deleting evaluations needs a paused broker (EVAL-09); apply checks it again.
-fn check_paused(view: &View) -> Result<(), ApiError> {
+fn check_paused(view: &View) -> Result<(), Refusal> {
     let config = view.get::<SchedulerConfig>(())?;
     if config.is_some_and(|config| config.pause_eval_broker) {
         return Ok(());
     }
     let text = "eval broker is enabled; eval broker must be paused to delete evals";
-    Err(ApiError::refused(text))
+    Err(Refusal::refused(text))
 }
 
 /// Whether nothing needs the evaluation any more: its job is over, or so are its allocations, with
 /// what they know of reschedules carried on.
-fn is_safe_to_delete(view: &View, eval: &Evaluation) -> Result<bool, ApiError> {
+fn is_safe_to_delete(view: &View, eval: &Evaluation) -> Result<bool, Refusal> {
     let job = view.get::<Jobs>((eval.namespace.as_str(), eval.job_id.as_str()))?;
     let Some(job) = job.filter(|job: &Job| !job.stop && !job.is_dead()) else {
         return Ok(true);

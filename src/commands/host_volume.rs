@@ -12,7 +12,7 @@ use drover_projections::{Id, Scan, View};
 
 use super::support::{every_server_speaks, is_name};
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// Ways in which a host volume may be used: those of CSI volumes on one node, and two of its own.
 const ACCESS: [&str; 4] = [
@@ -30,7 +30,7 @@ pub struct RegisterHostVolume {
 }
 
 impl Command for RegisterHostVolume {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let mut volume = self.volume.clone();
         validate(&volume, true)?;
@@ -38,7 +38,7 @@ impl Command for RegisterHostVolume {
             volume.id = stamp.uuid(0);
         }
         if view.get::<Nodes>(volume.node_id.as_str())?.is_none() {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "node {} not found",
                 volume.node_id
             )));
@@ -46,7 +46,7 @@ impl Command for RegisterHostVolume {
         let key = (volume.namespace.as_str(), volume.id.as_str());
         if let Some(known) = view.get::<HostVolumes>(key)? {
             let kept = drover_projections::apply::host_volume_unchanged(&known, &volume);
-            kept.map_err(ApiError::refused)?;
+            kept.map_err(Refusal::refused)?;
         }
         Ok(Decision::free(HostVolumeRegistered { volume }))
     }
@@ -56,7 +56,7 @@ impl Command for RegisterHostVolume {
 ///
 /// # Errors
 /// All that is wrong, in one text.
-pub fn validate(volume: &HostVolume, placed: bool) -> Result<(), ApiError> {
+pub fn validate(volume: &HostVolume, placed: bool) -> Result<(), Refusal> {
     let mut wrong = Vec::new();
     if !is_name(&volume.name, &['_', '.', '[', ']']) {
         wrong.push(format!("invalid volume name \"{}\"", volume.name));
@@ -93,7 +93,7 @@ pub fn validate(volume: &HostVolume, placed: bool) -> Result<(), ApiError> {
     }
     match wrong.is_empty() {
         true => Ok(()),
-        false => Err(ApiError::bad_request(format!(
+        false => Err(Refusal::bad_request(format!(
             "volume validation failed: {}",
             wrong.join(", ")
         ))),
@@ -110,19 +110,19 @@ pub struct DeleteHostVolume {
 }
 
 impl Command for DeleteHostVolume {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_speaks(view, CSI_LEVEL, "volumes")?;
         if self.id.is_empty() {
-            return Err(ApiError::bad_request("missing volume ID"));
+            return Err(Refusal::bad_request("missing volume ID"));
         }
         let key = (self.namespace.as_str(), self.id.as_str());
         let Some(known) = view.get::<HostVolumes>(key)? else {
-            return Err(ApiError::refused(format!("no such volume: {}", self.id)));
+            return Err(Refusal::refused(format!("no such volume: {}", self.id)));
         };
         let users = host::users(view, &known)?;
         if !users.is_empty() {
             let text = drover_projections::apply::host_volume_in_use(&self.id, &users);
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         Ok(Decision::free(HostVolumeDeleted {
             namespace: self.namespace.clone(),
@@ -140,12 +140,12 @@ pub struct ReleaseHostVolumeClaim {
 }
 
 impl Command for ReleaseHostVolumeClaim {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_speaks(view, CSI_LEVEL, "volumes")?;
         let scan = Scan::group::<Id>(self.id.as_str());
         let known = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         if known.transpose()?.is_none() {
-            return Err(ApiError::refused("claim not found"));
+            return Err(Refusal::refused("claim not found"));
         }
         let claim_id = self.id.clone();
         Ok(Decision::free(HostVolumeClaimReleased { claim_id }))

@@ -8,7 +8,7 @@ use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::{View, query};
 
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// A root key's metadata is written.
 #[derive(Clone, Debug)]
@@ -22,13 +22,13 @@ pub struct UpsertRootKey {
 }
 
 impl Command for UpsertRootKey {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.key.key_id.is_empty() {
-            return Err(ApiError::refused("root key metadata is missing the key ID"));
+            return Err(Refusal::refused("root key metadata is missing the key ID"));
         }
         if !root_key::ALL.contains(&self.key.state.as_str()) {
             let text = format!("root key state \"{}\" is invalid", self.key.state);
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         let mut key = self.key.clone();
         if key.create_time == 0 {
@@ -56,18 +56,18 @@ pub struct DeleteRootKey {
 }
 
 impl Command for DeleteRootKey {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.key_id.is_empty() {
-            return Err(ApiError::refused("root key ID is required"));
+            return Err(Refusal::refused("root key ID is required"));
         }
         let known = view.get::<RootKeys>(self.key_id.as_str())?;
-        let known = known.ok_or_else(|| ApiError::refused("root key not found"))?;
+        let known = known.ok_or_else(|| Refusal::refused("root key not found"))?;
         if known.meta.state == root_key::ACTIVE {
             let text = "active root key cannot be deleted - call rotate first";
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         if !self.force && query::root_key_in_use(view, &self.key_id)? {
-            return Err(ApiError::refused("root key in use, cannot delete"));
+            return Err(Refusal::refused("root key in use, cannot delete"));
         }
         let (key_id, force) = (self.key_id.clone(), self.force);
         Ok(Decision::free(RootKeyDeleted { key_id, force }))

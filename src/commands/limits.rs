@@ -13,7 +13,7 @@ use drover_events::model::Evaluation;
 use drover_events::node::NodesDeregistered;
 use drover_events::{Event, Guard};
 
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// How many rows an event writes at most.
 pub const MAX_ROWS: usize = 4_096;
@@ -129,8 +129,8 @@ pub type Part = (Event, Vec<Guard>);
 pub fn fit<T>(
     event: Event,
     guards: Vec<Guard>,
-    mut encode: impl FnMut(Event, Vec<Guard>) -> Result<T, (ApiError, Box<Part>)>,
-) -> Result<Vec<T>, ApiError> {
+    mut encode: impl FnMut(Event, Vec<Guard>) -> Result<T, (Refusal, Box<Part>)>,
+) -> Result<Vec<T>, Refusal> {
     let most = if rows(&event) > MAX_ROWS {
         PAGE_ROWS
     } else {
@@ -163,15 +163,15 @@ pub fn fit<T>(
 ///
 /// # Errors
 /// 400 with the limit.
-pub fn check_rows(event: &Event) -> Result<(), ApiError> {
+pub fn check_rows(event: &Event) -> Result<(), Refusal> {
     match rows(event) {
         count if count > MAX_ROWS => Err(too_many(event, count)),
         _ => Ok(()),
     }
 }
 
-fn too_many(event: &Event, rows: usize) -> ApiError {
-    ApiError::bad_request(format!(
+fn too_many(event: &Event, rows: usize) -> Refusal {
+    Refusal::bad_request(format!(
         "{} would write {rows} rows, more than the {MAX_ROWS} an event may write",
         event.kind()
     ))

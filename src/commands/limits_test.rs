@@ -20,7 +20,7 @@ fn evals(count: u32) -> Vec<Evaluation> {
 }
 
 /// Cuts as the proposer does: by rows and by encoded bytes.
-fn cut(event: impl Into<Event>, guards: Vec<Guard>) -> Result<Vec<Part>, ApiError> {
+fn cut(event: impl Into<Event>, guards: Vec<Guard>) -> Result<Vec<Part>, Refusal> {
     fit(event.into(), guards, |event, guards| {
         let envelope = Envelope {
             time: 0,
@@ -37,7 +37,7 @@ fn cut(event: impl Into<Event>, guards: Vec<Guard>) -> Result<Vec<Part>, ApiErro
         match encoded {
             Ok(()) => Ok(part),
             Err(e) => Err((
-                ApiError::new(Code::PayloadTooLarge, e.to_string()),
+                Refusal::new(Code::PayloadTooLarge, e.to_string()),
                 Box::new(part),
             )),
         }

@@ -40,7 +40,7 @@ use drover_events::{Event, EventId, EventKind, Guard};
 use drover_projections::{Reply, View};
 use sha2::{Digest as _, Sha256};
 
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// What the leader gives a decision: the id its event will have, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub trait Command: Send + Sync + 'static {
     ///
     /// # Errors
     /// The refusal, in the words a client reads.
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError>;
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal>;
 
     /// The index of the event that the decision follows from, where the state tells it and the
     /// caller does not; none for what begins a chain.
@@ -137,10 +137,10 @@ pub trait Command: Send + Sync + 'static {
 ///
 /// # Errors
 /// [`Code::NotImplemented`] for such a kind.
-pub fn refuse_later(kind: EventKind) -> Result<(), ApiError> {
+pub fn refuse_later(kind: EventKind) -> Result<(), Refusal> {
     if drover_projections::apply::LATER.contains(&kind) {
         let text = format!("{kind} is not supported by this version");
-        return Err(ApiError::new(Code::NotImplemented, text));
+        return Err(Refusal::new(Code::NotImplemented, text));
     }
     Ok(())
 }

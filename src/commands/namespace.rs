@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::support::is_name;
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// Namespaces are created or changed.
 #[derive(Clone, Debug)]
@@ -19,9 +19,9 @@ pub struct UpsertNamespaces {
 }
 
 impl Command for UpsertNamespaces {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.namespaces.is_empty() {
-            return Err(ApiError::bad_request("must specify at least one namespace"));
+            return Err(Refusal::bad_request("must specify at least one namespace"));
         }
         let mut namespaces = self.namespaces.clone();
         for namespace in &mut namespaces {
@@ -45,7 +45,7 @@ impl Command for UpsertNamespaces {
             namespace.modify_index = 0;
             namespace.hash = Base64::default();
             let text = serde_json::to_vec(namespace)
-                .map_err(|error| ApiError::internal(error.to_string()))?;
+                .map_err(|error| Refusal::internal(error.to_string()))?;
             namespace.hash = Base64::from(Sha256::digest(text).to_vec());
         }
         Ok(Decision::free(NamespacesUpserted { namespaces }))
@@ -86,8 +86,8 @@ fn unbuilt(namespace: &Namespace) -> Option<&'static str> {
     .find_map(|(what, set)| set.then_some(what))
 }
 
-fn invalid(name: &str, why: &str) -> ApiError {
-    ApiError::refused(format!(
+fn invalid(name: &str, why: &str) -> Refusal {
+    Refusal::refused(format!(
         "Invalid namespace \"{name}\": 1 error occurred:\n\t* {why}\n\n"
     ))
 }
@@ -100,18 +100,18 @@ pub struct DeleteNamespaces {
 }
 
 impl Command for DeleteNamespaces {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.names.is_empty() {
-            return Err(ApiError::bad_request(
+            return Err(Refusal::bad_request(
                 "must specify at least one namespace to delete",
             ));
         }
         for name in &self.names {
             if name == DEFAULT_NAMESPACE {
-                return Err(ApiError::refused("can not delete default namespace"));
+                return Err(Refusal::refused("can not delete default namespace"));
             }
             if view.modified::<Namespaces>(name.as_str())?.is_none() {
-                return Err(ApiError::refused("namespace not found"));
+                return Err(Refusal::refused("namespace not found"));
             }
         }
         Ok(Decision::free(NamespacesDeleted {

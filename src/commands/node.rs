@@ -20,7 +20,7 @@ use drover_projections::{Prefix, Read, Reply, Scan, View};
 use super::limits::{MAX_ROWS, NODE};
 use super::support::{check_names, evals_of_node, node_event};
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// A client describes its node. The secret is a hash already.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct RegisterNode {
 }
 
 impl Command for RegisterNode {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut node = self.node.clone();
         for (what, value) in [
             ("node ID", &node.id),
@@ -41,7 +41,7 @@ impl Command for RegisterNode {
         ] {
             if value.is_empty() {
                 let text = format!("missing {what} for client registration");
-                return Err(ApiError::refused(text));
+                return Err(Refusal::refused(text));
             }
         }
         check_names([
@@ -52,7 +52,7 @@ impl Command for RegisterNode {
             ("node pool", &node.node_pool),
         ])?;
         if !node.status.is_empty() && !status::ALL.contains(&node.status.as_str()) {
-            return Err(ApiError::refused("invalid status for node"));
+            return Err(Refusal::refused("invalid status for node"));
         }
         if node.node_pool.is_empty() {
             node.node_pool = drover_events::model::status::DEFAULT_NODE_POOL.to_owned();
@@ -62,7 +62,7 @@ impl Command for RegisterNode {
         let event = match &known {
             Some(known) if known.secret_id != node.secret_id => {
                 let text = "node secret ID does not match. Not registering node.";
-                return Err(ApiError::refused(text));
+                return Err(Refusal::refused(text));
             }
             Some(known) if same_description(known, &node) => {
                 return Ok(Decision::Nothing(Reply::None));
@@ -121,9 +121,9 @@ pub struct UpdateNodeStatus {
 }
 
 impl Command for UpdateNodeStatus {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if !status::ALL.contains(&self.status.as_str()) {
-            return Err(ApiError::refused("invalid status for node"));
+            return Err(Refusal::refused("invalid status for node"));
         }
         let node = known(view, &self.node_id)?;
         let becomes = next_status(view, &node, &self.status)?;
@@ -161,7 +161,7 @@ impl Command for UpdateNodeStatus {
 
 /// What a status becomes: a node that was disconnected stays `initializing` until it has updated
 /// its allocations since (SCH-11, SCH-12), or has none to update (SCH-13).
-fn next_status<'a>(view: &View, node: &Node, requested: &'a str) -> Result<&'a str, ApiError> {
+fn next_status<'a>(view: &View, node: &Node, requested: &'a str) -> Result<&'a str, Refusal> {
     if requested != status::READY {
         return Ok(requested);
     }
@@ -178,7 +178,7 @@ fn next_status<'a>(view: &View, node: &Node, requested: &'a str) -> Result<&'a s
 }
 
 /// Whether anything on the node is not terminal.
-fn has_live_alloc(view: &View, node: &str) -> Result<bool, ApiError> {
+fn has_live_alloc(view: &View, node: &str) -> Result<bool, Refusal> {
     let scan = Scan::prefix(Prefix::of::<(drover_projections::Id, bool)>((node, false)));
     Ok(view
         .rows_by::<AllocsByNode>(scan)
@@ -205,7 +205,7 @@ pub struct MissHeartbeat {
 }
 
 impl Command for MissHeartbeat {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let node = known(view, &self.node_id)?;
         let waits = may_wait(view, &node.id, stamp.now)?;
         let settled = match node.status() {
@@ -238,7 +238,7 @@ impl Command for MissHeartbeat {
 }
 
 /// Whether an allocation that should run there has a window for disconnection that is still open.
-fn may_wait(view: &View, node: &str, now: i64) -> Result<bool, ApiError> {
+fn may_wait(view: &View, node: &str, now: i64) -> Result<bool, Refusal> {
     for row in view.rows_by::<AllocsByNode>(Scan::group::<drover_projections::Id>(node)) {
         let row = row?;
         if row.desired_status != desired::RUN || row.client_terminal() {
@@ -284,7 +284,7 @@ pub struct UpdateNodeDrain {
 }
 
 impl Command for UpdateNodeDrain {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let node = known(view, &self.node_id)?;
         let text = match (&self.spec, &node.drain_strategy) {
             (Some(_), Some(_)) => "Node drain strategy updated",
@@ -362,7 +362,7 @@ pub struct DrainedNode {
 }
 
 impl Command for CompleteDrains {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut updates = BTreeMap::new();
         let mut guards = Vec::new();
         for DrainedNode {
@@ -417,15 +417,15 @@ pub struct UpdateNodeEligibility {
 }
 
 impl Command for UpdateNodeEligibility {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if !eligibility::ALL.contains(&self.eligibility.as_str()) {
             let text = format!("invalid scheduling eligibility \"{}\"", self.eligibility);
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         let node = known(view, &self.node_id)?;
         let becomes_eligible = self.eligibility == eligibility::ELIGIBLE;
         if node.drain_strategy.is_some() && becomes_eligible {
-            return Err(ApiError::refused(
+            return Err(Refusal::refused(
                 "can not set node's scheduling eligibility to eligible while it is draining",
             ));
         }
@@ -460,9 +460,9 @@ pub struct DeregisterNodes {
 }
 
 impl Command for DeregisterNodes {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.node_ids.is_empty() {
-            return Err(ApiError::refused(
+            return Err(Refusal::refused(
                 "missing node IDs for client deregistration",
             ));
         }
@@ -495,7 +495,7 @@ impl Command for DeregisterNodes {
             }
         }
         if node_ids.is_empty() {
-            return Err(ApiError::refused("node not found"));
+            return Err(Refusal::refused("node not found"));
         }
         let event = NodesDeregistered { node_ids, evals };
         Ok(match more {
@@ -513,7 +513,7 @@ impl Command for DeregisterNodes {
 }
 
 /// How many host volumes go with a node, or become unavailable: each is a row more.
-fn host_volumes(view: &View, node: &str) -> Result<usize, ApiError> {
+fn host_volumes(view: &View, node: &str) -> Result<usize, Refusal> {
     let mut many = 0;
     for row in view.by_index::<HostVolumesByNode>(node) {
         row?;
@@ -530,9 +530,9 @@ pub struct AddNodeEvents {
 }
 
 impl Command for AddNodeEvents {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.events.is_empty() {
-            return Err(ApiError::refused("no node events given"));
+            return Err(Refusal::refused("no node events given"));
         }
         for id in self.events.keys() {
             known(view, id)?;
@@ -545,7 +545,7 @@ impl Command for AddNodeEvents {
 
 /// What is on the node is what the decision saw there: a plan that places one more in the meantime
 /// would have its job left out of the evaluations.
-fn as_used(view: &View, id: &str) -> Result<Guard, ApiError> {
+fn as_used(view: &View, id: &str) -> Result<Guard, Refusal> {
     let used = view.get::<NodeUses>(id)?;
     Ok(Guard::NodeMark {
         node: id.to_owned(),
@@ -553,11 +553,11 @@ fn as_used(view: &View, id: &str) -> Result<Guard, ApiError> {
     })
 }
 
-fn known(view: &View, id: &str) -> Result<Node, ApiError> {
+fn known(view: &View, id: &str) -> Result<Node, Refusal> {
     if id.is_empty() {
-        return Err(ApiError::refused("missing node ID"));
+        return Err(Refusal::refused("missing node ID"));
     }
-    nodes::get(view, id)?.ok_or_else(|| ApiError::refused("node not found"))
+    nodes::get(view, id)?.ok_or_else(|| Refusal::refused("node not found"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use drover_projections::tables::nodes::Nodes;
 use drover_projections::{Reply, View};
 
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// Allocations on draining nodes are to move. Where one of the nodes has changed since, its drain
 /// may have ended: those on it stay for now.
@@ -26,7 +26,7 @@ pub struct DrainAllocs {
 }
 
 impl Command for DrainAllocs {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut guards = Vec::with_capacity(self.nodes.len());
         let mut changed = BTreeSet::new();
         for (id, index) in &self.nodes {

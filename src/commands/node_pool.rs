@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::support::is_name;
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// Pools are created or changed.
 #[derive(Clone, Debug)]
@@ -19,33 +19,33 @@ pub struct UpsertNodePools {
 }
 
 impl Command for UpsertNodePools {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.node_pools.is_empty() {
-            return Err(ApiError::bad_request("must specify at least one node pool"));
+            return Err(Refusal::bad_request("must specify at least one node pool"));
         }
         let mut node_pools = self.node_pools.clone();
         for pool in &mut node_pools {
             let name = pool.name.clone();
             if !is_name(&name, &['_']) {
-                return Err(ApiError::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "invalid node pool \"{name}\": invalid name \"{name}\", must match regex \
                      ^[a-zA-Z0-9-_]{{1,128}}$"
                 )));
             }
             if pool.description.len() > 256 {
-                return Err(ApiError::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "invalid node pool \"{name}\": description longer than 256"
                 )));
             }
             if matches!(name.as_str(), ALL_NODE_POOL | DEFAULT_NODE_POOL) {
                 let text = format!("modifying node pool \"{name}\" is not allowed");
-                return Err(ApiError::bad_request(text));
+                return Err(Refusal::bad_request(text));
             }
             pool.create_index = 0;
             pool.modify_index = 0;
             pool.hash = Base64::default();
             let text =
-                serde_json::to_vec(pool).map_err(|error| ApiError::internal(error.to_string()))?;
+                serde_json::to_vec(pool).map_err(|error| Refusal::internal(error.to_string()))?;
             pool.hash = Base64::from(Sha256::digest(text).to_vec());
         }
         Ok(Decision::free(NodePoolsUpserted { node_pools }))
@@ -60,18 +60,18 @@ pub struct DeleteNodePools {
 }
 
 impl Command for DeleteNodePools {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.names.is_empty() {
             let text = "must specify at least one node pool to delete";
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         for name in &self.names {
             if matches!(name.as_str(), ALL_NODE_POOL | DEFAULT_NODE_POOL) {
                 let text = format!("deleting node pool \"{name}\" is not allowed");
-                return Err(ApiError::bad_request(text));
+                return Err(Refusal::bad_request(text));
             }
             if view.modified::<NodePools>(name.as_str())?.is_none() {
-                return Err(ApiError::not_found(format!("node pool {name} not found")));
+                return Err(Refusal::not_found(format!("node pool {name} not found")));
             }
         }
         Ok(Decision::free(NodePoolsDeleted {

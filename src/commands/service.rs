@@ -12,7 +12,7 @@ use drover_projections::{Reply, View};
 use super::limits::PAGE_ROWS;
 use super::support::check_names;
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// The longest id of a registration, of the names of a group or task, a service and a port; and of
 /// a job that was dispatched.
@@ -25,13 +25,13 @@ pub struct UpsertServices {
 }
 
 impl Command for UpsertServices {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.services.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
         for service in &self.services {
             if service.id.is_empty() || service.namespace.is_empty() {
-                return Err(ApiError::bad_request(
+                return Err(Refusal::bad_request(
                     "a service registration needs id and namespace",
                 ));
             }
@@ -51,20 +51,20 @@ impl Command for UpsertServices {
 }
 
 /// Refuses a registration of which a part is longer than it may be.
-fn check_sizes(service: &ServiceRegistration) -> Result<(), ApiError> {
+fn check_sizes(service: &ServiceRegistration) -> Result<(), Refusal> {
     for (what, text) in [
         ("the id of a service registration", &service.id),
         ("the job of a service registration", &service.job_id),
     ] {
         if text.len() > MAX_ID {
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "{what} is {} bytes long; at most {MAX_ID} are accepted",
                 text.len()
             )));
         }
     }
     if let Some(text) = tags_too_long(&service.tags) {
-        return Err(ApiError::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "service registration: {text}"
         )));
     }
@@ -86,7 +86,7 @@ fn check_sizes(service: &ServiceRegistration) -> Result<(), ApiError> {
 
 /// Not registered like that, and of an allocation that did not end: an end takes its services with
 /// it, and what comes late would stay for good.
-fn is_news(view: &View, service: &ServiceRegistration) -> Result<bool, ApiError> {
+fn is_news(view: &View, service: &ServiceRegistration) -> Result<bool, Refusal> {
     let alloc = allocs::get(view, &service.alloc_id)?;
     if alloc.is_none_or(|alloc| alloc.client_terminal()) {
         return Ok(false);
@@ -115,7 +115,7 @@ pub struct KeepServices {
 }
 
 impl Command for KeepServices {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut services = Vec::new();
         for alloc in &self.allocs {
             for known in drover_projections::query::services_of_alloc(view, alloc)? {
@@ -146,10 +146,10 @@ pub struct DeleteService {
 }
 
 impl Command for DeleteService {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let key = (self.namespace.as_str(), self.id.as_str());
         if view.modified::<Services>(key)?.is_none() {
-            return Err(ApiError::not_found("service registration not found"));
+            return Err(Refusal::not_found("service registration not found"));
         }
         let key = ServiceKey {
             namespace: self.namespace.clone(),
@@ -169,7 +169,7 @@ pub struct DeleteServicesOfNode {
 }
 
 impl Command for DeleteServicesOfNode {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let services = drover_projections::query::services_of_node(view, &self.node_id)?;
         if services.is_empty() {
             return Ok(Decision::Nothing(Reply::None));

@@ -14,18 +14,18 @@ use drover_projections::tables::jobs::{Jobs, JobsByType};
 use drover_projections::{Id, Read, Scan, StorageError, View};
 
 use super::Stamp;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// Refuses names that are too long to keep others by.
 pub(super) fn check_names<'n>(
     names: impl IntoIterator<Item = (&'static str, &'n str)>,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let mut texts = names
         .into_iter()
         .filter_map(|(what, name)| too_long(what, name));
     texts
         .next()
-        .map_or(Ok(()), |text| Err(ApiError::bad_request(text)))
+        .map_or(Ok(()), |text| Err(Refusal::bad_request(text)))
 }
 
 /// An evaluation of a job, pending, made now.
@@ -38,17 +38,17 @@ pub(super) fn eval_of(id: String, job: &Job, triggered_by: &str, now: i64) -> Ev
 }
 
 /// Whether every server reads what this feature level brought: only then is it written.
-pub(super) fn speaks(view: &View, level: u32) -> Result<bool, ApiError> {
+pub(super) fn speaks(view: &View, level: u32) -> Result<bool, Refusal> {
     let known = view.get::<ClusterMetas>(())?;
     Ok(known.is_some_and(|known| known.feature_level >= level))
 }
 
 /// Refuses while a server may not apply what a feature level brought: the servers' states would
 /// differ.
-pub(super) fn every_server_speaks(view: &View, level: u32, what: &str) -> Result<(), ApiError> {
+pub(super) fn every_server_speaks(view: &View, level: u32, what: &str) -> Result<(), Refusal> {
     match speaks(view, level)? {
         true => Ok(()),
-        false => Err(ApiError::new(
+        false => Err(Refusal::new(
             Code::Unavailable,
             format!(
                 "{what} cannot be changed until every server runs a version that knows them; \
@@ -85,7 +85,7 @@ pub(super) fn evals_of_node(
     view: &View,
     node: &Node,
     stamp: &Stamp,
-) -> Result<Vec<Evaluation>, ApiError> {
+) -> Result<Vec<Evaluation>, Refusal> {
     let mut jobs: BTreeMap<(String, String), Job> = BTreeMap::new();
     for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {
         let row = row?;

@@ -19,7 +19,7 @@ use drover_projections::{Change, Operation, Read, Reply, Scan, StorageError, Tab
 
 use super::support::{eval_of, runs_on, system_jobs};
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// The system jobs of a node are evaluated that nobody has looked at since it became usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct EvaluateOverlooked {
 }
 
 impl Command for EvaluateOverlooked {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let node = nodes::get(view, &self.node_id)?.filter(is_usable);
         let Some(node) = node else {
             return Ok(Decision::Nothing(Reply::None));

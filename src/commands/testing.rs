@@ -10,7 +10,7 @@ use drover_projections::{DatabaseOptions, Outcome, Projections, Reply, Table, Vi
 
 use super::limits::fit;
 use super::{Command, Decision, Stamp};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// The time of the first event; each later one is a second after the one before.
 pub(super) const START: i64 = 1_700_000_000_000_000_000;
@@ -63,7 +63,7 @@ impl World {
     }
 
     /// What the command comes to now.
-    pub(super) fn decide(&self, command: &impl Command) -> Result<Decision, ApiError> {
+    pub(super) fn decide(&self, command: &impl Command) -> Result<Decision, Refusal> {
         command.decide(&self.view(), &self.stamp())
     }
 

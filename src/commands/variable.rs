@@ -10,7 +10,7 @@ use drover_projections::tables::variables::Variables;
 
 use super::support::speaks;
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// One operation on one variable. Its reply is `Reply::Variable`.
 #[derive(Clone, Debug)]
@@ -28,29 +28,29 @@ pub struct ApplyVariable {
 const QUOTA_LEVEL: u32 = 6;
 
 /// Saves the way through the log where the quota is passed already; apply checks it again.
-fn check(view: &View, var: &VariableEncrypted, quota: u64) -> Result<(), ApiError> {
+fn check(view: &View, var: &VariableEncrypted, quota: u64) -> Result<(), Refusal> {
     let namespace = var.namespace.as_str();
     let known = view.get::<Variables>((namespace, var.path.as_str()))?;
     let used = view
         .get::<VariableQuotas>(namespace)?
         .map_or(0, |row| row.size);
     let by = variable_size(var) - known.map_or(0, |known| variable_size(&known));
-    check_quota(namespace, used, by, quota).map_err(ApiError::refused)?;
+    check_quota(namespace, used, by, quota).map_err(Refusal::refused)?;
     Ok(())
 }
 
 impl Command for ApplyVariable {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if matches!(self.op, VarOp::LockAcquire | VarOp::LockRelease) {
             let text = format!("svr op \"{}\" is not supported", self.op.name());
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         if self.var.path.is_empty() {
-            return Err(ApiError::bad_request("missing path"));
+            return Err(Refusal::bad_request("missing path"));
         }
         let writes = matches!(self.op, VarOp::Set | VarOp::Cas);
         if writes && (self.var.data.is_empty() || self.var.key_id.is_empty()) {
-            return Err(ApiError::internal(
+            return Err(Refusal::internal(
                 "a variable must be encrypted before it is written",
             ));
         }

@@ -54,7 +54,7 @@ pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
 pub use shared::SharedConfig;
-pub use statement::{Class, Stated, stated};
+pub use statement::{ReloadClass, Stated, stated};
 pub use tls::{CIPHER_SUITES, cipher_suites, min_version};
 pub use unsupported::{UNSUPPORTED, Unsupported, WithoutEffect, advice, without_effect};
 

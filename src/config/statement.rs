@@ -37,7 +37,7 @@ use std::marker::PhantomData;
 
 /// What a reload does to a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum ReloadClass {
     /// It counts from the next start on.
     Restart,
     /// It is taken over, or what of it can be.
@@ -56,7 +56,7 @@ pub struct Stated {
     /// What it is for.
     pub help: String,
     /// What a reload does to it.
-    pub class: Class,
+    pub class: ReloadClass,
     /// What to do instead, where nobody acts on it.
     pub refused: Option<&'static str>,
 }
@@ -78,7 +78,7 @@ pub(super) struct Setting<T> {
     pub(super) name: &'static str,
     /// As it is written above the field.
     pub(super) help: &'static str,
-    pub(super) class: Class,
+    pub(super) class: ReloadClass,
     /// What to do instead, where nobody acts on it.
     pub(super) refused: Option<&'static str>,
     /// Lays what a file says under the name over it.
@@ -189,10 +189,10 @@ macro_rules! settings {
     (@maybe) => { None };
     (@maybe $some:expr) => { Some($some) };
 
-    (@class) => { $crate::statement::Class::Restart };
-    (@class live $(by $take:ident)?) => { $crate::statement::Class::Live };
-    (@class each) => { $crate::statement::Class::Each };
-    (@class reported) => { $crate::statement::Class::Reported };
+    (@class) => { $crate::statement::ReloadClass::Restart };
+    (@class live $(by $take:ident)?) => { $crate::statement::ReloadClass::Live };
+    (@class each) => { $crate::statement::ReloadClass::Each };
+    (@class reported) => { $crate::statement::ReloadClass::Reported };
 
     (@take $field:ident live) => { |it, other| it.$field.clone_from(&other.$field) };
     (@take $field:ident live by $take:ident) => {
@@ -293,7 +293,7 @@ macro_rules! settings {
                 $($($crate::statement::Setting::<Self> {
                     name: settings!(@name $also $($also_name)?),
                     help: concat!($($also_help),+),
-                    class: $crate::statement::Class::Restart,
+                    class: $crate::statement::ReloadClass::Restart,
                     refused: settings!(@maybe $($also_advice)?),
                     read: settings!(
                         @also $also_how, $($also_kind)? $(= $place $(. $inner)*)?
@@ -332,20 +332,20 @@ mod tests {
             );
             assert!(paths.insert(one.path.as_str()), "{one:?} is stated twice");
             assert!(one.help.len() > 1 && one.help.ends_with('.'), "{one:?}");
-            assert_ne!(one.class, Class::Reported, "no file says {one:?}");
+            assert_ne!(one.class, ReloadClass::Reported, "no file says {one:?}");
         }
         for (path, class) in [
-            ("region", Class::Restart),
-            ("log_level", Class::Live),
-            ("log_json", Class::Restart),
-            ("client", Class::Each),
-            ("client.meta", Class::Live),
-            ("client.options", Class::Live),
-            ("client.host_volume.path", Class::Restart),
-            ("client.drain_on_shutdown.deadline", Class::Restart),
-            ("plugin.config.enabled", Class::Restart),
-            ("telemetry.statsd_address", Class::Restart),
-            ("tls", Class::Live),
+            ("region", ReloadClass::Restart),
+            ("log_level", ReloadClass::Live),
+            ("log_json", ReloadClass::Restart),
+            ("client", ReloadClass::Each),
+            ("client.meta", ReloadClass::Live),
+            ("client.options", ReloadClass::Live),
+            ("client.host_volume.path", ReloadClass::Restart),
+            ("client.drain_on_shutdown.deadline", ReloadClass::Restart),
+            ("plugin.config.enabled", ReloadClass::Restart),
+            ("telemetry.statsd_address", ReloadClass::Restart),
+            ("tls", ReloadClass::Live),
         ] {
             let found = all.iter().find(|one| one.path == path);
             assert_eq!(found.map(|one| one.class), Some(class), "{path}");

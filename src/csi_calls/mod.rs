@@ -27,7 +27,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
 use crate::base::keyed::{Keyed, Turn};
-use crate::error::{ApiError, Code, chain};
+use crate::error::{Code, Refusal, chain};
 use crate::rpc::Rpc;
 use crate::rpc::csi::AskController;
 use crate::rpc::requested::{Reach, Unanswered, call};
@@ -39,7 +39,7 @@ pub trait Lead: Send + Sync {
 
     /// Asks a majority whether this server still leads: one that was cut off does not know by
     /// itself.
-    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>>;
+    fn confirm(&self) -> BoxFuture<'_, Result<(), Refusal>>;
 }
 
 /// How long calls may take.
@@ -212,7 +212,7 @@ impl Shim {
             self.lead.confirm().await.map_err(Unanswered::Refused)?;
         }
         if !decided.holds(self) {
-            return Err(Unanswered::Refused(ApiError::no_leader()));
+            return Err(Unanswered::Refused(Refusal::no_leader()));
         }
         let late = |_| Unanswered::Unsure(format!("no answer to {} within {limit:?}", R::NAME));
         let answered = timeout(limit, call::<R>(&*self.reach, node, requested, limit));
@@ -238,12 +238,12 @@ impl Shim {
     ///
     /// # Errors
     /// 503: as many lists of the plugin are under way as may be.
-    pub(crate) fn listing(&self, plugin: &str) -> Result<Turn<'_, String>, ApiError> {
+    pub(crate) fn listing(&self, plugin: &str) -> Result<Turn<'_, String>, Refusal> {
         self.lists.turn_now(plugin.to_owned()).ok_or_else(|| {
             let text = format!(
                 "{LISTS_AT_ONCE} lists of plugin \"{plugin}\" are under way; try again later"
             );
-            ApiError::new(Code::Unavailable, text)
+            Refusal::new(Code::Unavailable, text)
         })
     }
 
@@ -265,7 +265,7 @@ impl Shim {
             .ok_or_else(none)?;
         if !named.is_empty() && !known.controllers.contains_key(named) {
             let text = format!("plugin \"{plugin}\" has no controller on node \"{named}\"");
-            return Err(Unanswered::Refused(ApiError::refused(text)));
+            return Err(Unanswered::Refused(Refusal::refused(text)));
         }
         let mut nodes = Vec::new();
         for (node, _) in known.healthy_controllers() {
@@ -289,9 +289,9 @@ impl Shim {
 }
 
 /// What is recorded before a call.
-pub(crate) type Before<'b> = dyn Fn() -> BoxFuture<'b, Result<(), ApiError>> + Sync + 'b;
+pub(crate) type Before<'b> = dyn Fn() -> BoxFuture<'b, Result<(), Refusal>> + Sync + 'b;
 
-fn nothing<'n>() -> BoxFuture<'n, Result<(), ApiError>> {
+fn nothing<'n>() -> BoxFuture<'n, Result<(), Refusal>> {
     ready(Ok(())).boxed()
 }
 
@@ -328,5 +328,5 @@ fn is_ready(view: &View, node: &str) -> Result<bool, StorageError> {
 }
 
 fn unreadable(error: StorageError) -> Unanswered {
-    Unanswered::Refused(ApiError::internal(chain(&error)))
+    Unanswered::Refused(Refusal::internal(chain(&error)))
 }

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use crate::client::endpoints::FileFrame;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// The longest piece, bytes.
 const PIECE: usize = 64 << 10;
@@ -72,11 +72,11 @@ pub struct ExportRequest {
 pub async fn export(
     request: &ExportRequest,
     file: Option<&Path>,
-) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     request.check()?;
     if request.on_disk {
         let none = "this agent writes its log to its standard error only: log_file is not set";
-        let file = file.ok_or_else(|| ApiError::not_found(none))?;
+        let file = file.ok_or_else(|| Refusal::not_found(none))?;
         return on_disk(file).await;
     }
     let since = since(&request.logs_since)?;
@@ -88,8 +88,8 @@ impl ExportRequest {
     ///
     /// # Errors
     /// 400.
-    pub fn check(&self) -> Result<(), ApiError> {
-        let bad = |text: &str| Err(ApiError::bad_request(text));
+    pub fn check(&self) -> Result<(), Refusal> {
+        let bad = |text: &str| Err(Refusal::bad_request(text));
         match (self.on_disk, self.service_name.as_str()) {
             (false, "") => bad("Either -service-name or -on-disk must be set"),
             (true, name) if !name.is_empty() => {
@@ -110,10 +110,10 @@ const MOST: usize = 64;
 static TURNS: Semaphore = Semaphore::const_new(MOST);
 
 /// The agent's file as it is now.
-async fn on_disk(path: &Path) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
+async fn on_disk(path: &Path) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     let shown = path.display().to_string();
     let failed = |error: std::io::Error| {
-        ApiError::not_found(format!("the log file {shown} cannot be read: {error}"))
+        Refusal::not_found(format!("the log file {shown} cannot be read: {error}"))
     };
     let file = tokio::fs::File::open(path).await.map_err(failed)?;
     let length = file.metadata().await.map_err(failed)?.len();
@@ -149,16 +149,16 @@ async fn on_disk(path: &Path) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
 }
 
 /// One of the turns of those who have something exported.
-fn turn() -> Result<SemaphorePermit<'static>, ApiError> {
+fn turn() -> Result<SemaphorePermit<'static>, Refusal> {
     TURNS.try_acquire().map_err(|_| {
         let text = format!("{MOST} have logs exported already, which is the most");
-        ApiError::new(Code::TooManyRequests, text)
+        Refusal::new(Code::TooManyRequests, text)
     })
 }
 
 /// A name is one of a unit of ours, and nothing that a command could take for anything else.
-fn check_name(name: &str) -> Result<(), ApiError> {
-    let bad = |text: String| Err(ApiError::bad_request(text));
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let bad = |text: String| Err(Refusal::bad_request(text));
     if name.len() > LONGEST_NAME {
         return bad("service name too long".to_owned());
     }
@@ -182,11 +182,11 @@ fn check_name(name: &str) -> Result<(), ApiError> {
 }
 
 /// The beginning as the journal's command takes it: seconds of the clock.
-fn since(text: &str) -> Result<String, ApiError> {
+fn since(text: &str) -> Result<String, Refusal> {
     let text = if text.is_empty() { USUAL_SINCE } else { text };
     let back = parse_duration(text).filter(|nanos| *nanos >= 0);
     let back = back.ok_or_else(|| {
-        ApiError::bad_request(format!("Unknown duration for logs_since: {text:?}"))
+        Refusal::bad_request(format!("Unknown duration for logs_since: {text:?}"))
     })?;
     let begin = (crate::base::clock::unix_nanos() - back).max(0) / 1_000_000_000;
     Ok(format!("--since=@{begin}"))
@@ -198,7 +198,7 @@ async fn journal(
     name: &str,
     since: String,
     follow: bool,
-) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     let mut command = Command::new(program);
     command
         .args(["--no-pager", "--quiet", "--output=short-iso"])
@@ -214,12 +214,12 @@ async fn journal(
             "the journal of a service is not supported by this version: {program} cannot be run on \
              this machine: {error}; on_disk reads the agent's own log_file"
         );
-        ApiError::new(Code::NotImplemented, text)
+        Refusal::new(Code::NotImplemented, text)
     };
     let turn = turn()?;
     let mut child = command.spawn().map_err(absent)?;
     let (Some(mut out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
-        return Err(ApiError::internal("a command without its output"));
+        return Err(Refusal::internal("a command without its output"));
     };
     // One that cannot be read says so at once; a quiet one that is followed says nothing at all.
     let mut first = vec![0; PIECE];
@@ -234,7 +234,7 @@ async fn journal(
         };
         if !tokio::time::timeout(PATIENCE, ended).await.unwrap_or(false) {
             let text = format!("the journal of {name} cannot be read: {}", said.trim());
-            return Err(ApiError::not_found(text));
+            return Err(Refusal::not_found(text));
         }
     }
     match read {

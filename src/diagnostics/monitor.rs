@@ -23,7 +23,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, fmt};
 
 use crate::client::endpoints::FileFrame;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// How many may listen at once.
 pub const MOST: usize = 64;
@@ -65,8 +65,8 @@ impl MonitorRequest {
     ///
     /// # Errors
     /// 400 for one that is none.
-    pub fn level(&self) -> Result<LevelFilter, ApiError> {
-        let unknown = |name| ApiError::bad_request(format!("Unknown log level: {name}"));
+    pub fn level(&self) -> Result<LevelFilter, Refusal> {
+        let unknown = |name| Refusal::bad_request(format!("Unknown log level: {name}"));
         match self.log_level.as_str() {
             "" => Ok(LevelFilter::INFO),
             name => level(name).ok_or_else(|| unknown(name)),
@@ -91,7 +91,7 @@ pub fn level(name: &str) -> Option<LevelFilter> {
 ///
 /// # Errors
 /// 400 for a level that is none; 429 where too many listen.
-pub fn listen(request: &MonitorRequest) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
+pub fn listen(request: &MonitorRequest) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     let wanted = request.level()?;
     let form = LineForm {
         json: request.log_json,
@@ -327,14 +327,14 @@ impl Queue {
 struct Listening(Arc<Listener>);
 
 impl Listening {
-    fn begin(form: LineForm, level: LevelFilter) -> Result<Self, ApiError> {
+    fn begin(form: LineForm, level: LevelFilter) -> Result<Self, Refusal> {
         let more = |taken: usize| (taken < MOST).then_some(taken + 1);
         let taken = HUB
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         if taken.is_err() {
             let text = format!("{MOST} listen to the log of this agent already, which is the most");
-            return Err(ApiError::new(Code::TooManyRequests, text));
+            return Err(Refusal::new(Code::TooManyRequests, text));
         }
         let listener = Arc::new(Listener {
             form,

@@ -88,7 +88,7 @@ async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_sh
     let alive = off.recv().await.unwrap();
     assert_eq!(alive, FileFrame::default(), "nothing but that it is alive");
     let error = listen(&requested("loud")).unwrap_err();
-    assert_eq!(error, ApiError::bad_request("Unknown log level: loud"));
+    assert_eq!(error, Refusal::bad_request("Unknown log level: loud"));
 }
 
 #[tokio::test]

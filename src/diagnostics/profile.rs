@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::proto::{Function, Measured, Place, Sample};
 use super::{redact, threads};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// The time of a profile that names none, seconds.
 const USUAL: u64 = 1;
@@ -93,10 +93,10 @@ fn headers<const N: usize>(own: [(&str, String); N]) -> BTreeMap<String, String>
 /// # Errors
 /// 400 for a time out of bounds; 404 for a name that is none; 429 while another is made; 501 for
 /// what drover cannot tell.
-pub async fn profile(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
+pub async fn profile(request: &ProfileRequest) -> Result<ProfileResponse, Refusal> {
     let name = request.profile.as_str();
     match name {
-        "" => Err(ApiError::not_found("Invalid method")),
+        "" => Err(Refusal::not_found("Invalid method")),
         "cmdline" => {
             let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
             Ok(ProfileResponse::text(redact::words(words).join("\0")))
@@ -117,26 +117,26 @@ pub async fn profile(request: &ProfileRequest) -> Result<ProfileResponse, ApiErr
             "its locks keep no samples of who waits; GET /v1/agent/pprof/goroutine tells where \
              threads are",
         )),
-        name => Err(ApiError::not_found(format!("Unknown profile: {name}"))),
+        name => Err(Refusal::not_found(format!("Unknown profile: {name}"))),
     }
 }
 
-fn absent(what: &str, advice: &str) -> ApiError {
+fn absent(what: &str, advice: &str) -> Refusal {
     let text = format!("{what} not supported by this version: {advice}");
-    ApiError::new(Code::NotImplemented, text)
+    Refusal::new(Code::NotImplemented, text)
 }
 
-async fn looked_up(name: &str, debug: i64) -> Result<ProfileResponse, ApiError> {
+async fn looked_up(name: &str, debug: i64) -> Result<ProfileResponse, Refusal> {
     let name = name.to_owned();
     let made = tokio::task::spawn_blocking(move || match debug {
         0 => ProfileResponse::file(&name, threads::samples().encode()),
         _ => ProfileResponse::text(threads::table(&name)),
     });
     made.await
-        .map_err(|error| ApiError::internal(error.to_string()))
+        .map_err(|error| Refusal::internal(error.to_string()))
 }
 
-async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
+async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, Refusal> {
     // Nomad's clients send 0 where they were told nothing.
     let seconds = match request.seconds {
         0 => USUAL,
@@ -144,11 +144,11 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
     };
     if seconds > LONGEST {
         let text = format!("seconds must be 1 to {LONGEST}");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let Ok(turn) = TURN.try_acquire() else {
         let text = "a profile of this agent is being made already: there is one at a time";
-        return Err(ApiError::new(Code::TooManyRequests, text));
+        return Err(Refusal::new(Code::TooManyRequests, text));
     };
     let (seconds, debug) = (Duration::from_secs(seconds), request.debug);
     // Gone with whoever waits for the profile.
@@ -173,7 +173,7 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, ApiError> {
     let made = work.await;
     drop(waiting);
     let made = made.unwrap_or_else(|error| Err(error.to_string()));
-    made.map_err(|error| ApiError::internal(format!("processor time cannot be sampled: {error}")))
+    made.map_err(|error| Refusal::internal(format!("processor time cannot be sampled: {error}")))
 }
 
 /// Samples for a while, or until nobody waits.

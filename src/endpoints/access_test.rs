@@ -12,7 +12,7 @@ use crate::client::config::{ClientSettings, SharedSettings};
 use crate::client::journal::{Journal, LogJournal};
 use crate::client::volumes::{csi, host};
 use crate::endpoints::testing::listed;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::rpc::Rpc as _;
 use crate::rpc::caller::Caller;
 use crate::rpc::duplex::Duplex;
@@ -34,7 +34,7 @@ async fn requested(
     name: &str,
     (node, token): (&str, &str),
     about: &serde_json::Value,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let call = Call {
         node: node.into(),
         token: token.into(),

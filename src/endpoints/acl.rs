@@ -18,7 +18,7 @@ use drover_projections::tables::acl_tokens::{AclTokens, secret_hash};
 use drover_projections::{StorageError, View};
 
 use super::Clients;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::identity::Identity;
 use crate::keyring::Claims;
 use crate::rpc::methods::{
@@ -44,13 +44,13 @@ enum TokenScope {
 
 impl TokenScope {
     /// What somebody may be told: a node and a manager everything, who has no token nothing.
-    fn to(who: Identity) -> Result<Self, ApiError> {
+    fn to(who: Identity) -> Result<Self, Refusal> {
         who.accepted()?;
         match who.token {
             _ if who.actor.kind == ActorKind::Node => Ok(Self::All),
             Some(_) if who.is_management() => Ok(Self::All),
             Some(token) => Ok(Self::Of(token)),
-            None => Err(ApiError::permission_denied()),
+            None => Err(Refusal::permission_denied()),
         }
     }
 
@@ -69,10 +69,10 @@ impl TokenScope {
 }
 
 impl Clients {
-    fn has_acls(&self) -> Result<(), ApiError> {
+    fn has_acls(&self) -> Result<(), Refusal> {
         match self.server.config.acl.enabled {
             true => Ok(()),
-            false => Err(ApiError::bad_request("ACL support disabled")),
+            false => Err(Refusal::bad_request("ACL support disabled")),
         }
     }
 
@@ -80,8 +80,8 @@ impl Clients {
     async fn reported<T: Send + 'static>(
         self: &Arc<Self>,
         call: &Call,
-        work: impl Fn(&View, &TokenScope) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
+        work: impl Fn(&View, &TokenScope) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         self.has_acls()?;
         let reported = TokenScope::to(self.authenticate(call).await?)?;
         let view = self.server.projections.view();
@@ -90,18 +90,18 @@ impl Clients {
     }
 }
 
-fn few(field: &str, count: usize) -> Result<(), ApiError> {
+fn few(field: &str, count: usize) -> Result<(), Refusal> {
     if count > MOST {
         let text = format!("{field} has {count} elements; at most {MOST} are accepted at once");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     Ok(())
 }
 
-fn demand(allowed: bool) -> Result<(), ApiError> {
+fn demand(allowed: bool) -> Result<(), Refusal> {
     match allowed {
         true => Ok(()),
-        false => Err(ApiError::permission_denied()),
+        false => Err(Refusal::permission_denied()),
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn resolve_token(
     clients: Arc<Clients>,
     _call: Call,
     request: ResolveAclTokenRequest,
-) -> Result<ResolveAclTokenResponse, ApiError> {
+) -> Result<ResolveAclTokenResponse, Refusal> {
     clients.has_acls()?;
     let find = move || {
         let view = clients.server.projections.view();
@@ -132,7 +132,7 @@ pub(super) async fn get_claim_policies(
     clients: Arc<Clients>,
     _call: Call,
     request: AclClaimPoliciesRequest,
-) -> Result<AclClaimPoliciesResponse, ApiError> {
+) -> Result<AclClaimPoliciesResponse, Refusal> {
     clients.has_acls()?;
     let index = clients.server.projections.applied_index();
     let attested = clients.server.gate.attested(&request.signed).await?;
@@ -159,7 +159,7 @@ pub(super) async fn who_am_i(
     clients: Arc<Clients>,
     call: Call,
     Empty {}: Empty,
-) -> Result<AclWhoAmIResponse, ApiError> {
+) -> Result<AclWhoAmIResponse, Refusal> {
     let who = clients.authenticate(&call).await?;
     who.accepted()?;
     let shown = who.certificate.as_ref();
@@ -192,7 +192,7 @@ pub(super) async fn get_policies(
     clients: Arc<Clients>,
     call: Call,
     request: AclPolicySetRequest,
-) -> Result<AclPolicySetResponse, ApiError> {
+) -> Result<AclPolicySetResponse, Refusal> {
     few("Names", request.names.len())?;
     let work = move |view: &View, reported: &TokenScope| {
         let held = |token: &AclToken| policy_names_of_token(view, token);
@@ -209,7 +209,7 @@ pub(super) async fn get_policies(
             }
             if bytes > MOST_RULES {
                 let text = format!("the policies have more than {MOST_RULES} bytes of rules");
-                return Err(ApiError::new(Code::PayloadTooLarge, text));
+                return Err(Refusal::new(Code::PayloadTooLarge, text));
             }
         }
         Ok(answer)
@@ -222,7 +222,7 @@ pub(super) async fn get_roles(
     clients: Arc<Clients>,
     call: Call,
     request: AclRolesByIdRequest,
-) -> Result<AclRolesByIdResponse, ApiError> {
+) -> Result<AclRolesByIdResponse, Refusal> {
     few("ACLRoleIDs", request.role_ids.len())?;
     let work = move |view: &View, reported: &TokenScope| {
         let held = |token: &AclToken| {

@@ -16,7 +16,7 @@ use crate::commands::acl::{CreateAclToken, TtlBounds, UpsertAclPolicies, UpsertA
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::endpoints::testing::Marking;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::http::{Api, Forwarded, Settings, Shape, router};
 use crate::net::{PerSecond, Visitors};
 use crate::proposer::Origin;
@@ -131,7 +131,7 @@ impl World {
         &self,
         (node, secret): (&str, &str),
         request: M::Req,
-    ) -> Result<M::Res, ApiError> {
+    ) -> Result<M::Res, Refusal> {
         let servers = Servers::new(vec![self.rpc.addr().to_string()]);
         let caller = Caller::network(Pool::new(1), servers, secret).of_node(node);
         match caller.once::<M>(&request, LONG).await {
@@ -151,14 +151,14 @@ impl World {
     }
 
     /// The policies that a caller is told of these.
-    async fn policies(&self, who: (&str, &str), names: &[&str]) -> Result<Vec<String>, ApiError> {
+    async fn policies(&self, who: (&str, &str), names: &[&str]) -> Result<Vec<String>, Refusal> {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let request = AclPolicySetRequest { names };
         let answer = self.call::<AclGetPolicies>(who, request).await?;
         Ok(answer.policies.into_keys().collect())
     }
 
-    async fn roles(&self, who: (&str, &str)) -> Result<usize, ApiError> {
+    async fn roles(&self, who: (&str, &str)) -> Result<usize, Refusal> {
         let role_ids = vec![self.role.clone()];
         let request = AclRolesByIdRequest { role_ids };
         let answer = self.call::<AclGetRoles>(who, request).await?;
@@ -201,7 +201,7 @@ pub(super) fn token(secret: &str, kind: &str) -> CreateAclToken {
 async fn a_node_is_told_all_and_others_what_their_token_holds() {
     let world = World::start(true).await;
     let own = (world.node.as_str(), NODE);
-    let denied = |reported: Result<_, ApiError>| reported.map(|_: ()| ()).unwrap_err();
+    let denied = |reported: Result<_, Refusal>| reported.map(|_: ()| ()).unwrap_err();
     for who in [own, ("", ROOT)] {
         let reported = world.policies(who, &["mine", "other", "none"]).await;
         assert_eq!(reported.unwrap(), ["mine", "other"]);
@@ -211,10 +211,10 @@ async fn a_node_is_told_all_and_others_what_their_token_holds() {
     assert_eq!(world.policies(ci, &["mine"]).await.unwrap(), ["mine"]);
     assert_eq!(world.roles(ci).await, Ok(1));
     let other = world.policies(ci, &["mine", "other"]).await.map(drop);
-    assert_eq!(denied(other), ApiError::permission_denied());
+    assert_eq!(denied(other), Refusal::permission_denied());
     for who in [("", ""), ("", "nobody"), (world.node.as_str(), "wrong")] {
         let reported = world.policies(who, &["mine"]).await.map(drop);
-        assert_eq!(denied(reported), ApiError::permission_denied(), "{who:?}");
+        assert_eq!(denied(reported), Refusal::permission_denied(), "{who:?}");
         assert!(world.roles(who).await.is_err(), "{who:?}");
     }
     let many = vec!["x"; 1001];
@@ -266,7 +266,7 @@ async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
             assert!(token.secret_id.is_empty());
             token.r#type
         });
-        Ok::<_, ApiError>((token.unwrap_or_default(), identity.client_id))
+        Ok::<_, Refusal>((token.unwrap_or_default(), identity.client_id))
     };
     let none = String::new;
     assert_eq!(who("", "").await.unwrap(), (none(), none()));
@@ -554,8 +554,8 @@ async fn auth_07_calls_are_counted_by_node_token_and_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_denied_is_in_the_request_log_once_and_without_its_token() {
     let world = World::start(true).await;
-    let denied = |reported: Result<(), ApiError>| {
-        assert_eq!(reported.unwrap_err(), ApiError::permission_denied());
+    let denied = |reported: Result<(), Refusal>| {
+        assert_eq!(reported.unwrap_err(), Refusal::permission_denied());
     };
     let node = (world.node.as_str(), NODE);
     // Each is let in before it is denied something, so that it is known who it is.

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::auth::Allowed;
 use crate::commands::alloc::{ClientReport, UpdateAllocsFromClient, names_nodes};
 use crate::commands::{Command, Decision, Stamp};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::{Committed, Origin};
 use crate::rpc::updates::{MAX_UPDATE, shrink, size};
 use crate::server::Server;
@@ -41,7 +41,7 @@ struct BatchPart {
     command: Arc<UpdateAllocsFromClient>,
     bytes: usize,
     origin: Origin,
-    answer: oneshot::Sender<Result<u64, ApiError>>,
+    answer: oneshot::Sender<Result<u64, Refusal>>,
 }
 
 /// The way to the log.
@@ -51,7 +51,7 @@ pub(super) trait Lane: Send + Sync + 'static {
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>>;
+    ) -> BoxFuture<'_, Result<Committed, Refusal>>;
     /// Who speaks where many nodes act at once.
     fn gathered(&self) -> Origin;
 }
@@ -61,7 +61,7 @@ impl Lane for Server {
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         Box::pin(self.proposer.submit(command, origin))
     }
 
@@ -94,7 +94,7 @@ impl Batcher {
         node: String,
         mut allocs: Vec<Allocation>,
         allowed: Allowed,
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         let mut bytes = 0;
         for alloc in &mut allocs {
             if let Some(size) = shrink(alloc) {
@@ -107,7 +107,7 @@ impl Batcher {
             caller: Some(node),
         });
         let (answer, answered) = oneshot::channel();
-        let ends = || ApiError::new(Code::Unavailable, "the server is stopping");
+        let ends = || Refusal::new(Code::Unavailable, "the server is stopping");
         let part = BatchPart {
             command,
             bytes,
@@ -200,7 +200,7 @@ struct UpdateBatch {
 #[derive(Default)]
 struct Heard {
     /// Why a part was left out, for each part.
-    refused: Vec<Option<ApiError>>,
+    refused: Vec<Option<Refusal>>,
     /// What those that were not follow from.
     cause: Option<u64>,
 }
@@ -224,7 +224,7 @@ impl UpdateBatch {
 }
 
 impl Command for UpdateBatch {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut all = AllocsUpdatedByClient {
             updated_at: stamp.now,
             ..Default::default()

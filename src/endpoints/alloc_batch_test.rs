@@ -34,7 +34,7 @@ impl Lane for Log {
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         self.actors.lock().push(origin.actor);
         let stamp = Stamp {
             id: EventId([0xcc; 16]),
@@ -47,7 +47,7 @@ impl Lane for Log {
                 return Ok(Committed { index: 0, reply });
             };
             if !self.bad.is_empty() && format!("{event:?}").contains(&self.bad) {
-                return Err(ApiError::internal("this one always fails"));
+                return Err(Refusal::internal("this one always fails"));
             }
             let parts = fit(event, guards, |event, guards| {
                 encoded(&event, &guards)
@@ -78,11 +78,11 @@ impl Lane for Leaderless {
         &self,
         command: Arc<dyn Command>,
         _: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         for direct in &self.0 {
             let _ = command.decide(&direct.projections.view(), &STAMP);
         }
-        async { Err(ApiError::new(Code::NoLeader, "No cluster leader")) }.boxed()
+        async { Err(Refusal::new(Code::NoLeader, "No cluster leader")) }.boxed()
     }
 
     fn gathered(&self) -> Origin {
@@ -111,7 +111,7 @@ const STAMP: Stamp = Stamp {
 };
 
 /// Whether it fits into one event.
-fn encoded(event: &Event, guards: &[Guard]) -> Result<(), ApiError> {
+fn encoded(event: &Event, guards: &[Guard]) -> Result<(), Refusal> {
     let envelope = Envelope {
         time: 1,
         id: EventId([1; 16]),
@@ -123,7 +123,7 @@ fn encoded(event: &Event, guards: &[Guard]) -> Result<(), ApiError> {
         event: event.clone(),
     };
     let encoded = Draft::encode(&envelope).map(|_| ());
-    encoded.map_err(|error| ApiError::new(Code::PayloadTooLarge, error.to_string()))
+    encoded.map_err(|error| Refusal::new(Code::PayloadTooLarge, error.to_string()))
 }
 
 fn alloc_id(number: usize) -> String {
@@ -178,7 +178,7 @@ impl Stage {
         Self { log, batcher }
     }
 
-    async fn submit(&self, number: usize, allocs: Vec<Allocation>) -> Result<u64, ApiError> {
+    async fn submit(&self, number: usize, allocs: Vec<Allocation>) -> Result<u64, Refusal> {
         submit(&self.batcher, number, allocs).await
     }
 
@@ -190,7 +190,7 @@ impl Stage {
 }
 
 /// A node tells of allocations.
-async fn submit(to: &Batcher, number: usize, allocs: Vec<Allocation>) -> Result<u64, ApiError> {
+async fn submit(to: &Batcher, number: usize, allocs: Vec<Allocation>) -> Result<u64, Refusal> {
     let node = node(number).id;
     let origin = Origin {
         actor: Actor::node(&node, "there"),

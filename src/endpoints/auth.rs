@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::Clients;
 use crate::acl::Acl;
 use crate::commands::Command;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::net::{Asking, Rates};
 use crate::proposer::Origin;
@@ -33,7 +33,7 @@ const DOMAIN: &[u8] = b"drover node secret\0";
 
 /// What is stored of a node's secret: SHA-256(domain ‖ secret), hexadecimal.
 pub fn secret_hash(secret: &str) -> String {
-    drover_projections::hex(&digest(secret))
+    hex::encode(&*digest(secret))
 }
 
 fn digest(secret: &str) -> impl Into<[u8; 32]> + Deref<Target = [u8]> {
@@ -97,11 +97,11 @@ impl Allowed {
     ///
     /// # Errors
     /// 403.
-    pub(super) fn when(who: &Identity, may: bool) -> Result<Self, ApiError> {
+    pub(super) fn when(who: &Identity, may: bool) -> Result<Self, Refusal> {
         who.accepted()?;
         match may {
             true => Ok(Self::by(who.actor.clone())),
-            false => Err(ApiError::permission_denied()),
+            false => Err(Refusal::permission_denied()),
         }
     }
 
@@ -137,7 +137,7 @@ impl Guarded {
         &self,
         allowed: &Allowed,
         command: impl Command,
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         let done = self.0.submit(command, allowed.0.clone()).await?;
         Ok(done.index)
     }
@@ -189,13 +189,13 @@ impl Clients {
         self: &Arc<Self>,
         call: &Call,
         node_id: &str,
-    ) -> Result<Allowed, ApiError> {
+    ) -> Result<Allowed, Refusal> {
         if call.node != node_id {
-            return Err(ApiError::permission_denied());
+            return Err(Refusal::permission_denied());
         }
         match self.proof(call, node_id).await? {
             Proof::Proved => Ok(of_node(call, node_id)),
-            Proof::Wrong | Proof::NoNode => Err(ApiError::permission_denied()),
+            Proof::Wrong | Proof::NoNode => Err(Refusal::permission_denied()),
         }
     }
 
@@ -204,23 +204,23 @@ impl Clients {
         self: &Arc<Self>,
         call: &Call,
         node_id: &str,
-    ) -> Result<Allowed, ApiError> {
+    ) -> Result<Allowed, Refusal> {
         if call.node != node_id {
-            return Err(ApiError::permission_denied());
+            return Err(Refusal::permission_denied());
         }
         match self.proof(call, node_id).await? {
-            Proof::NoNode => Err(ApiError::not_found("node not found")),
-            Proof::Wrong => Err(ApiError::permission_denied()),
+            Proof::NoNode => Err(Refusal::not_found("node not found")),
+            Proof::Wrong => Err(Refusal::permission_denied()),
             Proof::Proved => Ok(of_node(call, node_id)),
         }
     }
 
-    async fn proof(self: &Arc<Self>, call: &Call, node_id: &str) -> Result<Proof, ApiError> {
+    async fn proof(self: &Arc<Self>, call: &Call, node_id: &str) -> Result<Proof, Refusal> {
         let (clients, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
         deciding(move || clients.prove(&token, &id)).await?
     }
 
-    fn prove(&self, token: &str, node_id: &str) -> Result<Proof, ApiError> {
+    fn prove(&self, token: &str, node_id: &str) -> Result<Proof, Refusal> {
         let view = self.server.projections.view();
         let Some(row) = view.modified::<Nodes>(node_id)? else {
             return Ok(Proof::NoNode);
@@ -276,7 +276,7 @@ impl Clients {
         rates: &Rates,
         name: &str,
         call: &Call,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Refusal> {
         if !rates.are_set() || UNCOUNTED.contains(&name) {
             return Ok(());
         }
@@ -301,8 +301,8 @@ impl Clients {
         self: &Arc<Self>,
         name: &str,
         call: &Call,
-        error: ApiError,
-    ) -> ApiError {
+        error: Refusal,
+    ) -> Refusal {
         if call.noted.is_noted() {
             return error;
         }
@@ -348,7 +348,7 @@ impl Clients {
 
     /// Who calls: the one step that finds it out, for every method (AUTH-01). It refuses nothing. A
     /// node that proves that it is one is it; everybody else is what his token is.
-    pub(super) async fn authenticate(self: &Arc<Self>, call: &Call) -> Result<Identity, ApiError> {
+    pub(super) async fn authenticate(self: &Arc<Self>, call: &Call) -> Result<Identity, Refusal> {
         let gate = &self.server.gate;
         let mut identity = match self.knows(call).await {
             true => Identity::node(&call.node, &call.addr),
@@ -371,7 +371,7 @@ impl Clients {
         self: &Arc<Self>,
         access: Access,
         call: &Call,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Refusal> {
         let may = match access {
             // Whom they are about stands in the request: the handler asks.
             Access::NodeOrToken | Access::NodeOr(_) | Access::Token(_) => true,
@@ -393,7 +393,7 @@ impl Clients {
         };
         match may {
             true => Ok(()),
-            false => Err(ApiError::permission_denied()),
+            false => Err(Refusal::permission_denied()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::Clients;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::net::Peer;
 use crate::net::tls::Role;
 use crate::rpc::duplex::{Duplex, relay};
@@ -18,7 +18,7 @@ pub(super) async fn control(
     call: Call,
     requested: ControlRequest,
     stream: Duplex,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     clients.caller(&call, &requested.node_id).await?;
     let sessions = &clients.server.sessions;
     sessions.hold_until(&requested.node_id, stream, call.parting);
@@ -31,7 +31,7 @@ pub(super) async fn session(
     call: Call,
     requested: SessionRequest,
     stream: Duplex,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     clients.caller(&call, &requested.node_id).await?;
     clients.server.sessions.join(&requested, stream)
 }
@@ -43,7 +43,7 @@ pub(super) async fn dial(
     _call: Call,
     requested: ControlRequest,
     stream: Duplex,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     // Only here: who asks asks all the others too.
     let there = clients
         .server
@@ -60,11 +60,11 @@ pub(super) async fn forward(
     call: Call,
     requested: ForwardRequest,
     stream: Duplex,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let said = requested.address.parse::<SocketAddr>();
     let mut peer = Peer::default();
     if clients.is_server(&call) {
-        let unreadable = |_| ApiError::bad_request("Address is no ip:port");
+        let unreadable = |_| Refusal::bad_request("Address is no ip:port");
         // Over a socket of its machine's, there is none.
         if !requested.address.is_empty() {
             peer.address = Some(said.map_err(unreadable)?);

@@ -10,7 +10,7 @@ use drover_projections::tables::allocs::Allocs;
 
 use super::Clients;
 use super::auth::Allowed;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::rpc::csi::{
     CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublishRequest, NamedClaim,
@@ -24,7 +24,7 @@ pub(super) async fn claim(
     clients: Arc<Clients>,
     call: Call,
     requested: CsiVolumeClaimRequest,
-) -> Result<CsiVolumeClaimResponse, ApiError> {
+) -> Result<CsiVolumeClaimResponse, Refusal> {
     if requested.state != state::TAKEN {
         // Claiming and releasing share one method; a release is one, whoever names it so (CSI-23).
         let index = unpublish(clients, call, released(requested)).await?.index;
@@ -38,7 +38,7 @@ pub(super) async fn claim(
         .await?
         .into_origin();
     if requested.claim >= mode::GC {
-        return Err(ApiError::permission_denied());
+        return Err(Refusal::permission_denied());
     }
     named((&requested.volume_id, &requested.allocation_id))?;
     let claim = CsiVolumeClaimed {
@@ -76,10 +76,10 @@ pub(super) async fn claim(
 }
 
 /// Refuses what names no volume or no allocation.
-fn named((volume, alloc): (&str, &str)) -> Result<(), ApiError> {
+fn named((volume, alloc): (&str, &str)) -> Result<(), Refusal> {
     let all = [("volume ID", volume), ("allocation ID", alloc)];
     match all.into_iter().find(|(_, named)| named.is_empty()) {
-        Some((what, _)) => Err(ApiError::bad_request(format!("missing {what}"))),
+        Some((what, _)) => Err(Refusal::bad_request(format!("missing {what}"))),
         None => Ok(()),
     }
 }
@@ -89,7 +89,7 @@ pub(super) async fn unpublish(
     clients: Arc<Clients>,
     call: Call,
     requested: CsiVolumeUnpublishRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     // Who has not said whose claim it is, has not said who he is.
     let claim = requested.claim.unwrap_or_default();
     let namespace = namespace(requested.namespace);
@@ -150,7 +150,7 @@ fn namespace(named: String) -> String {
 
 impl Clients {
     /// Who asks: a server, or the node that the request names.
-    async fn asker(self: &Arc<Self>, call: &Call, node: &str) -> Result<Allowed, ApiError> {
+    async fn asker(self: &Arc<Self>, call: &Call, node: &str) -> Result<Allowed, Refusal> {
         match self.server_calls(call, "volumes") {
             Some(allowed) => Ok(allowed),
             None => self.caller(call, node).await,
@@ -158,25 +158,25 @@ impl Clients {
     }
 
     /// Who asks with a token, if he may detach volumes of the namespace.
-    async fn detacher(self: &Arc<Self>, call: &Call, namespace: &str) -> Result<Allowed, ApiError> {
+    async fn detacher(self: &Arc<Self>, call: &Call, namespace: &str) -> Result<Allowed, Refusal> {
         self.bearer(call, |who: &Identity| who.acl.csi_mount_allows(namespace))
             .await
     }
 
     /// Refuses a claim for an allocation of another node. One that is not there is refused with
     /// its own text, where all of that is decided.
-    fn runs_on(&self, alloc: &str, node: &str) -> Result<(), ApiError> {
+    fn runs_on(&self, alloc: &str, node: &str) -> Result<(), Refusal> {
         let view = self.server.projections.view();
         let row = view.get::<Allocs>(alloc)?;
         match row.is_some_and(|row| row.alloc.node_id != node) {
-            true => Err(ApiError::permission_denied()),
+            true => Err(Refusal::permission_denied()),
             false => Ok(()),
         }
     }
 
     /// Refuses to take a volume from an allocation that lives: its node would refuse that too, but
     /// its claim were on its way back already, for good.
-    fn is_past(&self, volume: (&str, &str), alloc: &str) -> Result<(), ApiError> {
+    fn is_past(&self, volume: (&str, &str), alloc: &str) -> Result<(), Refusal> {
         let view = self.server.projections.view();
         let known = csi::volume(&view, volume)?;
         let lives = known.is_some_and(|known| {
@@ -184,7 +184,7 @@ impl Clients {
             row.claim_of(alloc).is_some() && !row.past_claims.contains_key(alloc)
         });
         match lives {
-            true => Err(ApiError::refused(format!(
+            true => Err(Refusal::refused(format!(
                 "volume \"{}\" is in use by allocation \"{alloc}\"",
                 volume.1
             ))),
@@ -193,14 +193,14 @@ impl Clients {
     }
 
     /// Refuses to give back what another node holds.
-    fn holds(&self, volume: (&str, &str), claim: &NamedClaim) -> Result<(), ApiError> {
+    fn holds(&self, volume: (&str, &str), claim: &NamedClaim) -> Result<(), Refusal> {
         let view = self.server.projections.view();
         let known = csi::volume(&view, volume)?;
         let held = known
             .as_ref()
             .and_then(|known| known.row.claim_of(&claim.allocation_id));
         match held.is_some_and(|held| held.node_id != claim.node_id) {
-            true => Err(ApiError::permission_denied()),
+            true => Err(Refusal::permission_denied()),
             false => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ use super::*;
 use crate::commands::csi::RegisterVolumes;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::csi::{CsiVolumeClaimRequest, CsiVolumeUnpublishRequest, NamedClaim};
 use crate::rpc::methods::NodeUpdateStatusRequest;
@@ -182,7 +182,7 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
         false => (nodes[1], nodes[0]),
     };
     let other = foreign.0;
-    let denied = |error: ApiError| assert_eq!(error, ApiError::permission_denied());
+    let denied = |error: Refusal| assert_eq!(error, Refusal::permission_denied());
     denied(
         world
             .call::<CsiVolumeClaim>(foreign, claim(other, &alloc))
@@ -223,7 +223,7 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
     };
     let operator = world.call::<CsiVolumeUnpublish>(("", ""), release(&node, &alloc));
     let text = format!("volume \"data\" is in use by allocation \"{alloc}\"");
-    assert_eq!(operator.await.unwrap_err(), ApiError::refused(text));
+    assert_eq!(operator.await.unwrap_err(), Refusal::refused(text));
     assert!(row().past_claims.is_empty());
     // Its client is not connected here: what can be done is recorded, and the rest is told.
     let waits = world

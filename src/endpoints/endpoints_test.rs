@@ -16,7 +16,7 @@ use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::endpoints::testing::Marking;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
@@ -76,7 +76,7 @@ impl World {
         &self,
         (node, secret): (&str, &str),
         request: M::Req,
-    ) -> Result<M::Res, ApiError> {
+    ) -> Result<M::Res, Refusal> {
         let servers = Servers::new(vec![self.rpc.addr().to_string()]);
         let caller = Caller::network(Pool::new(1), servers, secret).of_node(node);
         match caller.once::<M>(&request, LONG).await {
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// What each method that is about a node answers to one who is not it.
-    async fn refusals(&self, node: &str) -> Vec<(&'static str, ApiError)> {
+    async fn refusals(&self, node: &str) -> Vec<(&'static str, Refusal)> {
         let who = (node, "66666666-2222-4333-8444-555555555555");
         let id = || node.to_owned();
         let service = || ServiceRegistration {
@@ -196,7 +196,7 @@ async fn a_node_that_is_unknown_is_answered_as_a_secret_that_is_wrong() {
     );
     assert_eq!(wrong, unknown);
     for (method, error) in wrong {
-        assert_eq!(error, ApiError::permission_denied(), "{method}");
+        assert_eq!(error, Refusal::permission_denied(), "{method}");
     }
     let beat = |node: &str| NodeUpdateStatusRequest {
         node_id: node.to_owned(),
@@ -399,7 +399,7 @@ async fn an_allocation_is_told_to_its_own_node_and_nobody_else() {
         let refused = world.call::<AllocGetAllocs>(who, asks(&id)).await;
         assert_eq!(
             refused.unwrap_err(),
-            ApiError::permission_denied(),
+            Refusal::permission_denied(),
             "{who:?}"
         );
     }
@@ -446,7 +446,7 @@ async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
     let (one, other) = (origin(), origin());
     assert_eq!(one.actor, drover_events::Actor::node("n1", "10.1.2.3"));
     assert_ne!(one.request_id, other.request_id);
-    let epoch = drover_projections::hex(&server.raft.log().epoch().id);
+    let epoch = hex::encode(server.raft.log().epoch().id);
     assert_eq!(clients.epoch(), epoch);
     assert!(!epoch.is_empty());
     world.server.shutdown().await;

@@ -16,7 +16,7 @@ use super::auth::Allowed;
 use super::blocking::wait_time;
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::host_volume::ReleaseHostVolumeClaim;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
@@ -39,7 +39,7 @@ impl Asker {
 
     /// Takes of a namespace's share, which the same requests over HTTP have: where he may do
     /// something, for nobody else is told of it.
-    fn take(&self, clients: &Clients, namespace: &str) -> Result<(), ApiError> {
+    fn take(&self, clients: &Clients, namespace: &str) -> Result<(), Refusal> {
         match self.0.acl.namespace_visible(namespace) {
             true => clients.requests.take_of_namespace(namespace),
             false => Ok(()),
@@ -47,12 +47,12 @@ impl Asker {
     }
 
     /// Lets him do this in a namespace.
-    fn demand(&self, namespace: &str, one: Ns) -> Result<Allowed, ApiError> {
+    fn demand(&self, namespace: &str, one: Ns) -> Result<Allowed, Refusal> {
         Allowed::when(&self.0, self.may(namespace, one))
     }
 }
 
-async fn asker(clients: &Arc<Clients>, call: &Call) -> Result<Asker, ApiError> {
+async fn asker(clients: &Arc<Clients>, call: &Call) -> Result<Asker, Refusal> {
     let who = clients.authenticate(call).await?;
     who.accepted()?;
     Ok(Asker(who))
@@ -71,7 +71,7 @@ fn requested(
     (volume, namespace): (Option<HostVolume>, String),
     asker: &Asker,
     right: Ns,
-) -> Result<(HostVolume, Allowed), ApiError> {
+) -> Result<(HostVolume, Allowed), Refusal> {
     let namespace = match &volume {
         Some(volume) if !volume.namespace.is_empty() => volume.namespace.clone(),
         _ => named(namespace),
@@ -79,7 +79,7 @@ fn requested(
     asker.take(clients, &namespace)?;
     // Who may not is not told what else is wrong.
     let allowed = asker.demand(&namespace, right)?;
-    let missing = || ApiError::bad_request("missing volume definition");
+    let missing = || Refusal::bad_request("missing volume definition");
     let mut volume = volume.ok_or_else(missing)?;
     volume.namespace = namespace;
     Ok((volume, allowed))
@@ -90,7 +90,7 @@ pub(super) async fn create(
     clients: Arc<Clients>,
     call: Call,
     request: HostVolumeCreateRequest,
-) -> Result<HostVolumeCreateResponse, ApiError> {
+) -> Result<HostVolumeCreateResponse, Refusal> {
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
@@ -110,7 +110,7 @@ pub(super) async fn register(
     clients: Arc<Clients>,
     call: Call,
     request: HostVolumeRegisterRequest,
-) -> Result<HostVolumeRegisterResponse, ApiError> {
+) -> Result<HostVolumeRegisterResponse, Refusal> {
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
@@ -138,7 +138,7 @@ pub(super) async fn delete(
     clients: Arc<Clients>,
     call: Call,
     request: HostVolumeDeleteRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let asker = asker(&clients, &call).await?;
     let namespace = named(request.namespace);
     asker.take(&clients, &namespace)?;
@@ -180,7 +180,7 @@ async fn reader(
     call: &Call,
     namespace: &str,
     (table, index, time): (u16, u64, i64),
-) -> Result<Asker, ApiError> {
+) -> Result<Asker, Refusal> {
     let allowed = |asker: Asker| {
         asker.demand(namespace, Ns::HostVolumeRead)?;
         Ok(asker)
@@ -199,12 +199,12 @@ pub(super) async fn get(
     clients: Arc<Clients>,
     call: Call,
     request: HostVolumeGetRequest,
-) -> Result<HostVolumeGetResponse, ApiError> {
+) -> Result<HostVolumeGetResponse, Refusal> {
     let namespace = named(request.namespace);
     let (index, time) = (request.min_query_index, request.max_query_time);
     reader(&clients, &call, &namespace, (HostVolumes::ID, index, time)).await?;
     let (view, id) = (clients.server.projections.view(), request.id);
-    let find = move || -> Result<_, ApiError> {
+    let find = move || -> Result<_, Refusal> {
         let volume = view.get::<HostVolumes>((namespace.as_str(), id.as_str()))?;
         Ok(HostVolumeGetResponse {
             index: view.table_index::<HostVolumes>(),
@@ -219,13 +219,13 @@ pub(super) async fn list(
     clients: Arc<Clients>,
     call: Call,
     request: HostVolumeListRequest,
-) -> Result<HostVolumeListResponse, ApiError> {
+) -> Result<HostVolumeListResponse, Refusal> {
     let namespace = named(request.namespace.clone());
     let (index, time) = (request.min_query_index, request.max_query_time);
     let asker = reader(&clients, &call, &namespace, (HostVolumes::ID, index, time)).await?;
     let view = clients.server.projections.view();
     let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
-    let find = move || -> Result<_, ApiError> {
+    let find = move || -> Result<_, Refusal> {
         let mut volumes = Vec::new();
         for row in view.scan::<HostVolumes>(within(&namespace)) {
             let row = row?;
@@ -246,10 +246,10 @@ pub(super) async fn list(
 }
 
 /// Refuses a list that is longer than an answer: its end would be taken for that of the list.
-fn one_more(rows: usize) -> Result<(), ApiError> {
+fn one_more(rows: usize) -> Result<(), Refusal> {
     match rows < MOST {
         true => Ok(()),
-        false => Err(ApiError::refused(format!(
+        false => Err(Refusal::refused(format!(
             "there are more than {MOST} of these; ask by prefix, node or job"
         ))),
     }
@@ -267,14 +267,14 @@ pub(super) async fn claims(
     clients: Arc<Clients>,
     call: Call,
     request: TaskGroupVolumeClaimListRequest,
-) -> Result<TaskGroupVolumeClaimListResponse, ApiError> {
+) -> Result<TaskGroupVolumeClaimListResponse, Refusal> {
     let namespace = named(request.namespace.clone());
     let (index, time) = (request.min_query_index, request.max_query_time);
     let until = (HostVolumeClaims::ID, index, time);
     let asker = reader(&clients, &call, &namespace, until).await?;
     let view = clients.server.projections.view();
     let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
-    let find = move || -> Result<_, ApiError> {
+    let find = move || -> Result<_, Refusal> {
         let mut claims: Vec<TaskGroupHostVolumeClaim> = Vec::new();
         for row in view.scan::<HostVolumeClaims>(within(&namespace)) {
             let row = row?;
@@ -300,14 +300,14 @@ pub(super) async fn release(
     clients: Arc<Clients>,
     call: Call,
     request: TaskGroupVolumeClaimDeleteRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let asker = asker(&clients, &call).await?;
     asker.demand("*", Ns::HostVolumeDelete)?;
     let (view, id) = (clients.server.projections.view(), request.claim_id);
     let named = id.clone();
     let namespace = deciding(move || namespace_of(&view, &named)).await??;
     // A claim of a namespace that is none of his business is one that is not there.
-    let missing = || ApiError::refused("claim not found");
+    let missing = || Refusal::refused("claim not found");
     let namespace = namespace.ok_or_else(missing)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);
     let allowed = allowed.map_err(|_| missing())?;
@@ -317,7 +317,7 @@ pub(super) async fn release(
     Ok(WriteResponse { index })
 }
 
-fn namespace_of(view: &View, claim: &str) -> Result<Option<String>, ApiError> {
+fn namespace_of(view: &View, claim: &str) -> Result<Option<String>, Refusal> {
     let scan = Scan::group::<Id>(claim);
     let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
     Ok(claim.transpose()?.map(|claim| claim.namespace))

@@ -94,7 +94,7 @@ impl Limited {
 impl Clients {
     /// The epoch of the log, as clients compare it.
     fn epoch(&self) -> String {
-        drover_projections::hex(&self.server.raft.log().epoch().id)
+        hex::encode(self.server.raft.log().epoch().id)
     }
 }
 

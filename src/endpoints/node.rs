@@ -7,7 +7,7 @@ use drover_projections::tables::nodes;
 
 use super::{Clients, auth, secret_hash};
 use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeDrain, UpdateNodeStatus};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::rpc::methods::{
     AllocUpdateRequest, EmitNodeEventsRequest, NodeRegisterRequest, NodeServerInfo,
     NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateResponse, NodeUpdateStatusRequest,
@@ -22,21 +22,21 @@ pub(super) async fn register(
     clients: Arc<Clients>,
     call: Call,
     request: NodeRegisterRequest,
-) -> Result<NodeUpdateResponse, ApiError> {
+) -> Result<NodeUpdateResponse, Refusal> {
     let mut node = request.node;
     if node.secret_id.is_empty() {
-        return Err(ApiError::refused(
+        return Err(Refusal::refused(
             "missing node secret ID for client registration",
         ));
     }
     if node.attributes.is_empty() {
-        return Err(ApiError::refused(
+        return Err(Refusal::refused(
             "missing attributes for client registration",
         ));
     }
     if node.node_pool == drover_events::model::status::ALL_NODE_POOL {
         let text = "node is not allowed to register in node pool \"all\"";
-        return Err(ApiError::refused(text));
+        return Err(Refusal::refused(text));
     }
     node.secret_id = secret_hash(&node.secret_id);
     // A node says what it is, not how it is: that follows from its heartbeats.
@@ -57,7 +57,7 @@ pub(super) async fn update_status(
     clients: Arc<Clients>,
     call: Call,
     request: NodeUpdateStatusRequest,
-) -> Result<NodeUpdateResponse, ApiError> {
+) -> Result<NodeUpdateResponse, Refusal> {
     let NodeUpdateStatusRequest {
         node_id,
         status,
@@ -78,12 +78,12 @@ pub(super) async fn update_alloc(
     clients: Arc<Clients>,
     call: Call,
     request: AllocUpdateRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     if !request.evals.is_empty() {
-        return Err(ApiError::refused("evals field must not be set"));
+        return Err(Refusal::refused("evals field must not be set"));
     }
     let Some(first) = request.alloc.first() else {
-        return Err(ApiError::refused("must update at least one allocation"));
+        return Err(Refusal::refused("must update at least one allocation"));
     };
     let node = first.node_id.clone();
     let allowed = clients.caller(&call, &node).await?;
@@ -96,10 +96,10 @@ pub(super) async fn emit_events(
     clients: Arc<Clients>,
     call: Call,
     request: EmitNodeEventsRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let nodes: Vec<String> = request.node_events.keys().cloned().collect();
     let Some((node, others)) = nodes.split_first() else {
-        return Err(ApiError::refused("no node events given"));
+        return Err(Refusal::refused("no node events given"));
     };
     for id in others {
         clients.caller(&call, id).await?;
@@ -117,14 +117,14 @@ pub(super) async fn update_drain(
     clients: Arc<Clients>,
     call: Call,
     request: NodeUpdateDrainRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let NodeUpdateDrainRequest {
         node_id,
         drain_spec,
         meta,
     } = request;
     if drain_spec.is_none() {
-        return Err(ApiError::refused("a node may begin a drain, not end it"));
+        return Err(Refusal::refused("a node may begin a drain, not end it"));
     }
     let command = UpdateNodeDrain {
         node_id: node_id.clone(),
@@ -142,7 +142,7 @@ pub(super) async fn get(
     clients: Arc<Clients>,
     call: Call,
     request: NodeSpecificRequest,
-) -> Result<SingleNodeResponse, ApiError> {
+) -> Result<SingleNodeResponse, Refusal> {
     let id = request.node_id;
     clients.caller(&call, &id).await?;
     let view = clients.server.projections.view();
@@ -158,7 +158,7 @@ pub(super) async fn get(
 }
 
 impl Clients {
-    async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, ApiError> {
+    async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, Refusal> {
         let (view, name) = (self.server.projections.view(), id.to_owned());
         let node = deciding(move || nodes::get(&view, &name)).await??;
         let node = node.unwrap_or_default();

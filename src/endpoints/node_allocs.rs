@@ -9,7 +9,7 @@ use drover_projections::{Id, Interest, Scan, View};
 
 use super::Clients;
 use super::blocking::wait_time;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::rpc::methods::{
     AllocsGetRequest, AllocsGetResponse, NodeClientAllocsResponse, NodeSpecificRequest,
 };
@@ -26,7 +26,7 @@ pub(super) async fn client_allocs(
     clients: Arc<Clients>,
     call: Call,
     request: NodeSpecificRequest,
-) -> Result<NodeClientAllocsResponse, ApiError> {
+) -> Result<NodeClientAllocsResponse, Refusal> {
     let node = request.node_id;
     clients.caller(&call, &node).await?;
     let projections = &clients.server.projections;
@@ -89,7 +89,7 @@ struct SeenAlloc {
     alloc_modify_index: u64,
 }
 
-async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), ApiError> {
+async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Refusal> {
     let node = node.to_owned();
     let rows = move || {
         let mut out = BTreeMap::new();
@@ -110,14 +110,14 @@ pub(super) async fn get_allocs(
     clients: Arc<Clients>,
     call: Call,
     request: AllocsGetRequest,
-) -> Result<AllocsGetResponse, ApiError> {
+) -> Result<AllocsGetResponse, Refusal> {
     if request.alloc_ids.len() > MAX_ALLOCS {
         let text = format!("at most {MAX_ALLOCS} allocations can be asked for at once");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let projections = &clients.server.projections;
     if call.node.is_empty() {
-        return Err(ApiError::permission_denied());
+        return Err(Refusal::permission_denied());
     }
     clients.caller(&call, &call.node).await?;
     let wait = wait_time(request.max_query_time);
@@ -125,7 +125,7 @@ pub(super) async fn get_allocs(
     // After the time the answer is what there is: the caller sees its index.
     let _ = tokio::time::timeout(wait, reached).await;
     let view = projections.view();
-    let read = move || -> Result<AllocsGetResponse, ApiError> {
+    let read = move || -> Result<AllocsGetResponse, Refusal> {
         let mut out = AllocsGetResponse::default();
         for id in &request.alloc_ids {
             if let Some(alloc) = allocs::get(&view, id)? {

@@ -9,7 +9,7 @@ use drover_projections::{StorageError, View};
 
 use super::Clients;
 use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
 use crate::table_reads::deciding;
@@ -17,10 +17,10 @@ use crate::table_reads::deciding;
 /// Services, and allocations, of one call: more than a node has.
 const MOST: usize = 8_192;
 
-fn few(field: &str, count: usize) -> Result<(), ApiError> {
+fn few(field: &str, count: usize) -> Result<(), Refusal> {
     if count > MOST {
         let text = format!("{field} has {count} elements; at most {MOST} are accepted at once");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     Ok(())
 }
@@ -49,21 +49,21 @@ pub(super) async fn upsert(
     clients: Arc<Clients>,
     call: Call,
     request: ServiceUpsertRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let first = request.services.first().map(|s| s.node_id.clone());
     let named =
         Some(request.node_id.clone()).filter(|id| !id.is_empty() && !request.allocs.is_empty());
     let Some(node) = first.or(named) else {
-        return Err(ApiError::bad_request("no services given"));
+        return Err(Refusal::bad_request("no services given"));
     };
     let allowed = clients.caller(&call, &node).await?;
     if request.services.iter().any(|s| s.node_id != node) {
-        return Err(ApiError::permission_denied());
+        return Err(Refusal::permission_denied());
     }
     few("Services", request.services.len())?;
     let (view, services) = (clients.server.projections.view(), request.services.clone());
     if !deciding(move || all_own(&view, &services)).await?? {
-        return Err(ApiError::permission_denied());
+        return Err(Refusal::permission_denied());
     }
     few("Allocs", request.allocs.len())?;
     let keep = KeepServices {
@@ -86,7 +86,7 @@ pub(super) async fn delete(
     clients: Arc<Clients>,
     call: Call,
     request: ServiceDeleteRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     // Who is no node does not learn either whether there is such a registration.
     clients.caller(&call, &call.node).await?;
     let (view, key) = (
@@ -95,7 +95,7 @@ pub(super) async fn delete(
     );
     let known = deciding(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
     let Some(known) = known else {
-        return Err(ApiError::not_found("service registration not found"));
+        return Err(Refusal::not_found("service registration not found"));
     };
     let command = DeleteService {
         namespace: request.namespace,

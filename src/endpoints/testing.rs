@@ -7,7 +7,7 @@ use drover_projections::serving::marked;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::rpc::duplex::{Duplex, Pace};
 use crate::rpc::service::{Call, Dispatch};
 
@@ -20,7 +20,7 @@ impl Dispatch for Marking {
         name: &str,
         call: Call,
         body: Bytes,
-    ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+    ) -> BoxFuture<'static, Result<Bytes, Refusal>> {
         marked(self.0.dispatch(name, call, body)).boxed()
     }
 
@@ -33,7 +33,7 @@ impl Dispatch for Marking {
         name: &str,
         call: Call,
         stream: Duplex,
-    ) -> BoxFuture<'static, Result<(), ApiError>> {
+    ) -> BoxFuture<'static, Result<(), Refusal>> {
         marked(self.0.open(name, call, stream)).boxed()
     }
 

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use super::Clients;
 use super::auth::Allowed;
 use crate::commands::csi::DeleteCsiPlugin;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::identity::Identity;
 use crate::net::Peer;
 use crate::net::denies;
@@ -34,29 +34,29 @@ use crate::rpc::volumes::{
 /// What a plugin needs to be let in where it keeps its volumes.
 const SECRETS: &str = "x-nomad-csi-secrets";
 
-fn missing(what: &str) -> ApiError {
-    ApiError::bad_request(format!("missing {what}"))
+fn missing(what: &str) -> Refusal {
+    Refusal::bad_request(format!("missing {what}"))
 }
 
-fn read<T: DeserializeOwned>(answered: &Answered) -> Result<T, ApiError> {
-    gojson::from_slice(&answered.body).map_err(|error| ApiError::internal(error.to_string()))
+fn read<T: DeserializeOwned>(answered: &Answered) -> Result<T, Refusal> {
+    gojson::from_slice(&answered.body).map_err(|error| Refusal::internal(error.to_string()))
 }
 
-fn written(name: &str, listed: &impl Serialize) -> Result<bytes::Bytes, ApiError> {
+fn written(name: &str, listed: &impl Serialize) -> Result<bytes::Bytes, Refusal> {
     let body = serde_json::to_vec(&BTreeMap::from([(name, listed)]));
     Ok(body
-        .map_err(|error| ApiError::internal(error.to_string()))?
+        .map_err(|error| Refusal::internal(error.to_string()))?
         .into())
 }
 
 /// Secrets, as a header holds them.
-fn in_head(secrets: &Secrets) -> Result<String, ApiError> {
+fn in_head(secrets: &Secrets) -> Result<String, Refusal> {
     let mut text = String::new();
     for (name, value) in &secrets.0 {
         if name.contains(['=', ',']) || value.contains(',') {
             let text =
                 format!("Secrets: {name:?} cannot be given: it has a comma, or = in its name");
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         let between = if text.is_empty() { "" } else { "," };
         text.push_str(&format!("{between}{name}={value}"));
@@ -74,7 +74,7 @@ fn waits(question: Question, index: u64, time: i64) -> Question {
 }
 
 /// The refusal in an answer.
-fn refusal(answered: &Answered) -> ApiError {
+fn refusal(answered: &Answered) -> Refusal {
     let text = String::from_utf8_lossy(&answered.body).into_owned();
     let code = match answered.status {
         400 => Code::BadRequest,
@@ -86,21 +86,21 @@ fn refusal(answered: &Answered) -> ApiError {
         429 => Code::TooManyRequests,
         503 => Code::Unavailable,
         504 => Code::Timeout,
-        _ if text == ApiError::no_leader().message => Code::NoLeader,
+        _ if text == Refusal::no_leader().message => Code::NoLeader,
         _ => Code::Refused,
     };
-    ApiError::new(code, text).after(answered.retry_after)
+    Refusal::new(code, text).after(answered.retry_after)
 }
 
 impl Clients {
     /// The HTTP API.
-    pub(super) fn web(&self) -> Result<&Arc<dyn Web>, ApiError> {
-        let closed = || ApiError::new(Code::Unavailable, "the API of this server is not open");
+    pub(super) fn web(&self) -> Result<&Arc<dyn Web>, Refusal> {
+        let closed = || Refusal::new(Code::Unavailable, "the API of this server is not open");
         self.server.web.get().ok_or_else(closed)
     }
 
     /// Asks the HTTP API in the name of the caller.
-    async fn ask(self: &Arc<Self>, call: Call, question: Question) -> Result<Answered, ApiError> {
+    async fn ask(self: &Arc<Self>, call: Call, question: Question) -> Result<Answered, Refusal> {
         let address = call.addr.parse().ok();
         let peer = Peer {
             address: address.map(|ip| SocketAddr::new(ip, 0)),
@@ -125,7 +125,7 @@ impl Clients {
         self: &Arc<Self>,
         call: Call,
         question: Question,
-    ) -> Result<Option<Answered>, ApiError> {
+    ) -> Result<Option<Answered>, Refusal> {
         match self.ask(call, question).await {
             Ok(answered) => Ok(Some(answered)),
             Err(error) if error.code == Code::NotFound => Ok(None),
@@ -138,7 +138,7 @@ impl Clients {
         self: &Arc<Self>,
         call: &Call,
         may: impl FnOnce(&Identity) -> bool,
-    ) -> Result<Allowed, ApiError> {
+    ) -> Result<Allowed, Refusal> {
         let who = self.authenticate(call).await?;
         let may = may(&who);
         Allowed::when(&who, may)
@@ -150,7 +150,7 @@ pub(super) async fn list(
     clients: Arc<Clients>,
     call: Call,
     requested: VolumeListRequest,
-) -> Result<VolumeListResponse, ApiError> {
+) -> Result<VolumeListResponse, Refusal> {
     let question = Question::new(Method::GET, &["volumes"])
         .text("type", volume_type::CSI)
         .text("region", &requested.region)
@@ -180,7 +180,7 @@ pub(super) async fn get(
     clients: Arc<Clients>,
     call: Call,
     requested: NamedRequest,
-) -> Result<VolumeGetResponse, ApiError> {
+) -> Result<VolumeGetResponse, Refusal> {
     if requested.id.is_empty() {
         return Err(missing("volume ID"));
     }
@@ -211,7 +211,7 @@ pub(super) async fn register(
     clients: Arc<Clients>,
     call: Call,
     requested: VolumesRequest,
-) -> Result<VolumesResponse, ApiError> {
+) -> Result<VolumesResponse, Refusal> {
     let mut question = Question::new(Method::PUT, &["volumes"])
         .text("region", &requested.region)
         .text("namespace", &requested.namespace);
@@ -224,7 +224,7 @@ pub(super) async fn create(
     clients: Arc<Clients>,
     call: Call,
     requested: VolumesRequest,
-) -> Result<VolumesResponse, ApiError> {
+) -> Result<VolumesResponse, Refusal> {
     let mut made = VolumesResponse::default();
     if requested.volumes.is_empty() {
         return Err(missing("volume definition"));
@@ -245,7 +245,7 @@ pub(super) async fn create(
     Ok(made)
 }
 
-fn volumes(answered: Answered) -> Result<VolumesResponse, ApiError> {
+fn volumes(answered: Answered) -> Result<VolumesResponse, Refusal> {
     Ok(VolumesResponse {
         index: answered.index,
         ..read(&answered)?
@@ -257,7 +257,7 @@ pub(super) async fn deregister(
     clients: Arc<Clients>,
     call: Call,
     requested: VolumeIdsRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let force = requested.force;
     let end = |question: Question| question.flag("force", force);
     one_by_one(&clients, call, &requested, (&[], end)).await
@@ -268,7 +268,7 @@ pub(super) async fn delete(
     clients: Arc<Clients>,
     call: Call,
     requested: VolumeIdsRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let secrets = in_head(&requested.secrets)?;
     let end = |question: Question| question.header(SECRETS, secrets.clone());
     one_by_one(&clients, call, &requested, (&["delete"], end)).await
@@ -279,7 +279,7 @@ async fn one_by_one(
     call: Call,
     requested: &VolumeIdsRequest,
     (verb, end): (&[&str], impl Fn(Question) -> Question),
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     if requested.volume_ids.is_empty() || requested.volume_ids.iter().any(String::is_empty) {
         return Err(missing("volume IDs"));
     }
@@ -301,7 +301,7 @@ async fn external(
     call: Call,
     requested: &ExternalRequest,
     what: &str,
-) -> Result<Answered, ApiError> {
+) -> Result<Answered, Refusal> {
     let question = Question::new(Method::GET, &["volumes", what])
         .text("region", &requested.region)
         .text("namespace", &requested.namespace)
@@ -317,7 +317,7 @@ pub(super) async fn list_external(
     clients: Arc<Clients>,
     call: Call,
     requested: ExternalRequest,
-) -> Result<ExternalResponse, ApiError> {
+) -> Result<ExternalResponse, Refusal> {
     let answered = external(&clients, call, &requested, "external").await?;
     read(&answered)
 }
@@ -327,7 +327,7 @@ pub(super) async fn list_snapshots(
     clients: Arc<Clients>,
     call: Call,
     requested: ExternalRequest,
-) -> Result<SnapshotsResponse, ApiError> {
+) -> Result<SnapshotsResponse, Refusal> {
     read(&external(&clients, call, &requested, "snapshot").await?)
 }
 
@@ -336,7 +336,7 @@ pub(super) async fn create_snapshots(
     clients: Arc<Clients>,
     call: Call,
     requested: SnapshotsRequest,
-) -> Result<SnapshotsResponse, ApiError> {
+) -> Result<SnapshotsResponse, Refusal> {
     let mut question = Question::new(Method::PUT, &["volumes", "snapshot"])
         .text("region", &requested.region)
         .text("namespace", &requested.namespace);
@@ -349,7 +349,7 @@ pub(super) async fn delete_snapshots(
     clients: Arc<Clients>,
     call: Call,
     requested: SnapshotsRequest,
-) -> Result<Done, ApiError> {
+) -> Result<Done, Refusal> {
     if requested.snapshots.is_empty() {
         return Err(missing("snapshot ID"));
     }
@@ -371,7 +371,7 @@ pub(super) async fn list_plugins(
     clients: Arc<Clients>,
     call: Call,
     requested: PluginListRequest,
-) -> Result<PluginListResponse, ApiError> {
+) -> Result<PluginListResponse, Refusal> {
     let question = Question::new(Method::GET, &["plugins"])
         .text("type", volume_type::CSI)
         .text("region", &requested.region)
@@ -398,7 +398,7 @@ pub(super) async fn get_plugin(
     clients: Arc<Clients>,
     call: Call,
     requested: NamedRequest,
-) -> Result<PluginGetResponse, ApiError> {
+) -> Result<PluginGetResponse, Refusal> {
     if requested.id.is_empty() {
         return Err(missing("plugin ID"));
     }
@@ -427,7 +427,7 @@ pub(super) async fn delete_plugin(
     clients: Arc<Clients>,
     call: Call,
     requested: NamedRequest,
-) -> Result<WriteResponse, ApiError> {
+) -> Result<WriteResponse, Refusal> {
     let allowed = clients.bearer(&call, Identity::is_management).await?;
     let command = DeleteCsiPlugin { id: requested.id };
     let index = clients.server.submit(&allowed, command).await?;

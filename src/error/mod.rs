@@ -66,7 +66,7 @@ impl Code {
 /// A refusal or failure on its way to a client: a code and Nomad's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
-pub struct ApiError {
+pub struct Refusal {
     /// What kind it is.
     pub code: Code,
     /// What the client reads.
@@ -82,7 +82,7 @@ fn is_zero(seconds: &u32) -> bool {
     *seconds == 0
 }
 
-impl ApiError {
+impl Refusal {
     /// Whether nothing can be written now, whatever it is.
     pub fn concerns_all(&self) -> bool {
         matches!(

@@ -21,7 +21,7 @@ use super::resolver::{
 };
 use super::workload;
 use crate::acl::{self, Acl, Policy, Strictness};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::rpc::caller::Caller;
 use crate::rpc::methods::{
     AclClaimPoliciesRequest, AclClaimPoliciesResponse, AclGetClaimPolicies, AclGetPolicies,
@@ -109,7 +109,7 @@ impl Far {
     ///
     /// # Errors
     /// 503 where no server answers and nothing is known, 429 where they are asked too much.
-    pub(super) async fn find(&self, secret: Option<&str>) -> Result<ResolvedSecret, ApiError> {
+    pub(super) async fn find(&self, secret: Option<&str>) -> Result<ResolvedSecret, Refusal> {
         let Some(secret) = secret else {
             let names = BTreeSet::from([ANONYMOUS.to_owned()]);
             return Ok(ResolvedSecret::Anonymous(self.compiled(names).await?.0));
@@ -140,7 +140,7 @@ impl Far {
     }
 
     /// The token of a secret. One that is none is not kept: it may be made in the next moment.
-    async fn token(&self, secret: &str) -> Result<Option<Arc<AclToken>>, ApiError> {
+    async fn token(&self, secret: &str) -> Result<Option<Arc<AclToken>>, Refusal> {
         let requested = ResolveAclTokenRequest {
             secret_id: secret.to_owned(),
         };
@@ -149,7 +149,7 @@ impl Far {
     }
 
     /// The workload that this was signed of. One that is none is not kept either.
-    async fn workload(&self, signed: &str) -> Result<Option<Arc<Working>>, ApiError> {
+    async fn workload(&self, signed: &str) -> Result<Option<Arc<Working>>, Refusal> {
         let requested = AclClaimPoliciesRequest {
             signed: signed.to_owned(),
         };
@@ -157,7 +157,7 @@ impl Far {
         self.workloads.one(signed, self.ttls().token, ask).await
     }
 
-    async fn roles_of(&self, ids: BTreeSet<String>) -> Result<Vec<AclRole>, ApiError> {
+    async fn roles_of(&self, ids: BTreeSet<String>) -> Result<Vec<AclRole>, Refusal> {
         let ask = move |role_ids: Vec<String>| async move {
             let requested = AclRolesByIdRequest { role_ids };
             let answer = self.ask::<AclGetRoles>(&requested).await?;
@@ -167,7 +167,7 @@ impl Far {
     }
 
     /// What policies allow together, and the names of those that are there.
-    async fn compiled(&self, names: BTreeSet<String>) -> Result<(Arc<Acl>, Vec<String>), ApiError> {
+    async fn compiled(&self, names: BTreeSet<String>) -> Result<(Arc<Acl>, Vec<String>), Refusal> {
         let ask = move |names: Vec<String>| async move {
             let requested = AclPolicySetRequest { names };
             let answer = self.ask::<AclGetPolicies>(&requested).await?;
@@ -243,12 +243,12 @@ fn are_away(error: &RpcError) -> bool {
     error.is_transient() && !busy
 }
 
-fn unrequested(error: RpcError) -> ApiError {
+fn unrequested(error: RpcError) -> Refusal {
     match error {
         RpcError::Api(error) if error.code == Code::TooManyRequests => error,
         error => {
             let text = format!("no server says what the token may do: {error}");
-            ApiError::new(Code::Unavailable, text)
+            Refusal::new(Code::Unavailable, text)
         }
     }
 }
@@ -292,7 +292,7 @@ impl<V> RemoteCache<Secret, Arc<V>> {
         secret: &str,
         ttl: Duration,
         ask: impl Future<Output = Result<Option<V>, RpcError>> + Send,
-    ) -> Result<Option<Arc<V>>, ApiError> {
+    ) -> Result<Option<Arc<V>>, Refusal> {
         let key = Secret::of(secret);
         let (known, fresh) = self.get(&key, ttl);
         if fresh {
@@ -323,7 +323,7 @@ impl<V: Clone> RemoteCache<String, Option<V>> {
         keys: BTreeSet<String>,
         ttl: Duration,
         ask: impl Fn(Vec<String>) -> Fut + Send,
-    ) -> Result<Vec<V>, ApiError>
+    ) -> Result<Vec<V>, Refusal>
     where
         Fut: Future<Output = Result<HashMap<String, V>, RpcError>> + Send,
     {

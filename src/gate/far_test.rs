@@ -6,7 +6,7 @@ use drover_events::model::{AclRolePolicyLink, AclTokenRoleLink};
 use super::*;
 use crate::acl::{NamespaceCapability as Ns, VariableCapability};
 use crate::gate::{Gate, Kind};
-use crate::identity::{Identity, Refusal};
+use crate::identity::{Identity, Rejection};
 use crate::keyring::Claims;
 use crate::rpc::methods::{AclPolicySetResponse, AclRolesByIdResponse, ResolveAclTokenResponse};
 use crate::rpc::service::{Access, Call, Service};
@@ -25,12 +25,12 @@ struct Servers {
 }
 
 impl Servers {
-    fn answer<T>(&self, name: &'static str, answer: impl FnOnce() -> T) -> Result<T, ApiError> {
+    fn answer<T>(&self, name: &'static str, answer: impl FnOnce() -> T) -> Result<T, Refusal> {
         if self.away.load(Ordering::Relaxed) {
-            return Err(ApiError::new(Code::Unavailable, "away"));
+            return Err(Refusal::new(Code::Unavailable, "away"));
         }
         if self.busy.load(Ordering::Relaxed) {
-            return Err(ApiError::new(Code::TooManyRequests, "too much").after(2));
+            return Err(Refusal::new(Code::TooManyRequests, "too much").after(2));
         }
         *self.requested.lock().entry(name).or_default() += 1;
         Ok(answer())
@@ -55,7 +55,7 @@ async fn resolve(
     servers: Arc<Servers>,
     _: Call,
     requested: ResolveAclTokenRequest,
-) -> Result<ResolveAclTokenResponse, ApiError> {
+) -> Result<ResolveAclTokenResponse, Refusal> {
     servers.answer("token", || ResolveAclTokenResponse {
         token: servers.tokens.lock().get(&requested.secret_id).cloned(),
         index: 1,
@@ -66,7 +66,7 @@ async fn roles(
     servers: Arc<Servers>,
     _: Call,
     requested: AclRolesByIdRequest,
-) -> Result<AclRolesByIdResponse, ApiError> {
+) -> Result<AclRolesByIdResponse, Refusal> {
     servers.answer("roles", || {
         let mut roles = servers.roles.lock().clone();
         roles.retain(|id, _| requested.role_ids.contains(id));
@@ -78,7 +78,7 @@ async fn policies(
     servers: Arc<Servers>,
     _: Call,
     requested: AclPolicySetRequest,
-) -> Result<AclPolicySetResponse, ApiError> {
+) -> Result<AclPolicySetResponse, Refusal> {
     servers.answer("policies", || {
         let mut policies = servers.policies.lock().clone();
         policies.retain(|name, _| requested.names.contains(name));
@@ -90,7 +90,7 @@ async fn workload(
     servers: Arc<Servers>,
     _: Call,
     requested: AclClaimPoliciesRequest,
-) -> Result<AclClaimPoliciesResponse, ApiError> {
+) -> Result<AclClaimPoliciesResponse, Refusal> {
     servers.answer("workload", || AclClaimPoliciesResponse {
         claims: servers.workloads.lock().get(&requested.signed).cloned(),
         task_group: "g".to_owned(),
@@ -185,7 +185,7 @@ async fn acl_10_mod_22_a_token_of_nothing_but_a_role_is_what_the_servers_say_and
     servers.policy("anonymous", "namespace \"web\" { policy = \"read\" }", 2);
     assert!(!reads_logs(&asks(&gate, "").await), "it is kept");
     // A token that is none is asked for each time: it may be made in the next moment.
-    assert_eq!(asks(&gate, "none").await.refusal, Some(Refusal::Unknown));
+    assert_eq!(asks(&gate, "none").await.refusal, Some(Rejection::Unknown));
     let made = servers.tokens.lock()["role"].clone();
     servers.tokens.lock().insert("none".to_owned(), made);
     assert!(reads_logs(&asks(&gate, "none").await));
@@ -214,7 +214,7 @@ async fn acl_10_mod_22_what_changes_counts_in_time_and_what_was_known_while_serv
     servers.roles.lock().clear();
     assert!(!reads_logs(&asks(&gate, "role").await), "the role is gone");
     servers.tokens.lock().clear();
-    assert_eq!(asks(&gate, "role").await.refusal, Some(Refusal::Unknown));
+    assert_eq!(asks(&gate, "role").await.refusal, Some(Rejection::Unknown));
     // Nothing that is known to be gone comes back.
     servers.away.store(true, Ordering::Relaxed);
     assert!(gate.authenticate(Some("role"), "").await.is_err());
@@ -294,7 +294,7 @@ async fn acl_10_a_token_that_expired_or_cannot_be_read_gives_nothing() {
     token.expiration_time = Some(drover_events::gojson::GoTime(1));
     servers.tokens.lock().insert("old".to_owned(), token);
     let gate = gate(&servers, Duration::ZERO);
-    assert_eq!(asks(&gate, "old").await.refusal, Some(Refusal::Expired));
+    assert_eq!(asks(&gate, "old").await.refusal, Some(Rejection::Expired));
     assert!(reads_logs(&asks(&gate, "role").await));
     servers.policy("read", "no policy {", 9);
     assert!(!reads_logs(&asks(&gate, "role").await));
@@ -323,7 +323,7 @@ async fn acl_10_servers_that_are_asked_too_much_are_not_away() {
     // The next question is asked: nobody was away.
     servers.busy.store(false, Ordering::Relaxed);
     let gone = stale.authenticate(Some("role"), "").await.unwrap();
-    assert_eq!(gone.refusal, Some(Refusal::Unknown));
+    assert_eq!(gone.refusal, Some(Rejection::Unknown));
 }
 
 #[tokio::test]
@@ -333,7 +333,7 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     let servers = servers();
     let (kept, requested) = (gate(&servers, KEPT), gate(&servers, Duration::ZERO));
     let none = asks(&kept, SIGNED).await;
-    assert_eq!(none.refusal, Some(Refusal::Unknown));
+    assert_eq!(none.refusal, Some(Rejection::Unknown));
     assert!(!kept.keeps(SIGNED), "it may be signed in the next moment");
     let claims = Claims {
         nomad_allocation_id: "one".to_owned(),
@@ -350,7 +350,7 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     let signed = signed.map(|(signed, claims)| (signed.to_owned(), claims));
     servers.workloads.lock().extend(signed);
     let ended = asks(&kept, "o.v.er").await;
-    assert_eq!(ended.refusal, Some(Refusal::Expired));
+    assert_eq!(ended.refusal, Some(Rejection::Expired));
     servers.requested.lock().clear();
     for gate in [&kept, &requested] {
         for _ in 0..2 {
@@ -387,5 +387,5 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     );
     servers.workloads.lock().clear();
     let ended = asks(&requested, SIGNED).await;
-    assert_eq!(ended.refusal, Some(Refusal::Unknown));
+    assert_eq!(ended.refusal, Some(Rejection::Unknown));
 }

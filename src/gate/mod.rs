@@ -23,8 +23,8 @@ use drover_projections::{Projections, StorageError, View};
 
 use crate::acl::Acl;
 use crate::base::clock::unix_nanos;
-use crate::error::ApiError;
-use crate::identity::{Identity, Refusal};
+use crate::error::Refusal;
+use crate::identity::{Identity, Rejection};
 use crate::keyring::{Keyring, Verified};
 use crate::rpc::caller::Caller;
 use crate::table_reads::admitting;
@@ -150,11 +150,7 @@ impl Gate {
     ///
     /// # Errors
     /// 500 where the tables cannot be read, 503 where no server answers who is asked for them.
-    pub async fn authenticate(
-        &self,
-        token: Option<&str>,
-        addr: &str,
-    ) -> Result<Identity, ApiError> {
+    pub async fn authenticate(&self, token: Option<&str>, addr: &str) -> Result<Identity, Refusal> {
         self.authenticate_again(token, addr, &Verified::default())
             .await
     }
@@ -169,7 +165,7 @@ impl Gate {
         token: Option<&str>,
         addr: &str,
         verified: &Verified,
-    ) -> Result<Identity, ApiError> {
+    ) -> Result<Identity, Refusal> {
         let (projections, resolver, keyring) = match &self.0 {
             Kind::Open(all) => return Ok(Identity::anonymous(addr, Arc::clone(all))),
             Kind::Guarded {
@@ -185,7 +181,7 @@ impl Gate {
         let view = projections.view();
         if token.is_some() && self.is_early(&view) {
             // What was acknowledged before the end of the last process may say otherwise.
-            return Ok(Identity::refused(addr, Refusal::Early));
+            return Ok(Identity::refused(addr, Rejection::Early));
         }
         if let Some(signed) = token.filter(|token| workload::is_signed(token)) {
             let (resolver, keyring) = (Arc::clone(resolver), Arc::clone(keyring));
@@ -224,9 +220,9 @@ impl Gate {
     ///
     /// # Errors
     /// 503.
-    pub fn knows(&self, view: &View) -> Result<(), ApiError> {
+    pub fn knows(&self, view: &View) -> Result<(), Refusal> {
         match self.is_early(view) {
-            true => Err(Refusal::Early.in_words()),
+            true => Err(Rejection::Early.in_words()),
             false => Ok(()),
         }
     }
@@ -244,7 +240,7 @@ impl Gate {
     ///
     /// # Errors
     /// 500 where the tables cannot be read, 503 where they are not yet what they were.
-    pub async fn attested(&self, signed: &str) -> Result<Option<Attested>, ApiError> {
+    pub async fn attested(&self, signed: &str) -> Result<Option<Attested>, Refusal> {
         let Kind::Guarded {
             projections,
             keyring,
@@ -282,10 +278,10 @@ impl Gate {
 
 fn identity(found: ResolvedSecret, addr: &str, now: i64) -> Identity {
     match found {
-        ResolvedSecret::Nobody => Identity::refused(addr, Refusal::Unknown),
+        ResolvedSecret::Nobody => Identity::refused(addr, Rejection::Unknown),
         ResolvedSecret::Anonymous(acl) => Identity::anonymous(addr, acl),
         ResolvedSecret::Workload(working) if working.is_over(now) => {
-            Identity::refused(addr, Refusal::Expired)
+            Identity::refused(addr, Rejection::Expired)
         }
         ResolvedSecret::Workload(working) => {
             let (claim, acl) = (Arc::clone(&working.claim), Arc::clone(&working.acl));
@@ -294,7 +290,7 @@ fn identity(found: ResolvedSecret, addr: &str, now: i64) -> Identity {
             identity
         }
         ResolvedSecret::Bearer(held) if held.is_over(now) => {
-            Identity::refused(addr, Refusal::Expired)
+            Identity::refused(addr, Rejection::Expired)
         }
         ResolvedSecret::Bearer(held) => {
             let acl = Arc::clone(&held.acl);
@@ -306,8 +302,8 @@ fn identity(found: ResolvedSecret, addr: &str, now: i64) -> Identity {
     }
 }
 
-fn unread(error: StorageError) -> ApiError {
+fn unread(error: StorageError) -> Refusal {
     let error = crate::error::chain(&error);
     tracing::error!(error, "the tables of access control cannot be read");
-    ApiError::internal(format!("state store error: {error}"))
+    Refusal::internal(format!("state store error: {error}"))
 }

@@ -5,40 +5,40 @@ use super::answer::{Answer, JSON};
 use super::front::Read;
 use super::gate::Write;
 use super::list;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// The empty list, at the index of its table; a broken filter is refused all the same.
-pub(super) fn empty(read: &Read<'_>, table: u16) -> Result<Answer, ApiError> {
+pub(super) fn empty(read: &Read<'_>, table: u16) -> Result<Answer, Refusal> {
     list::filter(read.options)?;
     Ok(Answer::of(JSON, "[]".to_owned()).at(read.view.table_index_of(table)))
 }
 
 /// A route of another edition.
-pub(super) async fn enterprise(_write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn enterprise(_write: Write) -> Result<Answer, Refusal> {
     let text = "Nomad Enterprise only endpoint";
-    Err(ApiError::new(Code::NotImplemented, text))
+    Err(Refusal::new(Code::NotImplemented, text))
 }
 
 /// `GET /v1/operator/license`: there is none.
-pub(super) fn license(_read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn license(_read: &Read<'_>) -> Result<Answer, Refusal> {
     Ok(Answer::nothing().status(204))
 }
 
 /// `GET /.well-known/openid-configuration`: there is no issuer to name.
-pub(super) fn openid(_read: &Read<'_>) -> Result<Answer, ApiError> {
-    Err(ApiError::not_found("OIDC Discovery endpoint disabled"))
+pub(super) fn openid(_read: &Read<'_>) -> Result<Answer, Refusal> {
+    Err(Refusal::not_found("OIDC Discovery endpoint disabled"))
 }
 
 /// An operation of Nomad's that this version has not, and what to do instead.
-pub(super) async fn later(write: Write, advice: &'static str) -> Result<Answer, ApiError> {
+pub(super) async fn later(write: Write, advice: &'static str) -> Result<Answer, Refusal> {
     let (method, path) = (&write.request.method, &write.request.path);
     Err(unsupported(&format!("{method} {path} is"), advice))
 }
 
 /// 501 for what is not built, with what to do instead.
-pub(super) fn unsupported(what: &str, advice: &str) -> ApiError {
+pub(super) fn unsupported(what: &str, advice: &str) -> Refusal {
     let text = format!("{what} not supported by this version: {advice}");
-    ApiError::new(Code::NotImplemented, text)
+    Refusal::new(Code::NotImplemented, text)
 }
 
 /// Where servers of a client are named.

@@ -9,47 +9,47 @@ use super::answer::{Answer, TEXT};
 use super::front::Read;
 use super::gate::Write;
 use super::offload::offload;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::server::Around;
 
 /// What of a configuration that was read anew needs a restart.
 type Reloaded = Result<Vec<String>, String>;
 
 /// `GET /v1/status/leader`.
-pub(super) fn leader(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn leader(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&read.api.server.leader_address().unwrap_or_default())
 }
 
 /// `GET /v1/status/peers`.
-pub(super) fn peers(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn peers(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&read.api.server.peers())
 }
 
 /// `GET /v1/regions`.
-pub(super) fn regions(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn regions(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&[&read.api.settings.region])
 }
 
 /// `GET /v1/agent/self`.
-pub(super) fn describe(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn describe(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&read.api.server.describe())
 }
 
 /// `GET /v1/agent/members`.
-pub(super) fn members(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn members(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&read.api.server.members())
 }
 
 /// `GET /v1/agent/servers`: the servers that the client of this agent talks to.
-pub(super) fn servers(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn servers(read: &Read<'_>) -> Result<Answer, Refusal> {
     match read.api.server.client() {
         Some(_) => Answer::json(&read.api.server.peers()),
-        None => Err(ApiError::new(Code::NotImplemented, "Invalid method")),
+        None => Err(Refusal::new(Code::NotImplemented, "Invalid method")),
     }
 }
 
 /// `GET /v1/agent/health`.
-pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn health(read: &Read<'_>) -> Result<Answer, Refusal> {
     let kinds: Vec<&str> = read.request.query.all("type").collect();
     let wanted = |kind: &str| kinds.is_empty() || kinds.contains(&kind);
     let mut parts = serde_json::Map::new();
@@ -105,20 +105,20 @@ fn publisher_health(publisher: &Value) -> Option<Value> {
 }
 
 /// `PUT /v1/agent/reload`: as SIGHUP. What of the new configuration needs a restart is in a header.
-pub(super) async fn reload(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn reload(write: Write) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
     // It reads files.
     reported(tokio::task::spawn_blocking(move || server.reload()).await)
 }
 
 /// The same of an agent without a server.
-pub(super) async fn reloaded(around: Arc<dyn Around>) -> Result<Answer, ApiError> {
+pub(super) async fn reloaded(around: Arc<dyn Around>) -> Result<Answer, Refusal> {
     reported(tokio::task::spawn_blocking(move || around.reload()).await)
 }
 
-fn reported(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, ApiError> {
+fn reported(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, Refusal> {
     let done = done.unwrap_or_else(|error| Err(error.to_string()));
-    let rest = done.map_err(|error| ApiError::new(Code::Internal, error))?;
+    let rest = done.map_err(|error| Refusal::new(Code::Internal, error))?;
     let answer = Answer::nothing();
     Ok(match rest.is_empty() {
         true => answer,
@@ -127,7 +127,7 @@ fn reported(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, Ap
 }
 
 /// `GET /v1/metrics`.
-pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn metrics(read: &Read<'_>) -> Result<Answer, Refusal> {
     let form = read.request.query.text("format");
     let (text, summary) = (
         || read.api.server.prometheus(),
@@ -145,9 +145,9 @@ pub(super) fn measured<S: Serialize>(
     prometheus: bool,
     text: impl FnOnce() -> String,
     summary: impl FnOnce() -> S,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     match form {
-        "prometheus" if !prometheus => Err(ApiError::new(
+        "prometheus" if !prometheus => Err(Refusal::new(
             Code::UnsupportedMediaType,
             "Prometheus is not enabled",
         )),
@@ -158,7 +158,7 @@ pub(super) fn measured<S: Serialize>(
         "" => Answer::json(&offload(summary)),
         other => {
             let text = format!("unknown metrics format {other:?}");
-            Err(ApiError::new(Code::BadRequest, text))
+            Err(Refusal::new(Code::BadRequest, text))
         }
     }
 }

@@ -24,7 +24,7 @@ use super::sight::{Keyed, Unrequested};
 use super::state::Api;
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::alloc::StopAlloc;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::table_reads::glance;
 
 /// A row as lists and filters see it.
@@ -49,7 +49,7 @@ impl Serialize for Listed {
 }
 
 /// `GET /v1/allocations`.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let resources = read.request.query.flag("resources")?;
     let task_states = read.request.query.flag_or("task_states", true)?;
     if !resources
@@ -84,7 +84,7 @@ fn listed(read: &Read<'_>, row: AllocRow, kind: TokenKind) -> Result<Listed, Sto
 }
 
 /// The row of the allocation in the path.
-pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(2)?;
     Ok([Interest::row::<Allocs>(id.as_str())].into_iter().collect())
 }
@@ -99,31 +99,31 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
 }
 
 /// Whether the allocation in the path may be seen. One that may not is told of as Nomad does.
-pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let id = read.request.segment(2)?;
-    let hidden = || ApiError::refused(format!("Unknown allocation {id:?}"));
+    let hidden = || Refusal::refused(format!("Unknown allocation {id:?}"));
     let found = read.view.get::<Allocs>(id.as_str()).map_err(storage)?;
     gate::object(read, found.map(|row| row.alloc.namespace), hidden)
 }
 
 /// The namespace of an allocation.
-pub(super) fn namespace_of(api: &Api, id: &str) -> Result<Option<String>, ApiError> {
+pub(super) fn namespace_of(api: &Api, id: &str) -> Result<Option<String>, Refusal> {
     let view = api.projections.view();
     let found = glance(|| view.get::<Allocs>(id)).map_err(storage)?;
     Ok(found.map(|row| row.alloc.namespace))
 }
 
 /// `GET /v1/allocation/:id`.
-pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let alloc = allocs::get(read.view.one(), &id).map_err(storage)?;
-    let alloc = alloc.ok_or_else(|| ApiError::not_found("alloc not found"))?;
+    let alloc = alloc.ok_or_else(|| Refusal::not_found("alloc not found"))?;
     let index = alloc.modify_index;
     Ok(Answer::json(&alloc.with_summed_resources())?.at(index))
 }
 
 /// `GET /v1/allocation/:id/services`.
-pub(super) fn services(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn services(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     if read
         .view
@@ -131,7 +131,7 @@ pub(super) fn services(read: &Read<'_>) -> Result<Answer, ApiError> {
         .map_err(storage)?
         .is_none()
     {
-        return Err(ApiError::not_found("allocation not found"));
+        return Err(Refusal::not_found("allocation not found"));
     }
     let rows = list::of_index::<ServicesByAlloc>(read, Scan::group::<Id>(id.as_str()))?;
     services::of(read, rows)
@@ -187,8 +187,8 @@ fn shortened(mut stub: AllocListStub, resources: bool, task_states: bool) -> All
 pub(super) fn stubs_of(
     read: &Read<'_>,
     rows: Unrequested<'_, Keyed<AllocRow>>,
-    keep: impl Fn(&AllocRow) -> Result<bool, ApiError>,
-) -> Result<Answer, ApiError> {
+    keep: impl Fn(&AllocRow) -> Result<bool, Refusal>,
+) -> Result<Answer, Refusal> {
     let filter = list::filter(read.options)?;
     let rows = rows.seen_by(|acl, (_, row)| acl.namespace_allows_any(&row.namespace, READ_JOB));
     let answer = list::render_whole(read.options, rows, |row| {
@@ -202,7 +202,7 @@ pub(super) fn stubs_of(
 }
 
 /// Whether an allocation is of this incarnation of its job: the same creation.
-pub(super) fn belongs_to(view: &View, row: &AllocRow, job: Option<&Job>) -> Result<bool, ApiError> {
+pub(super) fn belongs_to(view: &View, row: &AllocRow, job: Option<&Job>) -> Result<bool, Refusal> {
     let Some(job) = job else { return Ok(true) };
     let own = view.get::<AllocJobs>(&row.job_key()).map_err(storage)?;
     Ok(own.is_none_or(|own| own.create_index == job.create_index))
@@ -217,9 +217,9 @@ drover_events::wire! {
 }
 
 /// `PUT /v1/allocation/:id/stop`.
-pub(super) async fn stop(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn stop(late: Late) -> Result<Answer, Refusal> {
     let find = |call: &FrontCall| namespace_of(&call.api, &call.request.segment(2)?);
-    let missing = || ApiError::not_found("allocation not found");
+    let missing = || Refusal::not_found("allocation not found");
     let write = late.in_namespace_of(&[Ns::AllocLifecycle], find, missing)?;
     let query = &write.request.query;
     let (no_shutdown_delay, reschedule) =

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::body::Body;
 use super::pieces::Pieces;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::keyring::secret_json;
 
 /// The type of JSON answers, without a charset as Nomad sends it.
@@ -96,8 +96,8 @@ impl Answer {
     ///
     /// # Errors
     /// 500 when the value cannot be encoded.
-    pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ApiError> {
-        let bytes = gojson::to_vec(value).map_err(|e| ApiError::internal(e.to_string()))?;
+    pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, Refusal> {
+        let bytes = gojson::to_vec(value).map_err(|e| Refusal::internal(e.to_string()))?;
         Ok(Self::of(JSON, bytes))
     }
 
@@ -106,8 +106,8 @@ impl Answer {
     ///
     /// # Errors
     /// 500 when the value cannot be encoded.
-    pub(super) fn secret<T: Serialize>(value: &T) -> Result<Self, ApiError> {
-        let bytes = secret_json(value).map_err(|e| ApiError::internal(e.to_string()))?;
+    pub(super) fn secret<T: Serialize>(value: &T) -> Result<Self, Refusal> {
+        let bytes = secret_json(value).map_err(|e| Refusal::internal(e.to_string()))?;
         Ok(Self::of(JSON, Bytes::from_owner(bytes)))
     }
 
@@ -177,9 +177,9 @@ impl Answer {
     }
 }
 
-impl From<ApiError> for Answer {
+impl From<Refusal> for Answer {
     /// The bare message as text (HTTP API 0.1).
-    fn from(error: ApiError) -> Self {
+    fn from(error: Refusal) -> Self {
         let after = error.retry_after;
         let (status, message) = with_code(error);
         let answer = Self::of(TEXT, message).status(status);
@@ -193,7 +193,7 @@ impl From<ApiError> for Answer {
 }
 
 /// The status of an error: its code's, unless the text says otherwise (HTTP API 0.2).
-fn with_code(error: ApiError) -> (u16, String) {
+fn with_code(error: Refusal) -> (u16, String) {
     if let Some(rest) = error.message.strip_prefix("RPC Error:: ")
         && let Some((code, message)) = rest.split_once(',')
         && let Ok(code @ 400..600) = code.parse()
@@ -251,10 +251,10 @@ mod tests {
             ("eval not found", 500, "eval not found"),
         ] {
             assert_eq!(
-                with_code(ApiError::refused(message)),
+                with_code(Refusal::refused(message)),
                 (status, text.to_owned())
             );
         }
-        assert_eq!(with_code(ApiError::not_found("x")), (404, "x".to_owned()));
+        assert_eq!(with_code(Refusal::not_found("x")), (404, "x".to_owned()));
     }
 }

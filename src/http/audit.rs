@@ -16,7 +16,7 @@ use super::past;
 use super::pieces::{PIECE, Pieces};
 use super::query::Query;
 use super::stream::Permit;
-use crate::error::{ApiError, Code, chain};
+use crate::error::{Code, Refusal, chain};
 use crate::history::audit::{
     AuditError, Between, Detail, Eyes, Object, ObjectType, OutcomeFilter, Question, RowPosition,
     Sees, Trail,
@@ -31,7 +31,7 @@ const MOST: usize = 1_000;
 /// Pieces of JSON after which a page ends, however many rows were asked for.
 const PIECES: usize = (8 << 20) / PIECE;
 
-impl From<AuditError> for ApiError {
+impl From<AuditError> for Refusal {
     fn from(error: AuditError) -> Self {
         match error {
             AuditError::Question(text) => Self::bad_request(text),
@@ -75,7 +75,7 @@ fn permit(read: &Read<'_>) -> Permit {
 ///
 /// # Errors
 /// 403.
-pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     demand(permit(read).sees_something())
 }
 
@@ -96,7 +96,7 @@ fn trail<'a>(
 ///
 /// # Errors
 /// 400 names the parameter; 404 for what never was; 410 for what is no longer kept.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     offload(|| {
         let redactor = redactor(read);
         let permit = permit(read);
@@ -128,10 +128,10 @@ pub(super) fn kept_since(answer: Answer, beginning: Option<(u64, i64)>) -> Answe
 ///
 /// # Errors
 /// As [`list`].
-pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn trace(read: &Read<'_>) -> Result<Answer, Refusal> {
     let query = &read.request.query;
     let id = match query.text("id") {
-        "" => return Err(ApiError::bad_request("the parameter id is missing")),
+        "" => return Err(Refusal::bad_request("the parameter id is missing")),
         id => id,
     };
     offload(|| {
@@ -150,14 +150,14 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
 ///
 /// # Errors
 /// As [`list`].
-pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn between(read: &Read<'_>) -> Result<Answer, Refusal> {
     let query = &read.request.query;
     let newest = read.view.index();
     offload(|| {
         let log = &read.api.log;
         let ends = ["from", "to"].map(|name| past::until(log, query, name, newest));
         let [from, to] = ends;
-        let missing = || ApiError::bad_request("the parameter from is missing");
+        let missing = || Refusal::bad_request("the parameter from is missing");
         let from = from?.ok_or_else(missing)?.unwrap_or_default();
         let to = to?.map_or(newest, Option::unwrap_or_default);
         let wanted = Between {
@@ -193,7 +193,7 @@ struct Rows {
 
 impl Rows {
     /// Adds a row; whether there is room for more.
-    fn take<T: Serialize>(&mut self, row: &T) -> Result<bool, ApiError> {
+    fn take<T: Serialize>(&mut self, row: &T) -> Result<bool, Refusal> {
         self.pieces.push(row)?;
         Ok(self.pieces.closed() < PIECES)
     }
@@ -222,11 +222,11 @@ pub(super) fn limit(read: &Read<'_>) -> usize {
 }
 
 /// The question of a request; none where the time asked for ended before anything happened.
-fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiError> {
+fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, Refusal> {
     let query = &read.request.query;
     let (log, newest) = (&read.api.log, trail.last());
     if query.get("filter").is_some() {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "filter is not for this list: type, id, actor, kind, namespace, request_id, since, \
              until and outcome choose what it tells",
         ));
@@ -235,7 +235,7 @@ fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiE
     if from < trail.first() {
         let (since, first) = (query.text("since"), trail.first());
         let text = format!("since {since:?} is not told here; the first event is {first}");
-        return Err(ApiError::new(Code::Gone, text));
+        return Err(Refusal::new(Code::Gone, text));
     }
     let Some(mut to) = past::until(log, query, "until", newest)?.unwrap_or(Some(newest)) else {
         return Ok(None);
@@ -268,7 +268,7 @@ fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, ApiE
 }
 
 /// The value that is looked for: in the body, or where that does no harm in the query.
-fn value(read: &Read<'_>) -> Result<Option<String>, ApiError> {
+fn value(read: &Read<'_>) -> Result<Option<String>, Refusal> {
     let body: AuditRequest = read.request.json_or_default()?;
     let given = Some(body.value).filter(|value| !value.is_empty());
     let value = given.or_else(|| named(&read.request.query, "value"));
@@ -277,10 +277,10 @@ fn value(read: &Read<'_>) -> Result<Option<String>, ApiError> {
     Ok(value)
 }
 
-fn object(read: &Read<'_>) -> Result<Option<Object>, ApiError> {
+fn object(read: &Read<'_>) -> Result<Option<Object>, Refusal> {
     let query = &read.request.query;
     let (kind, id) = (query.text("type"), query.text("id"));
-    let bad = |text: String| Err(ApiError::bad_request(text));
+    let bad = |text: String| Err(Refusal::bad_request(text));
     if kind.is_empty() {
         return match id {
             "" => Ok(None),
@@ -309,27 +309,27 @@ fn object(read: &Read<'_>) -> Result<Option<Object>, ApiError> {
     }))
 }
 
-fn kinds(query: &Query) -> Result<Vec<EventKind>, ApiError> {
+fn kinds(query: &Query) -> Result<Vec<EventKind>, Refusal> {
     let names = query.all("kind").flat_map(|names| names.split(','));
     let kind = |name: &str| {
         EventKind::from_name(name)
-            .ok_or_else(|| ApiError::bad_request(format!("kind {name:?} is no kind of event")))
+            .ok_or_else(|| Refusal::bad_request(format!("kind {name:?} is no kind of event")))
     };
     names.filter(|name| !name.is_empty()).map(kind).collect()
 }
 
-fn wanted(query: &Query) -> Result<OutcomeFilter, ApiError> {
+fn wanted(query: &Query) -> Result<OutcomeFilter, Refusal> {
     match query.text("outcome") {
         "" | "all" => Ok(OutcomeFilter::All),
         "applied" => Ok(OutcomeFilter::Applied),
         "refused" => Ok(OutcomeFilter::Refused),
-        other => Err(ApiError::bad_request(format!(
+        other => Err(Refusal::bad_request(format!(
             "outcome {other:?} is none of applied, refused, all"
         ))),
     }
 }
 
-fn detail(query: &Query) -> Result<Detail, ApiError> {
+fn detail(query: &Query) -> Result<Detail, Refusal> {
     let usual = Detail::default();
     let diff = flag(query, "diff", true)?;
     Ok(Detail {
@@ -343,15 +343,15 @@ fn detail(query: &Query) -> Result<Detail, ApiError> {
     })
 }
 
-fn flag(query: &Query, name: &str, default: bool) -> Result<bool, ApiError> {
+fn flag(query: &Query, name: &str, default: bool) -> Result<bool, Refusal> {
     match query.text(name) {
         "" => Ok(default),
         raw => super::query::parse_bool(raw)
-            .ok_or_else(|| ApiError::bad_request(format!("{name} {raw:?} is no boolean"))),
+            .ok_or_else(|| Refusal::bad_request(format!("{name} {raw:?} is no boolean"))),
     }
 }
 
-fn tables(query: &Query) -> Result<Vec<&'static str>, ApiError> {
+fn tables(query: &Query) -> Result<Vec<&'static str>, Refusal> {
     let names = query.all("table").flat_map(|names| names.split(','));
     let table = |name: &str| {
         registry()
@@ -360,7 +360,7 @@ fn tables(query: &Query) -> Result<Vec<&'static str>, ApiError> {
             .ok_or_else(|| {
                 let known: Vec<&str> = registry().tables().map(|table| table.name()).collect();
                 let known = known.join(", ");
-                ApiError::bad_request(format!("table {name:?} is none of {known}"))
+                Refusal::bad_request(format!("table {name:?} is none of {known}"))
             })
     };
     names.filter(|name| !name.is_empty()).map(table).collect()
@@ -371,18 +371,18 @@ const PAGE: &str = "a page of /v1/state/diff";
 
 /// Where the next page begins, for who asked: the row may be one that he may not see, so he is
 /// given it sealed.
-fn token(read: &Read<'_>, place: &RowPosition) -> Result<String, ApiError> {
+fn token(read: &Read<'_>, place: &RowPosition) -> Result<String, Refusal> {
     let text = place.to_string();
     if permit(read).sees_all() {
         return Ok(text);
     }
     let sealed = read.api.keyring.seal_secret(PAGE, &text, String::new());
-    let sealed = sealed.map_err(|error| ApiError::new(Code::Unavailable, error.to_string()))?;
+    let sealed = sealed.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
     let text = sealed.ciphertext.replace('+', "-").replace('/', "_");
     Ok(format!("{}.{text}", sealed.key_id))
 }
 
-fn place(read: &Read<'_>) -> Result<Option<RowPosition>, ApiError> {
+fn place(read: &Read<'_>) -> Result<Option<RowPosition>, Refusal> {
     let token = match read.request.query.text("next_token") {
         "" => return Ok(None),
         token => token,
@@ -400,7 +400,7 @@ fn place(read: &Read<'_>) -> Result<Option<RowPosition>, ApiError> {
     RowPosition::parse(token)
         .or_else(opened)
         .map(Some)
-        .ok_or_else(|| ApiError::bad_request(format!("next_token {token:?} is none of this list")))
+        .ok_or_else(|| Refusal::bad_request(format!("next_token {token:?} is none of this list")))
 }
 
 #[cfg(test)]

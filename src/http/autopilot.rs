@@ -11,7 +11,7 @@ use super::gate::Write;
 use super::known;
 use super::list::storage;
 use crate::commands::cluster::SetAutopilotConfig;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::server::Server;
 
 drover_events::wire! {
@@ -27,14 +27,14 @@ drover_events::wire! {
 
 /// `GET /v1/operator/autopilot/configuration`: what an operator set, else what the server was
 /// configured with.
-pub(super) fn configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn configuration(read: &Read<'_>) -> Result<Answer, Refusal> {
     let set = read.view.get::<AutopilotConfig>(()).map_err(storage)?;
     let config = set.unwrap_or_else(|| read.api.server.autopilot());
     Answer::json(&config)
 }
 
 /// `PUT /v1/operator/autopilot/configuration`: whether it was taken.
-pub(super) async fn configure(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn configure(write: Write) -> Result<Answer, Refusal> {
     let mut config: AutopilotConfiguration = write.json().await?;
     check(&config)?;
     write
@@ -49,7 +49,7 @@ pub(super) async fn configure(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// What belongs to another edition is refused, as it is in a configuration.
-fn check(config: &AutopilotConfiguration) -> Result<(), ApiError> {
+fn check(config: &AutopilotConfiguration) -> Result<(), Refusal> {
     for (name, wanted) in [
         ("EnableRedundancyZones", config.enable_redundancy_zones),
         ("DisableUpgradeMigration", config.disable_upgrade_migration),
@@ -60,7 +60,7 @@ fn check(config: &AutopilotConfiguration) -> Result<(), ApiError> {
                 "{name} is not supported by this version of drover: it belongs to an edition that \
                  drover is not; set it to false"
             );
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
     }
     Ok(())
@@ -95,7 +95,7 @@ fn without_effect(
 }
 
 /// `GET /v1/operator/autopilot/health`: 429 while something is wrong.
-pub(super) fn health(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn health(read: &Read<'_>) -> Result<Answer, Refusal> {
     let agent = &read.api.server;
     let servers = agent.servers_health();
     let voters: Vec<String> = servers

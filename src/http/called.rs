@@ -9,7 +9,7 @@ use tower::Service;
 
 use super::query::encode;
 use super::request::{Called, Remote};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::net::Peer;
 use crate::rpc::forward::{Answered, Question};
 
@@ -21,13 +21,13 @@ pub(super) async fn ask(
     mut router: Router,
     peer: Peer,
     question: Question,
-) -> Result<Answered, ApiError> {
+) -> Result<Answered, Refusal> {
     let request = request(peer, question)?;
     let Ok(response) = router.call(request).await;
     let (head, body) = response.into_parts();
     let body = to_bytes(body, LONGEST).await.map_err(|error| {
         let text = format!("the answer cannot be given whole: {error}; ask for pages (PerPage)");
-        ApiError::new(Code::PayloadTooLarge, text)
+        Refusal::new(Code::PayloadTooLarge, text)
     })?;
     Ok(Answered {
         status: head.status.as_u16(),
@@ -38,7 +38,7 @@ pub(super) async fn ask(
     })
 }
 
-fn request(peer: Peer, question: Question) -> Result<Request<Body>, ApiError> {
+fn request(peer: Peer, question: Question) -> Result<Request<Body>, Refusal> {
     let segments = question.path.iter().map(|part| encode(part));
     let mut target = segments.fold("/v1".to_owned(), |path, part| format!("{path}/{part}"));
     for (at, (name, value)) in question.query.iter().enumerate() {
@@ -50,7 +50,7 @@ fn request(peer: Peer, question: Question) -> Result<Request<Body>, ApiError> {
     let request = question.headers.into_iter().fold(begun, add);
     let mut request = request
         .body(Body::from(question.body))
-        .map_err(|error| ApiError::bad_request(format!("the call cannot be answered: {error}")))?;
+        .map_err(|error| Refusal::bad_request(format!("the call cannot be answered: {error}")))?;
     let beside = request.extensions_mut();
     if let Some(address) = peer.address {
         beside.insert(Remote(address));

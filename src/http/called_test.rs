@@ -14,7 +14,7 @@ use super::harness::{Harness, counted};
 use super::provision_test::{PluginRequests, volume, world};
 use crate::acl::Acl;
 use crate::endpoints;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::net::Visitors;
@@ -39,7 +39,7 @@ impl Methods {
         Self(Arc::new(endpoints::service(Arc::clone(&h.server.0), beat)))
     }
 
-    async fn by<R: Rpc>(&self, token: &str, requested: R::Req) -> Result<R::Res, ApiError> {
+    async fn by<R: Rpc>(&self, token: &str, requested: R::Req) -> Result<R::Res, Refusal> {
         let caller = Caller::process(Arc::clone(&self.0), token);
         match caller.once::<R>(&requested, LONG).await {
             Ok(answer) => Ok(answer),
@@ -106,7 +106,7 @@ async fn made_and_deleted(methods: &Methods, h: &Harness, requested: &PluginRequ
     assert_eq!((none.volume, none.index), (None, listed.index));
     let refused = methods.by::<SnapshotDelete>("", snapshots("snap-s")).await;
     let text = "Secrets: \"own\" cannot be given: it has a comma, or = in its name";
-    assert_eq!(refused.unwrap_err(), ApiError::bad_request(text));
+    assert_eq!(refused.unwrap_err(), Refusal::bad_request(text));
     let made = methods.by::<SnapshotCreate>("", snapshots("")).await;
     let made = made.unwrap();
     assert_eq!(made.snapshots[0].id, "snap-s");
@@ -138,7 +138,7 @@ async fn mod_23_mod_30_csi_46_calls_about_volumes_do_what_requests_do() {
     assert_eq!(listed.await.unwrap().next_token, "after-x-3");
     let refused = methods.by::<SnapshotList>("", external).await.unwrap_err();
     let text = "plugin \"p\" does not list snapshots";
-    assert_eq!(refused, ApiError::refused(text));
+    assert_eq!(refused, Refusal::refused(text));
     let mut known = volumes("known");
     known[0].external_id = "ext-known".into();
     let request = VolumesRequest {
@@ -162,10 +162,10 @@ async fn mod_23_mod_30_csi_46_calls_about_volumes_do_what_requests_do() {
     assert_eq!(json!(got.plugin.unwrap()), shown.json());
     assert_eq!(got.index, shown.index());
     let in_use = methods.by::<PluginDelete>("", named("p")).await;
-    assert_eq!(in_use.unwrap_err(), ApiError::refused("plugin in use"));
+    assert_eq!(in_use.unwrap_err(), Refusal::refused("plugin in use"));
     let none = methods.by::<PluginDelete>("", named("q")).await;
     let text = "plugin \"q\" not found";
-    assert_eq!(none.unwrap_err(), ApiError::refused(text));
+    assert_eq!(none.unwrap_err(), Refusal::refused(text));
     let region = PluginListRequest {
         region: "elsewhere".into(),
         ..PluginListRequest::default()

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use super::front::FrontCall;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::table_reads::in_turn;
 
 /// Bodies that are decoded where they came in, bytes.
@@ -24,8 +24,8 @@ impl FrontCall {
     /// Those of `take`. 503 where others keep those few places.
     pub(super) async fn decoded<T: Send + 'static>(
         &self,
-        take: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
+        take: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         if self.request.body.len() <= SHORT {
             return take(self);
         }
@@ -40,8 +40,8 @@ impl FrontCall {
     /// As [`FrontCall::decoded`].
     pub(super) async fn judged<T: Send + 'static>(
         &self,
-        take: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<T, ApiError> {
+        take: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         if self.request.body.len() > SHORT {
             return self.decoded(take).await;
         }
@@ -53,7 +53,7 @@ impl FrontCall {
     ///
     /// # Errors
     /// 400: empty, or not what was asked for; the message names the field.
-    pub(super) async fn json<T>(&self) -> Result<T, ApiError>
+    pub(super) async fn json<T>(&self) -> Result<T, Refusal>
     where
         T: DeserializeOwned + Send + 'static,
     {
@@ -64,7 +64,7 @@ impl FrontCall {
     ///
     /// # Errors
     /// 400: not what was asked for.
-    pub(super) async fn json_or_default<T>(&self) -> Result<T, ApiError>
+    pub(super) async fn json_or_default<T>(&self) -> Result<T, Refusal>
     where
         T: DeserializeOwned + Default + Send + 'static,
     {

@@ -13,7 +13,7 @@ use crate::diagnostics::export::{self, ExportRequest};
 use crate::diagnostics::host::{self, HostRequest, HostResponse};
 use crate::diagnostics::monitor::{self, MonitorRequest};
 use crate::diagnostics::profile::{self, ProfileRequest, ProfileResponse};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// Where profiles are.
 const PROFILES: &str = "/v1/agent/pprof/";
@@ -22,11 +22,11 @@ fn owned(request: &Request, name: &str) -> String {
     request.query.text(name).to_owned()
 }
 
-fn flag(request: &Request, name: &str) -> Result<bool, ApiError> {
+fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
     match request.query.text(name) {
         "" => Ok(false),
         raw => query::parse_bool(raw).ok_or_else(|| {
-            ApiError::bad_request(format!(
+            Refusal::bad_request(format!(
                 "Unknown option for {name}: strconv.ParseBool: parsing \"{raw}\": invalid syntax"
             ))
         }),
@@ -34,7 +34,7 @@ fn flag(request: &Request, name: &str) -> Result<bool, ApiError> {
 }
 
 /// `GET /v1/agent/monitor`.
-pub(super) async fn monitor(requested: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn monitor(requested: &Request) -> Result<Answer, Refusal> {
     let request = MonitorRequest {
         log_level: owned(requested, "log_level"),
         log_json: flag(requested, "log_json")?,
@@ -49,7 +49,7 @@ pub(super) async fn monitor(requested: &Request) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/agent/monitor/export`.
-pub(super) async fn export(here: &Here, requested: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn export(here: &Here, requested: &Request) -> Result<Answer, Refusal> {
     let request = ExportRequest {
         logs_since: owned(requested, "logs_since"),
         service_name: owned(requested, "service_name"),
@@ -66,16 +66,16 @@ pub(super) async fn export(here: &Here, requested: &Request) -> Result<Answer, A
 }
 
 /// Who has no token to be judged by is told of the process only where the configuration says so.
-fn may_debug(here: &Here) -> Result<(), ApiError> {
+fn may_debug(here: &Here) -> Result<(), Refusal> {
     if here.may_debug {
         return Ok(());
     }
     let text = "enable_debug is not set in the configuration of this agent: Permission denied";
-    Err(ApiError::new(Code::PermissionDenied, text))
+    Err(Refusal::new(Code::PermissionDenied, text))
 }
 
 /// `GET /v1/agent/host`.
-pub(super) async fn host(here: &Here, requested: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn host(here: &Here, requested: &Request) -> Result<Answer, Refusal> {
     may_debug(here)?;
     let request = HostRequest {
         node_id: owned(requested, "node_id"),
@@ -83,7 +83,7 @@ pub(super) async fn host(here: &Here, requested: &Request) -> Result<Answer, Api
     };
     let host_data = tokio::task::spawn_blocking(host::look)
         .await
-        .map_err(|error| ApiError::internal(error.to_string()))?;
+        .map_err(|error| Refusal::internal(error.to_string()))?;
     let agent_id = match request.node_id {
         none if none.is_empty() => here.agent_id.clone(),
         node => node,
@@ -92,12 +92,12 @@ pub(super) async fn host(here: &Here, requested: &Request) -> Result<Answer, Api
         agent_id,
         host_data,
     };
-    let bytes = gojson::to_vec(&answer).map_err(|error| ApiError::internal(error.to_string()))?;
+    let bytes = gojson::to_vec(&answer).map_err(|error| Refusal::internal(error.to_string()))?;
     Ok(Answer::of(JSON, bytes))
 }
 
 /// `GET /v1/agent/pprof/{profile}`.
-pub(super) async fn pprof(here: &Here, requested: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn pprof(here: &Here, requested: &Request) -> Result<Answer, Refusal> {
     may_debug(here)?;
     let query = &requested.query;
     // What Go does with it, collecting garbage before it looks, has no counterpart.

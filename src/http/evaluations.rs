@@ -19,14 +19,14 @@ use super::request::Request;
 use super::rows::{self, Created};
 use super::sight::Rows;
 use crate::commands::eval::{self, DeleteEvals, DeleteEvalsPage, Selection};
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// The rows that a request's parameters leave.
-fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), ApiError> {
+fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), Refusal> {
     let status = read.request.query.text("status");
     let job = read.request.query.text("job");
     if !read.options.filter().is_empty() && (!status.is_empty() || !job.is_empty()) {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "Filter expression cannot be used with other filter parameters",
         ));
     }
@@ -40,7 +40,7 @@ fn wanted<'v>(read: &'v Read<'_>) -> Result<(TokenKind, Rows<'v, Evaluation>), A
 }
 
 /// `GET /v1/evaluations`.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let (kind, rows) = wanted(read)?;
     let answer = list::render(read.options, kind, rows, |eval| eval.token(kind), Ok)?;
     Ok(answer.at(read.view.table_index::<Evals>()))
@@ -70,7 +70,7 @@ drover_events::wire! {
 }
 
 /// `GET /v1/evaluations/count`.
-pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn count(read: &Read<'_>) -> Result<Answer, Refusal> {
     // Pages are no matter of a count, nor are the older parameters of the list.
     let options = read.options.of_all();
     let count = match list::filter(&options)? {
@@ -94,7 +94,7 @@ fn count_matching(
     read: &Read<'_>,
     options: &ReadOptions,
     filter: Option<&Filter>,
-) -> Result<u64, ApiError> {
+) -> Result<u64, Refusal> {
     let (_, rows) = rows::created::<EvalsByNamespace>(&read.view, options, READ_JOB)?;
     let mut count = 0;
     for row in rows {
@@ -105,24 +105,24 @@ fn count_matching(
 }
 
 /// Whether the evaluation in the path may be seen. One that may not is as one that is not there.
-pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let id = read.request.segment(2)?;
     let found = read.view.get::<Evals>(id.as_str()).map_err(storage)?;
-    let hidden = || ApiError::not_found("eval not found");
+    let hidden = || Refusal::not_found("eval not found");
     gate::object_there(read, found.map(|eval| eval.namespace), hidden)
 }
 
 /// The row of the evaluation in the path.
-pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(2)?;
     Ok([Interest::row::<Evals>(id.as_str())].into_iter().collect())
 }
 
 /// `GET /v1/evaluation/:id`.
-pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let eval = read.view.get::<Evals>(id.as_str()).map_err(storage)?;
-    let mut eval = eval.ok_or_else(|| ApiError::not_found("eval not found"))?;
+    let mut eval = eval.ok_or_else(|| Refusal::not_found("eval not found"))?;
     if read.request.query.flag("related")? {
         eval.related_evals = related(read, &eval)?.into();
     }
@@ -130,7 +130,7 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The evaluations of the same job that lead to this one or follow from it.
-fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, ApiError> {
+fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, Refusal> {
     let key = (eval.namespace.as_str(), eval.job_id.as_str());
     let others = read
         .view
@@ -155,21 +155,21 @@ fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, Ap
 }
 
 /// What the evaluation in the path placed.
-pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(2)?;
     let group = Interest::group::<AllocsByEval>(id.as_str());
     Ok([group].into_iter().collect())
 }
 
 /// `GET /v1/evaluation/:id/allocations`.
-pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let rows = list::of_index::<AllocsByEval>(read, Scan::group::<Id>(id.as_str()))?;
     super::allocations::stubs_of(read, rows, |_| Ok(true))
 }
 
 /// `DELETE /v1/evaluations`: in pages, each of them one event (EVAL-02).
-pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn delete(write: Write) -> Result<Answer, Refusal> {
     let body: EvalDeleteRequest = write.json().await?;
     let mut answer = EvalDeleteResponse::default();
     match eval::selection(body.eval_ids.into_vec(), body.filter)? {

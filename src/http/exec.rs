@@ -35,7 +35,7 @@ use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::client::agent::Client;
 use crate::client::drivers;
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::identity::Identity;
 use crate::requests::{Ran, Session, Ticket};
 use crate::table_reads::glance;
@@ -72,8 +72,8 @@ async fn begin(
     api: &Arc<Api>,
     parts: Parts,
     access: Access,
-    upgrade: Result<Upgrade, ApiError>,
-) -> Result<Answer, ApiError> {
+    upgrade: Result<Upgrade, Refusal>,
+) -> Result<Answer, Refusal> {
     let request = Request::head(parts)?;
     let introduces = flag(&request, "ws_handshake")?;
     match upgrade {
@@ -97,11 +97,11 @@ async fn begin(
 }
 
 /// A switch in the query.
-fn flag(request: &Request, name: &str) -> Result<bool, ApiError> {
+fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
     match request.query.text(name) {
         "" => Ok(false),
         raw => query::parse_bool(raw).ok_or_else(|| {
-            ApiError::bad_request(format!(
+            Refusal::bad_request(format!(
                 "{name} value is not a boolean: strconv.ParseBool: parsing {raw:?}: invalid syntax"
             ))
         }),
@@ -113,7 +113,7 @@ async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut soc
     let stop = socket.stop.clone();
     let requested = async {
         let first = timeout(PATIENCE, first_frame(&mut socket)).await;
-        let silent = || ApiError::bad_request("no handshake came in time");
+        let silent = || Refusal::bad_request("no handshake came in time");
         let hello = first.map_err(|_| silent())??;
         introduce(&mut request, &hello)?;
         ExecTarget::admit(&api, request, access).await
@@ -128,8 +128,8 @@ async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut soc
     }
 }
 
-async fn first_frame(socket: &mut Socket) -> Result<Handshake, ApiError> {
-    let none = |why: String| ApiError::bad_request(format!("failed to read handshake: {why}"));
+async fn first_frame(socket: &mut Socket) -> Result<Handshake, Refusal> {
+    let none = |why: String| Refusal::bad_request(format!("failed to read handshake: {why}"));
     loop {
         return match socket.stream.next().await {
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
@@ -144,16 +144,16 @@ async fn first_frame(socket: &mut Socket) -> Result<Handshake, ApiError> {
 }
 
 /// Takes a token as if it had come with the request.
-fn introduce(request: &mut Request, hello: &Handshake) -> Result<(), ApiError> {
+fn introduce(request: &mut Request, hello: &Handshake) -> Result<(), Refusal> {
     if hello.version != 1 {
         let text = format!("unexpected handshake value: {}", hello.version);
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let token = hello.auth_token.trim();
     match auth::token(request) {
         _ if token.is_empty() => Ok(()),
         Some(known) if known == token => Ok(()),
-        Some(_) => Err(ApiError::bad_request(
+        Some(_) => Err(Refusal::bad_request(
             "handshake auth token mismatched auth header token",
         )),
         None => {
@@ -165,14 +165,14 @@ fn introduce(request: &mut Request, hello: &Handshake) -> Result<(), ApiError> {
     }
 }
 
-fn stopping() -> ApiError {
-    ApiError::new(Code::Unavailable, "the agent is stopping")
+fn stopping() -> Refusal {
+    Refusal::new(Code::Unavailable, "the agent is stopping")
 }
 
 /// Lets in who may run a command beside a task: `alloc-exec` in the namespace of its allocation,
 /// and `alloc-node-exec` too where the task sees the node's own files, for then the command does.
 /// Who has the first nowhere is denied before the allocation is looked for.
-fn admitted(late: Late, id: &str, task: &str) -> Result<Write, ApiError> {
+fn admitted(late: Late, id: &str, task: &str) -> Result<Write, Refusal> {
     let acl = late.acl();
     gate::demand(gate::in_namespace(acl, "*", &[Ns::AllocExec]))?;
     if acl.is_management() {
@@ -189,7 +189,7 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(api: &Api, id: &str, task: &str) -> Result<Self, ApiError> {
+    fn of(api: &Api, id: &str, task: &str) -> Result<Self, Refusal> {
         let view = api.projections.view();
         let alloc = glance(|| allocs::get(&view, id)).map_err(storage)?;
         let alloc = alloc.ok_or_else(|| unknown(id))?;
@@ -230,10 +230,10 @@ enum ExecPlace {
 
 impl ExecPlace {
     /// Finds it, and asks whether it could run there.
-    async fn find(call: &FrontCall, id: &str, exec: &ExecRequest) -> Result<Self, ApiError> {
+    async fn find(call: &FrontCall, id: &str, exec: &ExecRequest) -> Result<Self, Refusal> {
         match whereabouts(&call.api, id)? {
             Target::Here => {
-                let none = || ApiError::bad_request("No local Node and node_id not provided");
+                let none = || Refusal::bad_request("No local Node and node_id not provided");
                 let client = call.api.server.client().ok_or_else(none)?;
                 exec::check(&client, id, exec)?;
                 Ok(Self::Near(client))
@@ -253,7 +253,7 @@ impl ExecPlace {
         id: &str,
         exec: &ExecRequest,
         input: mpsc::Receiver<ExecIn>,
-    ) -> Result<mpsc::Receiver<ExecOut>, ApiError> {
+    ) -> Result<mpsc::Receiver<ExecOut>, Refusal> {
         match self {
             Self::Near(client) => exec::exec(&client, id, exec, input).await,
             Self::Far(ready) => ready.run(input).await,
@@ -263,7 +263,7 @@ impl ExecPlace {
 
 impl ExecTarget {
     /// Finds out who asks and for what, and lets in who may.
-    async fn admit(api: &Arc<Api>, mut request: Request, access: Access) -> Result<Self, ApiError> {
+    async fn admit(api: &Arc<Api>, mut request: Request, access: Access) -> Result<Self, Refusal> {
         front::admit(api, &mut request, access).await?;
         let by_token = api.gate.is_guarded() && auth::token(&request).is_some();
         let origin = match by_token {
@@ -311,7 +311,7 @@ impl ExecTarget {
     }
 
     /// Ends it without a command.
-    async fn end(self, answer: Result<Answer, ApiError>) -> Result<Answer, ApiError> {
+    async fn end(self, answer: Result<Answer, Refusal>) -> Result<Answer, Refusal> {
         ended(&self.write, self.ticket, answer).await
     }
 
@@ -376,8 +376,8 @@ impl ExecTarget {
 async fn ended(
     write: &Write,
     ticket: Ticket,
-    answer: Result<Answer, ApiError>,
-) -> Result<Answer, ApiError> {
+    answer: Result<Answer, Refusal>,
+) -> Result<Answer, Refusal> {
     let denied = || requests::denial(&write.request);
     requests::answered(&write.api.requests, Some(ticket), denied, answer).await
 }
@@ -386,13 +386,13 @@ async fn ended(
 ///
 /// # Errors
 /// 400 where it says nothing that could.
-pub(super) fn command(request: &Request) -> Result<ExecRequest, ApiError> {
+pub(super) fn command(request: &Request) -> Result<ExecRequest, Refusal> {
     let command = match request.query.text("command") {
         "" => Vec::new(),
         raw => {
             let read: Result<Option<Vec<String>>, _> = serde_json::from_str(raw);
             let bad = |error| format!("command is not a JSON array of texts: {error}");
-            let words = read.map_err(|error| ApiError::bad_request(bad(error)))?;
+            let words = read.map_err(|error| Refusal::bad_request(bad(error)))?;
             words.unwrap_or_default()
         }
     };
@@ -410,7 +410,7 @@ enum SessionEnd {
     /// The caller is gone.
     Left,
     /// It is ended here.
-    Refused(ApiError),
+    Refused(Refusal),
 }
 
 /// Bytes of a session.
@@ -453,7 +453,7 @@ impl Carried {
                 }
             };
             let Some(frame) = frame else {
-                return SessionEnd::Refused(ApiError::internal("the command was lost"));
+                return SessionEnd::Refused(Refusal::internal("the command was lost"));
             };
             if let ExecOut::Stdout(data) | ExecOut::Stderr(data) = &frame {
                 self.bytes_out
@@ -474,7 +474,7 @@ impl Carried {
     where
         S: Stream<Item = Result<Message, Error>> + Unpin,
     {
-        let bad = |why: String| SessionEnd::Refused(ApiError::bad_request(why));
+        let bad = |why: String| SessionEnd::Refused(Refusal::bad_request(why));
         loop {
             let data = match timeout(SILENCE, stream.next()).await {
                 Err(_) | Ok(None) => return SessionEnd::Left,

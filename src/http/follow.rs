@@ -21,7 +21,7 @@ use super::forward;
 use super::front::{self, Incoming, Outline};
 use super::query::Query;
 use super::state::Settings;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::rpc::caller::Caller;
 use crate::rpc::forward::ServerForward;
 use crate::rpc::whereabouts::{ClientPlace, Whereabouts};
@@ -71,7 +71,7 @@ async fn handed_on(
         return next.run(Incoming::from_parts(parts, body)).await;
     }
     let outline = Outline::of(&mut parts);
-    let refused = |error: ApiError| front::finish(&leading.settings, None, outline, error.into());
+    let refused = |error: Refusal| front::finish(&leading.settings, None, outline, error.into());
     if let Err(error) = forward::knock(&leading.settings, &parts) {
         return refused(error);
     }
@@ -97,12 +97,12 @@ async fn handed_on(
 }
 
 /// The leader takes this server for nobody that hands on requests: that is no word about who asked.
-fn stranger(leader: &str) -> ApiError {
+fn stranger(leader: &str) -> Refusal {
     let text = format!(
         "the leader, {leader}, does not know this server by a certificate: requests are handed \
          on with tls {{ rpc = true }} and certificates of servers; ask the leader"
     );
-    ApiError::new(Code::Unavailable, text)
+    Refusal::new(Code::Unavailable, text)
 }
 
 /// Whether any server answers a request as well as the one that leads.

@@ -17,7 +17,7 @@ use super::front::Incoming;
 use super::request::{Remote, Request};
 use super::socket::SocketLine;
 use super::state::Settings;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::rpc::RpcError;
 use crate::rpc::caller::Caller;
 use crate::rpc::duplex::{Duplex, bytes_of};
@@ -37,7 +37,7 @@ const OF_THE_CONNECTION: [HeaderName; 6] = [
 ///
 /// # Errors
 /// 429.
-pub(super) fn knock(settings: &Settings, parts: &Parts) -> Result<(), ApiError> {
+pub(super) fn knock(settings: &Settings, parts: &Parts) -> Result<(), Refusal> {
     match parts.extensions.get::<Remote>() {
         Some(from) => settings.rates.take_of_address(from.0.ip()),
         None => Ok(()),
@@ -59,7 +59,7 @@ pub(super) async fn send(
     caller: &Caller,
     incoming: Incoming,
     looking: Duration,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Refusal> {
     let requested = requested(&incoming);
     let stream = caller.reach::<ServerForward>(&requested, looking).await;
     over(stream.map_err(unreached)?, incoming).await
@@ -78,9 +78,9 @@ pub(super) fn requested(incoming: &Incoming) -> ForwardRequest {
 ///
 /// # Errors
 /// 503 where the server is lost: it may have done what it was asked for.
-pub(super) async fn over(stream: Duplex, mut incoming: Incoming) -> Result<Response, ApiError> {
+pub(super) async fn over(stream: Duplex, mut incoming: Incoming) -> Result<Response, Refusal> {
     let broken = |error: hyper::Error| {
-        ApiError::new(Code::Unavailable, format!("the server was lost: {error}"))
+        Refusal::new(Code::Unavailable, format!("the server was lost: {error}"))
     };
     let io = TokioIo::new(bytes_of(stream));
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io)
@@ -123,12 +123,12 @@ pub(super) async fn whole(
     caller: &Caller,
     request: &Request,
     looking: Duration,
-) -> Result<Response, ApiError> {
+) -> Result<Response, Refusal> {
     let mut incoming = Incoming::new(Body::new(Full::new(request.body.clone())));
     *incoming.method_mut() = request.method.clone();
     incoming.headers_mut().clone_from(&request.headers);
     incoming.headers_mut().remove(header::CONTENT_LENGTH);
-    let unreadable = |_| ApiError::bad_request("the target cannot be forwarded");
+    let unreadable = |_| Refusal::bad_request("the target cannot be forwarded");
     *incoming.uri_mut() = request.target().parse().map_err(unreadable)?;
     if let Some(address) = request.remote {
         incoming.extensions_mut().insert(Remote(address));
@@ -137,19 +137,19 @@ pub(super) async fn whole(
 }
 
 /// Why no server took a request.
-pub(super) fn unreached(error: RpcError) -> ApiError {
+pub(super) fn unreached(error: RpcError) -> Refusal {
     match error {
         RpcError::Api(error) => error,
         other => {
             let text = format!("no server answers: {other}; drover agent-info names them");
-            ApiError::new(Code::Unavailable, text)
+            Refusal::new(Code::Unavailable, text)
         }
     }
 }
 
 /// Makes of a request of one connection one of another.
-fn rewrite(incoming: &mut Incoming, becomes: bool) -> Result<(), ApiError> {
-    let unreadable = |_| ApiError::bad_request("the target cannot be forwarded");
+fn rewrite(incoming: &mut Incoming, becomes: bool) -> Result<(), Refusal> {
+    let unreadable = |_| Refusal::bad_request("the target cannot be forwarded");
     let host = incoming.uri().authority().map(|host| host.to_string());
     let target = incoming.uri().path_and_query();
     let target = target.cloned().unwrap_or(PathAndQuery::from_static("/"));

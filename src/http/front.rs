@@ -22,7 +22,7 @@ use super::sight::Sight;
 use super::state::{Api, Settings};
 use super::{auth, cors, gzip, known, measure, past, pretty, requests};
 use crate::commands::Command;
-use crate::error::{ApiError, panic_text};
+use crate::error::{Refusal, panic_text};
 use crate::identity::Identity;
 use crate::net::Asking;
 use crate::proposer::{Committed, Origin};
@@ -58,14 +58,14 @@ impl Read<'_> {
 }
 
 /// A read handler: a view in, an answer out; it neither waits nor writes.
-pub(super) type Reader = fn(&Read<'_>) -> Result<Answer, ApiError>;
+pub(super) type Reader = fn(&Read<'_>) -> Result<Answer, Refusal>;
 
 /// The answer of a read from what is in memory; it never reads a table, for it runs where others
 /// are served. None where a table must be read.
 pub(super) type Near = fn(&Read<'_>) -> Option<Answer>;
 
 /// The changes that a request is about.
-pub(super) type Named = fn(&Request) -> Result<SmallVec<[Interest; 2]>, ApiError>;
+pub(super) type Named = fn(&Request) -> Result<SmallVec<[Interest; 2]>, Refusal>;
 
 /// What a blocking read waits for.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ impl Write {
     pub(super) async fn submit(
         &self,
         command: impl Command + 'static,
-    ) -> Result<Committed, ApiError> {
+    ) -> Result<Committed, Refusal> {
         let origin = self.origin();
         self.api.proposer.submit(Arc::new(command), origin).await
     }
@@ -214,7 +214,7 @@ pub(super) async fn write<F, Fut>(
 ) -> Response<axum::body::Body>
 where
     F: FnOnce(Write) -> Fut,
-    Fut: Future<Output = Result<Answer, ApiError>>,
+    Fut: Future<Output = Result<Answer, Refusal>>,
 {
     late(api, incoming, access, async |late| {
         run(late.admitted()).await
@@ -231,7 +231,7 @@ pub(super) async fn late<F, Fut>(
 ) -> Response<axum::body::Body>
 where
     F: FnOnce(Late) -> Fut,
-    Fut: Future<Output = Result<Answer, ApiError>>,
+    Fut: Future<Output = Result<Answer, Refusal>>,
 {
     let (mut parts, body) = incoming.into_parts();
     let outline = Outline::of(&mut parts);
@@ -264,7 +264,7 @@ pub(super) async fn upload<F, Fut>(
 ) -> Response<axum::body::Body>
 where
     F: FnOnce(Write, axum::body::Body) -> Fut,
-    Fut: Future<Output = Result<Answer, ApiError>>,
+    Fut: Future<Output = Result<Answer, Refusal>>,
 {
     let (mut parts, body) = incoming.into_parts();
     let outline = Outline::of(&mut parts);
@@ -288,9 +288,9 @@ async fn recorded<Fut>(
     api: &Api,
     request: Request,
     run: impl FnOnce(Arc<Request>) -> Fut,
-) -> Result<Answer, ApiError>
+) -> Result<Answer, Refusal>
 where
-    Fut: Future<Output = Result<Answer, ApiError>>,
+    Fut: Future<Output = Result<Answer, Refusal>>,
 {
     let request = Arc::new(request);
     let ticket = requests::received(&api.requests, &request).await?;
@@ -300,11 +300,7 @@ where
 }
 
 /// Finds out who asks, and lets in who may. It comes before anything else of a request is taken in.
-pub(super) async fn admit(
-    api: &Api,
-    request: &mut Request,
-    access: Access,
-) -> Result<(), ApiError> {
+pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), Refusal> {
     if auth::token(request).is_some() && !api.gate.is_guarded() {
         request.query.ignore([known::header("X-Nomad-Token")]);
     }
@@ -326,7 +322,7 @@ pub(super) fn within(
     settings: &Settings,
     request: &Request,
     namespace: Option<&str>,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     if !settings.rates.are_set() {
         return Ok(());
     }
@@ -347,7 +343,7 @@ pub(super) fn within(
 }
 
 /// Lets in who may; the request log has who may not.
-async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), ApiError> {
+async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), Refusal> {
     match access.admit(request, &request.identity) {
         Ok(()) => Ok(()),
         Err(refusal) => {
@@ -360,7 +356,7 @@ async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), Ap
 
 /// The same again once the body has come, which may take its time: what counts are the rights of
 /// now.
-async fn still(api: &Api, request: &mut Request, access: Access) -> Result<(), ApiError> {
+async fn still(api: &Api, request: &mut Request, access: Access) -> Result<(), Refusal> {
     if api.gate.is_guarded() && !request.body.is_empty() {
         request.identity = identity(api, request).await?;
         admitted(api, request, access).await?;
@@ -369,7 +365,7 @@ async fn still(api: &Api, request: &mut Request, access: Access) -> Result<(), A
 }
 
 /// Who a request is from, by the tables of now.
-pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identity>, ApiError> {
+pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identity>, Refusal> {
     let addr = request.remote.map(|addr| addr.ip().to_string());
     let identity = api.gate.authenticate_again(
         auth::token(request),
@@ -383,13 +379,13 @@ pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identit
 
 /// A request for another region is refused: the servers know of no way there. What an agent says
 /// about itself is asked of no region.
-pub(super) fn check_region(api: &Api, request: &Request) -> Result<(), ApiError> {
+pub(super) fn check_region(api: &Api, request: &Request) -> Result<(), Refusal> {
     let region = request.query.text("region");
     let local = request.path.starts_with("/v1/agent/") || request.path == "/v1/metrics";
     if region.is_empty() || region == api.settings.region || local {
         Ok(())
     } else {
-        Err(ApiError::refused("No path to region"))
+        Err(Refusal::refused("No path to region"))
     }
 }
 
@@ -403,15 +399,15 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
 }
 
 /// The answer to a finished request; a panic is a fault of ours and is said so in the log.
-pub(super) fn finish_request(outcome: std::thread::Result<Result<Answer, ApiError>>) -> Answer {
+pub(super) fn finish_request(outcome: std::thread::Result<Result<Answer, Refusal>>) -> Answer {
     settled(outcome).unwrap_or_else(Answer::from)
 }
 
 /// The same where an error is still to become an answer.
-pub(super) fn settled<T>(outcome: std::thread::Result<Result<T, ApiError>>) -> Result<T, ApiError> {
+pub(super) fn settled<T>(outcome: std::thread::Result<Result<T, Refusal>>) -> Result<T, Refusal> {
     outcome.unwrap_or_else(|panic| {
         tracing::error!(panic = panic_text(&*panic), "a handler panicked");
-        Err(ApiError::internal("internal error"))
+        Err(Refusal::internal("internal error"))
     })
 }
 

@@ -19,7 +19,7 @@ use super::request::Request;
 use super::sight::All;
 use super::state::Settings;
 use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns, OperatorCapability};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::identity::Identity;
 
 /// Seeing jobs in lists.
@@ -37,7 +37,7 @@ pub(super) enum Right {
 }
 
 /// Asks whether the object of a read may be seen.
-pub(super) type ObjectRule = fn(&Read<'_>) -> Result<(), ApiError>;
+pub(super) type ObjectRule = fn(&Read<'_>) -> Result<(), Refusal>;
 
 /// What a route asks of its caller.
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +86,12 @@ pub(super) enum Somewhere {
 }
 
 /// The refusal; it tells nothing else.
-pub(super) fn denied() -> ApiError {
-    ApiError::permission_denied()
+pub(super) fn denied() -> Refusal {
+    Refusal::permission_denied()
 }
 
 /// Turns an answer into a refusal.
-pub(super) fn demand(allowed: bool) -> Result<(), ApiError> {
+pub(super) fn demand(allowed: bool) -> Result<(), Refusal> {
     if allowed { Ok(()) } else { Err(denied()) }
 }
 
@@ -103,8 +103,8 @@ pub(super) fn demand(allowed: bool) -> Result<(), ApiError> {
 pub(super) fn object(
     read: &Read<'_>,
     namespace: Option<String>,
-    hidden: impl FnOnce() -> ApiError,
-) -> Result<(), ApiError> {
+    hidden: impl FnOnce() -> Refusal,
+) -> Result<(), Refusal> {
     demand(in_namespace(&read.identity.acl, "*", READ_JOB))?;
     match namespace {
         Some(name) if !read.sees(&name, READ_JOB) => Err(hidden()),
@@ -128,8 +128,8 @@ pub(super) fn in_namespace(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
 pub(super) fn object_there(
     read: &Read<'_>,
     namespace: Option<String>,
-    hidden: impl Fn() -> ApiError,
-) -> Result<(), ApiError> {
+    hidden: impl Fn() -> Refusal,
+) -> Result<(), Refusal> {
     let is_none = namespace.is_none();
     object(read, namespace, &hidden)?;
     match is_none {
@@ -189,7 +189,7 @@ impl Access {
     ///
     /// # Errors
     /// 403.
-    pub(super) fn admit(self, request: &Request, identity: &Identity) -> Result<(), ApiError> {
+    pub(super) fn admit(self, request: &Request, identity: &Identity) -> Result<(), Refusal> {
         if let (false, Some(refusal)) = (matches!(self, Self::Public), identity.refusal) {
             // The agent says about itself why; of everything else it is told that it may not.
             return Err(match self {
@@ -227,7 +227,7 @@ impl Access {
     ///
     /// # Errors
     /// 403, or that of the tables.
-    pub(super) fn admit_object(self, read: &Read<'_>) -> Result<(), ApiError> {
+    pub(super) fn admit_object(self, read: &Read<'_>) -> Result<(), Refusal> {
         match self {
             _ if read.identity.is_management() => Ok(()),
             Self::Object(_, rule) | Self::Listed(_, rule) => rule(read),
@@ -308,7 +308,7 @@ impl Late {
     ///
     /// # Errors
     /// 403.
-    pub(super) fn when(self, allowed: bool) -> Result<Write, ApiError> {
+    pub(super) fn when(self, allowed: bool) -> Result<Write, Refusal> {
         demand(allowed)?;
         Ok(Write(self.0))
     }
@@ -317,7 +317,7 @@ impl Late {
     ///
     /// # Errors
     /// 403.
-    pub(super) fn in_namespace(self, namespace: &str, any_of: &[Ns]) -> Result<Write, ApiError> {
+    pub(super) fn in_namespace(self, namespace: &str, any_of: &[Ns]) -> Result<Write, Refusal> {
         let allowed = in_namespace(self.acl(), namespace, any_of);
         self.when(allowed)
     }
@@ -331,9 +331,9 @@ impl Late {
     pub(super) fn in_namespace_of(
         self,
         any_of: &[Ns],
-        find: impl FnOnce(&FrontCall) -> Result<Option<String>, ApiError>,
-        missing: impl FnOnce() -> ApiError,
-    ) -> Result<Write, ApiError> {
+        find: impl FnOnce(&FrontCall) -> Result<Option<String>, Refusal>,
+        missing: impl FnOnce() -> Refusal,
+    ) -> Result<Write, Refusal> {
         demand(in_namespace(self.acl(), "*", any_of))?;
         if self.acl().is_management() {
             return Ok(Write(self.0));

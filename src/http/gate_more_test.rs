@@ -9,7 +9,7 @@ use super::harness::{Harness, counted, job, live};
 use super::router;
 use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns};
 use crate::gate::Gate;
-use crate::identity::{Identity, Refusal};
+use crate::identity::{Identity, Rejection};
 
 use super::both_world_test::{Both, Things};
 use super::gate_test::two_namespaces;
@@ -321,7 +321,7 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
             Identity::bearer(Arc::new(token), addr, Arc::new(Acl::denied()))
         }
         Some("node") => Identity::node("auth-07-node", addr),
-        _ => Identity::refused(addr, Refusal::Unknown),
+        _ => Identity::refused(addr, Rejection::Unknown),
     };
     let server = Harness::asking(Gate::fixed(named)).await;
     for (token, target) in [

@@ -15,7 +15,7 @@ use crate::acl::{self, Acl, Capability as _, NamespaceCapability as Ns, Strictne
 use crate::commands::namespace::UpsertNamespaces;
 use crate::endpoints::testing::listed;
 use crate::gate::Gate;
-use crate::identity::{Identity, Refusal};
+use crate::identity::{Identity, Rejection};
 use crate::rpc::service::Access;
 
 /// What the tokens of these tests may do.
@@ -72,7 +72,7 @@ pub(super) fn who(token: Option<&str>, addr: &str) -> Identity {
             Identity::anonymous(addr, Arc::new(all))
         }
         Some(token) => match COMPILED.iter().find(|(name, _)| *name == token) {
-            None => Identity::refused(addr, Refusal::Unknown),
+            None => Identity::refused(addr, Rejection::Unknown),
             Some((_, acl)) => Identity::anonymous(addr, Arc::clone(acl)),
         },
     }

@@ -19,7 +19,7 @@ use super::{Api, Live, Settings, Shape, router};
 use crate::commands::node::RegisterNode;
 use crate::commands::{Command, Decision, Stamp};
 use crate::config::Config;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
 use crate::proposer::Origin;
@@ -67,7 +67,7 @@ impl Reply {
 pub(super) struct Given(pub(super) Event);
 
 impl Command for Given {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         Ok(Decision::free(self.0.clone()))
     }
 }

@@ -11,7 +11,7 @@ use super::gate_test::two_namespaces;
 use super::harness::Harness;
 use super::provision_test::client;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::csi::Done;
 use crate::rpc::host_volume::*;
@@ -28,14 +28,14 @@ struct NodeRequests {
 }
 
 impl NodeRequests {
-    fn note(&self, method: &str, request: &impl serde::Serialize) -> Result<(), ApiError> {
+    fn note(&self, method: &str, request: &impl serde::Serialize) -> Result<(), Refusal> {
         let mut reported = serde_json::to_value(request).unwrap();
         reported["Method"] = method.into();
         self.calls.lock().push(reported);
         match *self.refuses.lock() {
             refused if refused == method => {
                 let code = self.code.lock().unwrap_or(Code::Refused);
-                Err(ApiError::new(code, "no room"))
+                Err(Refusal::new(code, "no room"))
             }
             _ => Ok(()),
         }

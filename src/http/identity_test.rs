@@ -13,11 +13,11 @@ use super::front::{self, Incoming, Read, Watched};
 use super::gate::{Access, Late, Write};
 use super::harness::Harness;
 use crate::acl::Acl;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::gate::Gate;
-use crate::identity::{Identity, Refusal};
+use crate::identity::{Identity, Rejection};
 
-fn shown(who: &Identity) -> Result<Answer, ApiError> {
+fn shown(who: &Identity) -> Result<Answer, Refusal> {
     let kind = match who.actor.kind {
         ActorKind::Token => "token",
         _ => "nobody",
@@ -25,7 +25,7 @@ fn shown(who: &Identity) -> Result<Answer, ApiError> {
     Answer::json(&json!([kind, who.actor.id, who.acl.is_management()]))
 }
 
-fn read(read: &Read<'_>) -> Result<Answer, ApiError> {
+fn read(read: &Read<'_>) -> Result<Answer, Refusal> {
     shown(&read.identity)
 }
 
@@ -33,22 +33,22 @@ fn near(read: &Read<'_>) -> Option<Answer> {
     shown(&read.identity).ok()
 }
 
-fn far(_: &Read<'_>) -> Result<Answer, ApiError> {
-    Err(ApiError::internal("it was near"))
+fn far(_: &Read<'_>) -> Result<Answer, Refusal> {
+    Err(Refusal::internal("it was near"))
 }
 
-async fn write(write: Write) -> Result<Answer, ApiError> {
+async fn write(write: Write) -> Result<Answer, Refusal> {
     assert_eq!(write.origin().actor, write.request.identity.actor);
     shown(&write.request.identity)
 }
 
-async fn late(late: Late) -> Result<Answer, ApiError> {
+async fn late(late: Late) -> Result<Answer, Refusal> {
     let write = late.when(true)?;
     assert_eq!(write.origin().actor, write.request.identity.actor);
     shown(&write.request.identity)
 }
 
-async fn upload(write: Write, _: Body) -> Result<Answer, ApiError> {
+async fn upload(write: Write, _: Body) -> Result<Answer, Refusal> {
     shown(&write.request.identity)
 }
 
@@ -79,7 +79,7 @@ async fn auth_03_handlers_of_every_kind_are_given_who_asks() {
             };
             Identity::bearer(Arc::new(token), addr, Arc::new(Acl::management()))
         }
-        Some(_) => Identity::refused(addr, Refusal::Unknown),
+        Some(_) => Identity::refused(addr, Rejection::Unknown),
     }))
     .await;
     let (anyone, nothing) = (Access::Anyone, Watched::Nothing);

@@ -2,7 +2,7 @@
 
 use drover_projections::filter::{self, FILTER_VERSION, Fields, Filter};
 use drover_projections::page::{PageStep, PageToken, Pager, TokenKind};
-use drover_projections::{Index, Scan, StorageError, Table, hex, unhex};
+use drover_projections::{Index, Scan, StorageError, Table};
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -10,20 +10,20 @@ use super::front::Read;
 use super::pieces::Pieces;
 use super::query::ReadOptions;
 use super::sight::{Keyed, Rows, Unrequested};
-use crate::error::{ApiError, chain};
+use crate::error::{Refusal, chain};
 
 /// Compiles the filter of a request, if it has one.
 ///
 /// # Errors
 /// 400 with Nomad's prefix.
-pub(super) fn filter(options: &ReadOptions) -> Result<Option<Filter>, ApiError> {
+pub(super) fn filter(options: &ReadOptions) -> Result<Option<Filter>, Refusal> {
     if options.filter().is_empty() {
         return Ok(None);
     }
     filter::compile(options.filter(), FILTER_VERSION)
         .map(Some)
         .map_err(|e| {
-            ApiError::bad_request(format!(
+            Refusal::bad_request(format!(
                 "failed to create result paginator: failed to read filter expression: {e}"
             ))
         })
@@ -33,11 +33,11 @@ pub(super) fn filter(options: &ReadOptions) -> Result<Option<Filter>, ApiError> 
 ///
 /// # Errors
 /// 400 for a token of another form.
-pub(super) fn pager(options: &ReadOptions, kind: TokenKind) -> Result<Pager, ApiError> {
+pub(super) fn pager(options: &ReadOptions, kind: TokenKind) -> Result<Pager, Refusal> {
     let start = match options.next_token() {
         "" => None,
         token => Some(PageToken::parse(kind, token).map_err(|e| {
-            ApiError::bad_request(format!("failed to create result paginator: {e}"))
+            Refusal::bad_request(format!("failed to create result paginator: {e}"))
         })?),
     };
     Ok(Pager::new(start, options.per_page(), options.reverse()))
@@ -45,23 +45,23 @@ pub(super) fn pager(options: &ReadOptions, kind: TokenKind) -> Result<Pager, Api
 
 /// A storage failure as the client reads it.
 #[must_use]
-pub(super) fn storage(error: StorageError) -> ApiError {
+pub(super) fn storage(error: StorageError) -> Refusal {
     let at_hand = !matches!(error, StorageError::NotAtHand);
     let error = chain(&error);
     // What is not in memory is read again by who may wait for it.
     if at_hand {
         tracing::error!(error, "the projections cannot be read");
     }
-    ApiError::internal(format!("state store error: {error}"))
+    Refusal::internal(format!("state store error: {error}"))
 }
 
 /// Whether a filter, if there is one, leaves a row.
 ///
 /// # Errors
 /// 400 with Nomad's prefix where the filter does not fit the row.
-pub(super) fn matches<R: Fields>(filter: Option<&Filter>, row: &R) -> Result<bool, ApiError> {
+pub(super) fn matches<R: Fields>(filter: Option<&Filter>, row: &R) -> Result<bool, Refusal> {
     let matches = filter.map_or(Ok(true), |filter| filter.matches(row));
-    matches.map_err(|e| ApiError::bad_request(format!("failed to read result page: {e}")))
+    matches.map_err(|e| Refusal::bad_request(format!("failed to read result page: {e}")))
 }
 
 /// Bytes after which a page ends, or a list that comes whole is sent on.
@@ -100,8 +100,8 @@ pub(super) fn render<R, S>(
     kind: TokenKind,
     rows: impl Iterator<Item = Result<R, StorageError>>,
     token: impl Fn(&R) -> PageToken,
-    show: impl Fn(R) -> Result<S, ApiError>,
-) -> Result<Answer, ApiError>
+    show: impl Fn(R) -> Result<S, Refusal>,
+) -> Result<Answer, Refusal>
 where
     R: Fields,
     S: Serialize,
@@ -140,7 +140,7 @@ where
 pub(super) fn of_index<'v, I: Index>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Unrequested<'v, Keyed<<I::Table as Table>::Row>>, ApiError> {
+) -> Result<Unrequested<'v, Keyed<<I::Table as Table>::Row>>, Refusal> {
     let scan = left(read.options, scan)?;
     Ok(read.view.keyed_by::<I>(scan))
 }
@@ -152,12 +152,12 @@ pub(super) fn of_index<'v, I: Index>(
 pub(super) fn of_table<'v, T: Table>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Unrequested<'v, Keyed<T::Row>>, ApiError> {
+) -> Result<Unrequested<'v, Keyed<T::Row>>, Refusal> {
     let scan = left(read.options, scan)?;
     Ok(read.view.keyed::<T>(scan))
 }
 
-fn left(options: &ReadOptions, scan: Scan) -> Result<Scan, ApiError> {
+fn left(options: &ReadOptions, scan: Scan) -> Result<Scan, Refusal> {
     Ok(match options.later {
         true => scan.after(&place(options.place())?),
         false => scan,
@@ -168,8 +168,10 @@ fn left(options: &ReadOptions, scan: Scan) -> Result<Scan, ApiError> {
 ///
 /// # Errors
 /// 500 where it is none: only answers that were begun here go on.
-pub(super) fn place(rest: &str) -> Result<Vec<u8>, ApiError> {
-    unhex(rest).ok_or_else(|| ApiError::internal("a list goes on where it never was"))
+pub(super) fn place(rest: &str) -> Result<Vec<u8>, Refusal> {
+    hex::decode(rest)
+        .ok()
+        .ok_or_else(|| Refusal::internal("a list goes on where it never was"))
 }
 
 /// Renders a list that has no pages, as those of what belongs to one object: what `show` leaves
@@ -180,8 +182,8 @@ pub(super) fn place(rest: &str) -> Result<Vec<u8>, ApiError> {
 pub(super) fn render_whole<R, S>(
     options: &ReadOptions,
     rows: Rows<'_, Keyed<R>>,
-    mut show: impl FnMut(R) -> Result<Option<S>, ApiError>,
-) -> Result<Answer, ApiError>
+    mut show: impl FnMut(R) -> Result<Option<S>, Refusal>,
+) -> Result<Answer, Refusal>
 where
     S: Serialize,
 {
@@ -192,7 +194,7 @@ where
             pieces.push(&shown)?;
         }
         if pieces.bytes() >= most {
-            return Ok(Answer::begun(pieces, hex(&key)));
+            return Ok(Answer::begun(pieces, hex::encode(&key)));
         }
     }
     Ok(Answer::pieces(pieces.finish()))

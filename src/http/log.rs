@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::answer::{Answer, TEXT};
 use super::front::Read;
 use super::offload::offload;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::history::proof::ProofError;
 use crate::log::{Hash, LogError, SegmentInfo};
 
@@ -19,16 +19,16 @@ const BYTES: &str = "application/octet-stream";
 /// Bytes of entries in an answer, unless the first alone has more.
 const ENTRIES: usize = 4 << 20;
 
-fn refusal(error: ProofError) -> ApiError {
+fn refusal(error: ProofError) -> Refusal {
     match error {
-        ProofError::Question(text) => ApiError::bad_request(text),
-        error @ ProofError::Short { .. } => ApiError::bad_request(error.to_string()),
+        ProofError::Question(text) => Refusal::bad_request(text),
+        error @ ProofError::Short { .. } => Refusal::bad_request(error.to_string()),
         ProofError::Log(error @ LogError::Purged { .. }) => {
-            ApiError::new(Code::Gone, error.to_string())
+            Refusal::new(Code::Gone, error.to_string())
         }
         error => {
             tracing::error!(%error, "no proof can be made");
-            ApiError::internal(format!("log error: {error}"))
+            Refusal::internal(format!("log error: {error}"))
         }
     }
 }
@@ -42,16 +42,16 @@ fn path(hashes: &[Hash]) -> Value {
 }
 
 /// A number that a request must give.
-fn requested(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
+fn requested(read: &Read<'_>, name: &str) -> Result<u64, Refusal> {
     let number = read.request.query.number(name)?;
-    number.ok_or_else(|| ApiError::bad_request(format!("the parameter {name} is missing")))
+    number.ok_or_else(|| Refusal::bad_request(format!("the parameter {name} is missing")))
 }
 
 /// An index that a request may give; the last applied one without.
-fn until(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
+fn until(read: &Read<'_>, name: &str) -> Result<u64, Refusal> {
     let newest = read.view.index();
     match read.request.query.number(name)? {
-        Some(index) if index > newest => Err(ApiError::bad_request(format!(
+        Some(index) if index > newest => Err(Refusal::bad_request(format!(
             "{name} {index} has not happened yet: the last event is {newest}"
         ))),
         other => Ok(other.unwrap_or(newest)),
@@ -59,22 +59,22 @@ fn until(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
 }
 
 /// `GET /v1/log/checkpoint`: the last checkpoint, a signed note.
-pub(super) fn checkpoint(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn checkpoint(read: &Read<'_>) -> Result<Answer, Refusal> {
     match offload(|| read.api.ledger.latest()) {
         Some(note) => Ok(Answer::of(TEXT, note)),
-        None => Err(ApiError::not_found("no checkpoint has been signed yet")),
+        None => Err(Refusal::not_found("no checkpoint has been signed yet")),
     }
 }
 
 /// `GET /v1/log/keys`: the keys that sign checkpoints, a verifier key a line.
-pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn keys(read: &Read<'_>) -> Result<Answer, Refusal> {
     let mut text = read.api.ledger.keys().map_err(refusal)?.join("\n");
     text.push('\n');
     Ok(Answer::of(TEXT, text))
 }
 
 /// `GET /v1/log/proof/inclusion?event=N[&until=M]`: the event at N is in the log that ends at M.
-pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, Refusal> {
     let (index, until) = (requested(read, "event")?, until(read, "until")?);
     let proof = offload(|| read.api.ledger.inclusion(index, until)).map_err(refusal)?;
     Answer::json(&json!({
@@ -88,7 +88,7 @@ pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/log/proof/consistency?from=N[&to=M]`: the log up to N is the beginning of that up to M.
-pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, Refusal> {
     let (from, to) = (requested(read, "from")?, until(read, "to")?);
     let proof = offload(|| read.api.ledger.consistency(from, to)).map_err(refusal)?;
     Answer::json(&json!({
@@ -103,15 +103,15 @@ pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/log/tile/<level>/<number>[.p/<width>]` (C2SP tlog-tiles).
-pub(super) fn tile(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn tile(read: &Read<'_>) -> Result<Answer, Refusal> {
     let rest = read.request.behind("/v1/log/tile/")?;
     let (level, number, width) = tile_name(&rest)
-        .ok_or_else(|| ApiError::bad_request(format!("{rest:?} is not the name of a tile")))?;
+        .ok_or_else(|| Refusal::bad_request(format!("{rest:?} is not the name of a tile")))?;
     let newest = read.view.index();
     let bytes = offload(|| read.api.ledger.tile(level, number, width, newest));
     match bytes {
         Ok(bytes) => Ok(Answer::of(BYTES, bytes)),
-        Err(ProofError::Question(text)) => Err(ApiError::not_found(text)),
+        Err(ProofError::Question(text)) => Err(Refusal::not_found(text)),
         Err(error) => Err(refusal(error)),
     }
 }
@@ -148,18 +148,18 @@ fn tile_name(name: &str) -> Option<(u32, u64, u64)> {
 
 /// `GET /v1/log/entries?from=N[&to=M]`: what the leaves are made of, from N on, as many as fit: for
 /// each the length of its body (u32, big endian), then the body.
-pub(super) fn entries(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn entries(read: &Read<'_>) -> Result<Answer, Refusal> {
     let (from, to) = (requested(read, "from")?, until(read, "to")?);
     if from > to {
         let text = format!("from is {from}, which is above {to}");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let found = offload(|| read.api.log.read_range(from, to + 1, ENTRIES));
     let found = found.map_err(|error| refusal(error.into()))?;
     let mut bytes = Vec::with_capacity(found.iter().map(|entry| entry.body.len() + 4).sum());
     for entry in &found {
         let length = u32::try_from(entry.body.len());
-        let length = length.map_err(|_| ApiError::internal("an event is above 4 GiB"))?;
+        let length = length.map_err(|_| Refusal::internal("an event is above 4 GiB"))?;
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(&entry.body);
     }
@@ -167,7 +167,7 @@ pub(super) fn entries(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/log/segments`: the files of the log.
-pub(super) fn segments(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn segments(read: &Read<'_>) -> Result<Answer, Refusal> {
     let show = |segment: &SegmentInfo| {
         json!({
             "Name": segment.name,

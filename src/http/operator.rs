@@ -12,10 +12,10 @@ use super::gate::Write;
 use super::list::storage;
 use super::pieces::Pieces;
 use crate::commands::cluster::SetSchedulerConfig;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// `GET /v1/operator/raft/configuration`.
-pub(super) fn raft_configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn raft_configuration(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&read.api.server.raft_configuration())
 }
 
@@ -31,7 +31,7 @@ drover_events::wire! {
 }
 
 /// `GET /v1/operator/scheduler/configuration`.
-pub(super) fn scheduler_configuration(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn scheduler_configuration(read: &Read<'_>) -> Result<Answer, Refusal> {
     let config = read.view.get::<SchedulerConfig>(()).map_err(storage)?;
     let index = config.as_ref().map_or(0, |c| c.modify_index);
     let answer = SchedulerConfigurationResponse {
@@ -52,7 +52,7 @@ drover_events::wire! {
 }
 
 /// `PUT /v1/operator/scheduler/configuration`.
-pub(super) async fn configure_scheduler(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn configure_scheduler(write: Write) -> Result<Answer, Refusal> {
     let mut config: SchedulerConfiguration = write.json().await?;
     let cas: Option<u64> = write.request.query.number("cas")?;
     config.modify_index = cas.unwrap_or_default();
@@ -71,7 +71,7 @@ pub(super) async fn configure_scheduler(write: Write) -> Result<Answer, ApiError
 }
 
 /// `GET /v1/operator/keyring/keys`.
-pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn keys(read: &Read<'_>) -> Result<Answer, Refusal> {
     let mut pieces = Pieces::default();
     for key in read.view.rows::<RootKeys>(Scan::all()).of_route() {
         pieces.push(&key.map_err(storage)?.meta)?;
@@ -80,7 +80,7 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/operator/digests`: index and digest per table, from one view.
-pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn digests(read: &Read<'_>) -> Result<Answer, Refusal> {
     let digests = match read.view.is_past() {
         false => read.view.one().digests(),
         true => read
@@ -91,7 +91,7 @@ pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
             .ok_or_else(|| {
                 let every = drover_projections::DIGEST_EVERY;
                 let text = format!("digests of the past are kept at every {every}th index");
-                ApiError::bad_request(text)
+                Refusal::bad_request(text)
             })?,
     };
     let tables: Vec<_> = digests
@@ -112,12 +112,12 @@ pub(super) fn digests(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/operator/reactors`.
-pub(super) fn reactors(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn reactors(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&read.api.server.reactors())
 }
 
 /// `GET /.well-known/jwks.json`: the public halves, kept also for keys that are gone.
-pub(super) fn jwks(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn jwks(read: &Read<'_>) -> Result<Answer, Refusal> {
     // Whoever checks a signature needs them: everybody sees them.
     let keys = read.view.rows::<RootKeys>(Scan::all());
     let keys = keys.seen_by(|_, _| true).collect::<Result<Vec<_>, _>>();

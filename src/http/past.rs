@@ -15,7 +15,7 @@ use super::query::Query;
 use super::request::Request;
 use super::state::Api;
 use crate::base::clock::Moment;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::history::backup::adopt;
 use crate::log::{LogEngine, LogError, last_by, time_of};
 
@@ -39,10 +39,10 @@ pub(super) fn is_requested(query: &Query) -> bool {
 /// # Errors
 /// 400: no index, time or duration, or one beyond the last event. 410: below the first event that
 /// is kept.
-pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
+pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), Refusal> {
     let raw = query.text(PARAMETER);
     if !query.text("index").is_empty() {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "as_of and index exclude one another: the past does not change",
         ));
     }
@@ -50,7 +50,7 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
     let moment = parse(PARAMETER, raw, now)?;
     if matches!(moment, Moment::Time(time) if time > now) {
         let text = format!("as_of {raw} has not happened yet");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let view = api.projections.view();
     let newest = view.index();
@@ -65,7 +65,7 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
         })?,
     };
     if index > newest {
-        return Err(ApiError::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "as_of {index} has not happened yet: the last event is {newest}"
         )));
     }
@@ -85,7 +85,7 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
         let text = format!(
             "the state as of {index} is not kept; what this server knows begins at {floor}"
         );
-        ApiError::new(Code::Gone, text)
+        Refusal::new(Code::Gone, text)
     })
 }
 
@@ -98,7 +98,7 @@ pub(super) fn since(
     query: &Query,
     name: &str,
     newest: u64,
-) -> Result<Option<u64>, ApiError> {
+) -> Result<Option<u64>, Refusal> {
     let Some(moment) = moment(query, name, newest)? else {
         return Ok(None);
     };
@@ -129,7 +129,7 @@ pub(super) fn until(
     query: &Query,
     name: &str,
     newest: u64,
-) -> Result<Option<Option<u64>>, ApiError> {
+) -> Result<Option<Option<u64>>, Refusal> {
     Ok(match moment(query, name, newest)? {
         None => None,
         Some(Moment::Index(index)) => Some(Some(index)),
@@ -138,9 +138,9 @@ pub(super) fn until(
 }
 
 /// The moment that a parameter names; an index may not be beyond `newest`.
-fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, ApiError> {
+fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, Refusal> {
     match named(query, name)? {
-        Some(Moment::Index(index)) if index > newest => Err(ApiError::bad_request(format!(
+        Some(Moment::Index(index)) if index > newest => Err(Refusal::bad_request(format!(
             "{name} {index} has not happened yet: the last event is {newest}"
         ))),
         moment => Ok(moment),
@@ -151,7 +151,7 @@ fn moment(query: &Query, name: &str, newest: u64) -> Result<Option<Moment>, ApiE
 ///
 /// # Errors
 /// 400 that names the parameter.
-pub(super) fn named(query: &Query, name: &str) -> Result<Option<Moment>, ApiError> {
+pub(super) fn named(query: &Query, name: &str) -> Result<Option<Moment>, Refusal> {
     let raw = query.text(name);
     (!raw.is_empty())
         .then(|| parse(name, raw, crate::base::clock::unix_nanos()))
@@ -162,13 +162,13 @@ pub(super) fn named(query: &Query, name: &str) -> Result<Option<Moment>, ApiErro
 ///
 /// # Errors
 /// 400 when it is there.
-pub(super) fn refuse(request: &Request) -> Result<(), ApiError> {
+pub(super) fn refuse(request: &Request) -> Result<(), Refusal> {
     let reads = matches!(request.method, Method::GET | Method::HEAD);
     let requested = request.query.get(PARAMETER);
     if requested.is_none_or(|raw| reads && raw.is_empty()) {
         return Ok(());
     }
-    Err(ApiError::bad_request(match reads {
+    Err(Refusal::bad_request(match reads {
         true => no_past(&request.path),
         false => "as_of is for reads: the past cannot be changed".to_owned(),
     }))
@@ -214,19 +214,19 @@ fn no_past(path: &str) -> String {
 ///
 /// # Errors
 /// 400 that names it.
-pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError> {
-    Moment::parse(raw, now).map_err(|error| ApiError::bad_request(format!("{name} {error}")))
+pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, Refusal> {
+    Moment::parse(raw, now).map_err(|error| Refusal::bad_request(format!("{name} {error}")))
 }
 
 /// What is said of a past that is not kept; `requested`: the index that was asked for, where it is
 /// known. If it lies before a restore, the commands are named that read it on this server.
-fn gone(what: &str, requested: Option<u64>, log: &LogEngine) -> ApiError {
+fn gone(what: &str, requested: Option<u64>, log: &LogEngine) -> Refusal {
     let first = log.bounds().0;
     let mut text = format!("{what}; the log begins at index {first}");
     if let Some(dir) = former(requested, log) {
         text += &kept_in(requested, &dir);
     }
-    ApiError::new(Code::Gone, text)
+    Refusal::new(Code::Gone, text)
 }
 
 fn kept_in(requested: Option<u64>, dir: &str) -> String {
@@ -241,7 +241,7 @@ fn kept_in(requested: Option<u64>, dir: &str) -> String {
 }
 
 /// An error about a past that is gone, with where it is kept if a restore is why.
-pub(super) fn reported(mut error: ApiError, log: &LogEngine) -> ApiError {
+pub(super) fn reported(mut error: Refusal, log: &LogEngine) -> Refusal {
     if error.code == Code::Gone
         && !error.message.contains("-data-dir")
         && let Some(dir) = former(None, log)
@@ -279,19 +279,19 @@ fn former(requested: Option<u64>, log: &LogEngine) -> Option<String> {
     Some(found.1.display().to_string())
 }
 
-fn unread(error: LogError, log: &LogEngine) -> ApiError {
+fn unread(error: LogError, log: &LogEngine) -> Refusal {
     if let LogError::Purged { index, .. } = error {
         return gone(&format!("the event {index} is not kept"), Some(index), log);
     }
     tracing::error!(%error, "the log cannot be read");
-    ApiError::internal(format!("log error: {error}"))
+    Refusal::internal(format!("log error: {error}"))
 }
 
 /// The last index at or before a time, `newest` at most; none if all are later.
 ///
 /// # Errors
 /// 410 if the log loses its beginning meanwhile, or when it cannot be read.
-pub(super) fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, ApiError> {
+pub(super) fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, Refusal> {
     last_by(log, time, newest).map_err(|error| unread(error, log))
 }
 
@@ -299,7 +299,7 @@ pub(super) fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u
 ///
 /// # Errors
 /// As [`before`].
-pub(super) fn time_at(log: &LogEngine, index: u64) -> Result<i64, ApiError> {
+pub(super) fn time_at(log: &LogEngine, index: u64) -> Result<i64, Refusal> {
     let time = time_of(log, index).map_err(|error| unread(error, log))?;
     Ok(time.unwrap_or_default())
 }

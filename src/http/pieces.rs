@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// Bytes after which a piece is closed.
 pub(super) const PIECE: usize = 256 << 10;
@@ -56,9 +56,9 @@ impl Pieces {
     ///
     /// # Errors
     /// 500 when it cannot be encoded.
-    pub(super) fn push<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), ApiError> {
+    pub(super) fn push<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Refusal> {
         self.separate();
-        serde_json::to_writer(&mut self.open, value).map_err(|e| ApiError::internal(e.to_string()))
+        serde_json::to_writer(&mut self.open, value).map_err(|e| Refusal::internal(e.to_string()))
     }
 
     /// Opens a value with a list in it; what is pushed belongs to that list until it is closed.

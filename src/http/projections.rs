@@ -8,18 +8,18 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gate::Write;
 use super::offload::offload;
-use crate::error::{ApiError, Code, chain};
+use crate::error::{Code, Refusal, chain};
 use crate::history::rebuild::{OnlineSettings, RebuildError};
 use crate::server::Server;
 
 /// MiB that a rebuild may hold in memory at most.
 const MEMORY_MOST: usize = 1024;
 
-fn failed(error: RebuildError) -> ApiError {
+fn failed(error: RebuildError) -> Refusal {
     let text = chain(&error);
     match error.is_out_of_space() {
-        true => ApiError::new(Code::Unavailable, text),
-        false => ApiError::internal(text),
+        true => Refusal::new(Code::Unavailable, text),
+        false => Refusal::internal(text),
     }
 }
 
@@ -37,7 +37,7 @@ struct RebuildRequest {
     force: bool,
 }
 
-async fn settings(write: &Write) -> Result<OnlineSettings, ApiError> {
+async fn settings(write: &Write) -> Result<OnlineSettings, Refusal> {
     let requests: RebuildRequest = write.json_or_default().await?;
     let defaults = OnlineSettings::default();
     let memory = match requests.memory {
@@ -45,7 +45,7 @@ async fn settings(write: &Write) -> Result<OnlineSettings, ApiError> {
         Some(mib) if (1..=MEMORY_MOST).contains(&mib) => mib << 20,
         Some(mib) => {
             let text = format!("Memory {mib}: between 1 and {MEMORY_MOST} MiB are possible");
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
     };
     Ok(OnlineSettings {
@@ -57,51 +57,51 @@ async fn settings(write: &Write) -> Result<OnlineSettings, ApiError> {
     })
 }
 
-fn begun(server: &Server, begun: std::io::Result<bool>) -> Result<Answer, ApiError> {
+fn begun(server: &Server, begun: std::io::Result<bool>) -> Result<Answer, Refusal> {
     match begun {
         Ok(true) => Answer::json(&server.work_status()),
-        Ok(false) => Err(ApiError::new(
+        Ok(false) => Err(Refusal::new(
             Code::Conflict,
             "the tables are being rebuilt or verified already",
         )),
-        Err(error) => Err(ApiError::internal(format!(
+        Err(error) => Err(Refusal::internal(format!(
             "no thread can be started: {error}"
         ))),
     }
 }
 
 /// `GET /v1/operator/projections`: rows, bytes, index and digest of every table.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let server = &read.api.server;
     Answer::json(&offload(|| server.tables()).map_err(failed)?)
 }
 
 /// `GET /v1/operator/projections/{rebuild,verify}`: how far what was begun is, or was.
-pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn status(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&read.api.server.work_status())
 }
 
 /// `PUT /v1/operator/projections/rebuild`: builds the tables again and switches.
-pub(super) async fn rebuild(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn rebuild(write: Write) -> Result<Answer, Refusal> {
     let (server, settings) = (&write.api.server, settings(&write).await?);
     begun(server, server.begin_rebuild(settings))
 }
 
 /// `PUT /v1/operator/projections/verify`: compares the tables with the log.
-pub(super) async fn verify(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn verify(write: Write) -> Result<Answer, Refusal> {
     let (server, settings) = (&write.api.server, settings(&write).await?);
     begun(server, server.begin_check(settings))
 }
 
 /// `DELETE /v1/operator/projections/{rebuild,verify}`: stops what was begun.
-pub(super) async fn cancel(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn cancel(write: Write) -> Result<Answer, Refusal> {
     let server = &write.api.server;
     server.cancel_work();
     Answer::json(&server.work_status())
 }
 
 /// `DELETE /v1/operator/projections/kept`: removes the databases that were set aside.
-pub(super) async fn discard(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn discard(write: Write) -> Result<Answer, Refusal> {
     let server = &write.api.server;
     let removed = offload(|| server.discard_tables()).map_err(failed)?;
     Answer::json(&json!({ "Removed": removed }))

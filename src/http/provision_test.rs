@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::commands::node::RegisterNode;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::harness::{Harness, Reply};
 use crate::proposer::Origin;
 use crate::rpc::csi::*;
@@ -29,7 +29,7 @@ macro_rules! plugin {
                 let mut reported: Value = serde_json::to_value(&request).unwrap();
                 reported["Method"] = stringify!($method).into();
                 requested.0.lock().push(reported.to_string());
-                let answer: fn($req) -> Result<_, ApiError> = $answer;
+                let answer: fn($req) -> Result<_, Refusal> = $answer;
                 answer(request)
             },
         ))*
@@ -47,7 +47,7 @@ fn plugin(requested: Arc<PluginRequests>) -> Arc<dyn Dispatch> {
         };
         ControllerDeleteVolume(ControllerDeleteVolumeRequest) => |request| {
             match request.secrets.0.contains_key("bad") {
-                true => Err(ApiError::refused("DeleteVolume: PermissionDenied: no")),
+                true => Err(Refusal::refused("DeleteVolume: PermissionDenied: no")),
                 false => Ok(Done {}),
             }
         };

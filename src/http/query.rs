@@ -8,7 +8,7 @@ use drover_events::model::status::DEFAULT_NAMESPACE;
 use parking_lot::Mutex;
 
 use super::known;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// The decoded parameters of a request, in order, and which of them anybody asked for.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ impl Query {
     ///
     /// # Errors
     /// 400 for a broken escape or text that is not UTF-8.
-    pub(super) fn parse(raw: Option<&str>) -> Result<Self, ApiError> {
+    pub(super) fn parse(raw: Option<&str>) -> Result<Self, Refusal> {
         let mut pairs = Vec::new();
         for part in raw.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -115,7 +115,7 @@ impl Query {
     ///
     /// # Errors
     /// 500 with Nomad's text.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, ApiError> {
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
         self.flag_or(name, false)
     }
 
@@ -123,11 +123,11 @@ impl Query {
     ///
     /// # Errors
     /// 500 with Nomad's text.
-    pub(super) fn flag_or(&self, name: &str, default: bool) -> Result<bool, ApiError> {
+    pub(super) fn flag_or(&self, name: &str, default: bool) -> Result<bool, Refusal> {
         match self.text(name) {
             "" => Ok(default),
             raw => parse_bool(raw).ok_or_else(|| {
-                ApiError::refused(format!(
+                Refusal::refused(format!(
                     "Failed to parse value of \"{name}\" ({raw}) as a bool: \
                      strconv.ParseBool: parsing \"{raw}\": invalid syntax"
                 ))
@@ -139,12 +139,12 @@ impl Query {
     ///
     /// # Errors
     /// 400 with Nomad's text.
-    pub(super) fn stale(&self) -> Result<bool, ApiError> {
+    pub(super) fn stale(&self) -> Result<bool, Refusal> {
         let text = "Expect `true` or `false` for `stale` query string parameter";
         match self.get("stale") {
             None => Ok(false),
             Some("") => Ok(true),
-            Some(raw) => parse_bool(raw).ok_or_else(|| ApiError::bad_request(text)),
+            Some(raw) => parse_bool(raw).ok_or_else(|| Refusal::bad_request(text)),
         }
     }
 
@@ -152,11 +152,11 @@ impl Query {
     ///
     /// # Errors
     /// 400 that names the parameter.
-    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
+    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Refusal> {
         match self.text(name) {
             "" => Ok(None),
             raw => raw.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!("failed to parse {name}: {raw:?} is not a number"))
+                Refusal::bad_request(format!("failed to parse {name}: {raw:?} is not a number"))
             }),
         }
     }
@@ -191,11 +191,11 @@ pub(crate) fn encode(text: &str) -> String {
 ///
 /// # Errors
 /// 400 for a broken escape or text that is not UTF-8.
-pub(super) fn decode(raw: &str, plus: bool) -> Result<String, ApiError> {
+pub(super) fn decode(raw: &str, plus: bool) -> Result<String, Refusal> {
     if !raw.bytes().any(|b| b == b'%' || (plus && b == b'+')) {
         return Ok(raw.to_owned());
     }
-    let bad = || ApiError::bad_request(format!("invalid URL escape in {raw:?}"));
+    let bad = || Refusal::bad_request(format!("invalid URL escape in {raw:?}"));
     let mut out = Vec::with_capacity(raw.len());
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
@@ -239,8 +239,8 @@ impl ReadOptions {
     ///
     /// # Errors
     /// 400 with Nomad's texts.
-    pub(super) fn read(query: &Query) -> Result<Self, ApiError> {
-        let bad = ApiError::bad_request;
+    pub(super) fn read(query: &Query) -> Result<Self, Refusal> {
+        let bad = Refusal::bad_request;
         let wait = match query.peek("wait") {
             "" => 0,
             raw => parse_duration(raw).ok_or_else(|| bad("Invalid wait time"))?,
@@ -380,7 +380,7 @@ pub(super) fn pretty(query: &Query) -> bool {
 mod tests {
     use super::*;
 
-    fn options(raw: &str) -> Result<ReadOptions, ApiError> {
+    fn options(raw: &str) -> Result<ReadOptions, Refusal> {
         ReadOptions::read(&Query::parse(Some(raw))?)
     }
 

@@ -15,7 +15,7 @@ use super::request::{Called, Remote};
 use super::{Api, Settings, Shape, router};
 use crate::acl::{self, Acl, Strictness};
 use crate::gate::Gate;
-use crate::identity::{Identity, Refusal};
+use crate::identity::{Identity, Rejection};
 use crate::net::{PerSecond, Rates};
 
 /// Requests after which one of those is refused that may be made once a second, however slow the
@@ -34,7 +34,7 @@ fn who(token: Option<&str>, addr: &str) -> Identity {
     let acl = match token {
         Some("root") => Arc::new(Acl::management()),
         Some(token) if token.starts_with("rate-") => Arc::clone(&RED),
-        Some(_) => return Identity::refused(addr, Refusal::Unknown),
+        Some(_) => return Identity::refused(addr, Rejection::Unknown),
         None => return Identity::anonymous(addr, Arc::new(Acl::denied())),
     };
     let token = AclToken {

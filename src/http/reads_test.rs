@@ -26,7 +26,7 @@ use super::sight::{Rows, Sight};
 use super::{evaluations, list};
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::UpdateNodeStatus;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::keyring::Keyring;
 use crate::reactors::testing::Direct;
@@ -152,7 +152,7 @@ fn eval(number: usize) -> Evaluation {
     }
 }
 
-type Handler = fn(&Read<'_>) -> Result<Answer, ApiError>;
+type Handler = fn(&Read<'_>) -> Result<Answer, Refusal>;
 
 /// By the memory that each takes, which is no matter of how busy the machine is.
 #[tokio::test(flavor = "multi_thread")]

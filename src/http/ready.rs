@@ -31,7 +31,7 @@ use super::list::storage;
 use super::query::ReadOptions;
 use super::rows::is_uuid;
 use super::sight::All;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// A list with Nomad's tokens.
 pub(super) trait Ready: List {
@@ -51,7 +51,7 @@ pub(super) trait Ready: List {
 ///
 /// # Errors
 /// 400 for a token of another form, 500 when the rows cannot be read.
-pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Answer>, ApiError> {
+pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Answer>, Refusal> {
     let options = read.options;
     let everywhere = options.namespace == "*";
     if read.view.is_past()
@@ -84,7 +84,7 @@ fn begins<L: Ready>(options: &ReadOptions) -> bool {
 }
 
 /// The page of a list that is asked for.
-fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, ApiError> {
+fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Refusal> {
     let options = read.options;
     let everywhere = options.namespace == "*";
     let prefix = match options.namespace.as_str() {
@@ -95,7 +95,7 @@ fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Api
         "" => None,
         token => {
             let token = PageToken::parse(L::TOKEN, token).map_err(|e| {
-                ApiError::bad_request(format!("failed to create result paginator: {e}"))
+                Refusal::bad_request(format!("failed to create result paginator: {e}"))
             })?;
             let namespace = if everywhere {
                 DEFAULT_NAMESPACE
@@ -136,7 +136,7 @@ pub(super) fn near<L: Ready>(read: &Read<'_>, _seen: All) -> Option<Answer> {
 }
 
 /// Whether there is more than one namespace, so that order by creation runs across them.
-fn several(view: &View) -> Result<bool, ApiError> {
+fn several(view: &View) -> Result<bool, Refusal> {
     let first = view.scan::<Namespaces>(Scan::all()).take(2);
     Ok(first.collect::<Result<Vec<_>, _>>().map_err(storage)?.len() > 1)
 }

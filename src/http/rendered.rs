@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::answer::{Answer, JSON};
 use super::front::Read;
 use super::gzip;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 const SHARDS: usize = 16;
 /// Bytes a shard holds at most.
@@ -57,9 +57,9 @@ impl Rendered {
         &self,
         read: &Read<'_>,
         (table, key): (u16, &str),
-        modified: impl FnOnce() -> Result<u64, ApiError>,
-        make: impl FnOnce() -> Result<Vec<u8>, ApiError>,
-    ) -> Result<Answer, ApiError> {
+        modified: impl FnOnce() -> Result<u64, Refusal>,
+        make: impl FnOnce() -> Result<Vec<u8>, Refusal>,
+    ) -> Result<Answer, Refusal> {
         let key: Key = (table, key.into());
         let hash = FixedState::default().hash_one(&key);
         let shard = &self.shards[hash as usize % SHARDS];

@@ -16,7 +16,7 @@ use super::decoded::{DECODED, SHORT};
 use super::known;
 use super::measure::{self, Asker};
 use super::query::{self, Query};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::keyring::Verified;
 use crate::net::body::{BEGIN, BodyRules, gather};
@@ -85,7 +85,7 @@ impl Request {
     ///
     /// # Errors
     /// 400 for a malformed target.
-    pub(super) fn head(parts: Parts) -> Result<Self, ApiError> {
+    pub(super) fn head(parts: Parts) -> Result<Self, Refusal> {
         let peer = parts.extensions.get::<Peer>();
         let certificate = peer.and_then(|peer| peer.certificate.clone());
         let behind = peer.and_then(|peer| peer.behind);
@@ -123,7 +123,7 @@ impl Request {
         body: B,
         limit: usize,
         budget: &Arc<Budget>,
-    ) -> Result<(), ApiError>
+    ) -> Result<(), Refusal>
     where
         B: HttpBody<Data = Bytes>,
         B::Error: std::fmt::Display,
@@ -147,7 +147,7 @@ impl Request {
     ///
     /// # Errors
     /// 429 and 503 when there is no room for it.
-    pub(super) async fn space_to_decode(&self) -> Result<Option<Hold>, ApiError> {
+    pub(super) async fn space_to_decode(&self) -> Result<Option<Hold>, Refusal> {
         let Some(hold) = self.hold.as_ref().filter(|_| self.body.len() > SHORT) else {
             return Ok(None);
         };
@@ -167,7 +167,7 @@ impl Request {
     ///
     /// # Errors
     /// 400 for a broken escape.
-    pub(super) fn segment(&self, number: usize) -> Result<String, ApiError> {
+    pub(super) fn segment(&self, number: usize) -> Result<String, Refusal> {
         let raw = self.path.split('/').nth(number + 1).unwrap_or_default();
         query::decode(raw, false)
     }
@@ -176,7 +176,7 @@ impl Request {
     ///
     /// # Errors
     /// 400 for a broken escape.
-    pub(super) fn behind(&self, prefix: &str) -> Result<String, ApiError> {
+    pub(super) fn behind(&self, prefix: &str) -> Result<String, Refusal> {
         query::decode(self.path.strip_prefix(prefix).unwrap_or_default(), false)
     }
 
@@ -190,12 +190,12 @@ impl Request {
     ///
     /// # Errors
     /// 400: empty, or not what was asked for; the message names the field.
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.body.is_empty() {
-            return Err(ApiError::bad_request("Request body is empty"));
+            return Err(Refusal::bad_request("Request body is empty"));
         }
         let read = gojson::from_slice_naming(&self.body);
-        let (body, unknown) = read.map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let (body, unknown) = read.map_err(|e| Refusal::bad_request(e.to_string()))?;
         self.query
             .ignore(unknown.iter().map(|path| known::field(path)));
         Ok(body)
@@ -205,7 +205,7 @@ impl Request {
     ///
     /// # Errors
     /// 400: not what was asked for.
-    pub(super) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ApiError> {
+    pub(super) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Refusal> {
         if self.body.is_empty() {
             Ok(T::default())
         } else {

@@ -19,7 +19,7 @@ use super::query::ReadOptions;
 use super::request::Request;
 use super::sight::Sight;
 use super::state::Api;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::identity::Identity;
 use crate::table_reads::{glancing, in_turn, reading};
 
@@ -67,7 +67,7 @@ impl RequestTrace {
     }
 
     /// Reads what may be read.
-    fn run(&self, read: &Read<'_>) -> Result<Answer, ApiError> {
+    fn run(&self, read: &Read<'_>) -> Result<Answer, Refusal> {
         self.access.admit_object(read)?;
         (self.run)(read)
     }
@@ -76,7 +76,7 @@ impl RequestTrace {
     ///
     /// # Errors
     /// Those of the read.
-    pub(super) async fn answer(self: &Arc<Self>, near: Near) -> Result<Answer, ApiError> {
+    pub(super) async fn answer(self: &Arc<Self>, near: Near) -> Result<Answer, Refusal> {
         let (api, request, options) = (&self.api, &self.request, &self.options);
         let who = &self.request.identity;
         self.access.admit(request, who)?;
@@ -101,7 +101,7 @@ impl RequestTrace {
         self.changed().await
     }
 
-    async fn of_past(self: &Arc<Self>) -> Result<Answer, ApiError> {
+    async fn of_past(self: &Arc<Self>) -> Result<Answer, Refusal> {
         let requested = Arc::clone(self);
         let space = self.request.space_to_decode().await?;
         let (answer, view, time) = self
@@ -111,7 +111,7 @@ impl RequestTrace {
                 let who = &requested.request.identity;
                 let answer =
                     requested.run(&requested.read(who, &requested.options, view.clone()))?;
-                Ok::<_, ApiError>((answer, view, time))
+                Ok::<_, Refusal>((answer, view, time))
             })
             .await??;
         let index = view.index();
@@ -122,7 +122,7 @@ impl RequestTrace {
     }
 
     /// Waits until what is asked for is beyond the index, or time is over.
-    async fn changed(self: &Arc<Self>) -> Result<Answer, ApiError> {
+    async fn changed(self: &Arc<Self>) -> Result<Answer, Refusal> {
         let (api, options) = (&self.api, &self.options);
         let deadline = tokio::time::Instant::now() + wait_time(options.wait());
         let interests: SmallVec<[Interest; 2]> = match self.watched {
@@ -161,7 +161,7 @@ impl RequestTrace {
     }
 
     /// Asks what must be asked of the view.
-    async fn admitted(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<(), ApiError> {
+    async fn admitted(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<(), Refusal> {
         if !self.access.has_rule() || who.is_management() {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl RequestTrace {
     }
 
     /// Reads; what shows this agent itself is not in tables and is read at once.
-    async fn found(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<Answer, ApiError> {
+    async fn found(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<Answer, Refusal> {
         if matches!(self.watched, Watched::Now) {
             return found(self, &self.read(who, &self.options, view));
         }
@@ -205,7 +205,7 @@ impl RequestTrace {
     async fn reading<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, ApiError> {
+    ) -> Result<T, Refusal> {
         match self.watched {
             Watched::Reported => in_turn(&REPORTED, work).await,
             _ => reading(work).await,
@@ -239,7 +239,7 @@ impl RequestTrace {
         who: &Arc<Identity>,
         view: View,
         from: String,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<Answer, Refusal> {
         let (requested, who) = (Arc::clone(self), Arc::clone(who));
         let space = self.request.space_to_decode().await?;
         reading(move || {
@@ -327,7 +327,7 @@ async fn go_on(
 ///
 /// No index runs backwards: after a restore a row may have an older one than it had, and the
 /// answer's is that of the epoch's first event then.
-fn found(requested: &RequestTrace, read: &Read<'_>) -> Result<Answer, ApiError> {
+fn found(requested: &RequestTrace, read: &Read<'_>) -> Result<Answer, Refusal> {
     let begin = read.api.log.epoch().first_index;
     let error = match requested.run(read) {
         Err(error) if error.code == Code::NotFound => error,
@@ -426,7 +426,7 @@ mod tests {
     /// Fired when what the read below is made of is there.
     static MADE: LazyLock<Watch> = LazyLock::new(Watch::default);
 
-    fn read_once_made(_: &Read<'_>) -> Result<Answer, ApiError> {
+    fn read_once_made(_: &Read<'_>) -> Result<Answer, Refusal> {
         match MADE.is_closed() {
             true => Answer::json(&true),
             false => Ok(Answer::later(MADE.register(&[Interest::Progress]))),

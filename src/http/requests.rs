@@ -14,7 +14,7 @@ use super::pieces::Pieces;
 use super::request::Request;
 use super::state::Api;
 use crate::base::clock::Moment;
-use crate::error::{ApiError, Code, chain};
+use crate::error::{Code, Refusal, chain};
 use crate::log::{LogEngine, LogError};
 use crate::net::denies;
 use crate::requests::{Class, LeftOut, Ran, Received, RequestLog, RequestQuery, Ticket, unwritten};
@@ -99,7 +99,7 @@ fn stranger(request: &Request, class: Class) -> Option<IpAddr> {
 pub(super) async fn received(
     log: &Arc<RequestLog>,
     request: &Request,
-) -> Result<Option<Ticket>, ApiError> {
+) -> Result<Option<Ticket>, Refusal> {
     let Some(class) = class(&request.method, &request.path) else {
         return Ok(None);
     };
@@ -116,7 +116,7 @@ pub(super) async fn requested_to_run(
     api: &Api,
     request: &Request,
     ran: Ran,
-) -> Result<Ticket, ApiError> {
+) -> Result<Ticket, Refusal> {
     let record = Received {
         ran: Some(ran),
         ..received_as(Class::Exec, request)
@@ -130,7 +130,7 @@ pub(super) async fn requested_to_run(
 ///
 /// # Errors
 /// 503 where it must be written and cannot be.
-pub(super) async fn shown(api: &Api, request: &Request) -> Result<Ticket, ApiError> {
+pub(super) async fn shown(api: &Api, request: &Request) -> Result<Ticket, Refusal> {
     let record = received_as(Class::Secret, request);
     api.requests.receive(&record).await.map_err(unwritten)
 }
@@ -143,8 +143,8 @@ pub(super) async fn answered(
     log: &Arc<RequestLog>,
     ticket: Option<Ticket>,
     denied: impl FnOnce() -> Denial,
-    answer: Result<Answer, ApiError>,
-) -> Result<Answer, ApiError> {
+    answer: Result<Answer, Refusal>,
+) -> Result<Answer, Refusal> {
     let status = match &answer {
         Ok(answer) => answer.status,
         Err(error) => crate::net::status(error.code),
@@ -168,13 +168,13 @@ pub(super) async fn answered(
 ///
 /// # Errors
 /// 400 names the parameter; 404 where nothing is kept.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let requests = &read.api.requests;
     let Some(log) = &requests.records() else {
         let why = requests.broken();
         let why = why.unwrap_or_else(|| "audit { enabled = false }".to_owned());
         let text = format!("this server keeps no request log: {why}");
-        return Err(ApiError::not_found(text));
+        return Err(Refusal::not_found(text));
     };
     offload(|| {
         let requested = requested(read, log)?;
@@ -190,19 +190,19 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     })
 }
 
-fn unread(error: LogError) -> ApiError {
+fn unread(error: LogError) -> Refusal {
     let text = chain(&error);
     tracing::error!(error = text, "the request log cannot be read");
-    ApiError::internal(format!("log error: {text}"))
+    Refusal::internal(format!("log error: {text}"))
 }
 
-fn requested(read: &Read<'_>, log: &LogEngine) -> Result<RequestQuery, ApiError> {
+fn requested(read: &Read<'_>, log: &LogEngine) -> Result<RequestQuery, Refusal> {
     let query = &read.request.query;
     let class = match query.text("class") {
         "" => None,
         name => Some(Class::from_name(name).ok_or_else(|| {
             let known = Class::ALL.map(Class::name).join(", ");
-            ApiError::bad_request(format!("class {name:?} is none of {known}"))
+            Refusal::bad_request(format!("class {name:?} is none of {known}"))
         })?),
     };
     let mut requested = RequestQuery {
@@ -217,7 +217,7 @@ fn requested(read: &Read<'_>, log: &LogEngine) -> Result<RequestQuery, ApiError>
         Some(Moment::Index(index)) if index < log.bounds().0 => {
             let first = log.bounds().0;
             let text = format!("since {index} is no longer kept; this log begins at {first}");
-            return Err(ApiError::new(Code::Gone, text));
+            return Err(Refusal::new(Code::Gone, text));
         }
         Some(Moment::Index(index)) => requested.from = index,
         Some(Moment::Time(time)) => requested.since = Some(time),
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use crate::acl::Acl;
     use crate::gate::Gate;
-    use crate::identity::{Identity, Refusal};
+    use crate::identity::{Identity, Rejection};
     use crate::log::Space;
     use crate::log::fake::FakeDisk;
     use crate::requests::{Guarantee, RequestLogEntry};
@@ -482,7 +482,7 @@ mod tests {
     async fn denied_requests_of_any_method_are_kept_without_their_tokens() {
         let server = Harness::asking(Gate::fixed(|token, addr| match token {
             Some("canary-token-77") => Identity::open(addr),
-            _ => Identity::refused(addr, Refusal::Unknown),
+            _ => Identity::refused(addr, Rejection::Unknown),
         }))
         .await;
         for (method, target) in [
@@ -536,7 +536,7 @@ mod tests {
                 };
                 Identity::bearer(Arc::new(token), addr, Arc::new(Acl::denied()))
             }
-            None => Identity::refused(addr, Refusal::Unknown),
+            None => Identity::refused(addr, Rejection::Unknown),
         }))
         .await;
         // Those too that are written before it is decided about them.
@@ -574,7 +574,7 @@ mod tests {
             request.body(axum::body::Body::empty()).unwrap()
         };
         let api = || Arc::clone(&server.api);
-        let refused = || async { Err(ApiError::permission_denied()) };
+        let refused = || async { Err(Refusal::permission_denied()) };
         let written =
             front::write(api(), incoming("/v1/jobs"), Access::Anyone, |_| refused()).await;
         let target = "/v1/operator/snapshot";

@@ -10,7 +10,7 @@ use super::list::storage;
 use super::query::ReadOptions;
 use super::sight::{Rows, Sight, Unrequested};
 use crate::acl::NamespaceCapability as Ns;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// A row that lists order by its creation.
 pub(super) trait Created {
@@ -56,7 +56,7 @@ pub(super) fn created<'v, I>(
     view: &'v Sight,
     options: &'v ReadOptions,
     any_of: &'static [Ns],
-) -> Result<Listing<'v, I>, ApiError>
+) -> Result<Listing<'v, I>, Refusal>
 where
     I: Index<Group = String, Order = u64>,
     I::Table: Table<Key = Id>,
@@ -86,7 +86,7 @@ fn seen_namespaces(
     view: &Sight,
     options: &ReadOptions,
     any_of: &'static [Ns],
-) -> Result<Vec<String>, ApiError> {
+) -> Result<Vec<String>, Refusal> {
     if options.namespace != "*" {
         return Ok(vec![options.namespace.clone()]);
     }
@@ -101,7 +101,7 @@ pub(super) fn count<I>(
     view: &Sight,
     options: &ReadOptions,
     any_of: &'static [Ns],
-) -> Result<u64, ApiError>
+) -> Result<u64, Refusal>
 where
     I: Index<Group = String, Order = u64>,
 {
@@ -160,7 +160,7 @@ fn by_prefix<'v, T>(
     view: &'v Sight,
     options: &'v ReadOptions,
     any_of: &'static [Ns],
-) -> Result<Rows<'v, T::Row>, ApiError>
+) -> Result<Rows<'v, T::Row>, Refusal>
 where
     T: Table<Key = Id>,
     T::Row: Created,
@@ -180,9 +180,9 @@ where
 pub(super) fn ids<'v, T: Table<Key = Id>>(
     view: &'v Sight,
     options: &ReadOptions,
-) -> Result<Unrequested<'v, T::Row>, ApiError> {
+) -> Result<Unrequested<'v, T::Row>, Refusal> {
     if let Some(why) = no_id_prefix(options.prefix()) {
-        return Err(ApiError::refused(format!("index error: {why}")));
+        return Err(Refusal::refused(format!("index error: {why}")));
     }
     let mut scans = Scan::id_prefix(&Prefix::new(), options.prefix());
     let start = Some(options.next_token()).filter(|token| is_uuid(token));

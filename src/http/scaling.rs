@@ -12,13 +12,13 @@ use super::gate::{demand, in_namespace};
 use super::list::{self, storage};
 use super::request::Request;
 use crate::acl::{Acl, NamespaceCapability as Ns};
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// The table of the list.
 pub(super) const TABLES: &[u16] = &[ScalingPolicies::ID];
 
 /// `GET /v1/scaling/policies`.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let query = &read.request.query;
     let (job, kind) = (query.text("job"), query.text("type"));
     let namespace = read.options.namespace.as_str();
@@ -55,14 +55,14 @@ fn may(acl: &Acl, namespace: &str, own: Ns) -> bool {
 }
 
 /// Whether any of the policies that are asked for may be seen.
-pub(super) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(super) fn listable(read: &Read<'_>) -> Result<(), Refusal> {
     let namespace = &read.options.namespace;
     demand(may(&read.identity.acl, namespace, Ns::ListScalingPolicies))
 }
 
 /// Whether the policy in the path may be seen. One that may not is as one that is not there, which
 /// is refused here too: as soon, whoever waits.
-pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let acl = &read.identity.acl;
     demand(may(acl, "*", Ns::ReadScalingPolicy))?;
     let id = read.request.segment(3)?;
@@ -70,7 +70,7 @@ pub(super) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
     let found = found.map_err(storage)?;
     match found {
         Some(policy) if may(acl, target(&policy), Ns::ReadScalingPolicy) => Ok(()),
-        _ => Err(ApiError::not_found("policy not found")),
+        _ => Err(Refusal::not_found("policy not found")),
     }
 }
 
@@ -80,17 +80,17 @@ fn target(policy: &ScalingPolicy) -> &str {
 }
 
 /// The row of the policy in the path.
-pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(3)?;
     let row = Interest::row::<ScalingPolicies>(id.as_str());
     Ok([row].into_iter().collect())
 }
 
 /// `GET /v1/scaling/policy/:id`.
-pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
     let policy = read.view.get::<ScalingPolicies>(id.as_str());
     let policy = policy.map_err(storage)?;
-    let policy = policy.ok_or_else(|| ApiError::not_found("policy not found"))?;
+    let policy = policy.ok_or_else(|| Refusal::not_found("policy not found"))?;
     Ok(Answer::json(&policy)?.at(policy.modify_index))
 }

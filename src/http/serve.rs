@@ -25,7 +25,7 @@ use tower::Service;
 use super::called;
 use super::request::Remote;
 use super::socket::SocketLine;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::net::{
     Arrival, Begun, Door, HTTP_BUFFER, Host, LEAVING, Listener, PARTING, Peer, Stream, Visit,
     Visitors, accept, reloaded, until,
@@ -102,11 +102,7 @@ impl Web for Forwarded {
         .boxed()
     }
 
-    fn ask(
-        &self,
-        peer: Peer,
-        question: Question,
-    ) -> BoxFuture<'static, Result<Answered, ApiError>> {
+    fn ask(&self, peer: Peer, question: Question) -> BoxFuture<'static, Result<Answered, Refusal>> {
         called::ask(self.front.router.clone(), peer, question).boxed()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use drover_events::model::{ServiceRegistration, ServiceRegistrationStub};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::services::{Services, ServicesByJob, ServicesByName};
-use drover_projections::{Key, Prefix, Scan, hex};
+use drover_projections::{Key, Prefix, Scan};
 
 use super::answer::Answer;
 use super::front::Read;
@@ -16,13 +16,13 @@ use super::pieces::Pieces;
 use super::sight::{Keyed, Unrequested};
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::service::DeleteService;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// What lets a registration be deleted.
 pub(super) const DELETE: &[Ns] = &[Ns::SubmitJob, Ns::DeleteServiceRegistration];
 
 /// `GET /v1/services`: of each namespace the names, with all tags that occur under them.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let scan = match read.options.namespace.as_str() {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name)),
@@ -54,7 +54,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
                 if let Some((at, name, tags)) = open.replace(next) {
                     names.add(name, tags)?;
                     if names.pieces.bytes() >= most {
-                        return Ok(Answer::begun(names.pieces, hex(&at)).at(index(read)));
+                        return Ok(Answer::begun(names.pieces, hex::encode(&at)).at(index(read)));
                     }
                 }
             }
@@ -84,13 +84,13 @@ impl Names {
         &mut self,
         (namespace, service_name): (String, String),
         tags: BTreeSet<String>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Refusal> {
         if self.space.as_ref() != Some(&namespace) {
             if self.space.is_some() {
                 self.pieces.close(b"]}");
             }
             let name = serde_json::to_string(&namespace);
-            let name = name.map_err(|error| ApiError::internal(error.to_string()))?;
+            let name = name.map_err(|error| Refusal::internal(error.to_string()))?;
             let head = format!("{{\"Namespace\":{name},\"Services\":[");
             self.pieces.open(head.as_bytes());
             self.space = Some(namespace);
@@ -103,8 +103,8 @@ impl Names {
 }
 
 /// Namespace and name of an index's entry.
-fn group(mut key: &[u8]) -> Result<(String, String), ApiError> {
-    Key::decode(&mut key).map_err(|_| ApiError::internal("a list goes on where it never was"))
+fn group(mut key: &[u8]) -> Result<(String, String), Refusal> {
+    Key::decode(&mut key).map_err(|_| Refusal::internal("a list goes on where it never was"))
 }
 
 fn index(read: &Read<'_>) -> u64 {
@@ -118,7 +118,7 @@ fn index(read: &Read<'_>) -> u64 {
 pub(super) fn of(
     read: &Read<'_>,
     rows: Unrequested<'_, Keyed<ServiceRegistration>>,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let filter = list::filter(read.options)?;
     let answer = list::render_whole(read.options, rows.of_route(), |row| {
         Ok(list::matches(filter.as_ref(), &row)?.then_some(row))
@@ -127,10 +127,10 @@ pub(super) fn of(
 }
 
 /// `GET /v1/service/:name`.
-pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let name = read.request.behind("/v1/service/")?;
     if name.is_empty() {
-        return Err(ApiError::bad_request("missing service name"));
+        return Err(Refusal::bad_request("missing service name"));
     }
     let index = index(read);
     let choose = read.request.query.text("choose");
@@ -152,12 +152,12 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 fn chosen(
     rows: Vec<ServiceRegistration>,
     choose: &str,
-) -> Result<Vec<ServiceRegistration>, ApiError> {
+) -> Result<Vec<ServiceRegistration>, Refusal> {
     let parsed = choose
         .split_once('|')
         .and_then(|(n, key)| Some((n.parse::<usize>().ok()?, key)));
     let (count, key) = parsed.ok_or_else(|| {
-        ApiError::bad_request(
+        Refusal::bad_request(
             "failed to choose services: Parameter for choose must be in form '<number>|<key>'",
         )
     })?;
@@ -177,11 +177,11 @@ fn chosen(
 }
 
 /// `DELETE /v1/service/:name/:id`.
-pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn delete(write: Write) -> Result<Answer, Refusal> {
     let path = write.request.behind("/v1/service/")?;
     let (_, id) = path.split_once('/').unwrap_or_default();
     if id.is_empty() {
-        return Err(ApiError::bad_request("missing service id"));
+        return Err(Refusal::bad_request("missing service id"));
     }
     let command = DeleteService {
         namespace: write.request.namespace().to_owned(),
@@ -191,14 +191,14 @@ pub(super) async fn delete(write: Write) -> Result<Answer, ApiError> {
         .submit(command)
         .await
         .map_err(|error| match error.code {
-            Code::NotFound => ApiError::refused(error.message),
+            Code::NotFound => Refusal::refused(error.message),
             _ => error,
         })?;
     Ok(Answer::nothing().written(done.index))
 }
 
 /// `GET /v1/job/:id/services`.
-pub(super) fn of_job(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn of_job(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = jobs::job_id(read.request)?;
     let key = (read.options.namespace.as_str(), id.as_str());
     let known = read
@@ -206,7 +206,7 @@ pub(super) fn of_job(read: &Read<'_>) -> Result<Answer, ApiError> {
         .get::<drover_projections::tables::jobs::Jobs>(key)
         .map_err(storage)?;
     if known.is_none() {
-        return Err(ApiError::not_found("job not found"));
+        return Err(Refusal::not_found("job not found"));
     }
     of(
         read,

@@ -13,7 +13,7 @@ use super::workload_test::{ends, signed, workload};
 use crate::base::clock::unix_nanos;
 use crate::endpoints;
 use crate::endpoints::testing::encoded;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::net::tls::Role;
 use crate::net::{PerSecond, Rates};
 use crate::rpc::Rpc as _;
@@ -37,7 +37,7 @@ fn token(world: &World, alloc: &str) -> String {
     signed(&world.server, &workload(alloc).claims(unix_nanos()))
 }
 
-async fn who(caller: &Caller) -> Result<AuthenticatedIdentity, ApiError> {
+async fn who(caller: &Caller) -> Result<AuthenticatedIdentity, Refusal> {
     match caller.once::<AclWhoAmI>(&Empty {}, LONG).await {
         Ok(answer) => Ok(answer.identity),
         Err(RpcError::Api(error)) => Err(error),
@@ -122,7 +122,7 @@ async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share
         let servers = Servers::new(vec![rpc.addr().to_string()]);
         Caller::network(Pool::new(1), servers, token)
     };
-    let is_too_much = |reported: Result<AuthenticatedIdentity, ApiError>| {
+    let is_too_much = |reported: Result<AuthenticatedIdentity, Refusal>| {
         reported.is_err_and(|error| error.code == Code::TooManyRequests)
     };
     let used_up = async |caller: &Caller| {

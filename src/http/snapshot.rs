@@ -17,7 +17,7 @@ use super::answer::Answer;
 use super::body::Body;
 use super::gate::Write;
 use super::past;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::history::ArchiveError;
 use crate::history::backup::restore::Restore;
 use crate::history::proof::NoteKey;
@@ -34,23 +34,23 @@ const AHEAD: usize = 4;
 /// The longest pause while a backup comes in.
 const SILENCE: Duration = Duration::from_secs(30);
 
-fn failed(error: ArchiveError) -> ApiError {
+fn failed(error: ArchiveError) -> Refusal {
     match error {
-        ArchiveError::Refused(text) => ApiError::bad_request(text),
+        ArchiveError::Refused(text) => Refusal::bad_request(text),
         other => {
             let text = crate::error::chain(&other);
             tracing::error!(error = text, "a backup failed");
-            ApiError::internal(text)
+            Refusal::internal(text)
         }
     }
 }
 
-fn io(error: std::io::Error) -> ApiError {
-    ApiError::internal(format!("cannot keep the backup: {error}"))
+fn io(error: std::io::Error) -> Refusal {
+    Refusal::internal(format!("cannot keep the backup: {error}"))
 }
 
 /// `GET /v1/operator/snapshot`: a backup of everything that is applied, as a tar.
-pub(super) async fn save(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn save(write: Write) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
     if write.request.query.text("stale").is_empty() {
         write.api.proposer.lead().await?;
@@ -87,7 +87,7 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
 
 /// `PUT /v1/operator/snapshot[?at=<index|time>][&key=<verifier key>]`: makes a backup the state, as
 /// a new epoch of the log. The server then starts anew.
-pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, ApiError> {
+pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
     let how = wanted(&write)?;
     let scratch = server.receive().map_err(failed)?;
@@ -104,20 +104,20 @@ pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, ApiE
     Ok(Answer::json(&answer)?.written(done.first))
 }
 
-fn wanted(write: &Write) -> Result<Restore, ApiError> {
+fn wanted(write: &Write) -> Result<Restore, Refusal> {
     let moment = past::named(&write.request.query, "at")?;
     let key = write.request.query.text("key");
     let pinned = match key {
         "" => Vec::new(),
         key => vec![
             NoteKey::parse(key)
-                .map_err(|error| ApiError::bad_request(format!("key {key:?}: {error}")))?,
+                .map_err(|error| Refusal::bad_request(format!("key {key:?}: {error}")))?,
         ],
     };
     let wrap = match write.request.header(WRAP) {
         None => None,
         Some(text) => Some(Zeroizing::new(STANDARD.decode(text).map_err(|_| {
-            ApiError::bad_request(format!("the header {WRAP} is not base64"))
+            Refusal::bad_request(format!("the header {WRAP} is not base64"))
         })?)),
     };
     Ok(Restore {
@@ -129,12 +129,12 @@ fn wanted(write: &Write) -> Result<Restore, ApiError> {
 }
 
 /// Writes what comes in into a file.
-async fn receive(mut body: Incoming, path: &std::path::Path) -> Result<(), ApiError> {
+async fn receive(mut body: Incoming, path: &std::path::Path) -> Result<(), Refusal> {
     let mut file = tokio::fs::File::create(path).await.map_err(io)?;
     loop {
         let frame = tokio::time::timeout(SILENCE, body.frame()).await;
         let frame = frame.map_err(|_| {
-            ApiError::new(
+            Refusal::new(
                 Code::Timeout,
                 format!("the backup: nothing came for {SILENCE:?}"),
             )
@@ -147,7 +147,7 @@ async fn receive(mut body: Incoming, path: &std::path::Path) -> Result<(), ApiEr
                 }
             }
             Some(Err(error)) => {
-                return Err(ApiError::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "failed to read the backup: {error}"
                 )));
             }

@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::answer::Answer;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// The longest message that is taken, bytes.
 const LONGEST: usize = 256 << 10;
@@ -94,12 +94,12 @@ impl Upgrade {
     ///
     /// # Errors
     /// 400: it asks for no WebSocket, or not as it should.
-    pub(super) fn of(parts: &mut Parts) -> Result<Self, ApiError> {
+    pub(super) fn of(parts: &mut Parts) -> Result<Self, Refusal> {
         let headers = &parts.headers;
         let is_requested = parts.method == Method::GET
             && says(headers, header::CONNECTION, "upgrade")
             && says(headers, header::UPGRADE, "websocket");
-        let bad = |text: &str| Err(ApiError::bad_request(text));
+        let bad = |text: &str| Err(Refusal::bad_request(text));
         if !is_requested {
             return bad("this is answered over a WebSocket only: ask for an upgrade");
         }
@@ -153,7 +153,7 @@ impl Upgrade {
 
 impl Socket {
     /// Ends it in words.
-    pub(super) async fn refuse(self, error: &ApiError) {
+    pub(super) async fn refuse(self, error: &Refusal) {
         self.close(refusal(error)).await;
     }
 
@@ -182,7 +182,7 @@ impl Socket {
 }
 
 /// The end with an error: 1011 for what HTTP calls the server's fault, 1008 for all others.
-pub(super) fn refusal(error: &ApiError) -> CloseFrame {
+pub(super) fn refusal(error: &Refusal) -> CloseFrame {
     let code = match crate::net::status(error.code) {
         500.. => CloseCode::Error,
         _ => CloseCode::Policy,
@@ -205,7 +205,7 @@ pub(super) fn refusal(error: &ApiError) -> CloseFrame {
 ///
 /// # Errors
 /// 403 in words.
-pub(super) fn same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name| {
         headers
             .get(name)
@@ -232,7 +232,7 @@ pub(super) fn same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
         }
     }
     let text = format!("a page of another origin ({origin:?}) may do this with a token only");
-    Err(ApiError::new(crate::error::Code::PermissionDenied, text))
+    Err(Refusal::new(crate::error::Code::PermissionDenied, text))
 }
 
 #[cfg(test)]
@@ -300,15 +300,15 @@ mod tests {
 
     #[test]
     fn reasons_fit_into_a_close_frame() {
-        let long = ApiError::bad_request("é".repeat(100));
+        let long = Refusal::bad_request("é".repeat(100));
         let frame = refusal(&long);
         assert!(frame.reason.len() <= REASON, "{}", frame.reason.len());
         assert!(frame.reason.ends_with("é…"));
         assert_eq!(frame.code, CloseCode::Policy);
-        let frame = refusal(&ApiError::internal("x"));
+        let frame = refusal(&Refusal::internal("x"));
         assert_eq!((frame.code, frame.reason.as_str()), (CloseCode::Error, "x"));
         assert_eq!(
-            refusal(&ApiError::permission_denied()).code,
+            refusal(&Refusal::permission_denied()).code,
             CloseCode::Policy
         );
     }

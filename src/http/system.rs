@@ -9,13 +9,13 @@ use super::gate::Write;
 use super::new_id;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::job::ReconcileSummaries;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// Core jobs go before all others.
 const PRIORITY: i64 = 200;
 
 /// `PUT /v1/system/gc`: everything that is over goes, whatever its age.
-pub(super) async fn gc(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn gc(write: Write) -> Result<Answer, Refusal> {
     let index = write.api.projections.applied_index();
     let request = Evaluation {
         id: new_id(),
@@ -37,7 +37,7 @@ pub(super) async fn gc(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/system/reconcile/summaries`: summaries are counted again, page by page.
-pub(super) async fn reconcile(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn reconcile(write: Write) -> Result<Answer, Refusal> {
     let mut page_token = String::new();
     loop {
         let done = write.submit(ReconcileSummaries { page_token }).await?;

@@ -4,7 +4,7 @@ use drover_projections::tables::nodes;
 
 use super::list::storage;
 use super::state::Api;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::table_reads::glance;
 
 /// Who answers.
@@ -22,7 +22,7 @@ pub(super) enum Target {
 ///
 /// # Errors
 /// 400 for both; 404 for a node that nobody knows.
-pub(super) fn target(api: &Api, node: &str, server: &str) -> Result<Target, ApiError> {
+pub(super) fn target(api: &Api, node: &str, server: &str) -> Result<Target, Refusal> {
     match (node, server) {
         ("", "") => Ok(Target::Here),
         ("", server) if is_this_server(api, server) => Ok(Target::Here),
@@ -35,10 +35,10 @@ pub(super) fn target(api: &Api, node: &str, server: &str) -> Result<Target, ApiE
             let view = api.projections.view();
             match glance(|| nodes::get(&view, node)).map_err(storage)? {
                 Some(_) => Ok(Target::Node(node.to_owned())),
-                None => Err(ApiError::not_found(format!("Unknown node {node:?}"))),
+                None => Err(Refusal::not_found(format!("Unknown node {node:?}"))),
             }
         }
-        _ => Err(ApiError::bad_request(
+        _ => Err(Refusal::bad_request(
             "Cannot target node and server simultaneously",
         )),
     }

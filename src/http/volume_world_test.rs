@@ -20,7 +20,7 @@ use super::provision_test::client;
 use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{RegisterNode, UpdateNodeStatus};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::gate::Gate;
 use crate::proposer::Origin;
 use crate::rpc::csi::*;
@@ -74,9 +74,9 @@ impl PluginRequests {
 /// What the plugin refuses, a volume that it calls so.
 pub(super) const BAD: &str = "bad";
 
-fn known(volume: &str, call: &str) -> Result<(), ApiError> {
+fn known(volume: &str, call: &str) -> Result<(), Refusal> {
     match volume {
-        BAD => Err(ApiError::refused(format!(
+        BAD => Err(Refusal::refused(format!(
             "{call}: NotFound: no volume \"bad\""
         ))),
         _ => Ok(()),
@@ -86,7 +86,7 @@ fn known(volume: &str, call: &str) -> Result<(), ApiError> {
 /// One volume that nobody here made, and that is not well.
 fn listed_volumes(
     request: ControllerListVolumesRequest,
-) -> Result<ControllerListVolumesResponse, ApiError> {
+) -> Result<ControllerListVolumesResponse, Refusal> {
     let stub = CsiVolumeExternalStub {
         external_id: "far".to_owned(),
         capacity_bytes: 9,
@@ -104,7 +104,7 @@ fn listed_volumes(
 /// One snapshot, with a secret that is not to be shown.
 fn listed_snapshots(
     request: ControllerListSnapshotsRequest,
-) -> Result<ControllerListSnapshotsResponse, ApiError> {
+) -> Result<ControllerListSnapshotsResponse, Refusal> {
     let snapshot = CsiSnapshot {
         id: "snap-one".to_owned(),
         external_source_volume_id: "far".to_owned(),
@@ -126,7 +126,7 @@ macro_rules! plugin {
             async |requested: Arc<PluginRequests>, _: Call, request: $req| {
                 let reported = serde_json::to_value(&request).unwrap();
                 requested.comes(stringify!($method), reported).await;
-                let answer: fn($req) -> Result<_, ApiError> = $answer;
+                let answer: fn($req) -> Result<_, Refusal> = $answer;
                 answer(request)
             },
         ))*

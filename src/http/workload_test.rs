@@ -19,7 +19,7 @@ use crate::commands::alloc::UpdateAllocsFromClient;
 use crate::commands::namespace::UpsertNamespaces;
 use crate::endpoints;
 use crate::gate::{Gate, Ttls};
-use crate::identity::Refusal;
+use crate::identity::Rejection;
 use crate::keyring::{Claims, RootKey, WorkloadIdentity};
 use crate::rpc::caller::Caller;
 use crate::rpc::methods::AclClaimPoliciesRequest;
@@ -321,7 +321,7 @@ async fn auth_06_acl_15_a_client_is_told_by_servers_who_a_workload_is_and_what_i
     world.ends().await;
     for token in [&forged, &token] {
         let who = gate.authenticate(Some(token), "").await.unwrap();
-        assert_eq!(who.refusal, Some(Refusal::Unknown));
+        assert_eq!(who.refusal, Some(Rejection::Unknown));
     }
     world.h.stop().await;
 }

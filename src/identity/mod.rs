@@ -11,7 +11,7 @@ use drover_events::actor::{Actor, ActorKind};
 use drover_events::model::AclToken;
 
 use drover_acl::Acl;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_keyring::Claims;
 use drover_net::tls::PeerCertificate;
 
@@ -27,14 +27,14 @@ pub struct Identity {
     /// What the servers once signed of the workload that asks, if it is one that lives.
     pub claim: Option<Arc<Claims>>,
     /// Why the token that was given is none. The request is refused where it is served.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Rejection>,
     /// The certificate that the other end of the connection showed.
     pub certificate: Option<Arc<PeerCertificate>>,
 }
 
 /// Why a token is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum Rejection {
     /// Nobody has it.
     Unknown,
     /// Its time is over.
@@ -43,27 +43,27 @@ pub enum Refusal {
     Early,
 }
 
-impl Refusal {
+impl Rejection {
     /// What the agent says about it where it answers for itself.
     #[must_use]
-    pub fn in_words(self) -> ApiError {
+    pub fn in_words(self) -> Refusal {
         let text = match self {
             Self::Unknown => "ACL token not found",
             Self::Expired => "ACL token expired",
             Self::Early => {
                 let text = "the server has just started and reads its log; try again in a moment";
-                return ApiError::new(Code::Unavailable, text).after(1);
+                return Refusal::new(Code::Unavailable, text).after(1);
             }
         };
-        ApiError::new(Code::PermissionDenied, text)
+        Refusal::new(Code::PermissionDenied, text)
     }
 
     /// What everything else says about it: not why it is none.
     #[must_use]
-    pub fn at_large(self) -> ApiError {
+    pub fn at_large(self) -> Refusal {
         match self {
             Self::Early => self.in_words(),
-            Self::Unknown | Self::Expired => ApiError::permission_denied(),
+            Self::Unknown | Self::Expired => Refusal::permission_denied(),
         }
     }
 }
@@ -132,7 +132,7 @@ impl Identity {
     }
 
     /// Somebody who gave a token that is none.
-    pub fn refused(addr: impl Into<String>, refusal: Refusal) -> Self {
+    pub fn refused(addr: impl Into<String>, refusal: Rejection) -> Self {
         Self {
             refusal: Some(refusal),
             ..Self::anonymous(addr, Arc::new(Acl::denied()))
@@ -180,7 +180,7 @@ impl Identity {
     ///
     /// # Errors
     /// 403; 503 where it is not known yet.
-    pub fn accepted(&self) -> Result<(), ApiError> {
+    pub fn accepted(&self) -> Result<(), Refusal> {
         match self.refusal {
             Some(refusal) => Err(refusal.at_large()),
             None => Ok(()),
@@ -231,7 +231,7 @@ mod tests {
                 "cli.global.nomad:10.0.0.1",
             ),
             (
-                Identity::refused("10.0.0.1", Refusal::Unknown),
+                Identity::refused("10.0.0.1", Rejection::Unknown),
                 "unauthenticated",
                 "cli.global.nomad:10.0.0.1",
             ),

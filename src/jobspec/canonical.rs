@@ -29,7 +29,7 @@ pub(super) fn fill<T: Specified>(o: &mut Object) {
         };
         let unstated = match o.get(field.json) {
             None | Some(Json::Null) => true,
-            Some(value) => field.empty_is_unsaid && !said(value),
+            Some(value) => field.empty_is_unset && !said(value),
         };
         if unstated {
             o.insert(field.json.to_owned(), default.to_json());

@@ -9,7 +9,7 @@ use hyper::body::Body as HttpBody;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Hold;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// The longest pause within a body.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -34,9 +34,9 @@ pub struct BodyRules {
     pub begin: Duration,
 }
 
-fn too_long(limit: usize) -> ApiError {
+fn too_long(limit: usize) -> Refusal {
     let text = format!("request body too large, at most {limit} bytes are allowed");
-    ApiError::new(Code::PayloadTooLarge, text)
+    Refusal::new(Code::PayloadTooLarge, text)
 }
 
 async fn discard<B: HttpBody<Data = Bytes>>(mut body: Pin<&mut B>) {
@@ -78,7 +78,7 @@ impl Gathered {
 /// # Errors
 /// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or slow,
 /// 429 and 503 when there is no room.
-pub async fn gather<B>(body: B, rules: BodyRules, hold: &mut Hold) -> Result<Bytes, ApiError>
+pub async fn gather<B>(body: B, rules: BodyRules, hold: &mut Hold) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: std::fmt::Display,
@@ -100,7 +100,7 @@ async fn gathered<B>(
     mut body: Pin<&mut B>,
     rules: BodyRules,
     hold: &mut Hold,
-) -> Result<Bytes, ApiError>
+) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: std::fmt::Display,
@@ -119,7 +119,7 @@ where
                 true => format!("request body: nothing came for {SILENCE:?}"),
                 false => format!("request body: only {} bytes came in time", read.len()),
             };
-            ApiError::new(Code::Timeout, text)
+            Refusal::new(Code::Timeout, text)
         })?;
         match frame {
             Some(Ok(frame)) => {
@@ -132,7 +132,7 @@ where
             }
             Some(Err(error)) => {
                 let text = format!("failed to read request body: {error}");
-                return Err(ApiError::bad_request(text));
+                return Err(Refusal::bad_request(text));
             }
             None => break,
         }

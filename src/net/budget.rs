@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// One address holds at most this part of a budget.
 const SHARE: usize = 4;
@@ -86,7 +86,7 @@ impl Budget {
         self.free.available_permits()
     }
 
-    fn charge(&self, address: IpAddr, amount: usize) -> Result<(), ApiError> {
+    fn charge(&self, address: IpAddr, amount: usize) -> Result<(), Refusal> {
         let mut kept = self.kept.lock();
         let share = kept.all / SHARE;
         if amount > share {
@@ -94,12 +94,12 @@ impl Budget {
                 "this takes {amount} bytes, and an address has {share} at once: see \
                  limits.max_body_bytes_in_flight"
             );
-            return Err(ApiError::new(Code::PayloadTooLarge, text));
+            return Err(Refusal::new(Code::PayloadTooLarge, text));
         }
         let now = kept.held.get(&address).copied().unwrap_or(0);
         if now + amount > share {
             let text = "this address has too much under way at once; try again later";
-            return Err(ApiError::new(Code::TooManyRequests, text));
+            return Err(Refusal::new(Code::TooManyRequests, text));
         }
         kept.held.insert(address, now + amount);
         Ok(())
@@ -129,7 +129,7 @@ struct Charge<'b> {
 }
 
 impl<'b> Charge<'b> {
-    fn on(budget: &'b Budget, address: IpAddr, amount: usize) -> Result<Self, ApiError> {
+    fn on(budget: &'b Budget, address: IpAddr, amount: usize) -> Result<Self, Refusal> {
         budget.charge(address, amount)?;
         Ok(Self {
             budget,
@@ -152,8 +152,8 @@ impl Drop for Charge<'_> {
     }
 }
 
-pub fn busy() -> ApiError {
-    ApiError::new(
+pub fn busy() -> Refusal {
+    Refusal::new(
         Code::Unavailable,
         "the server holds as many requests as it can; try again later",
     )
@@ -171,7 +171,7 @@ impl Hold {
     /// # Errors
     /// 413: no address may hold so much. 429: this one holds its share. 503: others hold
     /// everything.
-    pub async fn take(&mut self, amount: usize) -> Result<(), ApiError> {
+    pub async fn take(&mut self, amount: usize) -> Result<(), Refusal> {
         if self.try_take(amount).is_ok() {
             return Ok(());
         }
@@ -191,7 +191,7 @@ impl Hold {
     ///
     /// # Errors
     /// As [`Hold::take`].
-    pub fn try_take(&mut self, amount: usize) -> Result<(), ApiError> {
+    pub fn try_take(&mut self, amount: usize) -> Result<(), Refusal> {
         let charge = Charge::on(&self.budget, self.address, amount)?;
         let wanted = u32::try_from(amount).unwrap_or(u32::MAX);
         let permit = self.budget.free.try_acquire_many(wanted);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::CROWD;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// Callers and namespaces that are told apart.
 const MOST: usize = 65_536;
@@ -168,7 +168,7 @@ impl Rates {
     /// # Errors
     /// 429, with the time after which one more is allowed: he, his address or the namespace has had
     /// as many as are allowed.
-    pub fn take(&self, asking: &Asking<'_>) -> Result<(), ApiError> {
+    pub fn take(&self, asking: &Asking<'_>) -> Result<(), Refusal> {
         self.taken(|kept, now| kept.take(asking, now))
     }
 
@@ -177,7 +177,7 @@ impl Rates {
     ///
     /// # Errors
     /// As [`Rates::take`].
-    pub fn take_of_address(&self, address: IpAddr) -> Result<(), ApiError> {
+    pub fn take_of_address(&self, address: IpAddr) -> Result<(), Refusal> {
         self.taken(|kept, now| {
             let place = kept.place((address, None), false);
             kept.take_all([(By::Address, Some(place), 1)], now)
@@ -188,7 +188,7 @@ impl Rates {
     ///
     /// # Errors
     /// As [`Rates::take`].
-    pub fn take_of_namespace(&self, namespace: &str) -> Result<(), ApiError> {
+    pub fn take_of_namespace(&self, namespace: &str) -> Result<(), Refusal> {
         self.taken(|kept, now| {
             let what = kept.hasher.hash_one(namespace);
             kept.take_all([(By::Namespace, Some(what), 1)], now)
@@ -224,7 +224,7 @@ impl Rates {
     fn taken(
         &self,
         take: impl FnOnce(&mut Kept, u64) -> Result<(), Exceeded>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Refusal> {
         self.counted(take).map_err(|Exceeded { by, allowed, wait }| {
             metrics::counter!("drover.requests.limited_total", "by" => by.name()).increment(1);
             let wait = Duration::from_nanos(wait).as_secs_f64().ceil().max(1.0);
@@ -235,7 +235,7 @@ impl Rates {
             );
             // Some seconds' worth at most.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            ApiError::new(Code::TooManyRequests, text).after(wait as u32)
+            Refusal::new(Code::TooManyRequests, text).after(wait as u32)
         })
     }
 }

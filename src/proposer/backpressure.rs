@@ -8,7 +8,7 @@ use drover_projections::{Projections, Stats};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::log::{LogEngine, Space};
 use crate::raft::no_leader;
 
@@ -28,7 +28,7 @@ pub(super) struct Backpressure {
     projections: Arc<Projections>,
     began: Instant,
     looked: AtomicU64,
-    found: Mutex<Option<ApiError>>,
+    found: Mutex<Option<Refusal>>,
 }
 
 impl Backpressure {
@@ -43,9 +43,9 @@ impl Backpressure {
     }
 
     /// Why nothing can be written any more, if the log stopped.
-    pub(super) fn fault(&self) -> Option<ApiError> {
+    pub(super) fn fault(&self) -> Option<Refusal> {
         let why = crate::raft::fault(&self.log)?;
-        Some(ApiError::new(Code::Unavailable, why))
+        Some(Refusal::new(Code::Unavailable, why))
     }
 
     /// Waits for room, not for long.
@@ -54,7 +54,7 @@ impl Backpressure {
     /// [`Code::Unavailable`] with the reason: at once for a log that stopped and for a full disk,
     /// after [`PATIENCE`] for a
     /// database that does not keep up.
-    pub(super) async fn wait(&self) -> Result<(), ApiError> {
+    pub(super) async fn wait(&self) -> Result<(), Refusal> {
         let Some(mut error) = self.lack() else {
             return Ok(());
         };
@@ -70,7 +70,7 @@ impl Backpressure {
     }
 
     /// An error, or the reason that lies behind it: a log that stopped.
-    pub(super) fn or_fault(&self, error: ApiError) -> ApiError {
+    pub(super) fn or_fault(&self, error: Refusal) -> Refusal {
         self.fault().unwrap_or(error)
     }
 
@@ -80,8 +80,8 @@ impl Backpressure {
     /// As [`until`](Self::until), and those of the answer.
     pub(super) async fn answer<T>(
         &self,
-        wait: oneshot::Receiver<Result<T, ApiError>>,
-    ) -> Result<T, ApiError> {
+        wait: oneshot::Receiver<Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
         let answer = self.until(wait).await?.unwrap_or_else(|_| Err(no_leader()));
         answer.map_err(|error| self.or_fault(error))
     }
@@ -91,14 +91,14 @@ impl Backpressure {
     /// # Errors
     /// [`Code::Unavailable`] if the disk is full and stays so for [`STUCK`]: the event may be in
     /// the log and is then applied when there is space.
-    pub(super) async fn until<T>(&self, answer: impl Future<Output = T>) -> Result<T, ApiError> {
+    pub(super) async fn until<T>(&self, answer: impl Future<Output = T>) -> Result<T, Refusal> {
         let mut answer = std::pin::pin!(answer);
         loop {
             match tokio::time::timeout(STUCK, &mut answer).await {
                 Ok(answer) => return Ok(answer),
                 Err(_) if self.full() => {
                     let text = format!("{}; this write may take effect later", self.no_space());
-                    return Err(ApiError::new(Code::Unavailable, text));
+                    return Err(Refusal::new(Code::Unavailable, text));
                 }
                 Err(_) => {}
             }
@@ -117,12 +117,12 @@ impl Backpressure {
     }
 
     /// What is lacking.
-    fn lack(&self) -> Option<ApiError> {
+    fn lack(&self) -> Option<Refusal> {
         if let Some(fault) = self.fault() {
             return Some(fault);
         }
         if self.full() {
-            return Some(ApiError::new(Code::Unavailable, self.no_space()));
+            return Some(Refusal::new(Code::Unavailable, self.no_space()));
         }
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX) + FRESH;
         let looked = self.looked.load(Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Backpressure {
 }
 
 /// What the projections' sizes say.
-fn slow(stats: &Stats) -> Option<ApiError> {
+fn slow(stats: &Stats) -> Option<Refusal> {
     let unflushed = stats.applied.saturating_sub(stats.flushed);
     let text = if unflushed > UNFLUSHED {
         format!("{unflushed} events are applied and not yet written out: writes wait for the disk")
@@ -148,7 +148,7 @@ fn slow(stats: &Stats) -> Option<ApiError> {
     } else {
         return None;
     };
-    Some(ApiError::new(Code::Unavailable, text))
+    Some(Refusal::new(Code::Unavailable, text))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Committed, Origin, Proposer};
 use crate::commands::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// An event that was decided on, under an id its successors may already be guarded by.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct Settled {
 }
 
 /// The end of a proposed event, once it is applied here.
-pub type Settling = BoxFuture<'static, Result<Settled, ApiError>>;
+pub type Settling = BoxFuture<'static, Result<Settled, Refusal>>;
 
 /// A command of a reactor, with the event that it follows from.
 pub struct Following {
@@ -71,7 +71,7 @@ pub struct Following {
 }
 
 impl Command for Following {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         self.command.decide(view, stamp)
     }
 
@@ -93,7 +93,7 @@ impl Command for Following {
 pub trait Propose: Send + Sync + 'static {
     /// Queues an event; it is in its place when the outer future is done, and applied when the
     /// inner one is.
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>>;
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>>;
 
     /// Submits a command in the name of a reactor; it is decided again when the world moves. One
     /// that panics is refused like any other (`caught`), so that whoever has many to
@@ -102,11 +102,11 @@ pub trait Propose: Send + Sync + 'static {
         &self,
         command: Arc<dyn Command>,
         reactor: &'static str,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>>;
+    ) -> BoxFuture<'_, Result<Committed, Refusal>>;
 }
 
 /// Proposes an event and waits for its end.
-pub async fn propose(proposer: &Arc<dyn Propose>, decided: Decided) -> Result<Settled, ApiError> {
+pub async fn propose(proposer: &Arc<dyn Propose>, decided: Decided) -> Result<Settled, Refusal> {
     proposer.queue(decided).await?.await
 }
 
@@ -128,7 +128,7 @@ impl RaftPropose {
 }
 
 impl Propose for RaftPropose {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
         Box::pin(async move {
             let origin = Origin {
                 actor: Actor::server(&self.server, decided.reactor),
@@ -159,7 +159,7 @@ impl Propose for RaftPropose {
         &self,
         command: Arc<dyn Command>,
         reactor: &'static str,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         Box::pin(async move {
             let origin = Origin {
                 actor: Actor::server(&self.server, reactor),

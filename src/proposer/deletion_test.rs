@@ -12,13 +12,13 @@ use super::proposer_test::{Server, entries_of, event_of_today, on_disk, run};
 use super::*;
 use crate::commands::eval::{DELETE_PAGE, DeleteEvalsPage, UpsertEvals};
 use crate::commands::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// Pauses the broker.
 struct Pause;
 
 impl Command for Pause {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         let config = SchedulerConfiguration {
             pause_eval_broker: true,
             ..SchedulerConfiguration::default()

@@ -152,7 +152,7 @@ struct Broken {
 }
 
 impl Command for Broken {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         panic!("a broken rule")
     }
 

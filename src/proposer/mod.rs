@@ -42,7 +42,7 @@ use self::backpressure::Backpressure;
 use crate::base::clock::unix_nanos;
 use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
-use crate::error::{ApiError, Code, chain, panic_text};
+use crate::error::{Code, Refusal, chain, panic_text};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
 use crate::table_reads::{deciding, deciding_long, offload};
 
@@ -103,7 +103,7 @@ type Responses = SmallVec<[Response; 1]>;
 /// Events that follow one another in the log without a gap.
 struct Submission {
     drafts: Drafts,
-    answer: oneshot::Sender<Result<Responses, ApiError>>,
+    answer: oneshot::Sender<Result<Responses, Refusal>>,
 }
 
 /// Submits commands; clones share one queue.
@@ -170,7 +170,7 @@ impl Proposer {
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
-    ) -> Result<Committed, ApiError> {
+    ) -> Result<Committed, Refusal> {
         let (mut guards, mut rules) = (0, 0);
         loop {
             self.lead().await?;
@@ -212,7 +212,7 @@ impl Proposer {
     ///
     /// # Errors
     /// [`Code::NoLeader`] where this server does not lead, or does not begin soon.
-    pub async fn lead(&self) -> Result<(), ApiError> {
+    pub async fn lead(&self) -> Result<(), Refusal> {
         if self.ready.borrow().is_some() {
             return Ok(());
         }
@@ -228,7 +228,7 @@ impl Proposer {
         Err(self.space.or_fault(no_leader()))
     }
 
-    fn decide(&self, command: &dyn Command, origin: &Origin) -> Result<Decided, ApiError> {
+    fn decide(&self, command: &dyn Command, origin: &Origin) -> Result<Decided, Refusal> {
         let view = self.projections.view();
         let stamp = Stamp {
             id: new_id(),
@@ -272,7 +272,7 @@ impl Proposer {
         event: Event,
         guards: Vec<Guard>,
         origin: &Origin,
-    ) -> Result<impl Future<Output = Result<Response, ApiError>> + Send + 'static, ApiError> {
+    ) -> Result<impl Future<Output = Result<Response, Refusal>> + Send + 'static, Refusal> {
         self.lead().await?;
         self.space.wait().await?;
         let draft = caught(|| {
@@ -294,7 +294,7 @@ impl Proposer {
         })
     }
 
-    async fn propose(&self, drafts: Drafts) -> Result<Responses, ApiError> {
+    async fn propose(&self, drafts: Drafts) -> Result<Responses, Refusal> {
         let (answer, wait) = oneshot::channel();
         let submission = Submission { drafts, answer };
         let sent = self.tx.send(submission).await;
@@ -309,11 +309,11 @@ impl Proposer {
 ///
 /// # Errors
 /// Those of the work; [`Code::Internal`] for a panic.
-pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic_text(&*panic);
         tracing::error!(panic = why, "a command panicked while it was decided");
-        Err(ApiError::internal("internal error"))
+        Err(Refusal::internal("internal error"))
     })
 }
 
@@ -325,7 +325,7 @@ pub(crate) fn tried(
     is_tried: bool,
     event: &Event,
     guards: &[Guard],
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     if is_tried || unreadable::is_met() {
         view.try_out(event, guards)?;
     }
@@ -361,7 +361,7 @@ fn encode(
     id: EventId,
     guards: Vec<Guard>,
     event: Event,
-) -> Result<Draft, (ApiError, Box<Part>)> {
+) -> Result<Draft, (Refusal, Box<Part>)> {
     let later = refuse_later(event.kind());
     let envelope = Envelope {
         time: 0,
@@ -379,18 +379,18 @@ fn encode(
     };
     let draft = later.and_then(|()| {
         Draft::encode(&envelope).map_err(|e| match e {
-            CodecError::TooLarge { .. } => ApiError::new(Code::PayloadTooLarge, e.to_string()),
-            CodecError::TooDeep(_) => ApiError::bad_request(e.to_string()),
-            other => ApiError::new(Code::Internal, other.to_string()),
+            CodecError::TooLarge { .. } => Refusal::new(Code::PayloadTooLarge, e.to_string()),
+            CodecError::TooDeep(_) => Refusal::bad_request(e.to_string()),
+            other => Refusal::new(Code::Internal, other.to_string()),
         })
     });
     draft.map_err(|error| (error, Box::new((envelope.event, envelope.guards))))
 }
 
-fn refused(rejection: &Rejection) -> ApiError {
+fn refused(rejection: &Rejection) -> Refusal {
     match rejection {
-        Rejection::Rule { message } => ApiError::new(Code::Refused, message.clone()),
-        Rejection::Guard { .. } => ApiError::new(
+        Rejection::Rule { message } => Refusal::new(Code::Refused, message.clone()),
+        Rejection::Guard { .. } => Refusal::new(
             Code::Conflict,
             "the object changed while the request was being decided",
         ),
@@ -463,10 +463,10 @@ impl Task {
 
     /// Proposes the first events. One that no log can take is left out: the others are worth more
     /// than it, and no second try would change it.
-    async fn begin(&mut self, term: u64) -> Result<(), ApiError> {
+    async fn begin(&mut self, term: u64) -> Result<(), Refusal> {
         let view = self.projections.view();
         self.last_time = self.last_time.max(view.time());
-        let events = offload(|| caught(|| (self.first)(&view).map_err(ApiError::from)))?;
+        let events = offload(|| caught(|| (self.first)(&view).map_err(Refusal::from)))?;
         drop(view);
         let origin = Origin {
             actor: self.this.clone(),
@@ -491,7 +491,7 @@ impl Task {
     }
 
     /// Proposes one of the leader's own events, or its parts, and waits until it is applied.
-    async fn own(&mut self, drafts: Vec<Draft>) -> Result<(), ApiError> {
+    async fn own(&mut self, drafts: Vec<Draft>) -> Result<(), Refusal> {
         let drafts = drafts.into();
         let (answer, wait) = oneshot::channel();
         self.hand_over(&mut vec![Submission { drafts, answer }])

@@ -19,7 +19,7 @@ use drover_testkit::LONG;
 use super::*;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::{Command, Decision, Stamp};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::log::{LogEngine, LogOptions};
 use crate::raft::network::Alone;
 use crate::raft::*;
@@ -92,17 +92,17 @@ struct Increment {
 }
 
 impl Command for Increment {
-    fn decide(&self, view: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _: &Stamp) -> Result<Decision, Refusal> {
         self.decided.fetch_add(1, Ordering::Relaxed);
         let row = view
             .get::<Namespaces>("counter")
-            .map_err(|_| ApiError::internal("read"))?;
+            .map_err(|_| Refusal::internal("read"))?;
         let count: u64 = row.map_or(0, |r| r.description.parse().unwrap_or(0));
         let mut event = named("counter");
         event.namespaces[0].description = (count + 1).to_string();
         let guard = view
             .guard::<Namespaces>("counter")
-            .map_err(|_| ApiError::internal("read"))?;
+            .map_err(|_| Refusal::internal("read"))?;
         Ok(Decision::guarded(event, vec![guard]))
     }
 }
@@ -110,7 +110,7 @@ impl Command for Increment {
 pub(super) struct Put(pub(super) String);
 
 impl Command for Put {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         Ok(Decision::free(named(&self.0)))
     }
 }
@@ -118,7 +118,7 @@ impl Command for Put {
 struct DeleteDefault;
 
 impl Command for DeleteDefault {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         Ok(Decision::free(NamespacesDeleted {
             names: vec!["default".to_owned()],
         }))
@@ -283,7 +283,7 @@ fn a_refusal_by_rule_is_decided_again_once() {
 struct Doomed;
 
 impl Command for Doomed {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         let guard = drover_events::Guard::RowAt {
             table: 0,
             key: b"never".to_vec().into(),
@@ -309,7 +309,7 @@ fn a_guard_that_never_holds_is_a_conflict_after_five_more_tries() {
 struct Pages;
 
 impl Command for Pages {
-    fn decide(&self, view: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _: &Stamp) -> Result<Decision, Refusal> {
         let absent = |name: &String| matches!(view.get::<Namespaces>(name.as_str()), Ok(None));
         let mut left: Vec<_> = (0..10).map(|n| format!("p{n}")).filter(absent).collect();
         let last = left.len() <= 2;

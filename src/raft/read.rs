@@ -5,7 +5,7 @@ use openraft::raft::ReadPolicy;
 
 use super::node::{Leadership, RaftNode};
 use super::types::TypeConfig;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// The freshness a read asks for, in the terms of Nomad's API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,16 +25,16 @@ impl RaftNode {
     /// # Errors
     /// [`Code::NoLeader`] if this server does not lead (the caller forwards to
     /// [`leadership`](RaftNode::leadership)'s member) or cannot confirm that it does.
-    pub async fn read_barrier(&self, consistency: Consistency) -> Result<(), ApiError> {
+    pub async fn read_barrier(&self, consistency: Consistency) -> Result<(), Refusal> {
         if consistency == Consistency::Stale {
             return Ok(());
         }
         if let Some(parked) = self.parked() {
-            return Err(ApiError::new(Code::NoLeader, parked.to_string()));
+            return Err(Refusal::new(Code::NoLeader, parked.to_string()));
         }
         let leading = matches!(*self.leadership.borrow(), Leadership::Leading { .. });
         if !leading {
-            let fault = self.fault().map(|why| ApiError::new(Code::NoLeader, why));
+            let fault = self.fault().map(|why| Refusal::new(Code::NoLeader, why));
             return Err(fault.unwrap_or_else(no_leader));
         }
         // Nobody else can lead, and whatever was acknowledged is applied here.
@@ -60,6 +60,6 @@ impl RaftNode {
     }
 }
 
-pub(crate) fn no_leader() -> ApiError {
-    ApiError::new(Code::NoLeader, "No cluster leader")
+pub(crate) fn no_leader() -> Refusal {
+    Refusal::new(Code::NoLeader, "No cluster leader")
 }

@@ -253,7 +253,7 @@ impl SnapshotDir {
     ///
     /// # Errors
     /// If it is missing, or cannot be synced.
-    pub fn settle(&self, name: &str) -> io::Result<()> {
+    pub fn sync(&self, name: &str) -> io::Result<()> {
         self.files.open(&self.path.join(name), false)?.sync()?;
         self.files.sync_dir(&self.path)
     }

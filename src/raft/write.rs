@@ -7,7 +7,7 @@ use openraft::raft::WriteResult;
 use super::node::Inner;
 use super::read::no_leader;
 use super::types::{Payload, Response, TypeConfig};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 
 /// Takes what the leader wants in the log.
 #[derive(Clone)]
@@ -22,8 +22,7 @@ impl LogWriter {
     pub async fn write(
         &self,
         payloads: Vec<Payload>,
-    ) -> Result<impl Stream<Item = Result<Response, ApiError>> + Send + Unpin + use<>, ApiError>
-    {
+    ) -> Result<impl Stream<Item = Result<Response, Refusal>> + Send + Unpin + use<>, Refusal> {
         match self.0.client_write_many(payloads).await {
             Ok(results) => Ok(results.map(answer)),
             Err(error) => {
@@ -36,14 +35,14 @@ impl LogWriter {
 
 type Written = Result<WriteResult<TypeConfig>, Fatal<TypeConfig>>;
 
-fn answer(result: Written) -> Result<Response, ApiError> {
+fn answer(result: Written) -> Result<Response, Refusal> {
     match result {
         Ok(Ok(written)) => Ok(written.response),
         Ok(Err(error)) => {
             tracing::debug!(%error, "not the leader");
             Err(no_leader())
         }
-        Err(error) => Err(ApiError::new(
+        Err(error) => Err(Refusal::new(
             Code::Internal,
             format!("raft has stopped: {error}"),
         )),

@@ -271,7 +271,7 @@ async fn wherever_the_power_goes_log_bases_and_archive_hold_every_event() {
     let base = SnapshotDir::on(mirror.files(), base.path().to_owned());
     let archive = world.dir.path().join("archive");
     let store = Store::on(mirror.files(), &archive);
-    let epoch = hex(&world.log().epoch().id);
+    let epoch = hex::encode(world.log().epoch().id);
     let (_, next) = world.log().bounds();
     let entries = (0..next).map(|index| world.log().read(index).unwrap().unwrap());
     let mut wanted = Wanted {

@@ -7,12 +7,12 @@ use drover_events::Actor;
 use drover_events::cluster::LeaderElected;
 use drover_events::model::Namespace;
 use drover_events::namespace::NamespacesUpserted;
-use drover_projections::{DatabaseOptions, Projections, View, hex};
+use drover_projections::{DatabaseOptions, Projections, View};
 
 use super::*;
 use crate::base::clock::Clock;
 use crate::commands::{Command, Decision, Stamp};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::history::proof::state_digest;
 use crate::log::{FileLayer, LogEngine, ReadOnlyLog, RealFiles};
 use crate::proposer::{Origin, Proposer};
@@ -37,7 +37,7 @@ struct World {
 struct Write(u64);
 
 impl Command for Write {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         let namespace = Namespace {
             name: format!("n{}", self.0),
             ..Namespace::default()
@@ -188,7 +188,7 @@ impl World {
     /// The first event in the files here; every one before it lies in the archive.
     fn first(&self) -> u64 {
         let first = self.log().segments()[0].first;
-        let epoch = hex(&self.log().epoch().id);
+        let epoch = hex::encode(self.log().epoch().id);
         let copy = self.dir.path().join("archive").join(epoch).join("one");
         let copied = match ReadOnlyLog::open(&copy.join("log")) {
             Ok(log) => {

@@ -18,7 +18,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::commands::{Command, Decision, Stamp};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::decided::{Decided, Propose, Settled, Settling};
 use crate::proposer::{Committed, caught, tried};
 
@@ -26,16 +26,16 @@ use crate::proposer::{Committed, caught, tried};
 pub(crate) struct Idle;
 
 impl Propose for Idle {
-    fn queue(&self, _: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
-        async { Err(ApiError::internal("nothing is proposed here")) }.boxed()
+    fn queue(&self, _: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
+        async { Err(Refusal::internal("nothing is proposed here")) }.boxed()
     }
 
     fn submit(
         &self,
         _: Arc<dyn Command>,
         _: &'static str,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
-        async { Err(ApiError::internal("nothing is proposed here")) }.boxed()
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
+        async { Err(Refusal::internal("nothing is proposed here")) }.boxed()
     }
 }
 
@@ -74,7 +74,7 @@ impl Faulty {
     }
 
     /// What a command that does something to the bad thing fails with.
-    pub(crate) fn checked(&self, command: &dyn Command) -> Result<(), ApiError> {
+    pub(crate) fn checked(&self, command: &dyn Command) -> Result<(), Refusal> {
         let stamp = Stamp {
             id: EventId([0xbb; 16]),
             now: self.direct.time(),
@@ -86,25 +86,22 @@ impl Faulty {
         })
     }
 
-    fn check(&self, event: &Event) -> Result<(), ApiError> {
+    fn check(&self, event: &Event) -> Result<(), Refusal> {
         let how = *self.how.lock();
         if !format!("{event:?}").contains(&self.bad) {
             return Ok(());
         }
         match how {
             Fault::None | Fault::Refuse => Ok(()),
-            Fault::Unstated => Err(ApiError::new(
-                Code::Unavailable,
-                "it may still be committed",
-            )),
-            Fault::Error(code) => Err(ApiError::new(code, "this one always fails")),
+            Fault::Unstated => Err(Refusal::new(Code::Unavailable, "it may still be committed")),
+            Fault::Error(code) => Err(Refusal::new(code, "this one always fails")),
             Fault::Panic => panic!("this one always panics"),
         }
     }
 }
 
 impl Propose for Faulty {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
         let bad = format!("{:?}", decided.event).contains(&self.bad);
         let plan = matches!(decided.event, Event::PlanApplied(_));
         if plan && bad && *self.how.lock() == Fault::Refuse {
@@ -127,7 +124,7 @@ impl Propose for Faulty {
         &self,
         command: Arc<dyn Command>,
         reactor: &'static str,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         match self.checked(&*command) {
             Ok(()) => self.direct.submit(command, reactor),
             Err(error) => {
@@ -255,12 +252,12 @@ impl Direct {
     }
 
     /// Decides a command and applies what it says; of one in pages, the first.
-    pub(crate) fn command(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
+    pub(crate) fn command(&self, command: &dyn Command) -> Result<(u64, Outcome), Refusal> {
         Ok(self.page(command)?.0)
     }
 
     /// Decides a command and applies what it says; and whether it has another page.
-    fn page(&self, command: &dyn Command) -> Result<((u64, Outcome), bool), ApiError> {
+    fn page(&self, command: &dyn Command) -> Result<((u64, Outcome), bool), Refusal> {
         let stamp = Stamp {
             id: EventId(*uuid::Uuid::now_v7().as_bytes()),
             now: self.time(),
@@ -280,7 +277,7 @@ impl Direct {
     }
 
     /// Decides a command and applies what it says, page by page.
-    fn pages(&self, command: &dyn Command) -> Result<(u64, Outcome), ApiError> {
+    fn pages(&self, command: &dyn Command) -> Result<(u64, Outcome), Refusal> {
         loop {
             let (applied, more) = self.page(command)?;
             if !more || matches!(applied.1, Outcome::Rejected(_)) {
@@ -360,7 +357,7 @@ impl Inner {
 }
 
 impl Propose for Direct {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
         let view = self.projections.view();
         if let Err(error) = tried(&view, false, &decided.event, &decided.guards) {
             return async move { Err(error) }.boxed();
@@ -372,7 +369,7 @@ impl Propose for Direct {
             let (answer, wait) = tokio::sync::oneshot::channel();
             inner.waiting.push((recorded, answer));
             self.arrived.notify_one();
-            async move { wait.await.map_err(|_| ApiError::internal("dropped")) }.boxed()
+            async move { wait.await.map_err(|_| Refusal::internal("dropped")) }.boxed()
         } else {
             let settled = inner.apply_recorded(recorded);
             async move { Ok(settled) }.boxed()
@@ -384,7 +381,7 @@ impl Propose for Direct {
         &self,
         command: Arc<dyn Command>,
         _: &'static str,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         let result = self.pages(&*command).map(|(index, outcome)| Committed {
             index,
             reply: match outcome {

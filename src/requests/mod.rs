@@ -35,7 +35,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::base::clock::unix_nanos;
-use crate::error::{ApiError, Code, chain};
+use crate::error::{Code, Refusal, chain};
 use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
 
 use mend::Slot;
@@ -72,14 +72,14 @@ const REFUSED: Range<u16> = 400..500;
 const ROLLED: u32 = 4;
 
 /// What is answered instead where a request must be written down and cannot be.
-pub fn unwritten(error: LogError) -> ApiError {
+pub fn unwritten(error: LogError) -> Refusal {
     let why = chain(&error);
     tracing::error!(
         error = why,
         "a request is refused: the request log cannot be written"
     );
     let text = format!("the request is refused: the request log cannot be written: {why}");
-    ApiError::new(Code::Unavailable, text)
+    Refusal::new(Code::Unavailable, text)
 }
 
 /// The request log of one server.

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::server::{CallerLimits, RpcServer, serve};
 use crate::service::{Access, Service};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 struct Echo;
 
@@ -46,12 +46,12 @@ fn service(state: Arc<State>) -> Service<State> {
             async |state: Arc<State>, call: Call, req: Text| {
                 state.calls.fetch_add(1, Ordering::Relaxed);
                 match req.text.as_str() {
-                    "refuse" => Err(ApiError::new(Code::PermissionDenied, "Permission denied")),
+                    "refuse" => Err(Refusal::new(Code::PermissionDenied, "Permission denied")),
                     "busy" if state.calls.load(Ordering::Relaxed) < 3 => {
-                        Err(ApiError::new(Code::NoLeader, "No cluster leader"))
+                        Err(Refusal::new(Code::NoLeader, "No cluster leader"))
                     }
                     "later" if state.calls.load(Ordering::Relaxed) < 2 => {
-                        let error = ApiError::new(Code::TooManyRequests, "not now");
+                        let error = Refusal::new(Code::TooManyRequests, "not now");
                         Err(error.after(1))
                     }
                     "who" => Ok(Text {
@@ -140,7 +140,7 @@ async fn mod_30_calls_come_back_over_the_network_and_within_the_process() {
             .unwrap_err();
         assert!(
             matches!(&refused, RpcError::Api(e)
-                if *e == ApiError::new(Code::PermissionDenied, "Permission denied")),
+                if *e == Refusal::new(Code::PermissionDenied, "Permission denied")),
             "{refused:?}"
         );
     }

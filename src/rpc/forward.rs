@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Streaming;
 use super::duplex::{Duplex, Pace};
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_net::Peer;
 
 /// A connection for one request.
@@ -44,8 +44,7 @@ pub trait Web: Send + Sync {
     ///
     /// # Errors
     /// 413 for an answer that is longer than one of a call may be.
-    fn ask(&self, peer: Peer, question: Question)
-    -> BoxFuture<'static, Result<Answered, ApiError>>;
+    fn ask(&self, peer: Peer, question: Question) -> BoxFuture<'static, Result<Answered, Refusal>>;
 }
 
 /// A request of the HTTP API that a call stands for.

@@ -50,7 +50,7 @@ pub use wire::encode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// One method.
 pub trait Rpc: 'static {
@@ -80,7 +80,7 @@ pub trait Streaming: 'static {
 pub enum RpcError {
     /// The method refused or failed.
     #[error(transparent)]
-    Api(#[from] ApiError),
+    Api(#[from] Refusal),
     /// No server was reached, or the connection broke before the answer.
     #[error("rpc: {0}")]
     Unreachable(String),

@@ -18,7 +18,7 @@ use super::duplex::{Broken, Duplex, Inflow, Outflow};
 use super::service::{Call, Dispatch};
 use super::sessions::Sessions;
 use super::{Rpc, wire};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// The method of the head.
 pub const METHOD: &str = "RPC";
@@ -58,7 +58,7 @@ pub enum Unanswered {
     Unsure(String),
     /// It answered that it did not.
     #[error("{}", .0.message)]
-    Refused(ApiError),
+    Refused(Refusal),
 }
 
 impl Unanswered {
@@ -180,7 +180,7 @@ async fn exchange(stream: Duplex, method: &str, body: Bytes) -> Result<Bytes, Un
     outflow.end();
     let became: Became = inflow.message().await.map_err(lost)?;
     match became.code {
-        Some(code) => Err(Unanswered::Refused(ApiError::new(code, became.error))),
+        Some(code) => Err(Unanswered::Refused(Refusal::new(code, became.error))),
         None => whole(&mut inflow).await.map_err(lost),
     }
 }
@@ -202,9 +202,9 @@ pub async fn answer(
             let answer = handlers.dispatch(method, Call::default(), body);
             // What was begun is ended, whoever waits for it: a call to a plugin is not cut.
             let answer = tokio::spawn(answer).await;
-            answer.unwrap_or_else(|_| Err(ApiError::internal("the call ended by a panic")))
+            answer.unwrap_or_else(|_| Err(Refusal::internal("the call ended by a panic")))
         }
-        None => Err(ApiError::new(
+        None => Err(Refusal::new(
             Code::Unavailable,
             "this node runs no CSI plugins",
         )),

@@ -12,7 +12,7 @@ use super::duplex::{Duplex, Pace};
 use super::requested::{Head, METHOD, Unanswered, answer, call};
 use super::service::{Access, Call, Dispatch, Service};
 use super::sessions::{Dial, SessionRequest, Sessions};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// A client that answers every session by these handlers.
 fn client(sessions: &Arc<Sessions>, handlers: Option<Arc<dyn Dispatch>>) {
@@ -59,11 +59,8 @@ fn handlers() -> Arc<dyn Dispatch> {
                 .as_str()
             {
                 "slow" => std::future::pending().await,
-                "busy" => Err(ApiError::new(
-                    Code::Unavailable,
-                    "NodeUnpublishVolume: busy",
-                )),
-                _ => Err(ApiError::refused("NodeUnpublishVolume: never")),
+                "busy" => Err(Refusal::new(Code::Unavailable, "NodeUnpublishVolume: busy")),
+                _ => Err(Refusal::refused("NodeUnpublishVolume: never")),
             },
         );
     Arc::new(service)

@@ -22,7 +22,7 @@ use super::wire::{
     CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, RETRY_HEADER, STRANGER_BODY,
     STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
 };
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_net::body::{BEGIN, BodyRules, gather};
 use drover_net::tls::{Loader, Port};
 use drover_net::{
@@ -281,9 +281,9 @@ async fn call(
     service: Arc<dyn Dispatch>,
     limits: &CallerLimits,
     place: &mut StreamSlot,
-) -> Result<CallResponse, ApiError> {
+) -> Result<CallResponse, Refusal> {
     if place.guest().is_ended() {
-        return Err(ApiError::new(Code::Unavailable, "the connection ends"));
+        return Err(Refusal::new(Code::Unavailable, "the connection ends"));
     }
     let text = |name: &str| {
         request
@@ -294,13 +294,13 @@ async fn call(
             .to_owned()
     };
     let Some(name) = request.uri().path().strip_prefix(PATH).map(str::to_owned) else {
-        return Err(ApiError::new(
+        return Err(Refusal::new(
             Code::NotFound,
             "this port serves calls below /rpc/ only",
         ));
     };
     if request.method() != Method::POST {
-        return Err(ApiError::new(
+        return Err(Refusal::new(
             Code::MethodNotAllowed,
             "calls are POST requests",
         ));
@@ -308,7 +308,7 @@ async fn call(
     let version = text(VERSION_HEADER);
     if version != VERSION {
         let text = format!("rpc version {version:?} is not spoken here, but {VERSION}");
-        return Err(ApiError::new(Code::BadRequest, text));
+        return Err(Refusal::new(Code::BadRequest, text));
     }
     let timeout = text(TIMEOUT_HEADER).parse().map_or(DEFAULT_TIMEOUT, |ms| {
         Duration::from_millis(ms).min(DEFAULT_TIMEOUT)
@@ -326,7 +326,7 @@ async fn call(
     let timeout = timeout.min(space.timeout);
     if let Some(pace) = service.streams(&name) {
         if space.strange {
-            return Err(ApiError::permission_denied());
+            return Err(Refusal::permission_denied());
         }
         let (half, body) = Half::new(pace);
         let stream = half.join(request.into_body());
@@ -346,8 +346,8 @@ async fn call(
         .map(CallResponse::Whole)
 }
 
-fn late(name: &str) -> ApiError {
-    ApiError::new(Code::Timeout, format!("{name} took too long"))
+fn late(name: &str) -> Refusal {
+    Refusal::new(Code::Timeout, format!("{name} took too long"))
 }
 
 /// What one call may take.
@@ -368,7 +368,7 @@ impl<'l> CallAllowance<'l> {
         service: &Arc<dyn Dispatch>,
         limits: &'l CallerLimits,
         guest: &Guest,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, Refusal> {
         if guest.is_proved() || looked_up(call, peer, service, limits).await? {
             guest.prove();
             return Ok(Self {
@@ -398,15 +398,15 @@ async fn looked_up(
     peer: &Peer,
     service: &Arc<dyn Dispatch>,
     limits: &CallerLimits,
-) -> Result<bool, ApiError> {
+) -> Result<bool, Refusal> {
     let mut requested = limits.lookups.hold(peer.ip());
     requested.try_take(1).map_err(unavailable)?;
     let known = tokio::time::timeout(LOOKUP_TIMEOUT, service.knows(call)).await;
-    known.map_err(|_| ApiError::new(Code::Unavailable, "looking the caller up took too long"))
+    known.map_err(|_| Refusal::new(Code::Unavailable, "looking the caller up took too long"))
 }
 
-fn unavailable(refusal: ApiError) -> ApiError {
-    ApiError::new(Code::Unavailable, refusal.message)
+fn unavailable(refusal: Refusal) -> Refusal {
+    Refusal::new(Code::Unavailable, refusal.message)
 }
 
 fn rules(limit: usize, patient: bool) -> BodyRules {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Duplex, Pace};
 use super::{Rpc, Streaming, measure, wire};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_identity::Identity;
 use drover_keyring::Verified;
 use drover_net::denies;
@@ -90,7 +90,7 @@ pub trait Dispatch: Send + Sync {
         name: &str,
         call: Call,
         body: Bytes,
-    ) -> BoxFuture<'static, Result<Bytes, ApiError>>;
+    ) -> BoxFuture<'static, Result<Bytes, Refusal>>;
 
     /// How a stream of this name is kept alive; none: it is no stream.
     fn streams(&self, name: &str) -> Option<Pace>;
@@ -101,7 +101,7 @@ pub trait Dispatch: Send + Sync {
         name: &str,
         call: Call,
         stream: Duplex,
-    ) -> BoxFuture<'static, Result<(), ApiError>>;
+    ) -> BoxFuture<'static, Result<(), Refusal>>;
 
     /// Whether the caller has proved who it is. It is asked before anything of a call is waited
     /// for; who has proved nothing gets little room and little time.
@@ -113,13 +113,13 @@ type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + 
 /// Asks of a caller what his method asks, as far as that can be said before anything of the request
 /// is looked at.
 type Guard<S> =
-    Box<dyn Fn(Arc<S>, Access, Call) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
+    Box<dyn Fn(Arc<S>, Access, Call) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
 type Handler<S> =
-    Arc<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, ApiError>> + Send + Sync>;
+    Arc<dyn Fn(Arc<S>, Call, Bytes) -> BoxFuture<'static, Result<Bytes, Refusal>> + Send + Sync>;
 
 type Opener<S> =
-    Arc<dyn Fn(Arc<S>, Call, Duplex) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync>;
+    Arc<dyn Fn(Arc<S>, Call, Duplex) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
 /// Says who calls, for the numbers; none where callers are not told apart.
 type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
@@ -129,12 +129,12 @@ type Finder<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, ()> + Send + Syn
 
 /// Says whether the caller may make one more call, before anything of it runs.
 type Limiter<S> = Box<
-    dyn Fn(Arc<S>, &'static str, Call) -> BoxFuture<'static, Result<(), ApiError>> + Send + Sync,
+    dyn Fn(Arc<S>, &'static str, Call) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync,
 >;
 
 /// Writes down that a call was denied; the answer to it then.
 type Clerk<S> =
-    Arc<dyn Fn(Arc<S>, &'static str, Call, ApiError) -> BoxFuture<'static, ApiError> + Send + Sync>;
+    Arc<dyn Fn(Arc<S>, &'static str, Call, Refusal) -> BoxFuture<'static, Refusal> + Send + Sync>;
 
 /// What a method asks of its caller; it is said where the method is registered. What names no
 /// object of the request is asked before its handler runs; the rest the handler asks.
@@ -252,7 +252,7 @@ impl<S: Send + Sync + 'static> Service<S> {
     pub fn limited_by<F, Fut>(mut self, limiter: F) -> Self
     where
         F: Fn(Arc<S>, &'static str, Call) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), ApiError>> + Send + 'static,
+        Fut: Future<Output = Result<(), Refusal>> + Send + 'static,
     {
         self.limiter = Some(Box::new(move |state, name, call| {
             limiter(state, name, call).boxed()
@@ -265,7 +265,7 @@ impl<S: Send + Sync + 'static> Service<S> {
     pub fn guarded_by<F, Fut>(mut self, guard: F) -> Self
     where
         F: Fn(Arc<S>, Access, Call) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), ApiError>> + Send + 'static,
+        Fut: Future<Output = Result<(), Refusal>> + Send + 'static,
     {
         self.guard = Some(Box::new(move |state, access, call| {
             guard(state, access, call).boxed()
@@ -277,8 +277,8 @@ impl<S: Send + Sync + 'static> Service<S> {
     #[must_use]
     pub fn denied_by<F, Fut>(mut self, clerk: F) -> Self
     where
-        F: Fn(Arc<S>, &'static str, Call, ApiError) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = ApiError> + Send + 'static,
+        F: Fn(Arc<S>, &'static str, Call, Refusal) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Refusal> + Send + 'static,
     {
         self.clerk = Some(Arc::new(move |state, name, call, error| {
             clerk(state, name, call, error).boxed()
@@ -293,9 +293,9 @@ impl<S: Send + Sync + 'static> Service<S> {
         name: &'static str,
         call: Call,
         answer: F,
-    ) -> BoxFuture<'static, Result<T, ApiError>>
+    ) -> BoxFuture<'static, Result<T, Refusal>>
     where
-        F: FnOnce(Arc<S>, Call) -> BoxFuture<'static, Result<T, ApiError>> + Send + 'static,
+        F: FnOnce(Arc<S>, Call) -> BoxFuture<'static, Result<T, Refusal>> + Send + 'static,
     {
         let finder = self.finder.as_ref();
         let found = finder.map(|finder| finder(self.state.clone(), call.clone()));
@@ -342,7 +342,7 @@ impl<S: Send + Sync + 'static> Service<S> {
     pub fn method<R: Rpc, F, Fut>(mut self, access: Access, handler: F) -> Self
     where
         F: Fn(Arc<S>, Call, R::Req) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R::Res, ApiError>> + Send + 'static,
+        Fut: Future<Output = Result<R::Res, Refusal>> + Send + 'static,
     {
         let handler: Handler<S> =
             Arc::new(
@@ -366,13 +366,13 @@ impl<S: Send + Sync + 'static> Service<S> {
     pub fn stream<R: Streaming, F, Fut>(mut self, access: Access, handler: F) -> Self
     where
         F: Fn(Arc<S>, Call, R::Req, Duplex) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), ApiError>> + Send + 'static,
+        Fut: Future<Output = Result<(), Refusal>> + Send + 'static,
     {
         let opener: Opener<S> = Arc::new(move |state, call, mut stream| {
             let handler = handler.clone();
             let opened = async move {
                 let requested = stream.inflow.message().await;
-                let requested = requested.map_err(|broken| ApiError::bad_request(broken.0))?;
+                let requested = requested.map_err(|broken| Refusal::bad_request(broken.0))?;
                 handler(state, call, requested, stream).await
             };
             opened.boxed()
@@ -396,7 +396,7 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         name: &str,
         call: Call,
         body: Bytes,
-    ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+    ) -> BoxFuture<'static, Result<Bytes, Refusal>> {
         match self.handlers.get_key_value(name) {
             Some((name, handler)) => {
                 let (label, handler) = (self.labelled(&call), Arc::clone(handler));
@@ -417,7 +417,7 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         name: &str,
         call: Call,
         stream: Duplex,
-    ) -> BoxFuture<'static, Result<(), ApiError>> {
+    ) -> BoxFuture<'static, Result<(), Refusal>> {
         match self.openers.get_key_value(name) {
             Some((name, (_, opener))) => {
                 let (label, opener) = (self.labelled(&call), Arc::clone(opener));
@@ -437,6 +437,6 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
     }
 }
 
-fn unknown(name: &str) -> ApiError {
-    ApiError::new(Code::NotFound, format!("Unknown rpc method: {name:?}"))
+fn unknown(name: &str) -> Refusal {
+    Refusal::new(Code::NotFound, format!("Unknown rpc method: {name:?}"))
 }

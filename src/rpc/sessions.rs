@@ -27,7 +27,7 @@ use super::duplex::{Duplex, Outflow, Pace};
 use super::methods::{Empty, StatusPing};
 use super::service::Dispatch;
 use super::{RpcError, Streaming};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// How long a node that is dialled has to answer.
 const DIALLING: Duration = Duration::from_secs(8);
@@ -274,11 +274,11 @@ impl Sessions {
     ///
     /// # Errors
     /// 404: nobody asked this node for it, or nobody waits any more.
-    pub fn join(&self, requested: &SessionRequest, stream: Duplex) -> Result<(), ApiError> {
+    pub fn join(&self, requested: &SessionRequest, stream: Duplex) -> Result<(), Refusal> {
         let mut wanted = self.wanted.lock();
         let of_node = |wanted: &SessionOrder| wanted.node == requested.node_id;
         if !wanted.get(&requested.session).is_some_and(of_node) {
-            return Err(ApiError::not_found("no such session is wanted"));
+            return Err(Refusal::not_found("no such session is wanted"));
         }
         let answered = wanted
             .remove(&requested.session)
@@ -306,7 +306,7 @@ impl Sessions {
     ///
     /// # Errors
     /// 404 `No path to node`; 503 where it does not answer, or a server does not that may reach it.
-    pub async fn dial(self: &Arc<Self>, node: &str) -> Result<Duplex, ApiError> {
+    pub async fn dial(self: &Arc<Self>, node: &str) -> Result<Duplex, Refusal> {
         match self.dial_here(node).await {
             Err(error) if error.code == Code::NotFound => self.dial_elsewhere(node).await,
             dialled => dialled,
@@ -315,7 +315,7 @@ impl Sessions {
 
     /// Asks all other servers at once: the one that the node holds on to dials it. The first that
     /// has it is enough; who is not there is not waited for.
-    async fn dial_elsewhere(&self, node: &str) -> Result<Duplex, ApiError> {
+    async fn dial_elsewhere(&self, node: &str) -> Result<Duplex, Refusal> {
         let Some(others) = self.others.get() else {
             return Err(no_path());
         };
@@ -374,7 +374,7 @@ impl Sessions {
     ///
     /// # Errors
     /// 404 `No path to node`; 503 where it does not answer.
-    pub async fn dial_here(self: &Arc<Self>, node: &str) -> Result<Duplex, ApiError> {
+    pub async fn dial_here(self: &Arc<Self>, node: &str) -> Result<Duplex, Refusal> {
         if let Some(own) = self.own.get().filter(|own| own.node == node) {
             let (near, far) = Duplex::pair(NodeSession::PACE);
             tokio::spawn((own.answers)(far));
@@ -442,19 +442,19 @@ impl Drop for Forget<'_> {
 
 /// What is said of a node that is not reached, as Nomad says it.
 #[must_use]
-pub fn no_path() -> ApiError {
-    ApiError::not_found("No path to node")
+pub fn no_path() -> Refusal {
+    Refusal::not_found("No path to node")
 }
 
-fn given_up(node: &str, addr: &str) -> ApiError {
+fn given_up(node: &str, addr: &str) -> Refusal {
     let text = format!("node {node:?} is not reached: the server at {addr} does not answer");
-    ApiError::new(Code::Unavailable, text)
+    Refusal::new(Code::Unavailable, text)
 }
 
-fn silent(node: &str) -> ApiError {
+fn silent(node: &str) -> Refusal {
     let text =
         format!("node {node:?} does not answer; what its agent says of it is in the agent's log");
-    ApiError::new(Code::Unavailable, text)
+    Refusal::new(Code::Unavailable, text)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::RpcError;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// The version of these rules.
 pub(super) const VERSION: &str = "1";
@@ -62,7 +62,7 @@ pub(super) fn code_name(code: Code) -> String {
 }
 
 /// The refusal in an answer; one whose code this release does not know is internal.
-pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ApiError {
+pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
     let code = headers
         .get(ERROR_HEADER)
         .and_then(|v| v.to_str().ok())
@@ -74,10 +74,10 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> A
         });
     let after = headers.get(RETRY_HEADER).and_then(|v| v.to_str().ok());
     let after = after.and_then(|seconds| seconds.parse().ok());
-    ApiError::new(code, String::from_utf8_lossy(body)).after(after.unwrap_or_default())
+    Refusal::new(code, String::from_utf8_lossy(body)).after(after.unwrap_or_default())
 }
 
-impl From<RpcError> for ApiError {
+impl From<RpcError> for Refusal {
     fn from(error: RpcError) -> Self {
         match error {
             RpcError::Api(e) => e,
@@ -103,7 +103,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(ERROR_HEADER, code_name(code).parse().unwrap());
             let error = refusal(StatusCode::BAD_REQUEST, &headers, b"why");
-            assert_eq!(error, ApiError::new(code, "why"));
+            assert_eq!(error, Refusal::new(code, "why"));
         }
         let error = refusal(StatusCode::IM_A_TEAPOT, &HeaderMap::new(), b"?");
         assert_eq!(error.code, Code::Internal);

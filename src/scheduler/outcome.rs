@@ -105,7 +105,7 @@ impl Plan {
     /// What stops or makes room is not written as well, which would undo that: the change goes, and
     /// what it adds to the history of the allocation goes with the stop. So each allocation has one
     /// place in the plan, in whatever order its parts are committed.
-    pub fn settle(&mut self) {
+    pub fn drop_overwritten_stops(&mut self) {
         let stops = self.stops.iter_mut();
         let mut stops: BTreeMap<String, &mut Stop> =
             stops.map(|stop| (stop.alloc.id.clone(), stop)).collect();

@@ -14,7 +14,7 @@ use drover_projections::{Scan, View};
 
 use super::Server;
 use crate::commands::keyring::UpsertRootKey;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::keyring::{Keyring, KeyringError, Keystore, RootKey};
 use crate::table_reads::offload;
 
@@ -42,8 +42,8 @@ pub(super) async fn keep_a_key(server: Arc<Server>) {
     }
 }
 
-async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Result<(), ApiError> {
-    let failed = |error: KeyringError| ApiError::internal(error.to_string());
+async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Result<(), Refusal> {
+    let failed = |error: KeyringError| Refusal::internal(error.to_string());
     let (known, active) = offload(|| known(&server.projections.view()))?;
     if let Some(id) = active
         && !is_lost(server, &id)?
@@ -58,7 +58,7 @@ async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Resul
         (taken, key)
     })
     .await
-    .map_err(|error| ApiError::internal(error.to_string()))?;
+    .map_err(|error| Refusal::internal(error.to_string()))?;
     *offered = taken;
     let key = key.map_err(failed)?;
     let command = UpsertRootKey {
@@ -122,8 +122,8 @@ impl Offered {
 }
 
 /// Activates a key; answers whether it cannot be, because it has no file.
-fn is_lost(server: &Server, id: &str) -> Result<bool, ApiError> {
-    let failed = |error: KeyringError| ApiError::internal(error.to_string());
+fn is_lost(server: &Server, id: &str) -> Result<bool, Refusal> {
+    let failed = |error: KeyringError| Refusal::internal(error.to_string());
     match server.keyring.activate(id) {
         Ok(()) => return Ok(false),
         Err(KeyringError::MissingKey(_)) => {}
@@ -131,7 +131,7 @@ fn is_lost(server: &Server, id: &str) -> Result<bool, ApiError> {
     }
     let files = Keystore::open(&server.dir.join("keystore")).and_then(|store| store.ids());
     if files.map_err(failed)?.iter().any(|known| known == id) {
-        return Err(ApiError::internal(format!(
+        return Err(Refusal::internal(format!(
             "the file of root key {id} cannot be used: put it back, or wrap.key beside it, and \
              start again; if they are lost, remove it, and a new key is made"
         )));
@@ -145,10 +145,10 @@ fn is_lost(server: &Server, id: &str) -> Result<bool, ApiError> {
 }
 
 /// The ids of the root keys that the tables know, and of the active one.
-fn known(view: &View) -> Result<(Vec<String>, Option<String>), ApiError> {
+fn known(view: &View) -> Result<(Vec<String>, Option<String>), Refusal> {
     let (mut known, mut active) = (Vec::new(), None);
     for key in view.scan::<RootKeys>(Scan::all()) {
-        let key = key.map_err(|error| ApiError::internal(error.to_string()))?;
+        let key = key.map_err(|error| Refusal::internal(error.to_string()))?;
         if key.meta.state == root_key::ACTIVE {
             active = Some(key.meta.key_id.clone());
         }

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use crate::commands::Command;
 use crate::csi_calls::Lead;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::proposer::{Committed, Origin, Proposer};
 use crate::raft::{Consistency, RaftNode};
 use crate::volumes::VolumeStore;
@@ -30,7 +30,7 @@ impl Lead for Leader {
         *self.proposer.ready().borrow()
     }
 
-    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+    fn confirm(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(self.raft.read_barrier(Consistency::Consistent))
     }
 }
@@ -40,7 +40,7 @@ impl VolumeStore for Leader {
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         Box::pin(self.proposer.submit(command, origin))
     }
 }

@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::agent::Client;
 use crate::commands::Command;
 use crate::config::Config;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::gate::Gate;
 use crate::history::proof::{Checkpoint, CheckpointFile, Ledger};
 use crate::history::rebuild::Work;
@@ -324,7 +324,7 @@ impl Server {
         &self,
         command: impl Command + 'static,
         origin: Origin,
-    ) -> Result<Committed, ApiError> {
+    ) -> Result<Committed, Refusal> {
         self.proposer.submit(Arc::new(command), origin).await
     }
 

@@ -17,7 +17,7 @@ use super::{
     ClaimKey, Key, StepError, Volumes, external_node, filled, keeps_attached, place, remember,
 };
 use crate::commands::csi::ClaimVolume;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::proposer::Origin;
 use crate::rpc::csi::{ControllerAttachVolume, ControllerAttachVolumeRequest};
 
@@ -122,7 +122,7 @@ impl Volumes {
             let (id, alloc) = (&claim.volume_id, &claim.allocation_id);
             let text =
                 format!("allocation \"{alloc}\" does not have volume \"{id}\" to write to it");
-            return Err(ApiError::refused(text).into());
+            return Err(Refusal::refused(text).into());
         }
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         self.growth_ends(&key, growth, origin).await
@@ -243,7 +243,7 @@ impl Volumes {
         let held = held.filter(|_| !volume.row.past_claims.contains_key(alloc));
         match held.cloned() {
             Some(held) => Ok((volume, held)),
-            None => Err(ApiError::refused(format!(
+            None => Err(Refusal::refused(format!(
                 "claim of allocation \"{alloc}\" on volume \"{}\" was released",
                 claim.volume_id
             ))

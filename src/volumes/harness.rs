@@ -28,7 +28,7 @@ use super::{ClaimGrant, PluginCallLimits, StepError, VolumeStore, Volumes};
 use crate::commands::Command;
 use crate::commands::csi::RegisterVolumes;
 use crate::csi_calls::Lead;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
 use crate::reactors::testing::{Direct, Faulty};
@@ -63,7 +63,7 @@ impl Leader {
         self.leads.load(Ordering::SeqCst)
     }
 
-    fn checked(&self, command: &dyn Command) -> Result<(), ApiError> {
+    fn checked(&self, command: &dyn Command) -> Result<(), Refusal> {
         let faulty = self.faulty.lock().clone();
         faulty.map_or(Ok(()), |faulty| faulty.checked(command))
     }
@@ -74,12 +74,12 @@ impl Lead for Leader {
         self.leads().then(|| self.term.load(Ordering::SeqCst))
     }
 
-    fn confirm(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+    fn confirm(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         // A leader that is cut off learns it here.
         let cut = self.cut.load(Ordering::SeqCst);
         let confirmed = match self.leads() && !cut {
             true => Ok(()),
-            false => Err(ApiError::no_leader()),
+            false => Err(Refusal::no_leader()),
         };
         std::future::ready(confirmed).boxed()
     }
@@ -90,16 +90,16 @@ impl VolumeStore for Leader {
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         self.origins.lock().push(origin);
         let done = match self.leads() {
-            false => Err(ApiError::no_leader()),
+            false => Err(Refusal::no_leader()),
             true => self
                 .checked(&*command)
                 .and_then(|()| self.direct.command(&*command))
                 .and_then(|(index, outcome)| match outcome {
                     Outcome::Applied(reply) => Ok(Committed { index, reply }),
-                    Outcome::Rejected(why) => Err(ApiError::refused(format!("{why:?}"))),
+                    Outcome::Rejected(why) => Err(Refusal::refused(format!("{why:?}"))),
                 }),
         };
         // As others do, who share the thread.

@@ -4,7 +4,7 @@ use drover_events::model::{CsiTopology, CsiTopologyRequest, CsiVolume};
 
 use super::provision::{CREATE, clear};
 use super::{StepError, Volumes, filled};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::rpc::csi::{
     ControllerCreateVolume, ControllerCreateVolumeRequest, ControllerCreateVolumeResponse,
 };
@@ -73,7 +73,7 @@ impl Volumes {
                     "plugin \"{}\" makes volumes for every node: it takes no topology_request",
                     volume.plugin_id
                 );
-                Err(ApiError::refused(text).into())
+                Err(Refusal::refused(text).into())
             }
         }
     }
@@ -109,7 +109,7 @@ fn is_made_from(
     );
     Err(StepError {
         step: CREATE,
-        ..ApiError::refused(text).into()
+        ..Refusal::refused(text).into()
     })
 }
 

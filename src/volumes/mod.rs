@@ -78,7 +78,7 @@ use crate::base::clock::unix_nanos;
 use crate::base::keyed::Keyed;
 use crate::commands::Command;
 use crate::csi_calls::{Lead, Shim};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
 use crate::rpc::csi::Secrets;
@@ -101,7 +101,7 @@ pub trait VolumeStore: Lead {
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>>;
+    ) -> BoxFuture<'_, Result<Committed, Refusal>>;
 }
 
 /// Why a step was not done, by the name of the step (PLG-10).
@@ -136,8 +136,8 @@ impl StepError {
     }
 }
 
-impl From<ApiError> for StepError {
-    fn from(error: ApiError) -> Self {
+impl From<Refusal> for StepError {
+    fn from(error: Refusal) -> Self {
         Self {
             step: "",
             text: error.message,
@@ -148,11 +148,11 @@ impl From<ApiError> for StepError {
 
 impl From<drover_projections::StorageError> for StepError {
     fn from(error: drover_projections::StorageError) -> Self {
-        ApiError::from(error).into()
+        Refusal::from(error).into()
     }
 }
 
-impl From<StepError> for ApiError {
+impl From<StepError> for Refusal {
     fn from(error: StepError) -> Self {
         Self::new(error.code, error.to_string())
     }
@@ -319,7 +319,7 @@ impl Volumes {
 
     fn load(&self, view: &View, (namespace, id): (&str, &str)) -> Result<Volume, StepError> {
         let volume = csi::volume(view, (namespace, id))?;
-        let missing = || ApiError::refused(format!("volume not found: {id}"));
+        let missing = || Refusal::refused(format!("volume not found: {id}"));
         volume.ok_or_else(missing).map_err(StepError::from)
     }
 
@@ -330,7 +330,7 @@ impl Volumes {
                 self.doubts.leads(term);
                 Ok(())
             }
-            None => Err(ApiError::no_leader().into()),
+            None => Err(Refusal::no_leader().into()),
         }
     }
 
@@ -339,7 +339,7 @@ impl Volumes {
         let row = &volume.row.volume;
         let place = (row.namespace.as_str(), row.id.as_str());
         let opened = self.keyring.open_volume_secrets(place, &row.secrets);
-        let opened = opened.map_err(|error| ApiError::internal(error.to_string()))?;
+        let opened = opened.map_err(|error| Refusal::internal(error.to_string()))?;
         let clear = opened
             .into_iter()
             .map(|(name, secret)| (name, secret.to_string()));

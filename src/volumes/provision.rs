@@ -19,7 +19,7 @@ use crate::base::keyed::Turn;
 use crate::commands::csi::{
     DeregisterVolumes, RegisterVolumes, has_namespace, removable, validate,
 };
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::csi::{
     ControllerCreateSnapshot, ControllerCreateSnapshotRequest, ControllerDeleteSnapshot,
@@ -172,7 +172,7 @@ impl Volumes {
         // Whoever leads from now on gives it to nobody; for how long counts from each call.
         let marks = || async {
             let marked = self.deletes(place, true, origin).await;
-            marked.map(drop).map_err(ApiError::from)
+            marked.map(drop).map_err(Refusal::from)
         };
         let before = || marks().boxed();
         let shim = &self.shim;
@@ -242,7 +242,7 @@ impl Volumes {
     ) -> Result<Vec<CsiSnapshot>, StepError> {
         self.must_lead()?;
         if snapshots.is_empty() {
-            return Err(ApiError::bad_request("missing snapshot definition").into());
+            return Err(Refusal::bad_request("missing snapshot definition").into());
         }
         let mut made = Vec::new();
         for snapshot in snapshots {
@@ -258,7 +258,7 @@ impl Volumes {
     ) -> Result<CsiSnapshot, StepError> {
         let id = snapshot.source_volume_id.as_str();
         if id.is_empty() {
-            return Err(ApiError::bad_request("missing volume ID").into());
+            return Err(Refusal::bad_request("missing volume ID").into());
         }
         let volume = self.load(&self.projections.view(), (namespace, id))?;
         let plugin = volume.row.volume.plugin_id.clone();
@@ -353,7 +353,7 @@ impl Volumes {
     fn checked(&self, volumes: Vec<CsiVolume>) -> Result<Vec<CsiVolume>, StepError> {
         self.must_lead()?;
         if volumes.is_empty() {
-            return Err(ApiError::bad_request("missing volume definition").into());
+            return Err(Refusal::bad_request("missing volume definition").into());
         }
         let mut seen = BTreeSet::new();
         let view = self.projections.view();
@@ -363,7 +363,7 @@ impl Volumes {
             has_namespace(&view, volume)?;
             if !seen.insert((&volume.namespace, &volume.id)) {
                 let text = format!("volume \"{}\" is named twice", volume.id);
-                return Err(ApiError::bad_request(text).into());
+                return Err(Refusal::bad_request(text).into());
             }
             self.plugin(&volume.plugin_id)?;
         }
@@ -411,7 +411,7 @@ impl Volumes {
             );
             return Err(StepError {
                 step,
-                ..ApiError::refused(text).into()
+                ..Refusal::refused(text).into()
             });
         }
         Ok(())
@@ -423,7 +423,7 @@ impl Volumes {
         match known {
             Some(known) if known.row.deleting != 0 => {
                 let text = format!("volume \"{}\" is being deleted", volume.id);
-                Err(ApiError::new(Code::Unavailable, text).into())
+                Err(Refusal::new(Code::Unavailable, text).into())
             }
             known => Ok(known),
         }
@@ -431,7 +431,7 @@ impl Volumes {
 
     pub(super) fn plugin(&self, id: &str) -> Result<PluginNodes, StepError> {
         let view = self.projections.view();
-        let missing = || ApiError::refused(format!("no CSI plugin named: {id} could be found"));
+        let missing = || Refusal::refused(format!("no CSI plugin named: {id} could be found"));
         let plugin = csi::plugin(&view, id)?;
         plugin.ok_or_else(missing).map_err(StepError::from)
     }
@@ -453,7 +453,7 @@ impl Volumes {
             true => Ok(()),
             false => {
                 let text = format!("plugin \"{plugin}\" does not {what}");
-                Err(ApiError::refused(text).into())
+                Err(Refusal::refused(text).into())
             }
         }
     }
@@ -515,7 +515,7 @@ impl Volumes {
         for mut volume in volumes {
             let place = (volume.namespace.as_str(), volume.id.as_str());
             let secrets = self.keyring.seal_volume_secrets(place, &volume.secrets);
-            volume.secrets = secrets.map_err(|error| ApiError::internal(error.to_string()))?;
+            volume.secrets = secrets.map_err(|error| Refusal::internal(error.to_string()))?;
             sealed.push(volume);
         }
         let plugins: BTreeSet<_> = sealed.iter().map(|volume| &volume.plugin_id).collect();
@@ -543,7 +543,7 @@ fn placed(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
     };
     if !requested.preferred.is_empty() {
         let text = "validation: preferred topologies are for volumes that are created";
-        return Err(ApiError::bad_request(text).into());
+        return Err(Refusal::bad_request(text).into());
     }
     if volume.topologies.is_empty() {
         volume.topologies = requested.required.clone();
@@ -561,8 +561,8 @@ pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> 
         secrets: Map::nil(),
         ..volume.clone()
     };
-    rules::stays_in_place(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
-    rules::merge(&known.row.volume, &unchanged).map_err(ApiError::refused)?;
+    rules::stays_in_place(&known.row.volume, &unchanged).map_err(Refusal::refused)?;
+    rules::merge(&known.row.volume, &unchanged).map_err(Refusal::refused)?;
     Ok(())
 }
 

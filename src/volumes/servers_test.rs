@@ -36,7 +36,7 @@ const DETACH: &str = "ControllerDetachVolume";
 struct Raw(Event);
 
 impl Command for Raw {
-    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
         Ok(Decision::free(self.0.clone()))
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::storage::Storage;
 use crate::endpoints::testing::encoded;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::rpc::csi::*;
 use crate::rpc::requested::{Reach, Unanswered};
 use crate::rpc::service::{Access, Call, Dispatch, Service};
@@ -106,7 +106,7 @@ impl Strict {
                     Access::Server,
                     |strict: Arc<Weakly>, _: Call, requested: $req| async move {
                         strict.0.upgrade().map_or_else(
-                            || Err(ApiError::internal("it is gone")),
+                            || Err(Refusal::internal("it is gone")),
                             |strict| strict.$handler(requested),
                         )
                     },
@@ -284,7 +284,7 @@ impl Strict {
     fn attach(
         &self,
         requested: ControllerAttachVolumeRequest,
-    ) -> Result<ControllerAttachVolumeResponse, ApiError> {
+    ) -> Result<ControllerAttachVolumeResponse, Refusal> {
         let mut storage = self.storage.lock();
         let (volume, node) = (requested.volume_id, requested.client_csi_node_id);
         let elsewhere = storage
@@ -301,7 +301,7 @@ impl Strict {
             if known && !storage.strays {
                 storage.wrong.push(text.clone());
             }
-            return Err(ApiError::new(Code::Unavailable, text));
+            return Err(Refusal::new(Code::Unavailable, text));
         }
         if !storage.strays {
             storage.stray.remove(&place);
@@ -314,14 +314,14 @@ impl Strict {
         if *known != how {
             let text = format!("{volume} is on {node} as {known} and not as {how}");
             storage.wrong.push(text.clone());
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         Ok(ControllerAttachVolumeResponse {
             publish_context: [("device", format!("{volume} on {node}"))].into(),
         })
     }
 
-    fn detach(&self, requested: ControllerDetachVolumeRequest) -> Result<Done, ApiError> {
+    fn detach(&self, requested: ControllerDetachVolumeRequest) -> Result<Done, Refusal> {
         let mut storage = self.storage.lock();
         let (volume, node) = (requested.volume_id, requested.client_csi_node_id);
         let all = node.is_empty();
@@ -336,7 +336,7 @@ impl Strict {
                 storage.wrong.push(text.clone());
             }
             if !gone || self.stern.load(Ordering::SeqCst) {
-                return Err(ApiError::refused(text));
+                return Err(Refusal::refused(text));
             }
             let there = storage
                 .mounted
@@ -352,7 +352,7 @@ impl Strict {
         Ok(Done {})
     }
 
-    fn unmount(&self, requested: NodeDetachVolumeRequest) -> Result<Done, ApiError> {
+    fn unmount(&self, requested: NodeDetachVolumeRequest) -> Result<Done, Refusal> {
         let mut storage = self.storage.lock();
         let unmounted = &mut storage.unmounted;
         unmounted.insert(requested.alloc_id.clone(), requested.clone());
@@ -365,7 +365,7 @@ impl Strict {
     fn create(
         &self,
         requested: ControllerCreateVolumeRequest,
-    ) -> Result<ControllerCreateVolumeResponse, ApiError> {
+    ) -> Result<ControllerCreateVolumeResponse, Refusal> {
         let mut storage = self.storage.lock();
         let id = format!("made-{}", requested.name);
         storage.made.insert(id.clone(), requested.clone());
@@ -379,23 +379,23 @@ impl Strict {
         })
     }
 
-    fn delete(&self, requested: ControllerDeleteVolumeRequest) -> Result<Done, ApiError> {
+    fn delete(&self, requested: ControllerDeleteVolumeRequest) -> Result<Done, Refusal> {
         let mut storage = self.storage.lock();
         let volume = requested.external_volume_id;
         let attached = storage.attached.keys().find(|(id, _)| *id == volume);
         if let Some((_, at)) = attached.cloned() {
             let text = format!("{volume} is deleted while it is on {at}");
             storage.wrong.push(text.clone());
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         storage.made.remove(&volume);
         storage.sizes.remove(&volume);
         Ok(Done {})
     }
 
-    fn validate(&self, requested: ControllerValidateVolumeRequest) -> Result<Done, ApiError> {
+    fn validate(&self, requested: ControllerValidateVolumeRequest) -> Result<Done, Refusal> {
         match requested.volume_id.starts_with("bad") {
-            true => Err(ApiError::refused(
+            true => Err(Refusal::refused(
                 "ValidateVolumeCapabilities: NotFound: no such volume",
             )),
             false => Ok(Done {}),
@@ -405,7 +405,7 @@ impl Strict {
     fn expand(
         &self,
         requested: ControllerExpandVolumeRequest,
-    ) -> Result<ControllerExpandVolumeResponse, ApiError> {
+    ) -> Result<ControllerExpandVolumeResponse, Refusal> {
         let mut storage = self.storage.lock();
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: storage
@@ -417,7 +417,7 @@ impl Strict {
     fn expand_on_node(
         &self,
         requested: NodeExpandVolumeRequest,
-    ) -> Result<NodeExpandVolumeResponse, ApiError> {
+    ) -> Result<NodeExpandVolumeResponse, Refusal> {
         let key = (requested.external_id, requested.node_id, requested.alloc_id);
         let there = self.storage.lock().mounted.contains_key(&key);
         Ok(NodeExpandVolumeResponse {
@@ -516,14 +516,14 @@ impl Strict {
     ) -> Result<Bytes, Unanswered> {
         let lost = || Unanswered::Unsure("the node was lost: it broke off".to_owned());
         if self.catches_up().await || self.storage.lock().busy > 0 {
-            let aborted = ApiError::new(Code::Timeout, "Aborted: another call goes on");
+            let aborted = Refusal::new(Code::Timeout, "Aborted: another call goes on");
             return Err(Unanswered::Refused(aborted));
         }
         match fault {
             Some(Fault::Before) => return Err(lost()),
             Some(Fault::Hangs) => return std::future::pending().await,
             Some(Fault::Says(code)) => {
-                let error = ApiError::new(code, format!("{name}: the plugin says {code:?}"));
+                let error = Refusal::new(code, format!("{name}: the plugin says {code:?}"));
                 return Err(Unanswered::Refused(error));
             }
             Some(Fault::Late) => {
@@ -567,8 +567,8 @@ impl Strict {
     async fn slowly(
         self: &Arc<Self>,
         pause: impl Future<Output = ()> + Send + 'static,
-        work: impl Future<Output = Result<Bytes, ApiError>> + Send + 'static,
-    ) -> Result<Result<Bytes, ApiError>, Unanswered> {
+        work: impl Future<Output = Result<Bytes, Refusal>> + Send + 'static,
+    ) -> Result<Result<Bytes, Refusal>, Unanswered> {
         self.storage.lock().busy += 1;
         let strict = Arc::clone(self);
         let ended = tokio::spawn(async move {

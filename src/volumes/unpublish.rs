@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 use super::doubt::CallStep;
 use super::{ClaimKey, Key, StepError, Volumes, external_node, keeps_attached, place, remember};
 use crate::base::clock::unix_nanos;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::csi::{
     ControllerDetachVolume, ControllerDetachVolumeRequest, NamedClaim, NodeDetachVolume,
@@ -198,7 +198,7 @@ impl Volumes {
         self.must_lead()?;
         let under_way = || {
             let text = format!("volume \"{id}\" is being deleted");
-            StepError::from(ApiError::new(Code::Unavailable, text))
+            StepError::from(Refusal::new(Code::Unavailable, text))
         };
         let turn = self.making.turn_now((namespace.to_owned(), id.to_owned()));
         let _turn = turn.ok_or_else(under_way)?;
@@ -211,7 +211,7 @@ impl Volumes {
         if Duration::from_nanos(passed) < self.late {
             let known = self.troubles((namespace, id)).contains_key(NOBODY);
             let text = "a delete of it that nobody answered may still be under way";
-            let unsure = StepError::from(ApiError::new(Code::Unavailable, text));
+            let unsure = StepError::from(Refusal::new(Code::Unavailable, text));
             // Why it was not answered is known where it was asked for.
             if !known {
                 self.deletion_hindered((namespace, id), Some(&unsure));
@@ -310,7 +310,7 @@ impl Volumes {
                 (false, true) => format!("volume \"{id}\" has no claims on node \"{node}\""),
                 (false, false) => format!("Unknown node \"{node}\""),
             };
-            return Err(ApiError::refused(text).into());
+            return Err(Refusal::refused(text).into());
         }
         let all = past
             .iter()
@@ -335,7 +335,7 @@ impl Volumes {
         drop(view);
         if !volume.row.volume.controller_required {
             let text = format!("plugin \"{plugin}\" attaches no volumes to nodes");
-            return Err(ApiError::refused(text).into());
+            return Err(Refusal::refused(text).into());
         }
         let at = (key.0.clone(), key.1.clone(), name.clone());
         let _turn = self.attaching.turn(at.clone()).await;
@@ -343,7 +343,7 @@ impl Volumes {
         let here = |claim: &CsiVolumeClaimed| claim.node_id == node || place(claim) == name;
         if volume.row.claims().any(|(_, claim)| here(claim)) {
             let text = format!("volume \"{}\" is in use on node \"{node}\"", key.1);
-            return Err(ApiError::refused(text).into());
+            return Err(Refusal::refused(text).into());
         }
         self.taken_from_place(&volume, (&at, name)).await?;
         Ok(0)
@@ -442,7 +442,7 @@ impl Release<'_> {
         match self.load()? {
             None => Ok(()),
             // It must not look done: whoever waits for it would ask again at once.
-            Some(_) => Err(ApiError::internal("the end of the claim could not be recorded").into()),
+            Some(_) => Err(Refusal::internal("the end of the claim could not be recorded").into()),
         }
     }
 

@@ -26,7 +26,7 @@ use drover_projections::{DatabaseOptions, Projections, Scan, View, Writer};
 use drover_projections::{Outcome as Applied, Table};
 
 use drover::commands::{Command, Decision, Stamp};
-use drover::error::ApiError;
+use drover::error::Refusal;
 use drover::reactors::scheduling::broker::BrokerSettings;
 use drover::reactors::scheduling::core::Core;
 use drover::reactors::scheduling::plan_check::{PlanRequest, prepare};
@@ -115,7 +115,7 @@ impl World {
     }
 
     /// Somebody sends a command: it is decided and committed, or refused.
-    pub(crate) fn command(&mut self, command: &impl Command) -> Result<(), ApiError> {
+    pub(crate) fn command(&mut self, command: &impl Command) -> Result<(), Refusal> {
         let mut id = [1; 16];
         id[8..].copy_from_slice(&(self.index + 1).to_be_bytes());
         let stamp = Stamp {

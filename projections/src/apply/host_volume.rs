@@ -11,7 +11,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::cluster::speaks;
 use super::{Answer, namespace};
-use crate::engine::error::hex;
 use crate::engine::key::Id;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::scan::Scan;
@@ -289,7 +288,7 @@ fn claim_id(ctx: &Ctx, alloc: &Allocation, volume: &HostVolume) -> String {
     hash.update(ctx.id.0);
     hash.update(alloc.id.as_bytes());
     hash.update(volume.id.as_bytes());
-    let hash = hex(&hash.finalize()[..16]);
+    let hash = hex::encode(&hash.finalize()[..16]);
     let (variant, rest) = hash[16..].split_at(1);
     let variant = match variant {
         "0" | "4" | "8" | "c" => "8",

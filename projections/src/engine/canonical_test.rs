@@ -49,7 +49,7 @@ mod bytes_form {
 }
 
 fn hex_of<T: Serialize>(value: &T) -> String {
-    crate::engine::error::hex(Canonical::default().encode(value).unwrap())
+    hex::encode(Canonical::default().encode(value).unwrap())
 }
 
 #[test]

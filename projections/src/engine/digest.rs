@@ -54,12 +54,12 @@ impl Digest {
 
     /// Reads what [`Digest::to_hex`] wrote.
     pub fn from_hex(text: &str) -> Option<Self> {
-        crate::engine::error::unhex(text)?.try_into().ok().map(Self)
+        hex::decode(text).ok()?.try_into().ok().map(Self)
     }
 
     /// Lower-case hexadecimal.
     pub fn to_hex(&self) -> String {
-        crate::engine::error::hex(&self.0)
+        hex::encode(self.0)
     }
 }
 

@@ -102,7 +102,7 @@ pub enum StorageError {
 }
 
 /// What whoever asked reads of it.
-impl From<StorageError> for drover_error::ApiError {
+impl From<StorageError> for drover_error::Refusal {
     fn from(error: StorageError) -> Self {
         Self::internal(format!(
             "state could not be read: {}",
@@ -153,7 +153,7 @@ impl StorageError {
         unreadable::note();
         Self::Row {
             table,
-            key: hex(key),
+            key: hex::encode(key),
         }
     }
 
@@ -162,26 +162,7 @@ impl StorageError {
         unreadable::note();
         Self::Damaged {
             what,
-            key: hex(key),
+            key: hex::encode(key),
         }
     }
-}
-
-/// Bytes as lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// The bytes that hexadecimal digits stand for; none for anything else.
-pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
-        return None;
-    };
-    let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok();
-    pairs.iter().map(byte).collect()
 }

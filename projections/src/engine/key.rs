@@ -475,19 +475,13 @@ mod tests {
             258_u64,
         )
             .to_bytes();
-        let hex = crate::engine::error::hex(&bytes);
+        let hex = hex::encode(&bytes);
         assert_eq!(
             hex,
             "6100ff620001010b156e3ebb39cc04517080b70d217ba20000000000000102"
         );
-        assert_eq!(
-            crate::engine::error::hex(&Id::new("n1").to_bytes()),
-            "026e310001"
-        );
-        assert_eq!(
-            crate::engine::error::hex(&(-1_i64).to_bytes()),
-            "7fffffffffffffff"
-        );
+        assert_eq!(hex::encode(Id::new("n1").to_bytes()), "026e310001");
+        assert_eq!(hex::encode((-1_i64).to_bytes()), "7fffffffffffffff");
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl View {
         EntryDifference {
             family: family.name(),
             table: table.map(|table| table.name()),
-            key: crate::engine::error::hex(key),
+            key: hex::encode(key),
             what,
         }
     }

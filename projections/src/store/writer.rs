@@ -518,6 +518,10 @@ impl Writer {
     }
 
     /// Waits until no more than `most` entries are not on the disk, or for as long as a batch may.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "how long it waits changes nothing it writes"
+    )]
     fn wait_for_flush(&mut self, db: &Arc<Database>, most: u64) -> Result<(), StorageError> {
         let (began, wait) = (Instant::now(), self.projections.options().flush_wait);
         // One that is on its way may be over before all of it is on the disk; the next is not.

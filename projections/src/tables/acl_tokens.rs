@@ -4,7 +4,6 @@ use drover_events::Topic;
 use drover_events::acl::SealedToken;
 use sha2::{Digest as _, Sha256};
 
-use crate::engine::error::hex;
 use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
@@ -50,7 +49,7 @@ pub(super) fn hash_of(domain: &str, secret: &str) -> String {
     hash.update(domain);
     hash.update([0]);
     hash.update(secret);
-    hex(&hash.finalize())
+    hex::encode(hash.finalize())
 }
 
 /// All tokens, by their creation.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::{World, group};
 use crate::commands::node::MissHeartbeat;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
 use crate::rpc::duplex::{Duplex, Pace};
@@ -79,7 +79,7 @@ impl Dispatch for Gated {
         name: &str,
         call: Call,
         body: Bytes,
-    ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+    ) -> BoxFuture<'static, Result<Bytes, Refusal>> {
         let Self(gate, service) = self;
         let (gate, name) = (Arc::clone(gate), name.to_owned());
         let answer = service.dispatch(&name, call, body);
@@ -105,7 +105,7 @@ impl Dispatch for Gated {
         name: &str,
         call: Call,
         stream: Duplex,
-    ) -> BoxFuture<'static, Result<(), ApiError>> {
+    ) -> BoxFuture<'static, Result<(), Refusal>> {
         self.1.open(name, call, stream)
     }
 

@@ -6,6 +6,7 @@ use drover_testkit::until;
 use tokio::sync::mpsc;
 
 use super::World;
+use crate::client::agent::Client;
 use crate::client::endpoints::exec::{ExecOut, ExecRequest, check, exec};
 use crate::config::ClientConfig;
 use crate::error::Code;
@@ -16,6 +17,17 @@ fn requested(task: &str, command: &[&str]) -> ExecRequest {
         command: command.iter().map(|&word| word.to_owned()).collect(),
         tty: false,
     }
+}
+
+/// Everything that a command says.
+async fn all_of(client: &Client, alloc: &str, request: &ExecRequest) -> Vec<ExecOut> {
+    let (_input, comes) = mpsc::channel(1);
+    let mut output = exec(client, alloc, request, comes).await.unwrap();
+    let mut all = Vec::new();
+    while let Some(one) = output.recv().await {
+        all.push(one);
+    }
+    all
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,21 +86,11 @@ async fn what_cannot_be_run_is_refused_in_nomads_words() {
         ),
     ] {
         let (_input, comes) = mpsc::channel(1);
-        let refused = exec(&client, alloc, &request, comes).await;
-        let refused = refused.expect_err(text);
-        assert_eq!(
-            (crate::net::status(refused.code), refused.message.as_str()),
-            (code, text)
-        );
+        let refused = exec(&client, alloc, &request, comes).await.expect_err(text);
+        let status = crate::net::status(refused.code);
+        assert_eq!((status, refused.message.as_str()), (code, text));
     }
-    let (_input, comes) = mpsc::channel(1);
-    let mut output = exec(&client, &runs, &requested("web", &["ls"]), comes)
-        .await
-        .unwrap();
-    let mut all = Vec::new();
-    while let Some(one) = output.recv().await {
-        all.push(one);
-    }
+    let all = all_of(&client, &runs, &requested("web", &["ls"])).await;
     let wanted = [
         ExecOut::Stdout(b"out".to_vec()),
         ExecOut::StdoutClosed,

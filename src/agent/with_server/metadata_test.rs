@@ -14,11 +14,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::{World, group};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::rpc::duplex::{Duplex, Pace};
 use crate::rpc::service::{Call, Dispatch};
 
-type Answered = Result<Bytes, ApiError>;
+type Answered = Result<Bytes, Refusal>;
 
 fn changes(pairs: &[(&str, Option<&str>)]) -> Map<Option<String>> {
     let owned = |(key, value): &(&str, Option<&str>)| ((*key).to_owned(), value.map(str::to_owned));
@@ -114,7 +114,7 @@ impl Dispatch for Deaf {
     fn dispatch(&self, name: &str, call: Call, body: Bytes) -> BoxFuture<'static, Answered> {
         let registers = name == "Node.Register";
         if registers && self.0.fetch_add(1, Ordering::Relaxed) == 1 {
-            let error = ApiError::internal("not now");
+            let error = Refusal::internal("not now");
             return std::future::ready(Err(error)).boxed();
         }
         self.1.dispatch(name, call, body)
@@ -129,7 +129,7 @@ impl Dispatch for Deaf {
         name: &str,
         call: Call,
         stream: Duplex,
-    ) -> BoxFuture<'static, Result<(), ApiError>> {
+    ) -> BoxFuture<'static, Result<(), Refusal>> {
         self.1.open(name, call, stream)
     }
 

@@ -211,7 +211,10 @@ async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
         _ => Vec::new(),
     };
     for name in args.policies {
-        if !policies.iter().any(|link| link["Name"] == name) {
+        if !policies
+            .iter()
+            .any(|link| answer::at(link, "/Name") == name.as_str())
+        {
             policies.push(json!({ "Name": name }));
         }
     }

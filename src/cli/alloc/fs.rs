@@ -45,7 +45,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         id: alloc.id,
         namespace: alloc.namespace,
     };
-    let found: Listed = files.get("stat", &args.path).await?;
+    let found: ListedFile = files.get("stat", &args.path).await?;
     let is_dir = found.is_dir;
     if args.stat || is_dir {
         if is_dir && (args.tail.follow || args.tail.tail) {
@@ -101,7 +101,7 @@ impl Files<'_> {
 /// nothing else here has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Listed {
+struct ListedFile {
     name: String,
     is_dir: bool,
     size: i64,
@@ -119,7 +119,7 @@ fn changed(text: &str) -> String {
     }
 }
 
-fn table(files: &[Listed], (machine, whole): (bool, bool)) -> String {
+fn table(files: &[ListedFile], (machine, whole): (bool, bool)) -> String {
     let mut head = vec!["Mode", "Size", "Modified Time"];
     if whole {
         head.push("Content Type");
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_file_of_any_time_is_listed() {
-        let files: Vec<Listed> = answer::of(json!([
+        let files: Vec<ListedFile> = answer::of(json!([
             {"Name": "far", "Size": 7, "FileMode": "-rw-r--r--",
                 "ModTime": "2500-01-01T00:00:00Z"},
             {"Name": "none", "IsDir": true, "ModTime": null},

@@ -59,7 +59,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let reply = client.get(&path, &query).await;
     let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
     let reported = reply.json()?;
-    let differs = reported["Comparison"]["Identical"] == false && reported["Recomputed"] != true;
+    let differs = answer::at(&reported, "/Comparison/Identical") == false
+        && answer::at(&reported, "/Recomputed") != true;
     let code = if differs { 2 } else { 0 };
     if args.format.print(&reported, out)? {
         return Ok(code);

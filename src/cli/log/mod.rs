@@ -21,7 +21,6 @@ use crate::log::tools::{Inspection, inspect};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use drover_events::EventKind;
-use drover_projections::hex;
 use events::EventsArgs;
 use export::{ExportArgs, ImportArgs};
 use place::LogPlace;
@@ -121,7 +120,11 @@ async fn inspection(args: &InspectArgs, out: &Out) -> Result<u8> {
     out.line(&pairs(&[
         (
             "Epoch",
-            format!("{} from {}", hex(&found.epoch.id), found.epoch.first_index),
+            format!(
+                "{} from {}",
+                hex::encode(found.epoch.id),
+                found.epoch.first_index
+            ),
         ),
         ("Entries", format!("{first}..{}", next.saturating_sub(1))),
         (
@@ -134,7 +137,10 @@ async fn inspection(args: &InspectArgs, out: &Out) -> Result<u8> {
         ),
         (
             "Tree root",
-            found.root.map(|(_, root)| hex(&root)).unwrap_or_default(),
+            found
+                .root
+                .map(|(_, root)| hex::encode(root))
+                .unwrap_or_default(),
         ),
         (
             "Damage",
@@ -182,13 +188,13 @@ fn as_json(found: &Inspection) -> Json {
         .map(|(k, n)| (kind_name(*k), *n))
         .collect();
     json!({
-        "Epoch": hex(&found.epoch.id),
+        "Epoch": hex::encode(found.epoch.id),
         "EpochFirstIndex": found.epoch.first_index,
         "First": found.bounds.0,
         "Next": found.bounds.1,
         "Committed": found.committed,
         "TreeSize": found.root.map(|r| r.0),
-        "TreeRoot": found.root.map(|r| hex(&r.1)),
+        "TreeRoot": found.root.map(|r| hex::encode(r.1)),
         "Segments": segments,
         "Kinds": kinds,
         "Damage": found.damage,

@@ -15,7 +15,7 @@ use crate::log::{CompactRange, Hash};
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_projections::{TableDigest, hex, tables};
+use drover_projections::{TableDigest, tables};
 use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -426,7 +426,7 @@ fn as_json(done: &VerifyOutcome, seconds: f64) -> Json {
         "From": checkpoint.map(|one| (one.index + 1).saturating_sub(one.size)),
         "To": checkpoint.map(|one| one.index),
         "Root": checkpoint.map(|one| STANDARD.encode(one.root)),
-        "State": checkpoint.map(|one| hex(&one.state)),
+        "State": checkpoint.map(|one| hex::encode(one.state)),
         "EventsRead": done.whole,
         "ReadFrom": done.read_from,
         "Remembered": done.former.as_ref().map(|one| one.index),

@@ -48,7 +48,7 @@ pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result
 
 /// Tells how far it is; whether it failed.
 fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
-    let failed = reported["Stage"] == "failed";
+    let failed = answer::at(&reported, "/Stage") == "failed";
     if json {
         out.line(&reported.to_string());
         return Ok(failed);

@@ -438,7 +438,7 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
 fn report_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
     if json {
         out.line(&done.to_string());
-        return Ok(u8::from(done["Verified"] != true));
+        return Ok(u8::from(answer::at(&done, "/Verified") != true));
     }
     let done: Checked = answer::of(done)?;
     for table in &done.damaged {

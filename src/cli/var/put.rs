@@ -88,7 +88,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         Err(err) => return Err(err.context("Error creating variable")),
     };
     // It is stored: an answer that says less is no reason to fail.
-    let success = match stored["ModifyIndex"].as_u64() {
+    let success = match answer::at(&stored, "/ModifyIndex").as_u64() {
         Some(index) => format!("Created variable {path:?} with modify index {index}"),
         None => format!("Created variable {path:?}"),
     };

@@ -6,7 +6,7 @@ use drover_events::model::{AllocResourceUsage, CheckQueryResult};
 
 use super::{control, runner};
 use crate::agent::Client;
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// Restarts tasks: one, all that run, or all that can (JOB-11), and waits until those that ran have
 /// ended.
@@ -14,10 +14,10 @@ use drover_error::ApiError;
 /// # Errors
 /// Unknown allocation or task, a task together with all, nothing that runs; tasks that cannot be
 /// told to end.
-pub async fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Result<(), ApiError> {
+pub async fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Result<(), Refusal> {
     if all && !task.is_empty() {
         let text = "cannot restart all tasks and a single task at the same time";
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let runner = runner(client, alloc)?;
     let requested = control(&runner)?.restart(named(task), all);
@@ -28,7 +28,7 @@ pub async fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Res
 ///
 /// # Errors
 /// Unknown allocation, task or signal; nothing that runs.
-pub fn signal(client: &Client, alloc: &str, task: &str, signal: &str) -> Result<(), ApiError> {
+pub fn signal(client: &Client, alloc: &str, task: &str, signal: &str) -> Result<(), Refusal> {
     let runner = runner(client, alloc)?;
     Ok(control(&runner)?.signal(named(task), signal)?)
 }
@@ -41,7 +41,7 @@ pub async fn stats(
     client: &Client,
     alloc: &str,
     task: &str,
-) -> Result<AllocResourceUsage, ApiError> {
+) -> Result<AllocResourceUsage, Refusal> {
     let runner = runner(client, alloc)?;
     let control = control(&runner)?;
     control.sampled().await;
@@ -56,10 +56,7 @@ pub async fn stats(
 ///
 /// # Errors
 /// Unknown allocation.
-pub fn checks(
-    client: &Client,
-    alloc: &str,
-) -> Result<BTreeMap<String, CheckQueryResult>, ApiError> {
+pub fn checks(client: &Client, alloc: &str) -> Result<BTreeMap<String, CheckQueryResult>, Refusal> {
     let runner = runner(client, alloc)?;
     Ok(control(&runner)?.checks())
 }
@@ -68,8 +65,8 @@ pub fn checks(
 ///
 /// # Errors
 /// It is not here, or not finished.
-pub async fn collect(client: &Client, alloc: &str) -> Result<(), ApiError> {
-    client.collect(alloc).await.map_err(ApiError::not_found)
+pub async fn collect(client: &Client, alloc: &str) -> Result<(), Refusal> {
+    client.collect(alloc).await.map_err(Refusal::not_found)
 }
 
 fn named(task: &str) -> Option<&str> {

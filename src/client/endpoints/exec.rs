@@ -7,7 +7,7 @@ use crate::agent::Client;
 use crate::alloc::factory::ControlError;
 use crate::drivers::exec::{ExecCommand, Wires};
 pub use crate::drivers::exec::{ExecIn, ExecOut};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// Pieces of output that may wait for a slow reader.
 const WINDOW: usize = 8;
@@ -38,7 +38,7 @@ pub async fn exec(
     alloc: &str,
     request: &ExecRequest,
     input: mpsc::Receiver<ExecIn>,
-) -> Result<mpsc::Receiver<ExecOut>, ApiError> {
+) -> Result<mpsc::Receiver<ExecOut>, Refusal> {
     check(client, alloc, request)?;
     let runner = runner(client, alloc)?;
     let (output, comes) = mpsc::channel(WINDOW);
@@ -59,32 +59,32 @@ pub async fn exec(
 ///
 /// # Errors
 /// As those of [`exec`].
-pub fn check(client: &Client, alloc: &str, request: &ExecRequest) -> Result<(), ApiError> {
+pub fn check(client: &Client, alloc: &str, request: &ExecRequest) -> Result<(), Refusal> {
     if client.settings().get().client.disable_remote_exec {
-        return Err(ApiError::permission_denied());
+        return Err(Refusal::permission_denied());
     }
     let task = &request.task;
     if task.is_empty() {
-        return Err(ApiError::bad_request("must provide task name"));
+        return Err(Refusal::bad_request("must provide task name"));
     }
     if request.command.first().is_none_or(String::is_empty) {
-        return Err(ApiError::bad_request("command is not present"));
+        return Err(Refusal::bad_request("command is not present"));
     }
     let runner = runner(client, alloc)?;
     match control(&runner)?.task_progress(task) {
         None => {
             let text = format!("unknown task name {task:?}");
-            Err(ApiError::bad_request(text))
+            Err(Refusal::bad_request(text))
         }
         Some((false, _)) => {
             let text = format!("task {task:?} not started yet.");
-            Err(ApiError::not_found(text))
+            Err(Refusal::not_found(text))
         }
         Some((true, true)) => Err(not_running(task)),
         Some((true, false)) => Ok(()),
     }
 }
 
-fn not_running(task: &str) -> ApiError {
-    ApiError::not_found(format!("task {task:?} is not running."))
+fn not_running(task: &str) -> Refusal {
+    Refusal::not_found(format!("task {task:?} is not running."))
 }

@@ -17,7 +17,7 @@ use super::{FileFrame, Origin, control, runner};
 use crate::agent::Client;
 use crate::alloc::dir::AllocDir;
 use crate::beneath::{self, FileError};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// The longest piece of a stream, bytes.
 pub(super) const FRAME: usize = 64 * 1024;
@@ -48,10 +48,10 @@ pub type Pieces = mpsc::Receiver<Option<Bytes>>;
 /// The look's own, or that it takes too long, or that all turns are taken.
 pub(super) async fn look<T: Send + 'static>(
     dir: &AllocDir,
-    work: impl FnOnce(&AllocDir) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+    work: impl FnOnce(&AllocDir) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
     let busy = |_| {
-        ApiError::new(
+        Refusal::new(
             Code::Unavailable,
             "files of this allocation are busy or hang",
         )
@@ -61,7 +61,7 @@ pub(super) async fn look<T: Send + 'static>(
     let all = tokio::time::timeout(PATIENCE, TURNS.acquire()).await;
     let all = all.map_err(|_| {
         let text = "files of too many allocations are busy or hang";
-        ApiError::new(Code::Unavailable, text)
+        Refusal::new(Code::Unavailable, text)
     })?;
     let dir = dir.clone();
     let looking = tokio::task::spawn_blocking(move || {
@@ -72,18 +72,14 @@ pub(super) async fn look<T: Send + 'static>(
     let seen = tokio::time::timeout(PATIENCE, looking)
         .await
         .map_err(busy)?;
-    seen.map_err(|e| ApiError::internal(e.to_string()))?
+    seen.map_err(|e| Refusal::internal(e.to_string()))?
 }
 
 /// The files of a directory, by name.
 ///
 /// # Errors
 /// Unknown allocation or file, a path that leads out or to secrets, or too many files.
-pub async fn list(
-    client: &Client,
-    alloc: &str,
-    path: &str,
-) -> Result<Vec<AllocFileInfo>, ApiError> {
+pub async fn list(client: &Client, alloc: &str, path: &str) -> Result<Vec<AllocFileInfo>, Refusal> {
     let runner = runner(client, alloc)?;
     let path = path.to_owned();
     look(control(&runner)?.dir(), move |dir| {
@@ -91,7 +87,7 @@ pub async fn list(
         let (entries, more) = beneath::entries(found, MOST).map_err(|e| file_error(&path, &e))?;
         if more {
             let text = format!("directory {path:?} has more than {MOST} entries");
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         let mut out: Vec<_> = entries
             .iter()
@@ -107,7 +103,7 @@ pub async fn list(
 ///
 /// # Errors
 /// Unknown allocation or file, or a path that leads out or to secrets.
-pub async fn stat(client: &Client, alloc: &str, path: &str) -> Result<AllocFileInfo, ApiError> {
+pub async fn stat(client: &Client, alloc: &str, path: &str) -> Result<AllocFileInfo, Refusal> {
     let runner = runner(client, alloc)?;
     let path = path.to_owned();
     look(control(&runner)?.dir(), move |dir| {
@@ -136,7 +132,7 @@ pub async fn read(
     path: &str,
     offset: u64,
     limit: Option<u64>,
-) -> Result<(Pieces, &'static str), ApiError> {
+) -> Result<(Pieces, &'static str), Refusal> {
     let runner = runner(client, alloc)?;
     let dir = control(&runner)?.dir().clone();
     let path = path.to_owned();
@@ -191,7 +187,7 @@ pub async fn stream(
     path: &str,
     (origin, offset): (Origin, u64),
     follow: bool,
-) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     let runner = runner(client, alloc)?;
     let dir = control(&runner)?.dir().clone();
     let name = path.to_owned();
@@ -290,7 +286,7 @@ pub(super) async fn wait(tx: &mpsc::Sender<FileFrame>, silent: &mut Duration) ->
     tx.send(FileFrame::default()).await.is_ok()
 }
 
-fn open(dir: &AllocDir, path: &str) -> Result<(File, Stat), ApiError> {
+fn open(dir: &AllocDir, path: &str) -> Result<(File, Stat), Refusal> {
     let opened = || {
         let file = beneath::read(dir.find(path)?)?;
         let stat = beneath::stat(&file)?;
@@ -299,26 +295,26 @@ fn open(dir: &AllocDir, path: &str) -> Result<(File, Stat), ApiError> {
     opened().map_err(|e| refused(path, &e))
 }
 
-fn refused(path: &str, error: &FileError) -> ApiError {
+fn refused(path: &str, error: &FileError) -> Refusal {
     match error {
-        FileError::Escapes => ApiError::bad_request(error.to_string()),
-        FileError::Secret => ApiError::new(Code::PermissionDenied, format!("{error}: {path}")),
+        FileError::Escapes => Refusal::bad_request(error.to_string()),
+        FileError::Secret => Refusal::new(Code::PermissionDenied, format!("{error}: {path}")),
         FileError::Directory | FileError::Special => {
-            ApiError::bad_request(format!("file {path:?} {error}"))
+            Refusal::bad_request(format!("file {path:?} {error}"))
         }
         FileError::Io(e) => file_error(path, e),
     }
 }
 
-fn file_error(path: &str, error: &io::Error) -> ApiError {
+fn file_error(path: &str, error: &io::Error) -> Refusal {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            ApiError::not_found(format!("stat {path}: no such file or directory"))
+            Refusal::not_found(format!("stat {path}: no such file or directory"))
         }
         io::ErrorKind::NotADirectory => {
-            ApiError::bad_request(format!("readdir {path}: not a directory"))
+            Refusal::bad_request(format!("readdir {path}: not a directory"))
         }
-        _ => ApiError::internal(format!("{path}: {error}")),
+        _ => Refusal::internal(format!("{path}: {error}")),
     }
 }
 

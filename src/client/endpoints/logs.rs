@@ -16,7 +16,7 @@ use crate::alloc::dir::AllocDir;
 use crate::alloc::factory::AllocRunner;
 use crate::beneath;
 use crate::executor::rotate::log_indexes;
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// What of a task's output is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,12 +40,12 @@ pub async fn stream(
     client: &Client,
     alloc: &str,
     request: &LogRequest,
-) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     if request.task.is_empty() {
-        return Err(ApiError::bad_request("must provide task name"));
+        return Err(Refusal::bad_request("must provide task name"));
     }
     if !matches!(request.stream.as_str(), "stdout" | "stderr") {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "must provide log type (stdout/stderr)",
         ));
     }
@@ -53,14 +53,14 @@ pub async fn stream(
     let control = control(&runner)?;
     match control.task_progress(&request.task) {
         None => {
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "unknown task name {:?}",
                 request.task
             )));
         }
         Some((false, _)) => {
             let text = format!("task {:?} not started yet. No logs available", request.task);
-            return Err(ApiError::not_found(text));
+            return Err(Refusal::not_found(text));
         }
         Some((true, _)) => {}
     }
@@ -69,7 +69,7 @@ pub async fn stream(
     let (origin, offset) = (request.origin, request.offset);
     let output = look(&dir, move |dir| {
         let opened = Output::open(beneath::open_dir(&dir.logs()), name, origin, offset);
-        opened.map_err(|e| ApiError::internal(e.to_string()))
+        opened.map_err(|e| Refusal::internal(e.to_string()))
     })
     .await?;
     let (tx, rx) = mpsc::channel(WINDOW);

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::agent::Client;
 use super::alloc::factory::{AllocControl, AllocRunner, ControlError};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// A piece of a followed file; an empty one says that the stream is alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -58,11 +58,11 @@ impl Origin {
     ///
     /// # Errors
     /// Anything else.
-    pub fn parse(text: &str) -> Result<Self, ApiError> {
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
         match text {
             "" | "start" => Ok(Self::Start),
             "end" => Ok(Self::End),
-            _ => Err(ApiError::bad_request("origin must be start or end")),
+            _ => Err(Refusal::bad_request("origin must be start or end")),
         }
     }
 }
@@ -71,22 +71,22 @@ impl Origin {
 ///
 /// # Errors
 /// 404 with Nomad's text.
-pub fn runner(client: &Client, alloc: &str) -> Result<Arc<dyn AllocRunner>, ApiError> {
+pub fn runner(client: &Client, alloc: &str) -> Result<Arc<dyn AllocRunner>, Refusal> {
     client
         .runner(alloc)
-        .ok_or_else(|| ApiError::not_found(format!("Unknown allocation {alloc:?}")))
+        .ok_or_else(|| Refusal::not_found(format!("Unknown allocation {alloc:?}")))
 }
 
-fn control(runner: &Arc<dyn AllocRunner>) -> Result<&dyn AllocControl, ApiError> {
+fn control(runner: &Arc<dyn AllocRunner>) -> Result<&dyn AllocControl, Refusal> {
     runner.control().ok_or_else(|| {
-        ApiError::new(
+        Refusal::new(
             Code::NotImplemented,
             "this allocation is simulated: it has no files",
         )
     })
 }
 
-impl From<ControlError> for ApiError {
+impl From<ControlError> for Refusal {
     fn from(error: ControlError) -> Self {
         let code = match &error {
             ControlError::UnknownTask(_) => Code::BadRequest,

@@ -1,6 +1,6 @@
 //! The command that makes the first management token.
 
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_events::acl::*;
 use drover_events::gojson::{GoTime, List};
 use drover_events::model::AclToken;
@@ -23,16 +23,16 @@ pub struct BootstrapAcl {
 }
 
 impl Command for BootstrapAcl {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
         let last = meta.acl_bootstrap_index;
         if last != 0 && self.reset_index == 0 {
             let text = format!("ACL bootstrap already done (reset index: {last})");
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         if last != 0 && self.reset_index != last {
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Invalid bootstrap reset index (specified {}, reset index: {last})",
                 self.reset_index
             )));

@@ -19,7 +19,7 @@ pub use policy::{DeleteAclPolicies, UpsertAclPolicies};
 pub use role::{DeleteAclRoles, UpsertAclRoles};
 pub use token::{CreateAclToken, DeleteAclTokens, TtlBounds, UpdateAclToken};
 
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_events::acl::ACL_LEVEL;
 use drover_events::gojson::Base64;
 use drover_projections::View;
@@ -32,7 +32,7 @@ use super::support::every_server_speaks;
 const MAX_TEXT: usize = 256;
 
 /// Refuses while a server may not apply these events.
-fn every_server_applies(view: &View) -> Result<(), ApiError> {
+fn every_server_applies(view: &View) -> Result<(), Refusal> {
     every_server_speaks(view, ACL_LEVEL, "ACLs")
 }
 
@@ -42,7 +42,7 @@ fn content_hash(content: &Value) -> Base64 {
 }
 
 /// The text of several things that are wrong with the one object of a request.
-fn invalid(what: &str, wrong: &[String]) -> Result<(), ApiError> {
+fn invalid(what: &str, wrong: &[String]) -> Result<(), Refusal> {
     let (count, s) = match wrong.len() {
         0 => return Ok(()),
         1 => (1, ""),
@@ -50,5 +50,5 @@ fn invalid(what: &str, wrong: &[String]) -> Result<(), ApiError> {
     };
     let list: String = wrong.iter().map(|one| format!("\t* {one}\n")).collect();
     let text = format!("{what} invalid: {count} error{s} occurred:\n{list}\n");
-    Err(ApiError::bad_request(text))
+    Err(Refusal::bad_request(text))
 }

@@ -1,6 +1,6 @@
 //! Commands about one-time tokens: a short secret that is given away in the place of a token's own.
 
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_events::acl::*;
 use drover_events::gojson::Time;
 use drover_events::model::OneTimeToken;
@@ -25,12 +25,12 @@ pub struct IssueOneTimeToken {
 }
 
 impl Command for IssueOneTimeToken {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         let known = view.get::<AclTokens>(self.accessor_id.as_str())?;
         let expires = known.as_ref().and_then(|known| known.token.expiration_time);
         if known.is_none() || expires.is_some_and(|time| time.0 <= stamp.now) {
-            return Err(ApiError::permission_denied());
+            return Err(Refusal::permission_denied());
         }
         Ok(Decision::free(OneTimeTokensUpserted {
             token: OneTimeToken {
@@ -54,11 +54,11 @@ pub struct ExchangeOneTimeToken {
 }
 
 impl Command for ExchangeOneTimeToken {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         let known = one_time_token_by_hash(view, &self.secret_hash)?;
         let valid = known.filter(|known| known.expires_at.0 > stamp.now);
-        let known = valid.ok_or_else(ApiError::permission_denied)?;
+        let known = valid.ok_or_else(Refusal::permission_denied)?;
         let guard = view.guard::<OneTimeTokens>(known.accessor_id.as_str())?;
         let accessor_ids = vec![known.accessor_id.clone()];
         Ok(Decision::guarded(
@@ -77,7 +77,7 @@ pub struct DeleteOneTimeTokens {
 }
 
 impl Command for DeleteOneTimeTokens {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         let (mut accessor_ids, mut guards) = (Vec::new(), Vec::new());
         for accessor in &self.accessor_ids {
@@ -103,7 +103,7 @@ pub struct DeleteExpiredOneTimeTokens {
 }
 
 impl Command for DeleteExpiredOneTimeTokens {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let oldest = view.by_index::<OneTimeTokensByExpiration>(()).next();
         let oldest = oldest.transpose()?;
         if oldest.is_none_or(|oldest| oldest.expires_at.0 > self.expired_by) {

@@ -1,7 +1,7 @@
 //! Commands about policies.
 
 use drover_acl::{Strictness, parse};
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_events::acl::*;
 use drover_events::model::{AclPolicy, JobAcl};
 use drover_projections::View;
@@ -18,10 +18,10 @@ pub struct UpsertAclPolicies {
 }
 
 impl Command for UpsertAclPolicies {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         if self.policies.is_empty() {
-            return Err(ApiError::bad_request("must specify as least one policy"));
+            return Err(Refusal::bad_request("must specify as least one policy"));
         }
         let mut policies = self.policies.clone();
         for (n, policy) in policies.iter_mut().enumerate() {
@@ -29,7 +29,7 @@ impl Command for UpsertAclPolicies {
             invalid(&what, &wrong(policy))?;
             if let Err(error) = parse(&policy.rules, Strictness::Strict) {
                 let text = format!("{what} invalid: failed to parse rules: {error}");
-                return Err(ApiError::bad_request(text));
+                return Err(Refusal::bad_request(text));
             }
             policy.job_acl.take_if(|job| *job == JobAcl::default());
             policy.create_index = 0;
@@ -86,10 +86,10 @@ pub struct DeleteAclPolicies {
 }
 
 impl Command for DeleteAclPolicies {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         if self.names.is_empty() {
-            return Err(ApiError::bad_request("must specify as least one policy"));
+            return Err(Refusal::bad_request("must specify as least one policy"));
         }
         let names = self.names.clone();
         Ok(Decision::free(AclPoliciesDeleted { names }))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_events::acl::*;
 use drover_events::model::{AclRole, AclRolePolicyLink};
 use drover_projections::View;
@@ -26,7 +26,7 @@ pub struct UpsertAclRoles {
 
 impl UpsertAclRoles {
     /// The roles as they are written; what is new gets its id from the stamp.
-    fn decided(&self, view: &View, stamp: &Stamp) -> Result<Vec<AclRole>, ApiError> {
+    fn decided(&self, view: &View, stamp: &Stamp) -> Result<Vec<AclRole>, Refusal> {
         let mut roles = self.roles.clone();
         let mut names = BTreeSet::new();
         for (n, role) in roles.iter_mut().enumerate() {
@@ -41,7 +41,7 @@ impl UpsertAclRoles {
             if role.id.is_empty() {
                 role.id = stamp.uuid(n as u64);
             } else if view.modified::<AclRoles>(role.id.as_str())?.is_none() {
-                return Err(ApiError::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "cannot find role {}",
                     role.id
                 )));
@@ -50,7 +50,7 @@ impl UpsertAclRoles {
             let taken = other.is_some_and(|other| other.id != role.id);
             if taken || !names.insert(role.name.clone()) {
                 let text = format!("role with name {} already exists", role.name);
-                return Err(ApiError::bad_request(text));
+                return Err(Refusal::bad_request(text));
             }
             if !self.allow_missing_policies {
                 policies_exist(view, role)?;
@@ -69,10 +69,10 @@ impl UpsertAclRoles {
 }
 
 impl Command for UpsertAclRoles {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         if self.roles.is_empty() {
-            return Err(ApiError::bad_request("must specify as least one role"));
+            return Err(Refusal::bad_request("must specify as least one role"));
         }
         let roles = self.decided(view, stamp)?;
         let allow_missing_policies = self.allow_missing_policies;
@@ -89,11 +89,11 @@ impl Command for UpsertAclRoles {
     }
 }
 
-fn policies_exist(view: &View, role: &AclRole) -> Result<(), ApiError> {
+fn policies_exist(view: &View, role: &AclRole) -> Result<(), Refusal> {
     for link in role.policies.iter() {
         if view.modified::<AclPolicies>(link.name.as_str())?.is_none() {
             let text = format!("cannot find policy {}", link.name);
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
     }
     Ok(())
@@ -121,14 +121,14 @@ pub struct DeleteAclRoles {
 }
 
 impl Command for DeleteAclRoles {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         if self.ids.is_empty() {
-            return Err(ApiError::bad_request("must specify as least one role"));
+            return Err(Refusal::bad_request("must specify as least one role"));
         }
         for id in &self.ids {
             if view.modified::<AclRoles>(id.as_str())?.is_none() {
-                return Err(ApiError::not_found("ACL role not found"));
+                return Err(Refusal::not_found("ACL role not found"));
             }
         }
         let ids = self.ids.clone();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_events::acl::*;
 use drover_events::gojson::{Base64, DurationTextOrEmpty, GoTime, List, format_duration};
 use drover_events::model::{AclToken, AclTokenRoleLink};
@@ -43,7 +43,7 @@ pub struct CreateAclToken {
 }
 
 impl Command for CreateAclToken {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         let mut token = self.token.clone();
         token.secret_id.clear();
@@ -63,10 +63,10 @@ impl Command for CreateAclToken {
             .is_some()
         {
             let text = "a token with this accessor exists already";
-            return Err(ApiError::new(Code::Conflict, text));
+            return Err(Refusal::new(Code::Conflict, text));
         }
         if token_by_hash(view, &self.secret.hash)?.is_some() {
-            return Err(ApiError::new(Code::Conflict, SECRET_TAKEN));
+            return Err(Refusal::new(Code::Conflict, SECRET_TAKEN));
         }
         seal(&mut token);
         let tokens = vec![SealedToken {
@@ -87,12 +87,12 @@ pub struct UpdateAclToken {
 }
 
 impl Command for UpdateAclToken {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         let accessor = self.token.accessor_id.as_str();
         let Some(known) = view.get::<AclTokens>(accessor)? else {
             let text = format!("cannot find token {accessor}");
-            return Err(ApiError::not_found(text));
+            return Err(Refusal::not_found(text));
         };
         let mut token = self.token.clone();
         token.secret_id.clear();
@@ -116,10 +116,10 @@ impl Command for UpdateAclToken {
 /// Resolves links to roles, given by id or by name, to ids, and leaves out what is there twice
 /// (ACL-02, ACL-03); a role that does not exist is refused (ACL-04). A name is not kept: it may
 /// change.
-fn link(view: &View, token: &mut AclToken) -> Result<(), ApiError> {
+fn link(view: &View, token: &mut AclToken) -> Result<(), Refusal> {
     if token.policies.len() > MAX_LINKS || token.roles.len() > MAX_LINKS {
         let text = format!("a token has at most {MAX_LINKS} policies and as many roles");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let mut seen = BTreeSet::new();
     if !token.policies.is_nil() {
@@ -151,8 +151,8 @@ fn link(view: &View, token: &mut AclToken) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn unknown(role: &str) -> ApiError {
-    ApiError::bad_request(format!("cannot find role {role}"))
+fn unknown(role: &str) -> Refusal {
+    Refusal::bad_request(format!("cannot find role {role}"))
 }
 
 fn wrong(token: &AclToken) -> Vec<String> {
@@ -261,7 +261,7 @@ pub struct DeleteAclTokens {
 
 impl DeleteAclTokens {
     /// Those named that had expired by then.
-    fn expired(&self, view: &View) -> Result<Vec<String>, ApiError> {
+    fn expired(&self, view: &View) -> Result<Vec<String>, Refusal> {
         let mut gone = Vec::new();
         for accessor in &self.accessor_ids {
             let known = view.get::<AclTokens>(accessor.as_str())?;
@@ -275,7 +275,7 @@ impl DeleteAclTokens {
 }
 
 impl Command for DeleteAclTokens {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
         if self.expired_by != 0 {
             let accessor_ids = self.expired(view)?;
@@ -285,7 +285,7 @@ impl Command for DeleteAclTokens {
             });
         }
         if self.accessor_ids.is_empty() {
-            return Err(ApiError::bad_request("must specify as least one token"));
+            return Err(Refusal::bad_request("must specify as least one token"));
         }
         let mut missing = Vec::new();
         let mut global = BTreeSet::new();
@@ -299,11 +299,11 @@ impl Command for DeleteAclTokens {
         }
         if !missing.is_empty() {
             let text = format!("Cannot delete nonexistent tokens: {}", missing.join(", "));
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         if global.len() > 1 {
             let text = "Cannot delete mixed global and non-global tokens";
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         let accessor_ids = self.accessor_ids.clone();
         Ok(Decision::free(AclTokensDeleted { accessor_ids }))

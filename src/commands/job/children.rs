@@ -14,7 +14,7 @@ use super::super::support::{check_names, eval_of};
 use super::super::{Command, Decision, Stamp};
 use super::highest_priority;
 use super::register::{check_registration, name_policies};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// The longest payload of a dispatch, bytes.
 const PAYLOAD_LIMIT: usize = 16 << 10;
@@ -54,8 +54,8 @@ impl DispatchJob {
         format!("{job_id}/dispatch-{prefix}{separator}{seconds}-{digits}")
     }
 
-    fn check(&self, job: &Job) -> Result<(), ApiError> {
-        let refused = |text: String| Err(ApiError::refused(text));
+    fn check(&self, job: &Job) -> Result<(), Refusal> {
+        let refused = |text: String| Err(Refusal::refused(text));
         let config = match &job.parameterized_job {
             Some(config) if job.is_parameterized() => config,
             _ => {
@@ -97,10 +97,10 @@ impl DispatchJob {
         self.check_meta(config)
     }
 
-    fn check_meta(&self, config: &ParameterizedJobConfig) -> Result<(), ApiError> {
+    fn check_meta(&self, config: &ParameterizedJobConfig) -> Result<(), Refusal> {
         let bytes: usize = self.meta.iter().map(|(k, v)| k.len() + v.len()).sum();
         if bytes > META_LIMIT {
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Meta of a dispatch is {bytes} bytes long; at most {META_LIMIT} are accepted"
             )));
         }
@@ -111,7 +111,7 @@ impl DispatchJob {
             .map(String::as_str)
             .collect();
         if !surplus.is_empty() {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "Dispatch request included unpermitted metadata keys: [{}]",
                 surplus.join(" ")
             )));
@@ -119,7 +119,7 @@ impl DispatchJob {
         let missing = required.iter().filter(|key| !self.meta.contains_key(*key));
         let missing: Vec<&str> = missing.map(String::as_str).collect();
         if !missing.is_empty() {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "Dispatch did not provide required meta keys: [{}]",
                 missing.join(" ")
             )));
@@ -130,12 +130,12 @@ impl DispatchJob {
 
 impl Command for DispatchJob {
     /// A repeated dispatch is no error: nothing happens.
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         check_registration(view, false)?;
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let parent = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| ApiError::refused("parameterized job not found"))?;
+            .ok_or_else(|| Refusal::refused("parameterized job not found"))?;
         self.check(&parent)?;
         if dispatched(view, key, &self.idempotency_token)?.is_some() {
             return Ok(Decision::Nothing(Reply::None));
@@ -173,7 +173,7 @@ pub fn dispatched(
     view: &View,
     key: (&str, &str),
     token: &str,
-) -> Result<Option<Arc<Job>>, ApiError> {
+) -> Result<Option<Arc<Job>>, Refusal> {
     if token.is_empty() {
         return Ok(None);
     }

@@ -27,7 +27,7 @@ use drover_projections::{Read, Reply, Scan, View, query};
 use super::limits::{MAX_ROWS, PAGE_ROWS};
 use super::support::{check_names, eval_of, speaks};
 use super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// How many versions of a job can have a tag, and how many without one are kept: what a purge
 /// removes is one event.
@@ -60,9 +60,9 @@ pub struct DeregisterJob {
 
 impl Command for DeregisterJob {
     /// An unknown job is no error: nothing happens.
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.job_id.is_empty() {
-            return Err(ApiError::refused("missing job ID for deregistering"));
+            return Err(Refusal::refused("missing job ID for deregistering"));
         }
         check_priority(self.eval_priority, self.max_priority)?;
         let key = (self.namespace.as_str(), self.job_id.as_str());
@@ -119,7 +119,7 @@ impl Command for DeregisterJob {
 }
 
 /// The deployments of jobs that are purged go before them, a page at a time.
-fn deployments_before(view: &View, jobs: &[(&str, &str)]) -> Result<Option<Decision>, ApiError> {
+fn deployments_before(view: &View, jobs: &[(&str, &str)]) -> Result<Option<Decision>, Refusal> {
     let mut ids = Vec::new();
     for key in jobs {
         let most = PAGE_ROWS - ids.len();
@@ -145,7 +145,7 @@ enum DelaySkip {
 }
 
 impl DeregisterJob {
-    fn skip_delay(&self, view: &View, key: (&str, &str)) -> Result<DelaySkip, ApiError> {
+    fn skip_delay(&self, view: &View, key: (&str, &str)) -> Result<DelaySkip, Refusal> {
         if !self.no_shutdown_delay {
             return Ok(DelaySkip::None);
         }
@@ -173,7 +173,7 @@ impl DeregisterJob {
 }
 
 /// How many rows go with a job that is purged.
-fn rows_of(view: &View, key: (&str, &str)) -> Result<usize, ApiError> {
+fn rows_of(view: &View, key: (&str, &str)) -> Result<usize, Refusal> {
     let versions = view.rows::<JobVersions>(Scan::group::<(String, String)>(key));
     // Job, summary, launch, scaling events; each version with its source; the parent's summary.
     Ok(5 + 2 * versions.count() + query::policies_of_job(view, key)?.len())
@@ -188,7 +188,7 @@ pub struct PurgeJobs {
 }
 
 impl Command for PurgeJobs {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let mut jobs = Vec::new();
         let mut guards = Vec::new();
         let (mut rows, mut more) = (0, false);
@@ -250,16 +250,16 @@ pub struct EvaluateJob {
 }
 
 impl Command for EvaluateJob {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let job = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| ApiError::refused("job not found"))?;
+            .ok_or_else(|| Refusal::refused("job not found"))?;
         if job.is_periodic() {
-            return Err(ApiError::refused("can't evaluate periodic job"));
+            return Err(Refusal::refused("can't evaluate periodic job"));
         }
         if job.is_parameterized() {
-            return Err(ApiError::refused("can't evaluate parameterized job"));
+            return Err(Refusal::refused("can't evaluate parameterized job"));
         }
         let mut made = eval_of(self.eval_id.clone(), &job, trigger::JOB_REGISTER, stamp.now);
         made.deployment_id = query::active_deployment(view, key)?.unwrap_or_default();
@@ -300,7 +300,7 @@ pub struct SetJobStability {
 }
 
 impl Command for SetJobStability {
-    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         version_of(view, (&self.namespace, &self.job_id), self.version)?;
         Ok(Decision::free(JobStabilityUpdated {
             namespace: self.namespace.clone(),
@@ -323,11 +323,11 @@ pub struct TagJobVersion {
 }
 
 impl Command for TagJobVersion {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let job = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| ApiError::refused("job not found"))?;
+            .ok_or_else(|| Refusal::refused("job not found"))?;
         let mut event = JobVersionTagged {
             namespace: self.namespace.clone(),
             job_id: self.job_id.clone(),
@@ -349,17 +349,17 @@ impl Command for TagJobVersion {
     }
 }
 
-fn version_of(view: &View, (namespace, id): (&str, &str), version: u64) -> Result<Job, ApiError> {
+fn version_of(view: &View, (namespace, id): (&str, &str), version: u64) -> Result<Job, Refusal> {
     view.get::<JobVersions>((namespace, id, version))?
         .ok_or_else(|| {
-            ApiError::refused(format!(
+            Refusal::refused(format!(
                 "job \"{id}\" in namespace \"{namespace}\" at version {version} not found"
             ))
         })
 }
 
 /// A tagged version is kept for ever, and a purge removes them all with one event.
-fn check_tags(view: &View, key: (&str, &str)) -> Result<(), ApiError> {
+fn check_tags(view: &View, key: (&str, &str)) -> Result<(), Refusal> {
     let mut tagged = 0;
     for version in view.rows::<JobVersions>(Scan::group::<(String, String)>(key)) {
         tagged += usize::from(version?.version_tag.is_some());
@@ -369,7 +369,7 @@ fn check_tags(view: &View, key: (&str, &str)) -> Result<(), ApiError> {
             "job \"{}\" has {MAX_TAGS} tagged versions, which is the limit",
             key.1
         );
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     Ok(())
 }
@@ -383,11 +383,11 @@ fn highest_priority(setting: i64) -> i64 {
 }
 
 /// Whether an evaluation may have this priority; 0 is its job's.
-fn check_priority(priority: i64, most: i64) -> Result<(), ApiError> {
+fn check_priority(priority: i64, most: i64) -> Result<(), Refusal> {
     let most = highest_priority(most);
     if priority != 0 && !(1..=most).contains(&priority) {
         let text = format!("Eval priority must be between 1 and {most} inclusively");
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use drover_projections::{Prefix, Read, Scan, View};
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
 use super::children::child;
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -37,7 +37,7 @@ pub struct LaunchPeriodic {
 
 impl Command for LaunchPeriodic {
     /// A slot that is taken, or is none any more, is no error: nothing happens.
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let nothing = Ok(Decision::Nothing(drover_projections::Reply::None));
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let Some(parent) = view.get::<Jobs>(key)? else {
@@ -93,16 +93,16 @@ pub struct ForceLaunch {
 }
 
 impl Command for ForceLaunch {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let parent = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| ApiError::refused("job not found"))?;
+            .ok_or_else(|| Refusal::refused("job not found"))?;
         if !parent.is_periodic() {
-            return Err(ApiError::refused("can't force launch non-periodic job"));
+            return Err(Refusal::refused("can't force launch non-periodic job"));
         }
         if !parent.is_periodic_active() {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "can't force run non-tracked job \"{}\" ({})",
                 self.job_id, self.namespace
             )));
@@ -158,7 +158,7 @@ fn prohibits_overlap(parent: &Job) -> bool {
 
 /// Whether a child of the job is not over. The summary counts those of this job; a job of the same
 /// name that was purged may have left some, which are the first by their ids.
-fn runs(view: &View, parent: &Job) -> Result<bool, ApiError> {
+fn runs(view: &View, parent: &Job) -> Result<bool, Refusal> {
     let key = (parent.namespace.as_str(), parent.id.as_str());
     let children = view.get::<JobSummaries>(key)?.and_then(|row| row.children);
     if children.is_some_and(|children| children.pending + children.running > 0) {

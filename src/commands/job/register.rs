@@ -15,7 +15,7 @@ use drover_projections::{Reply, View, query};
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
 use super::{MAX_POLICIES, MAX_TRACKED, check_priority};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 
 /// A job is registered. It is canonical and valid already; its namespace is set.
 #[derive(Clone, Debug, Default)]
@@ -51,13 +51,13 @@ impl Command for RegisterJob {
         self.is_long
     }
 
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         check_registration(view, self.override_rejection)?;
         check_priority(self.eval_priority, self.max_priority)?;
         let groups = self.job.task_groups.iter();
         let policies = groups.filter(|group| group.scaling.is_some()).count();
         if policies > MAX_POLICIES {
-            return Err(ApiError::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "job \"{}\" has {policies} scaling policies, more than the {MAX_POLICIES} a job \
                  may have",
                 self.job.id
@@ -70,7 +70,7 @@ impl Command for RegisterJob {
                 .is_none()
         {
             let text = format!("nonexistent namespace \"{}\"", self.job.namespace);
-            return Err(ApiError::refused(text));
+            return Err(Refusal::refused(text));
         }
         let known = view.get::<Jobs>(key)?;
         enforce_index(self.enforce_index, known.as_ref())?;
@@ -152,18 +152,18 @@ impl RegisterJob {
 }
 
 /// Whether jobs may be registered at all.
-pub(super) fn check_registration(view: &View, anyway: bool) -> Result<(), ApiError> {
+pub(super) fn check_registration(view: &View, anyway: bool) -> Result<(), Refusal> {
     let config = view.get::<SchedulerConfig>(())?;
     if !anyway && config.is_some_and(|config| config.reject_job_registration) {
         let text = "Job registration, dispatch, and scale are disabled by the scheduler \
                     configuration";
-        return Err(ApiError::new(Code::PermissionDenied, text));
+        return Err(Refusal::new(Code::PermissionDenied, text));
     }
     Ok(())
 }
 
 /// The job is as the caller knows it.
-pub(super) fn enforce_index(wanted: Option<u64>, known: Option<&Job>) -> Result<(), ApiError> {
+pub(super) fn enforce_index(wanted: Option<u64>, known: Option<&Job>) -> Result<(), Refusal> {
     let prefix = "Enforcing job modify index";
     let text = match (wanted, known) {
         (None, _) | (Some(0), None) => return Ok(()),
@@ -175,14 +175,14 @@ pub(super) fn enforce_index(wanted: Option<u64>, known: Option<&Job>) -> Result<
         ),
         (Some(wanted), None) => format!("{prefix} {wanted}: job does not exist"),
     };
-    Err(ApiError::refused(text))
+    Err(Refusal::refused(text))
 }
 
 /// What a job is can change only so far.
-fn check_transition(known: Option<&Job>, job: &Job) -> Result<(), ApiError> {
+fn check_transition(known: Option<&Job>, job: &Job) -> Result<(), Refusal> {
     let Some(known) = known else {
         if job.dispatched && job.parent_id.is_empty() {
-            return Err(ApiError::refused(
+            return Err(Refusal::refused(
                 "job can't be submitted with 'Dispatched' set",
             ));
         }
@@ -206,7 +206,7 @@ fn check_transition(known: Option<&Job>, job: &Job) -> Result<(), ApiError> {
     } else {
         return Ok(());
     };
-    Err(ApiError::refused(text))
+    Err(Refusal::refused(text))
 }
 
 /// Every scaling policy has an id; apply gives an existing target its own again.

@@ -13,7 +13,7 @@ use drover_projections::{View, query};
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};
 use super::register::{check_registration, enforce_index, with_scaling};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// A group's count is changed, or an event about it recorded.
 #[derive(Clone, Debug, Default)]
@@ -40,15 +40,15 @@ pub struct ScaleJob {
 }
 
 impl Command for ScaleJob {
-    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         check_registration(view, false)?;
         self.check_request()?;
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let known = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| ApiError::not_found(format!("job \"{}\" not found", self.job_id)))?;
+            .ok_or_else(|| Refusal::not_found(format!("job \"{}\" not found", self.job_id)))?;
         let group = known.task_group(&self.group).ok_or_else(|| {
-            ApiError::bad_request(format!(
+            Refusal::bad_request(format!(
                 "task group \"{}\" specified for scaling does not exist in job",
                 self.group
             ))
@@ -75,7 +75,7 @@ impl Command for ScaleJob {
         check_bounds(&known, group, count)?;
         if query::has_active_deployment(view, key)? {
             let text = "job scaling blocked due to active deployment";
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
         let mut job = known.clone();
         for group in job
@@ -107,7 +107,7 @@ impl Command for ScaleJob {
 }
 
 impl ScaleJob {
-    fn check_request(&self) -> Result<(), ApiError> {
+    fn check_request(&self) -> Result<(), Refusal> {
         let text = match self.count {
             _ if self.group.is_empty() => "missing task group name for scaling action".to_owned(),
             Some(count) if count < 0 => "scaling action count can't be negative".to_owned(),
@@ -119,13 +119,13 @@ impl ScaleJob {
             }
             _ => return Ok(()),
         };
-        Err(ApiError::bad_request(text))
+        Err(Refusal::bad_request(text))
     }
 
-    fn check_total(&self, job: &Job) -> Result<(), ApiError> {
+    fn check_total(&self, job: &Job) -> Result<(), Refusal> {
         let total: i64 = job.task_groups.iter().map(|group| group.count).sum();
         if self.job_max_count > 0 && total > self.job_max_count {
-            return Err(ApiError::refused(format!(
+            return Err(Refusal::refused(format!(
                 "total count was greater than configured job_max_count: {total} > {}",
                 self.job_max_count
             )));
@@ -134,10 +134,10 @@ impl ScaleJob {
     }
 }
 
-fn check_bounds(job: &Job, group: &TaskGroup, count: i64) -> Result<(), ApiError> {
+fn check_bounds(job: &Job, group: &TaskGroup, count: i64) -> Result<(), Refusal> {
     if job.r#type == job_type::SYSTEM && count > 1 {
         let text = "jobs of type \"system\" can only be scaled between 0 and 1";
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let Some(policy) = &group.scaling else {
         return Ok(());
@@ -155,5 +155,5 @@ fn check_bounds(job: &Job, group: &TaskGroup, count: i64) -> Result<(), ApiError
     } else {
         return Ok(());
     };
-    Err(ApiError::bad_request(text))
+    Err(Refusal::bad_request(text))
 }

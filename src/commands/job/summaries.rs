@@ -4,7 +4,7 @@ use drover_events::job::JobSummariesReconciled;
 use drover_projections::View;
 
 use super::super::{Command, Decision, Stamp};
-use drover_error::ApiError;
+use drover_error::Refusal;
 
 /// How many jobs one event counts; its apply stays short.
 pub(super) const PAGE: u32 = 128;
@@ -17,7 +17,7 @@ pub struct ReconcileSummaries {
 }
 
 impl Command for ReconcileSummaries {
-    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, ApiError> {
+    fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         Ok(Decision::free(JobSummariesReconciled {
             page_token: self.page_token.clone(),
             per_page: PAGE,

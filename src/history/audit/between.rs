@@ -11,7 +11,7 @@ use std::ops::Bound;
 use drover_projections::changes::Operation;
 use drover_projections::tables::{TableInfo, registry};
 use drover_projections::trail::{Budget, ComparisonPage};
-use drover_projections::{History, View, hex, unhex};
+use drover_projections::{History, View};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -64,14 +64,14 @@ impl RowPosition {
         let (table, key) = text.split_once('.')?;
         Some(Self {
             table: table.parse().ok()?,
-            key: unhex(key)?,
+            key: hex::decode(key).ok()?,
         })
     }
 }
 
 impl fmt::Display for RowPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.table, hex(&self.key))
+        write!(f, "{}.{}", self.table, hex::encode(&self.key))
     }
 }
 

@@ -8,7 +8,6 @@
 
 use drover_events::class::Class;
 use drover_events::mask::{Hide, Place};
-use drover_projections::hex;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -65,7 +64,7 @@ fn known(field: Place, key: &str) -> Option<Class> {
 }
 
 fn mark(value: &str) -> String {
-    format!("{MARK}{}{MARK}", hex(&Sha256::digest(value)))
+    format!("{MARK}{}{MARK}", hex::encode(Sha256::digest(value)))
 }
 
 /// The parts of a text by turns: what is in clear, and what is between the ends of a mark.

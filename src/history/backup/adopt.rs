@@ -7,8 +7,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use drover_projections::hex;
-
 use super::{ArchiveError, sync_dir};
 use crate::log::ReadOnlyLog;
 use crate::log::atomic_file;
@@ -108,7 +106,7 @@ fn former_name(server: &Path, ready: &Path) -> Result<String, ArchiveError> {
     if let Ok(name) = fs::read_to_string(&note) {
         return Ok(name);
     }
-    let epoch = ReadOnlyLog::open(&server.join("log")).map(|log| hex(&log.epoch().id));
+    let epoch = ReadOnlyLog::open(&server.join("log")).map(|log| hex::encode(log.epoch().id));
     let base = epoch.unwrap_or_else(|_| "unknown".to_owned());
     let mut name = base.clone();
     let mut number = 1;

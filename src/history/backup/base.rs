@@ -101,7 +101,7 @@ pub fn sign(base: &SnapshotDir, key: &SigningKey) -> Result<(), ArchiveError> {
     let path = base.path().join(NOTE);
     let own = statement(base)?;
     let put = if path.exists() {
-        base.settle(NOTE)
+        base.sync(NOTE)
     } else {
         let note = proof::sign(&own.to_text(), &own.origin, key);
         base.put(NOTE, note.as_bytes())

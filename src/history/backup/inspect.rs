@@ -6,7 +6,6 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use drover_projections::hex;
 use sha2::{Digest as _, Sha256};
 
 use super::ArchiveError;
@@ -122,8 +121,8 @@ pub fn lay_out(
     let said = base::read_back(&state, &dir.join("check.tmp"))?;
     let same = said.index == manifest.index
         && said.size == manifest.tree_size
-        && hex(&said.root) == manifest.tree_root
-        && hex(&said.state) == manifest.state;
+        && hex::encode(said.root) == manifest.tree_root
+        && hex::encode(said.state) == manifest.state;
     if !same {
         let what = "the backup's state is not the one its manifest names";
         return Err(ArchiveError::Refused(what.to_owned()));
@@ -213,7 +212,7 @@ fn check_sums(found: &mut Inspection, sums: &[u8]) {
         }
         match wanted.remove(part.name.as_str()) {
             None => problems.push(format!("{} has no sum in {SUMS}", part.name)),
-            Some(hash) if hash != hex(&part.sha256) => {
+            Some(hash) if hash != hex::encode(part.sha256) => {
                 problems.push(format!("{} is damaged: its SHA-256 is another", part.name));
             }
             Some(_) => {}

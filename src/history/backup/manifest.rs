@@ -10,7 +10,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::tar::Part;
-use drover_projections::hex;
 
 /// The layout now written.
 pub const FORMAT: u32 = 1;
@@ -66,11 +65,11 @@ pub struct BackupTable {
 
 /// The sums as `sha256sum` writes them: hash, two blanks, name.
 pub fn sums(parts: &[Part]) -> String {
-    let line = |part: &Part| format!("{}  {}\n", hex(&part.sha256), part.name);
+    let line = |part: &Part| format!("{}  {}\n", hex::encode(part.sha256), part.name);
     parts.iter().map(line).collect()
 }
 
 /// What is signed: that a log's owner made these sums.
 pub fn statement(origin: &str, sums: &[u8; 32]) -> String {
-    format!("{origin}\nbackup\n{}\n", hex(sums))
+    format!("{origin}\nbackup\n{}\n", hex::encode(sums))
 }

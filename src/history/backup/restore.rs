@@ -15,7 +15,7 @@ use drover_events::cluster::ClusterRestored;
 use drover_events::{Actor, Envelope, EventId, EventKind, RaftPayload};
 use drover_migrations::schema;
 use drover_projections::{
-    DatabaseOptions, Digest, Outcome, Projections, StorageError, TableDigest, hex, snapshot,
+    DatabaseOptions, Digest, Outcome, Projections, StorageError, TableDigest, snapshot,
 };
 use zeroize::Zeroizing;
 
@@ -211,7 +211,7 @@ fn verify_log(
     }
     let same = done.last == manifest.index
         && done.size == manifest.tree_size
-        && hex(&done.root) == manifest.tree_root;
+        && hex::encode(done.root) == manifest.tree_root;
     if !same {
         return Err(refused(
             "the log of the backup is not the one its manifest names",
@@ -431,16 +431,16 @@ impl Prepared {
         Ok(Restored {
             index: self.index,
             first,
-            epoch: hex(&epoch),
+            epoch: hex::encode(epoch),
             tables,
         })
     }
 
     fn event(&self, former: &Former) -> Result<RaftPayload, ArchiveError> {
         let own = former.log.as_ref();
-        let own = own.filter(|(epoch, _)| hex(&epoch.id) == self.manifest.epoch);
+        let own = own.filter(|(epoch, _)| hex::encode(epoch.id) == self.manifest.epoch);
         let (former_size, former_root) = match own {
-            Some((_, range)) => (range.size(), hex(&range.root())),
+            Some((_, range)) => (range.size(), hex::encode(range.root())),
             None => (self.manifest.tree_size, self.manifest.tree_root.clone()),
         };
         let envelope = Envelope {
@@ -456,7 +456,7 @@ impl Prepared {
                 former_size,
                 former_root: from_hex(&former_root),
                 base_index: self.index,
-                epoch: hex(&self.epoch),
+                epoch: hex::encode(self.epoch),
             }
             .into(),
         };

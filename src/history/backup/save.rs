@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use drover_projections::{hex, snapshot};
+use drover_projections::snapshot;
 use ed25519_dalek::SigningKey;
 use sha2::{Digest as _, Sha256};
 
@@ -85,14 +85,14 @@ pub fn save(
         format: FORMAT,
         created: jiff::Timestamp::now().to_string(),
         version: crate::base::version::VERSION.to_owned(),
-        epoch: hex(&head.epoch),
+        epoch: hex::encode(head.epoch),
         epoch_first: head.epoch_first,
         index: last,
         term: state.term,
         time: shown(state.time),
         tree_size: range.size(),
-        tree_root: hex(&range.root()),
-        state: hex(&digest_of(&state)),
+        tree_root: hex::encode(range.root()),
+        state: hex::encode(digest_of(&state)),
         first: first.unwrap_or(log.epoch().first_index),
         keys,
         tables: tables(&state),

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use drover_events::Recorded;
-use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
 use super::ArchiveError;
@@ -123,7 +122,7 @@ impl Export {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Exported, ArchiveError> {
         let epoch = log.epoch();
-        let name = hex(&epoch.id);
+        let name = hex::encode(epoch.id);
         let mut line = Vec::with_capacity(4096);
         let mut bytes = 0;
         let mut done = self.walk(log, progress, &mut |entry, _| {
@@ -151,7 +150,7 @@ impl Export {
             return Ok(None);
         }
         let (mut line, epoch) = (Vec::new(), log.epoch());
-        let name = hex(&epoch.id);
+        let name = hex::encode(epoch.id);
         self.line(&mut line, &entry.body, index, (epoch, &name))?;
         Ok(Some(line))
     }

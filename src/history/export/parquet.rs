@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use drover_events::EventKind;
-use drover_projections::hex;
 use parquet::basic::Compression;
 use parquet::column::writer::ColumnWriterImpl;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
@@ -166,7 +165,7 @@ pub fn write(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Exported, ArchiveError> {
     let mut manifest = serde_json::json!({
-        "Epoch": hex(&log.epoch().id), "Flags": flags(export),
+        "Epoch": hex::encode(log.epoch().id), "Flags": flags(export),
     });
     let before = match resume {
         true => gone_on(dir, &manifest)?,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_projections::{TableDigest, hex, unhex};
+use drover_projections::TableDigest;
 use sha2::{Digest, Sha256};
 
 use super::{NoteKey, ProofError, note};
@@ -44,7 +44,7 @@ pub struct Checkpoint {
 
 /// The name of a log: that of its epoch.
 pub fn origin(epoch: Epoch) -> String {
-    format!("drover/{}", hex(&epoch.id))
+    format!("drover/{}", hex::encode(epoch.id))
 }
 
 /// One digest for those of all tables: SHA-256 over (number u16 LE ‖ digest) in the tables' order.
@@ -62,7 +62,7 @@ pub fn state_digest(tables: &[TableDigest]) -> [u8; 32] {
 }
 
 fn hash(text: &str) -> Option<[u8; 32]> {
-    unhex(text)?.try_into().ok()
+    hex::decode(text).ok()?.try_into().ok()
 }
 
 impl Checkpoint {
@@ -75,7 +75,7 @@ impl Checkpoint {
             self.size,
             STANDARD.encode(self.root),
             self.index,
-            hex(&self.state),
+            hex::encode(self.state),
         )
     }
 

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_projections::hex;
 
 use super::checkpoint::{CheckpointFile, of_note, origin};
 use super::{Checkpoint, NoteKey, ProofError, note};
@@ -202,7 +201,7 @@ fn contradiction(one: &Checkpoint, other: &Checkpoint) -> String {
     match roots[0] == roots[1] {
         false => format!("the root {} and the root {}", roots[0], roots[1]),
         true if one.state != other.state => {
-            let states = [one, other].map(|one| hex(&one.state));
+            let states = [one, other].map(|one| hex::encode(one.state));
             format!("the tables {} and the tables {}", states[0], states[1])
         }
         true => format!("{:?} and {:?}", one.to_text(), other.to_text()),

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use drover_migrations::schema::LATEST;
-use drover_projections::hex;
 use serde::{Deserialize, Serialize};
 
 use super::RebuildError;
@@ -59,7 +58,7 @@ impl Mark {
         let wanted = Mark {
             version: VERSION.to_owned(),
             schema: LATEST.0,
-            epoch: hex(&log.epoch().id),
+            epoch: hex::encode(log.epoch().id),
             compared: Vec::new(),
         };
         let text = match fs::read(path(work)) {

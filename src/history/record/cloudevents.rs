@@ -7,7 +7,6 @@
 //! that of the request; `namespace`, `actor`, `cause` and `outcome` are extensions.
 
 use drover_events::{Actor, EventKind};
-use drover_projections::hex;
 use serde::Serialize;
 
 use super::about::About;
@@ -72,7 +71,7 @@ impl<'a> Attributes<'a> {
                 Some(part) => format!("{}.{}", data.index, part.number),
                 None => data.index.to_string(),
             },
-            source: format!("drover/{}", hex(&epoch)),
+            source: format!("drover/{}", hex::encode(epoch)),
             kind: format!("{TYPE}{}", data.kind),
             subject: match data.part {
                 Some(part) => Some(format!("{}/{}", part.topic, part.key)),

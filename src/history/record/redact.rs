@@ -24,7 +24,6 @@ use drover_events::class::Class;
 use drover_events::gojson::Base64;
 use drover_events::mask::{Hidden, Hide, Place};
 use drover_events::public::PublicFields;
-use drover_projections::hex;
 use serde::{Serialize, Serializer};
 
 use crate::keyring::{Keyring, KeyringError};
@@ -189,7 +188,7 @@ impl Hide for Search<'_> {
 fn hashed(key: &hmac::Key, value: &str) -> String {
     format!(
         "{HASHED}{}",
-        hex(hmac::sign(key, value.as_bytes()).as_ref())
+        hex::encode(hmac::sign(key, value.as_bytes()).as_ref())
     )
 }
 

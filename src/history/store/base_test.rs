@@ -267,7 +267,7 @@ async fn servers_that_share_a_place_never_meet_and_the_right_copy_is_found() {
         (joined, entries, log.bounds().1)
     };
     let epoch = ReadOnlyLog::open(&first.join("log")).unwrap().epoch();
-    let copies = place.join(drover_projections::hex(&epoch.id));
+    let copies = place.join(hex::encode(epoch.id));
     for (server, id) in &servers {
         let (joined, entries, next) = read(&format!("with {id}"), Some(server)).await;
         assert!(
@@ -307,7 +307,7 @@ async fn what_is_damaged_or_another_object_is_refused_by_name() {
     let server = data.join("server");
     let log = ReadOnlyLog::open(&log_dir).unwrap();
     let name = log.segments()[1].name.clone();
-    let epoch = drover_projections::hex(&log.epoch().id);
+    let epoch = hex::encode(log.epoch().id);
 
     // Something else has that name there.
     let place = dir.path().join("taken");

@@ -11,8 +11,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use drover_projections::hex;
-
 use super::ArchiveError;
 use super::place::Store;
 use crate::error::chain;
@@ -193,7 +191,7 @@ impl Join<'_> {
         let mut copies = copies_in(&all);
         if let (true, Some(own)) = (copies.is_empty(), own) {
             // No segment was dropped yet: what there is of the log is here.
-            let epoch = hex(&own.epoch().id);
+            let epoch = hex::encode(own.epoch().id);
             if all.keys().any(|name| name.contains(&epoch)) {
                 return Ok(vec![Copy::default()]);
             }
@@ -203,7 +201,7 @@ impl Join<'_> {
         }
         match own {
             Some(own) => {
-                let wanted = hex(&own.epoch().id);
+                let wanted = hex::encode(own.epoch().id);
                 copies.retain(|copy| copy.epoch().is_none_or(|epoch| epoch == wanted));
                 if copies.is_empty() {
                     return Err(ArchiveError::Refused(format!(

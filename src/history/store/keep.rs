@@ -9,8 +9,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drover_projections::hex;
-
 use super::super::backup::save::files;
 use super::ArchiveError;
 use super::base::NOTE;
@@ -43,7 +41,7 @@ pub async fn archive(
 ) -> Result<Archived, ArchiveError> {
     let log_dir = server.join("log");
     let log = ReadOnlyLog::open(&log_dir)?;
-    let store = store.within(&hex(&log.epoch().id)).within(id);
+    let store = store.within(&hex::encode(log.epoch().id)).within(id);
     put_base(base, &store).await?;
     let due: Vec<SegmentInfo> = log
         .segments()

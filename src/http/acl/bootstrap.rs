@@ -2,7 +2,7 @@
 
 use super::{Fresh, enabled, tokens};
 use crate::commands::acl::BootstrapAcl;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::gate::Write;
 use crate::http::{new_id, rows};
@@ -15,7 +15,7 @@ drover_events::wire! {
 }
 
 /// `PUT /v1/acl/bootstrap`: asks nothing of the caller, and does it once.
-pub(in crate::http) async fn put(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn put(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let body: BootstrapBody = write.json_or_default().await.map_err(|mut error| {
         error.message = format!("failed to decode request body: {}", error.message);
@@ -24,7 +24,7 @@ pub(in crate::http) async fn put(write: Write) -> Result<Answer, ApiError> {
     let secret = match body.secret.as_str() {
         "" => new_id(),
         given if rows::is_uuid(given) => given.to_owned(),
-        _ => return Err(ApiError::bad_request("invalid acl token")),
+        _ => return Err(Refusal::bad_request("invalid acl token")),
     };
     let fresh = Fresh::with(&write.api, new_id(), secret).await?;
     let reset_index = write.api.server.acl_bootstrap_reset();

@@ -28,7 +28,7 @@ use super::front::Read;
 use super::gate::Write;
 use super::list::storage;
 use super::state::Api;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::keyring::{Keyring, KeyringError};
 
 /// The policy of those who give no token.
@@ -37,10 +37,10 @@ const ANONYMOUS: &str = "anonymous";
 const FIRST_KEY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Refuses while ACLs are off.
-fn enabled(api: &Api) -> Result<(), ApiError> {
+fn enabled(api: &Api) -> Result<(), Refusal> {
     match api.gate.is_guarded() {
         true => Ok(()),
-        false => Err(ApiError::bad_request("ACL support disabled")),
+        false => Err(Refusal::bad_request("ACL support disabled")),
     }
 }
 
@@ -57,26 +57,26 @@ pub(in crate::http) const SIGN_IN: [&str; 8] = [
 ];
 
 /// One of them.
-pub(in crate::http) async fn sign_in(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn sign_in(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let advice = "PUT /v1/acl/token makes tokens, and nodes join with a secret of their own";
     absent::later(write, advice).await
 }
 
 /// `GET /v1/acl/auth-methods`: none.
-pub(in crate::http) fn auth_methods(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn auth_methods(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     absent::empty(read, AuthMethods::ID)
 }
 
 /// `GET /v1/acl/binding-rules`: none.
-pub(in crate::http) fn binding_rules(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn binding_rules(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     absent::empty(read, BindingRules::ID)
 }
 
 /// The names of the policies that the caller holds.
-fn held_policies(read: &Read<'_>) -> Result<BTreeSet<String>, ApiError> {
+fn held_policies(read: &Read<'_>) -> Result<BTreeSet<String>, Refusal> {
     match read.identity.token.as_deref() {
         // Those of now, whenever the rows are of.
         Some(token) => policy_names_of_token(&read.api.projections.view(), token).map_err(storage),
@@ -89,7 +89,7 @@ fn held_policies(read: &Read<'_>) -> Result<BTreeSet<String>, ApiError> {
 }
 
 /// The ids of the roles that the caller holds.
-fn held_roles(read: &Read<'_>) -> Result<BTreeSet<String>, ApiError> {
+fn held_roles(read: &Read<'_>) -> Result<BTreeSet<String>, Refusal> {
     let Some(token) = read.identity.token.as_deref() else {
         return Ok(BTreeSet::new());
     };
@@ -120,12 +120,12 @@ struct Fresh {
 
 impl Fresh {
     /// With these. A new cluster has a key a moment after it has a leader.
-    async fn with(api: &Api, accessor: String, secret: String) -> Result<Fresh, ApiError> {
+    async fn with(api: &Api, accessor: String, secret: String) -> Result<Fresh, Refusal> {
         let _ = tokio::time::timeout(FIRST_KEY, api.keyring.wait_active()).await;
         let hash = secret_hash(&secret);
         let sealed = api.keyring.seal_secret(&accessor, &secret, hash);
         Ok(Fresh {
-            sealed: sealed.map_err(|error: KeyringError| ApiError::internal(error.to_string()))?,
+            sealed: sealed.map_err(|error: KeyringError| Refusal::internal(error.to_string()))?,
             accessor,
             secret,
         })

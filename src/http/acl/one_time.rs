@@ -6,7 +6,7 @@ use drover_projections::tables::one_time_tokens::{OneTimeTokens, secret_hash};
 
 use super::{enabled, tokens};
 use crate::commands::acl::{ExchangeOneTimeToken, IssueOneTimeToken};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::gate::{Write, denied};
 use crate::http::list::storage;
@@ -33,7 +33,7 @@ drover_events::wire! {
 }
 
 /// `PUT /v1/acl/token/onetime`: one for the token in use.
-pub(in crate::http) async fn issue(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn issue(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let identity = &write.request.identity;
     let own = identity.token.as_deref().ok_or_else(denied)?;
@@ -56,7 +56,7 @@ pub(in crate::http) async fn issue(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/acl/token/onetime/exchange`: asks nothing of the caller but the one-time secret.
-pub(in crate::http) async fn exchange(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn exchange(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let body: ExchangeBody = write.json().await?;
     let hash = secret_hash(&body.secret);

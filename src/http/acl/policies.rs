@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{ANONYMOUS, enabled, held_policies};
 use crate::commands::acl::{DeleteAclPolicies, UpsertAclPolicies};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{Write, demand};
@@ -29,7 +29,7 @@ fn stub(policy: AclPolicy) -> AclPolicyListStub {
 }
 
 /// `GET /v1/acl/policies`: all, or those that the caller holds (ACL-07).
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     if !read.identity.is_management() {
         return own(read);
@@ -39,7 +39,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/acl/policy/self`: those that the caller holds.
-pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     let mut names: Vec<String> = held_policies(read)?.into_iter().collect();
     if read.options.reverse() {
@@ -51,7 +51,7 @@ pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, ApiError> {
     render(read, Box::new(rows))
 }
 
-fn render(read: &Read<'_>, rows: Rows<'_, AclPolicy>) -> Result<Answer, ApiError> {
+fn render(read: &Read<'_>, rows: Rows<'_, AclPolicy>) -> Result<Answer, Refusal> {
     let rows = rows.map(|row| row.map(stub));
     let token = |row: &AclPolicyListStub| PageToken::Id(row.name.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;
@@ -59,7 +59,7 @@ fn render(read: &Read<'_>, rows: Rows<'_, AclPolicy>) -> Result<Answer, ApiError
 }
 
 /// The row of the policy in the path.
-pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let name = request.segment(3)?;
     Ok([Interest::row::<AclPolicies>(name.as_str())]
         .into_iter()
@@ -68,27 +68,27 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
 
 /// Whether the caller holds the policy in the path; everybody may read that of nobody in
 /// particular.
-pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let name = read.request.segment(3)?;
     demand(name == ANONYMOUS || held_policies(read)?.contains(&name))
 }
 
 /// `GET /v1/acl/policy/:name`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     let name = read.request.segment(3)?;
     let policy = read.view.get::<AclPolicies>(name.as_str());
     let policy = policy.map_err(storage)?;
-    let policy = policy.ok_or_else(|| ApiError::not_found("ACL policy not found"))?;
+    let policy = policy.ok_or_else(|| Refusal::not_found("ACL policy not found"))?;
     Ok(Answer::json(&policy)?.at(policy.modify_index))
 }
 
 /// `PUT /v1/acl/policy/:name`.
-pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let policy: AclPolicy = write.json().await?;
     if policy.name != write.request.segment(3)? {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "ACL policy name does not match request path",
         ));
     }
@@ -98,7 +98,7 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/acl/policy/:name`.
-pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let names = vec![write.request.segment(3)?];
     let done = write.submit(DeleteAclPolicies { names }).await?;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{enabled, held_roles};
 use crate::commands::acl::{DeleteAclRoles, UpsertAclRoles};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{Write, demand};
@@ -31,7 +31,7 @@ fn stub(role: AclRole) -> AclRoleListStub {
 }
 
 /// `GET /v1/acl/roles`: all, or those that the caller holds.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     let rows: Rows<'_, AclRole> = if read.identity.is_management() {
         rows::ids::<AclRoles>(&read.view, read.options)?.seen_by(|acl, _| acl.is_management())
@@ -51,7 +51,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The row of the role in the path.
-pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(3)?;
     Ok([Interest::row::<AclRoles>(id.as_str())]
         .into_iter()
@@ -59,26 +59,26 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
 }
 
 /// Whether the caller holds the role in the path.
-pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let id = read.request.segment(3)?;
     demand(held_roles(read)?.contains(&id))
 }
 
 /// Whether the caller holds the role whose name is in the path.
-pub(in crate::http) fn name_readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn name_readable(read: &Read<'_>) -> Result<(), Refusal> {
     let role = named(read)?;
     let held = held_roles(read)?;
     demand(role.is_some_and(|role| held.contains(&role.id)))
 }
 
-fn named(read: &Read<'_>) -> Result<Option<AclRole>, ApiError> {
+fn named(read: &Read<'_>) -> Result<Option<AclRole>, Refusal> {
     let name = read.request.segment(4)?;
     let role = role_by_name(read.view.one(), &name).map_err(storage)?;
     Ok(role.map(|role| AclRole::clone(&role)))
 }
 
 /// `GET /v1/acl/role/:id`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     let id = read.request.segment(3)?;
     let role = read.view.get::<AclRoles>(id.as_str());
@@ -86,24 +86,24 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/acl/role/name/:name`.
-pub(in crate::http) fn get_by_name(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get_by_name(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     answer(read, named(read)?)
 }
 
-fn answer(read: &Read<'_>, role: Option<AclRole>) -> Result<Answer, ApiError> {
-    let role = role.ok_or_else(|| ApiError::not_found("ACL role not found"))?;
+fn answer(read: &Read<'_>, role: Option<AclRole>) -> Result<Answer, Refusal> {
+    let role = role.ok_or_else(|| Refusal::not_found("ACL role not found"))?;
     let role = shown_role(read.view.one(), &role).map_err(storage)?;
     Ok(Answer::json(&role)?.at(role.modify_index))
 }
 
 /// `PUT /v1/acl/role` and `PUT /v1/acl/role/:id`.
-pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let role: AclRole = write.json().await?;
     let id = write.request.segment(3)?;
     if !id.is_empty() && id != role.id {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "ACL role ID does not match request path",
         ));
     }
@@ -120,12 +120,12 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
     });
     // Who took the name away since, or the role, has the last word.
     let role = role.map_err(storage)?;
-    let role = role.ok_or_else(|| ApiError::not_found("ACL role not found"))?;
+    let role = role.ok_or_else(|| Refusal::not_found("ACL role not found"))?;
     Ok(Answer::json(&role)?.written(done.index))
 }
 
 /// `DELETE /v1/acl/role/:id`.
-pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let ids = vec![write.request.segment(3)?];
     let done = write.submit(DeleteAclRoles { ids }).await?;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::{ANONYMOUS, Fresh, enabled, shown};
 use crate::commands::acl::{CreateAclToken, DeleteAclTokens, UpdateAclToken};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{Write, demand};
@@ -41,7 +41,7 @@ fn stub(token: AclToken) -> AclTokenListStub {
 
 /// `GET /v1/acl/tokens`: by creation, or those whose accessor begins with the prefix. Filters see
 /// what is listed, which is no secret.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     let options = read.options;
     let (kind, rows): (_, Rows<'_, SealedToken>) = match options.prefix() {
@@ -84,7 +84,7 @@ fn scan(options: &ReadOptions) -> Scan {
 }
 
 /// The row of the token in the path.
-pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let accessor = request.segment(3)?;
     Ok([Interest::row::<AclTokens>(accessor.as_str())]
         .into_iter()
@@ -92,32 +92,32 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
 }
 
 /// Whether the token in the path is the caller's own.
-pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let accessor = read.request.segment(3)?;
     let own = read.identity.token.as_deref();
     demand(own.is_some_and(|own| own.accessor_id == accessor))
 }
 
-fn answer(read: &Read<'_>, accessor: &str) -> Result<Answer, ApiError> {
+fn answer(read: &Read<'_>, accessor: &str) -> Result<Answer, Refusal> {
     let found = read.view.get::<AclTokens>(accessor).map_err(storage)?;
-    let sealed = found.ok_or_else(|| ApiError::not_found("ACL token not found"))?;
+    let sealed = found.ok_or_else(|| Refusal::not_found("ACL token not found"))?;
     let token = shown(read.view.one(), &read.api.keyring, &sealed).map_err(storage)?;
     Ok(Answer::json(&token)?.at(token.modify_index))
 }
 
 /// `GET /v1/acl/token/:accessor`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     answer(read, &read.request.segment(3)?)
 }
 
 /// `GET /v1/acl/token/self`: the token in use; of who gives none, that of nobody in particular.
-pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     match read.identity.token.as_deref() {
         Some(token) => answer(read, &token.accessor_id),
         // A workload has none.
-        None if read.identity.claim.is_some() => Err(ApiError::permission_denied()),
+        None if read.identity.claim.is_some() => Err(Refusal::permission_denied()),
         None => Ok(Answer::json(&anonymous())?.at(read.view.table_index::<AclTokens>())),
     }
 }
@@ -133,12 +133,12 @@ fn anonymous() -> AclToken {
 }
 
 /// `PUT /v1/acl/token` and `PUT /v1/acl/token/:accessor`: one with an accessor is changed.
-pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let token: AclToken = write.json().await?;
     let accessor = write.request.segment(3)?;
     if !accessor.is_empty() && accessor != token.accessor_id {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "ACL token accessor does not match request path",
         ));
     }
@@ -155,13 +155,13 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// A token whose accessor and secret somebody has chosen.
-async fn upload(write: Write, token: AclToken) -> Result<Answer, ApiError> {
+async fn upload(write: Write, token: AclToken) -> Result<Answer, Refusal> {
     let ids = (token.accessor_id.clone(), token.secret_id.clone());
     if !rows::is_uuid(&ids.0) || !rows::is_uuid(&ids.1) {
-        return Err(ApiError::bad_request("invalid acl token"));
+        return Err(Refusal::bad_request("invalid acl token"));
     }
     if token.r#type == "management" {
-        return Err(ApiError::bad_request("cannot upload management tokens"));
+        return Err(Refusal::bad_request("cannot upload management tokens"));
     }
     create(write, token, ids).await
 }
@@ -170,7 +170,7 @@ async fn create(
     write: Write,
     token: AclToken,
     (accessor, secret): (String, String),
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let fresh = Fresh::with(&write.api, accessor, secret).await?;
     let command = CreateAclToken {
         token: AclToken {
@@ -187,7 +187,7 @@ async fn create(
     Ok(Answer::json(&token)?.written(done.index))
 }
 
-async fn update(write: Write, mut token: AclToken) -> Result<Answer, ApiError> {
+async fn update(write: Write, mut token: AclToken) -> Result<Answer, Refusal> {
     let accessor = token.accessor_id.clone();
     let secret_hash = match token.secret_id.as_str() {
         "" => String::new(),
@@ -200,7 +200,7 @@ async fn update(write: Write, mut token: AclToken) -> Result<Answer, ApiError> {
 }
 
 /// A token as it is after a write, its secret with it. Who deleted it since has the last word.
-pub(super) fn stored(write: &Write, accessor: &str) -> Result<AclToken, ApiError> {
+pub(super) fn stored(write: &Write, accessor: &str) -> Result<AclToken, Refusal> {
     let view = write.api.projections.view();
     let token = glance(|| {
         let found = view.get::<AclTokens>(accessor)?;
@@ -208,11 +208,11 @@ pub(super) fn stored(write: &Write, accessor: &str) -> Result<AclToken, ApiError
         found.as_ref().map(shown).transpose()
     });
     let token = token.map_err(storage)?;
-    token.ok_or_else(|| ApiError::not_found("ACL token not found"))
+    token.ok_or_else(|| Refusal::not_found("ACL token not found"))
 }
 
 /// `DELETE /v1/acl/token/:accessor`.
-pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let command = DeleteAclTokens {
         accessor_ids: vec![write.request.segment(3)?],

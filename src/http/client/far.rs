@@ -21,7 +21,7 @@ use super::ran;
 use crate::client::agent::Client;
 use crate::client::control::Answers;
 use crate::config::Config;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::http::answer::{Answer, TEXT};
 use crate::http::body::Body;
 use crate::http::front::finish_request;
@@ -77,7 +77,7 @@ pub(in crate::http) async fn ask(
     sessions: &Arc<Sessions>,
     node: &str,
     request: &Request,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let Duplex {
         mut inflow,
         mut outflow,
@@ -97,7 +97,7 @@ pub(in crate::http) async fn ask(
 }
 
 /// How long the answer to a request may take to begin. Clients of Nomad's ask for a removal by GET.
-fn patience(request: &Request) -> Result<Duration, ApiError> {
+fn patience(request: &Request) -> Result<Duration, Refusal> {
     let reads = matches!(request.method, Method::GET | Method::HEAD);
     if request.path.starts_with("/v1/agent/pprof/") {
         let looks: u64 = request.query.number("seconds")?.unwrap_or_default();
@@ -117,20 +117,20 @@ pub(super) async fn first_word<T: DeserializeOwned>(
     node: &str,
     inflow: &mut Inflow,
     patience: Duration,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     let word = timeout(patience, inflow.message()).await;
     let word = word.map_err(|_| silent(node))?;
     word.map_err(|broken| lost(node, &broken))
 }
 
-fn silent(node: &str) -> ApiError {
+fn silent(node: &str) -> Refusal {
     let text = format!("node {node:?} is there and does not answer in time");
-    ApiError::new(Code::Timeout, text)
+    Refusal::new(Code::Timeout, text)
 }
 
-pub(super) fn lost(node: &str, broken: &Broken) -> ApiError {
+pub(super) fn lost(node: &str, broken: &Broken) -> Refusal {
     let text = format!("node {node:?} was lost: {broken}");
-    ApiError::new(Code::Unavailable, text)
+    Refusal::new(Code::Unavailable, text)
 }
 
 impl RequestHead {
@@ -145,9 +145,9 @@ impl RequestHead {
     ///
     /// # Errors
     /// 400 where it is none.
-    pub(super) fn request(&self, body: Bytes) -> Result<Request, ApiError> {
+    pub(super) fn request(&self, body: Bytes) -> Result<Request, Refusal> {
         let bad = |error: &dyn std::fmt::Display| {
-            ApiError::bad_request(format!("a request of another agent: {error}"))
+            Refusal::bad_request(format!("a request of another agent: {error}"))
         };
         let method: Method = self.method.parse().map_err(|e| bad(&e))?;
         let head = hyper::Request::builder().method(method).uri(&self.target);
@@ -281,8 +281,8 @@ impl Near {
     ///
     /// # Errors
     /// 503 once it is gone.
-    pub(in crate::http) fn here(&self) -> Result<Here, ApiError> {
-        let gone = || ApiError::new(Code::Unavailable, "the client ends");
+    pub(in crate::http) fn here(&self) -> Result<Here, Refusal> {
+        let gone = || Refusal::new(Code::Unavailable, "the client ends");
         Ok(Here {
             client: Some(self.client.upgrade().ok_or_else(gone)?),
             ..self.here.clone()
@@ -349,7 +349,7 @@ mod tests {
     /// Servers and clients of two releases speak with each other: these bytes stay as they are.
     #[test]
     fn mod_30_what_is_asked_of_a_client_and_answered_are_the_bytes_they_always_were() {
-        let hex = |bytes: &[u8]| drover_projections::hex(bytes);
+        let hex = |bytes: &[u8]| hex::encode(bytes);
         let head = RequestHead {
             method: "GET".to_owned(),
             target: "/v1/client/stats".to_owned(),

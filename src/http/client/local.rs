@@ -14,7 +14,7 @@ use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{FileFrame, Origin, alloc, fs, host, logs};
 use crate::client::metadata::MetadataRequest;
 use crate::config::Config;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::{Answer, JSON, TEXT};
 use crate::http::body::Body;
 use crate::http::diagnostics;
@@ -71,7 +71,7 @@ impl Here {
 ///
 /// # Errors
 /// What is wrong with it, or with what it asks for.
-pub(in crate::http) async fn answer(here: &Here, request: &Request) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn answer(here: &Here, request: &Request) -> Result<Answer, Refusal> {
     if let Some(about) = request.path.strip_prefix("/v1/agent/") {
         return match about {
             "monitor" => diagnostics::monitor(request).await,
@@ -80,7 +80,7 @@ pub(in crate::http) async fn answer(here: &Here, request: &Request) -> Result<An
             _ => diagnostics::pprof(here, request).await,
         };
     }
-    let none = || ApiError::bad_request("No local Node and node_id not provided");
+    let none = || Refusal::bad_request("No local Node and node_id not provided");
     let client = here.client.as_ref().ok_or_else(none)?;
     if request.path.starts_with("/v1/allocation/") {
         return checks(client, &request.segment(2)?);
@@ -91,11 +91,11 @@ pub(in crate::http) async fn answer(here: &Here, request: &Request) -> Result<An
         "metadata" => metadata(client, request).await,
         "allocation" => allocation(client, request).await,
         "fs" => files(client, request).await,
-        _ => Err(ApiError::not_found("resource not found")),
+        _ => Err(Refusal::not_found("resource not found")),
     }
 }
 
-async fn collect_all(client: &Client, request: &Request) -> Result<Answer, ApiError> {
+async fn collect_all(client: &Client, request: &Request) -> Result<Answer, Refusal> {
     if is_head(request) {
         return Err(wrong_method());
     }
@@ -104,7 +104,7 @@ async fn collect_all(client: &Client, request: &Request) -> Result<Answer, ApiEr
 }
 
 /// What a node says of itself, and what is set of that.
-async fn metadata(client: &Client, request: &Request) -> Result<Answer, ApiError> {
+async fn metadata(client: &Client, request: &Request) -> Result<Answer, Refusal> {
     if matches!(request.method, Method::GET | Method::HEAD) {
         return Answer::json(&client.metadata());
     }
@@ -113,13 +113,13 @@ async fn metadata(client: &Client, request: &Request) -> Result<Answer, ApiError
 }
 
 /// The checks of an allocation; `null` where it has none.
-fn checks(client: &Client, id: &str) -> Result<Answer, ApiError> {
+fn checks(client: &Client, id: &str) -> Result<Answer, Refusal> {
     let checks = alloc::checks(client, id)?;
     Answer::json(&Some(checks).filter(|checks| !checks.is_empty()))
 }
 
 /// `/v1/client/allocation/{id}/{verb}`.
-async fn allocation(client: &Arc<Client>, request: &Request) -> Result<Answer, ApiError> {
+async fn allocation(client: &Arc<Client>, request: &Request) -> Result<Answer, Refusal> {
     let (id, verb) = (request.segment(3)?, request.segment(4)?);
     let writes = !matches!(request.method, Method::GET | Method::HEAD);
     match verb.as_str() {
@@ -143,19 +143,19 @@ async fn allocation(client: &Arc<Client>, request: &Request) -> Result<Answer, A
             Ok(Answer::nothing())
         }
         "restart" | "signal" | "gc" => Err(wrong_method()),
-        _ => Err(ApiError::not_found("resource not found")),
+        _ => Err(Refusal::not_found("resource not found")),
     }
 }
 
 /// `/v1/client/fs/{verb}/{alloc}`.
-async fn files(client: &Arc<Client>, request: &Request) -> Result<Answer, ApiError> {
+async fn files(client: &Arc<Client>, request: &Request) -> Result<Answer, Refusal> {
     let (verb, id) = (request.segment(3)?, request.segment(4)?);
     if verb == "logs" {
         return task_logs(request, client, &id).await;
     }
     let path = request.query.text("path");
     if path.is_empty() && verb != "ls" {
-        return Err(ApiError::bad_request("must provide a file name"));
+        return Err(Refusal::bad_request("must provide a file name"));
     }
     match verb.as_str() {
         "ls" => {
@@ -170,16 +170,16 @@ async fn files(client: &Arc<Client>, request: &Request) -> Result<Answer, ApiErr
             Ok(whole(fs::read(client, &id, path, offset, limit).await?))
         }
         "stream" => file_stream(request, client, &id, path).await,
-        _ => Err(ApiError::not_found("Invalid method")),
+        _ => Err(Refusal::not_found("Invalid method")),
     }
 }
 
 /// A switch of a stream.
-fn flag(request: &Request, name: &str, default: bool) -> Result<bool, ApiError> {
+fn flag(request: &Request, name: &str, default: bool) -> Result<bool, Refusal> {
     match request.query.text(name) {
         "" => Ok(default),
         raw => query::parse_bool(raw).ok_or_else(|| {
-            ApiError::bad_request(format!(
+            Refusal::bad_request(format!(
                 "failed to parse {name} field to boolean: strconv.ParseBool: parsing \"{raw}\": \
                  invalid syntax"
             ))
@@ -188,27 +188,27 @@ fn flag(request: &Request, name: &str, default: bool) -> Result<bool, ApiError> 
 }
 
 /// The place in a file a request names.
-fn offset<T: std::str::FromStr>(request: &Request) -> Result<Option<T>, ApiError> {
+fn offset<T: std::str::FromStr>(request: &Request) -> Result<Option<T>, Refusal> {
     match request.query.text("offset") {
         "" => Ok(None),
         raw => raw.parse().map(Some).map_err(|_| bad_offset(raw)),
     }
 }
 
-fn bad_offset(raw: &str) -> ApiError {
-    ApiError::bad_request(format!(
+fn bad_offset(raw: &str) -> Refusal {
+    Refusal::bad_request(format!(
         "error parsing offset: strconv.ParseInt: parsing \"{raw}\": invalid syntax"
     ))
 }
 
 /// How many bytes a request wants; nothing and whatever is not above it mean all, as with Nomad.
-fn limit(request: &Request) -> Result<Option<u64>, ApiError> {
+fn limit(request: &Request) -> Result<Option<u64>, Refusal> {
     let raw = request.query.text("limit");
     if raw.is_empty() {
         return Ok(None);
     }
     let limit: i64 = raw.parse().map_err(|_| {
-        ApiError::bad_request(format!(
+        Refusal::bad_request(format!(
             "error parsing limit: strconv.ParseInt: parsing \"{raw}\": invalid syntax"
         ))
     })?;
@@ -225,7 +225,7 @@ async fn file_stream(
     client: &Client,
     id: &str,
     path: &str,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let query = &request.query;
     let origin = Origin::parse(query.text("origin"))?;
     let offset = offset(request)?.unwrap_or(0);
@@ -234,7 +234,7 @@ async fn file_stream(
     Ok(streamed(frames, flag(request, "plain", false)?))
 }
 
-async fn task_logs(request: &Request, client: &Client, id: &str) -> Result<Answer, ApiError> {
+async fn task_logs(request: &Request, client: &Client, id: &str) -> Result<Answer, Refusal> {
     let query = &request.query;
     let wanted = LogRequest {
         task: query.text("task").to_owned(),

@@ -23,13 +23,13 @@ use super::stream::right;
 use super::target::{Target, target};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::metadata::MetadataRequest;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::identity::Identity;
 use crate::table_reads::glance;
 
 /// An allocation that is none.
-pub(super) fn unknown(id: &str) -> ApiError {
-    ApiError::not_found(format!("Unknown allocation {id:?}"))
+pub(super) fn unknown(id: &str) -> Refusal {
+    Refusal::not_found(format!("Unknown allocation {id:?}"))
 }
 
 /// What let a caller in, asked of him again.
@@ -41,7 +41,7 @@ fn within(namespace: String, any_of: &'static [Ns]) -> Holds {
 }
 
 /// Asks who is to answer. What flows ends with the right to it.
-async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, ApiError> {
+async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, Refusal> {
     let request = &write.request;
     let mut answer = match whom {
         Target::Here => {
@@ -54,9 +54,7 @@ async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, 
         }
         Target::Node(node) => far::ask(&write.api.server.sessions, &node, request).await?,
         Target::Server(name) => {
-            return Err(ApiError::bad_request(format!(
-                "unknown Nomad server {name}"
-            )));
+            return Err(Refusal::bad_request(format!("unknown Nomad server {name}")));
         }
     };
     if answer.body.len().is_none() {
@@ -67,19 +65,19 @@ async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, 
 }
 
 /// `/v1/client/stats`, `/v1/client/gc`, `GET /v1/client/metadata`.
-pub(super) async fn of_node(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn of_node(write: Write) -> Result<Answer, Refusal> {
     let node = write.request.query.text("node_id");
     let whom = target(&write.api, node, "")?;
     requested(&write, whom, Box::new(|who| who.acl.node_read())).await
 }
 
 /// What one agent is asked about itself, below `/v1/agent/`.
-pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn of_agent(write: Write) -> Result<Answer, Refusal> {
     let query = &write.request.query;
     let (node, server) = (query.text("node_id"), query.text("server_id"));
     if !node.is_empty() && !server.is_empty() && write.request.path == "/v1/agent/host" {
         let text = "Can only forward to either client node or server";
-        return Err(ApiError::bad_request(text));
+        return Err(Refusal::bad_request(text));
     }
     let whom = target(&write.api, node, server)?;
     let looks_inside = write.request.path.starts_with("/v1/agent/pprof/");
@@ -91,7 +89,7 @@ pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `POST /v1/client/metadata`: the node is named in the query or in the body.
-pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn describe(write: Write) -> Result<Answer, Refusal> {
     let body: MetadataRequest = write.json().await?;
     let node = match write.request.query.text("node_id") {
         "" => body.node_id.as_str(),
@@ -102,7 +100,7 @@ pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// Asks the client that has an allocation.
-async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result<Answer, ApiError> {
+async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result<Answer, Refusal> {
     let whom = whereabouts(&write.api, id)?;
     let namespace = namespace_of(&write.api, id)?.unwrap_or_default();
     requested(write, whom, within(namespace, any_of)).await
@@ -112,7 +110,7 @@ async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result
 ///
 /// # Errors
 /// 404 where there is none.
-pub(super) fn whereabouts(api: &Api, id: &str) -> Result<Target, ApiError> {
+pub(super) fn whereabouts(api: &Api, id: &str) -> Result<Target, Refusal> {
     let here = api.server.client();
     if here.is_some_and(|client| client.runner(id).is_some()) {
         return Ok(Target::Here);
@@ -153,7 +151,7 @@ pub(super) fn rights_in_files(verb: &str) -> Option<&'static [Ns]> {
 }
 
 /// `/v1/client/allocation/{id}/{verb}`.
-pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn allocation(late: Late) -> Result<Answer, Refusal> {
     let (id, verb) = (late.request.segment(3)?, late.request.segment(4)?);
     let any_of: &'static [Ns] = match verb.as_str() {
         "pause" => &[Ns::SubmitJob, Ns::PauseAllocation],
@@ -175,12 +173,12 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, ApiError> {
         "restart" | "signal" | "gc" if is_head(&write.request) => Err(wrong_method()),
         "stats" | "checks" | "gc" => of_allocation(&write, &id, any_of).await,
         "restart" | "signal" => changed(&write, of_allocation(&write, &id, any_of).await?),
-        _ => Err(ApiError::not_found("resource not found")),
+        _ => Err(Refusal::not_found("resource not found")),
     }
 }
 
 /// `GET /v1/allocation/:id/checks`.
-pub(super) async fn checks(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn checks(late: Late) -> Result<Answer, Refusal> {
     let id = late.request.segment(2)?;
     let write = late.in_namespace_of(
         READ_JOB,
@@ -196,12 +194,12 @@ fn is_head(request: &Request) -> bool {
     request.method == Method::HEAD
 }
 
-fn wrong_method() -> ApiError {
-    ApiError::new(Code::MethodNotAllowed, "Invalid method")
+fn wrong_method() -> Refusal {
+    Refusal::new(Code::MethodNotAllowed, "Invalid method")
 }
 
 /// A change on the client is none of the replicated state: the index is that of the state now.
-fn changed(write: &Write, answer: Answer) -> Result<Answer, ApiError> {
+fn changed(write: &Write, answer: Answer) -> Result<Answer, Refusal> {
     if answer.status != 200 {
         return Ok(answer);
     }
@@ -210,7 +208,7 @@ fn changed(write: &Write, answer: Answer) -> Result<Answer, ApiError> {
 }
 
 /// `/v1/client/fs/{verb}/{alloc}`.
-pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn files(late: Late) -> Result<Answer, Refusal> {
     let verb = late.request.segment(3)?;
     let id = late.request.segment(4)?;
     let any_of = rights_in_files(&verb);
@@ -219,9 +217,9 @@ pub(super) async fn files(late: Late) -> Result<Answer, ApiError> {
         |call| namespace_of(&call.api, &id),
         || unknown(&id),
     )?;
-    let any_of = any_of.ok_or_else(|| ApiError::not_found("Invalid method"))?;
+    let any_of = any_of.ok_or_else(|| Refusal::not_found("Invalid method"))?;
     if id.is_empty() {
-        return Err(ApiError::bad_request("must provide a valid alloc id"));
+        return Err(Refusal::bad_request("must provide a valid alloc id"));
     }
     of_allocation(&write, &id, any_of).await
 }

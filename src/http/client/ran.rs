@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::far::{Near, READING, RequestHead, first_word, lost};
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::http::exec::command;
 use crate::http::request::Request;
 use crate::rpc::duplex::{Broken, Duplex, Inflow, Outflow};
@@ -41,7 +41,7 @@ drover_events::wire! {
 }
 
 impl Word {
-    fn of<T>(outcome: &Result<T, ApiError>) -> Self {
+    fn of<T>(outcome: &Result<T, Refusal>) -> Self {
         match outcome {
             Ok(_) => Self {
                 status: 200,
@@ -54,7 +54,7 @@ impl Word {
         }
     }
 
-    fn outcome(self) -> Result<(), ApiError> {
+    fn outcome(self) -> Result<(), Refusal> {
         let code = match self.status {
             200 => return Ok(()),
             400 => Code::BadRequest,
@@ -64,7 +64,7 @@ impl Word {
             503 => Code::Unavailable,
             _ => Code::Internal,
         };
-        Err(ApiError::new(code, self.text))
+        Err(Refusal::new(code, self.text))
     }
 }
 
@@ -82,7 +82,7 @@ pub(in crate::http) async fn ready(
     sessions: &Arc<Sessions>,
     node: &str,
     request: &Request,
-) -> Result<Ready, ApiError> {
+) -> Result<Ready, Refusal> {
     let mut stream = sessions.dial(node).await?;
     let lost = |broken: Broken| lost(node, &broken);
     stream
@@ -103,7 +103,7 @@ impl Ready {
     pub(in crate::http) async fn run(
         self,
         input: mpsc::Receiver<ExecIn>,
-    ) -> Result<mpsc::Receiver<ExecOut>, ApiError> {
+    ) -> Result<mpsc::Receiver<ExecOut>, Refusal> {
         let Self { node, mut stream } = self;
         let lost = |broken: Broken| lost(&node, &broken);
         stream.outflow.message(&Go::default()).map_err(lost)?;
@@ -145,7 +145,7 @@ pub(super) async fn run(near: &Near, head: &RequestHead, stream: Duplex) -> Resu
     let started = async {
         let here = near.here()?;
         let client = here.client.as_ref();
-        let client = client.ok_or_else(|| ApiError::internal("no client"))?;
+        let client = client.ok_or_else(|| Refusal::internal("no client"))?;
         exec::exec(client, &id, &request, input).await
     };
     let started = started.await;
@@ -169,12 +169,12 @@ pub(super) async fn run(near: &Near, head: &RequestHead, stream: Duplex) -> Resu
     Ok(())
 }
 
-fn requested(near: &Near, head: &RequestHead) -> Result<(String, ExecRequest), ApiError> {
+fn requested(near: &Near, head: &RequestHead) -> Result<(String, ExecRequest), Refusal> {
     let request = head.request(Bytes::new())?;
     let (id, requested) = (request.segment(3)?, command(&request)?);
     let here = near.here()?;
     let client = here.client.as_ref();
-    let client = client.ok_or_else(|| ApiError::internal("no client"))?;
+    let client = client.ok_or_else(|| Refusal::internal("no client"))?;
     exec::check(client, &id, &requested)?;
     Ok((id, requested))
 }
@@ -234,7 +234,7 @@ mod tests {
             Code::NotImplemented,
             Code::Unavailable,
         ] {
-            let refused = Err::<(), _>(ApiError::new(code, "no"));
+            let refused = Err::<(), _>(Refusal::new(code, "no"));
             let reported = Word::of(&refused).outcome().expect_err("a refusal");
             assert_eq!((reported.code, &*reported.message), (code, "no"));
         }
@@ -247,7 +247,7 @@ mod tests {
             status: 404,
             text: "no".to_owned(),
         };
-        let hex = |bytes: &[u8]| drover_projections::hex(bytes);
+        let hex = |bytes: &[u8]| hex::encode(bytes);
         assert_eq!(
             hex(&crate::endpoints::testing::encoded(&word)),
             "82a6537461747573cd0194a454657874a26e6f"

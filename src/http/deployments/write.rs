@@ -8,7 +8,7 @@ use crate::commands::Command;
 use crate::commands::deployment::{
     DeploymentChange, PromoteDeployment, Reverted, SetDeploymentAllocHealth, SetDeploymentStatus,
 };
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::FrontCall;
 use crate::http::gate::{Late, Write};
@@ -38,26 +38,26 @@ drover_events::wire! {
 }
 
 /// The body, its deployment checked against the path.
-async fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
+async fn body(write: &Write) -> Result<DeploymentBody, Refusal> {
     let body: DeploymentBody = write.json().await?;
     if body.deployment_id.is_empty() {
-        return Err(ApiError::bad_request("DeploymentID must be specified"));
+        return Err(Refusal::bad_request("DeploymentID must be specified"));
     }
     if body.deployment_id != write.request.segment(3)? {
-        return Err(ApiError::bad_request("Deployment ID does not match"));
+        return Err(Refusal::bad_request("Deployment ID does not match"));
     }
     Ok(body)
 }
 
 /// Lets in who may change the deployment in the path.
-fn admitted(late: Late, own: Ns) -> Result<Write, ApiError> {
+fn admitted(late: Late, own: Ns) -> Result<Write, Refusal> {
     let find = |call: &FrontCall| {
         let id = call.request.segment(3)?;
         let view = call.api.projections.view();
         let found = glance(|| view.get::<Deployments>(id.as_str()));
         Ok(found.map_err(storage)?.map(|row| row.namespace))
     };
-    let missing = || ApiError::refused("deployment not found");
+    let missing = || Refusal::refused("deployment not found");
     late.in_namespace_of(&[Ns::SubmitJob, own], find, missing)
 }
 
@@ -66,7 +66,7 @@ async fn change(
     eval_id: String,
     command: impl Command + 'static,
     reverted: &Reverted,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
     let made = glance(|| view.get::<drover_projections::tables::evals::Evals>(eval_id.as_str()));
@@ -86,7 +86,7 @@ async fn change(
 }
 
 /// `PUT /v1/deployment/fail/:id`.
-pub(in crate::http) async fn fail(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn fail(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, Ns::FailDeployment)?;
     let (deployment_id, eval_id) = (write.request.segment(3)?, new_id());
     let reverted = Reverted::default();
@@ -101,7 +101,7 @@ pub(in crate::http) async fn fail(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/pause/:id`.
-pub(in crate::http) async fn pause(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn pause(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, Ns::PauseDeployment)?;
     let body = body(&write).await?;
     let change_to = if body.pause {
@@ -121,7 +121,7 @@ pub(in crate::http) async fn pause(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/promote/:id`.
-pub(in crate::http) async fn promote(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn promote(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, Ns::PromoteDeployment)?;
     let body = body(&write).await?;
     let eval_id = new_id();
@@ -136,7 +136,7 @@ pub(in crate::http) async fn promote(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/deployment/allocation-health/:id`.
-pub(in crate::http) async fn health(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn health(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, Ns::SetAllocHealthDeployment)?;
     let body = body(&write).await?;
     let eval_id = new_id();
@@ -153,19 +153,17 @@ pub(in crate::http) async fn health(late: Late) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/deployment/unblock/:id`: only a deployment over several regions waits for another one,
 /// and of those there are none.
-pub(in crate::http) async fn unblock(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn unblock(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, Ns::UnblockDeployment)?;
     let body = body(&write).await?;
     let view = write.api.projections.view();
     let known = glance(|| view.get::<Deployments>(body.deployment_id.as_str()));
     let known = known.map_err(storage)?;
-    let known = known.ok_or_else(|| ApiError::refused("deployment not found"))?;
+    let known = known.ok_or_else(|| Refusal::refused("deployment not found"))?;
     let what = if known.active() {
         "running"
     } else {
         "terminal"
     };
-    Err(ApiError::refused(format!(
-        "can't unblock {what} deployment"
-    )))
+    Err(Refusal::refused(format!("can't unblock {what} deployment")))
 }

@@ -36,7 +36,7 @@ use super::{agent, auth, forward, known, measure, requests};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
 use crate::client::metadata::MetadataRequest;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::requests::RequestLog;
@@ -94,7 +94,7 @@ enum AccessDemand {
 }
 
 impl AccessDemand {
-    fn admit(&self, request: &Request, who: &Identity) -> Result<(), ApiError> {
+    fn admit(&self, request: &Request, who: &Identity) -> Result<(), Refusal> {
         match self {
             Self::Agent(access) => access.admit(request, who),
             Self::Allocation { namespace, any_of } => {
@@ -211,7 +211,7 @@ impl Edge {
         here && outline.query.text("server_id").is_empty()
     }
 
-    async fn identity(&self, request: &Request) -> Result<Identity, ApiError> {
+    async fn identity(&self, request: &Request) -> Result<Identity, Refusal> {
         let addr = request.remote.map(|addr| addr.ip().to_string());
         let token = auth::token(request);
         let found = self
@@ -223,7 +223,7 @@ impl Edge {
     }
 
     /// Finds out who asks, and lets in who may.
-    async fn admit(&self, request: &mut Request, own: &OwnRequest) -> Result<(), ApiError> {
+    async fn admit(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
             request.query.ignore([known::header("X-Nomad-Token")]);
         }
@@ -253,7 +253,7 @@ impl Edge {
     }
 
     /// Lets in who still may, by the tables of now.
-    async fn still(&self, request: &mut Request, own: &OwnRequest) -> Result<(), ApiError> {
+    async fn still(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
         if self.gate.is_guarded() && !own.requested.is_public() {
             request.identity = Arc::new(self.identity(request).await?);
             self.admitted(request, own).await?;
@@ -266,7 +266,7 @@ impl Edge {
         self: &Arc<Self>,
         request: Request,
         own: OwnRequest,
-    ) -> Result<EdgeResponse, ApiError> {
+    ) -> Result<EdgeResponse, Refusal> {
         let ticket = requests::received(&self.requests, &request).await?;
         let received = requests::denial(&request);
         let answer = match self.answer(request, own).await {
@@ -280,7 +280,7 @@ impl Edge {
     }
 
     /// Lets in who may; the request log has who may not.
-    async fn admitted(&self, request: &Request, own: &OwnRequest) -> Result<(), ApiError> {
+    async fn admitted(&self, request: &Request, own: &OwnRequest) -> Result<(), Refusal> {
         let Err(refusal) = own.requested.admit(request, &request.identity) else {
             return Ok(());
         };
@@ -294,7 +294,7 @@ impl Edge {
         self: &Arc<Self>,
         request: Request,
         own: OwnRequest,
-    ) -> Result<EdgeResponse, ApiError> {
+    ) -> Result<EdgeResponse, Refusal> {
         let answer = match own.does {
             Does::Health => self.health(&request)?,
             Does::Describe => Answer::json(&json!({
@@ -333,7 +333,7 @@ impl Edge {
         self: &Arc<Self>,
         request: Request,
         own: OwnRequest,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<Answer, Refusal> {
         let mut answer = local::answer(&self.near.here()?, &request).await?;
         if answer.body.len().is_none() && self.gate.is_guarded() {
             let edge = Arc::clone(self);
@@ -350,7 +350,7 @@ impl Edge {
         Ok(answer)
     }
 
-    fn health(&self, request: &Request) -> Result<Answer, ApiError> {
+    fn health(&self, request: &Request) -> Result<Answer, Refusal> {
         let kinds: Vec<&str> = request.query.all("type").collect();
         let health = self.client.health();
         let none = Err("server not enabled".to_owned());
@@ -373,15 +373,15 @@ impl Edge {
         }
     }
 
-    fn servers(&self) -> Result<Answer, ApiError> {
+    fn servers(&self) -> Result<Answer, Refusal> {
         let servers = self.caller.servers();
         Answer::json(&servers.map(|servers| servers.all()).unwrap_or_default())
     }
 
-    fn name_servers(&self, request: &Request) -> Result<Answer, ApiError> {
+    fn name_servers(&self, request: &Request) -> Result<Answer, Refusal> {
         let named: Vec<String> = request.query.all("address").map(str::to_owned).collect();
         if named.is_empty() {
-            return Err(ApiError::bad_request("missing server address"));
+            return Err(Refusal::bad_request("missing server address"));
         }
         if let Some(servers) = self.caller.servers() {
             servers.refresh(&named);
@@ -401,7 +401,7 @@ impl Edge {
         })
     }
 
-    fn metrics(&self, request: &Request) -> Result<Answer, ApiError> {
+    fn metrics(&self, request: &Request) -> Result<Answer, Refusal> {
         let form = request.query.text("format");
         let text = || {
             self.observe();

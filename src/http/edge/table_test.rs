@@ -11,7 +11,7 @@ use crate::endpoints::testing::listed;
 use crate::http::client::{rights_in_files, rights_of_allocation};
 use crate::http::gate::Access;
 use crate::http::router::{self, Methods, RouteLine};
-use crate::identity::{Identity, Refusal};
+use crate::identity::{Identity, Rejection};
 
 /// What servers ask otherwise for, and why.
 const OTHERWISE: [(&str, Methods, &str); 1] = [(
@@ -90,7 +90,7 @@ fn the_page_of_routes_has_what_an_agent_without_a_server_answers() {
 #[test]
 fn auth_12_no_route_of_a_client_agent_lets_in_who_may_do_nothing() {
     let nobody = Identity::anonymous("10.0.0.7", Arc::new(Acl::denied()));
-    let forged = Identity::refused("10.0.0.7", Refusal::Unknown);
+    let forged = Identity::refused("10.0.0.7", Rejection::Unknown);
     let (mut tried, mut public) = (0, Vec::new());
     for row in ROWS {
         let requested = requested(row);

@@ -5,7 +5,7 @@ use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
 
 use crate::commands::job::{DispatchJob, ForceLaunch, dispatched};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::gate::Write;
 use crate::http::list::storage;
@@ -41,16 +41,16 @@ drover_events::wire! {
 }
 
 /// `PUT /v1/job/:id/dispatch`.
-pub(super) async fn dispatch(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn dispatch(write: Write) -> Result<Answer, Refusal> {
     let body: DispatchBody = write.json().await?;
     if !body.job_id.is_empty() && body.job_id != super::job_id(&write.request)? {
-        return Err(ApiError::bad_request("Job ID does not match"));
+        return Err(Refusal::bad_request("Job ID does not match"));
     }
     dispatch_with(write, body).await
 }
 
 /// `PUT /v1/job/:id/dispatch/payload`: the body is the payload.
-pub(super) async fn dispatch_payload(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn dispatch_payload(write: Write) -> Result<Answer, Refusal> {
     let body = DispatchBody {
         payload: Base64::from(write.request.body.to_vec()),
         ..DispatchBody::default()
@@ -58,7 +58,7 @@ pub(super) async fn dispatch_payload(write: Write) -> Result<Answer, ApiError> {
     dispatch_with(write, body).await
 }
 
-async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiError> {
+async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, Refusal> {
     let job_id = super::job_id(&write.request)?;
     let namespace = write.request.namespace().to_owned();
     let token = write.request.query.text("idempotency_token").to_owned();
@@ -104,7 +104,7 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
             index,
         },
         None => {
-            let earlier = earlier.ok_or_else(|| ApiError::internal("the child is gone"))?;
+            let earlier = earlier.ok_or_else(|| Refusal::internal("the child is gone"))?;
             DispatchResponse {
                 dispatched_job_id: earlier.id.clone(),
                 job_create_index: earlier.create_index,
@@ -117,7 +117,7 @@ async fn dispatch_with(write: Write, body: DispatchBody) -> Result<Answer, ApiEr
 }
 
 /// `PUT /v1/job/:id/periodic/force`.
-pub(super) async fn force(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn force(write: Write) -> Result<Answer, Refusal> {
     let eval_id = new_id();
     let command = ForceLaunch {
         namespace: write.request.namespace().to_owned(),

@@ -8,7 +8,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Prefix, Scan, Table};
 
 use super::JobListStub;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::{Read, table_index};
 use crate::http::gate::LIST_JOBS;
@@ -17,7 +17,7 @@ use crate::http::query::ReadOptions;
 use crate::http::ready;
 
 /// `GET /v1/jobs`.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     if !read.request.query.flag("meta")?
         && let Some(all) = read.sees_all(LIST_JOBS)
         && let Some(answer) = ready::answer::<ready::JobList>(read, all)?
@@ -38,7 +38,7 @@ pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
 pub(in crate::http) fn list_of(
     read: &Read<'_>,
     keep: impl Fn(&Job) -> bool,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let meta = read.request.query.flag("meta")?;
     let options = read.options;
     let rows = read.view.rows::<Jobs>(scan(options));

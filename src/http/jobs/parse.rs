@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use super::JobValidateResponse;
 use super::write::{JobBody, missing, validation};
 use crate::acl::NamespaceCapability as Ns;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::gate::{Late, READ_JOB, Write, demand, in_namespace};
 use crate::jobspec;
@@ -28,10 +28,10 @@ drover_events::wire! {
 }
 
 /// `PUT /v1/jobs/parse`.
-pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn parse(write: Write) -> Result<Answer, Refusal> {
     let body: ParseBody = write.json().await?;
     if body.job_hcl.is_empty() {
-        return Err(ApiError::bad_request("Job spec is empty"));
+        return Err(Refusal::bad_request("Job spec is empty"));
     }
     let canonicalise = body.canonicalize;
     // A long specification takes a while and much memory; other requests do not wait for it.
@@ -44,7 +44,7 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
     });
     let mut job = parsed
         .await?
-        .map_err(|problems| ApiError::bad_request(format!("Failed to parse job: {problems}")))?;
+        .map_err(|problems| Refusal::bad_request(format!("Failed to parse job: {problems}")))?;
     if canonicalise {
         job.canonicalise();
     }
@@ -52,7 +52,7 @@ pub(in crate::http) async fn parse(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/validate/job`.
-pub(in crate::http) async fn validate(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn validate(late: Late) -> Result<Answer, Refusal> {
     let found = late.judged(|call| {
         let body: JobBody = call.request.json()?;
         let job = body.complete(call)?;

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::{children, plan, read, scale, tags, versions, write};
 use crate::acl::NamespaceCapability as Ns;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::http::absent;
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched};
@@ -69,7 +69,7 @@ impl JobPath {
     ///
     /// # Errors
     /// 400 for a broken escape.
-    pub(super) fn of(request: &Request) -> Result<Self, ApiError> {
+    pub(super) fn of(request: &Request) -> Result<Self, Refusal> {
         let path = request.path.strip_prefix("/v1/job/").unwrap_or_default();
         Self::parse(path)
     }
@@ -83,7 +83,7 @@ impl JobPath {
         found.unwrap_or((path, ""))
     }
 
-    fn parse(path: &str) -> Result<Self, ApiError> {
+    fn parse(path: &str) -> Result<Self, Refusal> {
         let (id, ending) = Self::ending(path);
         Ok(Self {
             id: query::decode(id, false)?,
@@ -105,24 +105,24 @@ pub(in crate::http) fn route_of(path: &str) -> String {
 }
 
 /// The id of the job a request is about.
-pub(in crate::http) fn job_id(request: &Request) -> Result<String, ApiError> {
+pub(in crate::http) fn job_id(request: &Request) -> Result<String, Refusal> {
     JobPath::of(request).map(|path| path.id)
 }
 
-fn job_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+fn job_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let key = (request.namespace(), job_id(request)?);
     let key = (key.0, key.1.as_str());
     Ok([Interest::row::<Jobs>(key)].into_iter().collect())
 }
 
-fn summary_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+fn summary_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = job_id(request)?;
     let key = (request.namespace(), id.as_str());
     Ok([Interest::row::<JobSummaries>(key)].into_iter().collect())
 }
 
 /// Waits for any row of the job in an index.
-fn group_of_job<I>(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError>
+fn group_of_job<I>(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal>
 where
     I: Index<Group = (String, String)>,
 {
@@ -222,7 +222,7 @@ pub(in crate::http) fn listed() -> impl Iterator<Item = (&'static str, Methods, 
 
 /// What a blocking read under `/v1/job/` waits for.
 #[cfg(test)]
-pub(in crate::http) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     match reader(JobPath::of(request)?.ending) {
         Some((_, Watched::Within(_, named) | Watched::Rows(named), _)) => named(request),
         _ => Ok(SmallVec::new()),
@@ -264,13 +264,13 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
 }
 
 /// Methods and endings that are none, and the one of later.
-async fn refuse(write: Write) -> Result<Answer, ApiError> {
+async fn refuse(write: Write) -> Result<Answer, Refusal> {
     let path = JobPath::of(&write.request)?;
     if path.ending == "action" {
         let advice = "GET /v1/job/:id/actions lists them; a shell on the node runs them";
         return Err(absent::unsupported("running actions of tasks is", advice));
     }
-    Err(ApiError::new(Code::MethodNotAllowed, "Invalid method"))
+    Err(Refusal::new(Code::MethodNotAllowed, "Invalid method"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::JobPlanResponse;
 use super::write::{JobBody, warnings};
 use crate::acl::NamespaceCapability as Ns;
-use crate::error::{ApiError, chain};
+use crate::error::{Refusal, chain};
 use crate::http::answer::Answer;
 use crate::http::gate::Late;
 use crate::http::list::storage;
@@ -31,7 +31,7 @@ drover_events::wire! {
 static PLANNING: Semaphore = Semaphore::const_new(8);
 
 /// `PUT /v1/job/:id/plan`.
-pub(super) async fn plan(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn plan(late: Late) -> Result<Answer, Refusal> {
     let given = late.judged(|call| {
         let body: PlanBody = call.request.json()?;
         let job = JobBody {
@@ -41,7 +41,7 @@ pub(super) async fn plan(late: Late) -> Result<Answer, ApiError> {
         };
         let job = job.canonical(call)?;
         if job.id != super::job_id(&call.request)? {
-            return Err(ApiError::bad_request("Job ID does not match"));
+            return Err(Refusal::bad_request("Job ID does not match"));
         }
         let warnings = warnings(call, &job)?;
         Ok((body.diff, job, warnings))
@@ -63,7 +63,7 @@ fn planned(
     job: &Job,
     with_diff: bool,
     warnings: String,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let key = (job.namespace.as_str(), job.id.as_str());
     let known = snapshot.view().get::<Jobs>(key).map_err(storage)?;
     let changed = known.as_ref().is_none_or(|known| !known.same_spec(job));
@@ -76,7 +76,7 @@ fn planned(
     // A job with children is not placed itself; what is shown is what a child would do.
     let now = crate::base::clock::unix_nanos();
     let outcome =
-        dry_run(snapshot, job, changed, now).map_err(|error| ApiError::internal(chain(&error)))?;
+        dry_run(snapshot, job, changed, now).map_err(|error| Refusal::internal(chain(&error)))?;
     answer.annotations = Some(PlanAnnotations {
         desired_tg_updates: outcome.desired.into(),
         ..PlanAnnotations::default()

@@ -11,7 +11,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Scan, Table as _};
 
 use super::path::job_id;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::allocations::belongs_to;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
@@ -19,19 +19,19 @@ use crate::http::list::{self, storage};
 use crate::http::sight::{Keyed, Rows};
 
 /// The job a request names; 404 when there is none.
-fn job(read: &Read<'_>) -> Result<Option<Job>, ApiError> {
+fn job(read: &Read<'_>) -> Result<Option<Job>, Refusal> {
     let id = job_id(read.request)?;
     read.view
         .get::<Jobs>((read.request.namespace(), id.as_str()))
         .map_err(storage)
 }
 
-fn missing() -> ApiError {
-    ApiError::not_found("job not found")
+fn missing() -> Refusal {
+    Refusal::not_found("job not found")
 }
 
 /// `GET /v1/job/:id`.
-pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str());
     // No stored name holds a zero byte, so no two jobs share a name here.
@@ -44,12 +44,12 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
         .rendered
         .answer(read, (Jobs::ID, &name), modified, || {
             let job = job(read)?.ok_or_else(missing)?;
-            gojson::to_vec(&job).map_err(|error| ApiError::internal(error.to_string()))
+            gojson::to_vec(&job).map_err(|error| Refusal::internal(error.to_string()))
         })
 }
 
 /// `GET /v1/job/:id/summary`.
-pub(super) fn summary(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn summary(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str());
     let summary = read
@@ -61,7 +61,7 @@ pub(super) fn summary(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/job/:id/allocations`.
-pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let all = read.request.query.flag("all")?;
     let id = job_id(read.request)?;
     let current = job(read)?;
@@ -77,7 +77,7 @@ fn of_job(read: &Read<'_>, id: &str) -> Scan {
 }
 
 /// `GET /v1/job/:id/evaluations`.
-pub(super) fn evaluations(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn evaluations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = job_id(read.request)?;
     let filter = list::filter(read.options)?;
     let newest_first = of_job(read, &id).reverse();
@@ -95,7 +95,7 @@ type DeploymentsOf<'v> = (
     Box<dyn Fn(&Deployment) -> bool>,
 );
 
-fn deployments_of<'v>(read: &'v Read<'_>) -> Result<DeploymentsOf<'v>, ApiError> {
+fn deployments_of<'v>(read: &'v Read<'_>) -> Result<DeploymentsOf<'v>, Refusal> {
     let id = job_id(read.request)?;
     let current = job(read)?.map(|job| job.create_index);
     let rows = list::of_index::<DeploymentsByJob>(read, of_job(read, &id).reverse())?;
@@ -105,7 +105,7 @@ fn deployments_of<'v>(read: &'v Read<'_>) -> Result<DeploymentsOf<'v>, ApiError>
 }
 
 /// `GET /v1/job/:id/deployments`: of this incarnation of the job unless `all`.
-pub(super) fn deployments(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn deployments(read: &Read<'_>) -> Result<Answer, Refusal> {
     let all = read.request.query.flag("all")?;
     let filter = list::filter(read.options)?;
     let (rows, own) = deployments_of(read)?;
@@ -117,7 +117,7 @@ pub(super) fn deployments(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/job/:id/deployment`: the newest one, or `null`.
-pub(super) fn deployment(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn deployment(read: &Read<'_>) -> Result<Answer, Refusal> {
     let (rows, own) = deployments_of(read)?;
     let mut newest = None;
     for row in rows {
@@ -131,14 +131,14 @@ pub(super) fn deployment(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/job/:id/submission`.
-pub(super) fn submission(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn submission(read: &Read<'_>) -> Result<Answer, Refusal> {
     let version: u64 =
         read.request.query.text("version").parse().map_err(|_| {
-            ApiError::bad_request("Unable to parse job submission version parameter")
+            Refusal::bad_request("Unable to parse job submission version parameter")
         })?;
     let id = job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str(), version);
     let submission = read.view.get::<JobSubmissions>(key).map_err(storage)?;
-    let submission = submission.ok_or_else(|| ApiError::not_found("job source not found"))?;
+    let submission = submission.ok_or_else(|| Refusal::not_found("job source not found"))?;
     Ok(Answer::json(&submission)?.at(submission.job_modify_index))
 }

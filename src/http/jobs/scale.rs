@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::{JobRegisterResponse, JobScaleStatus, TaskGroupScaleStatus};
 use crate::commands::job::ScaleJob;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::{FrontCall, Read};
 use crate::http::gate::Write;
@@ -33,7 +33,7 @@ pub(super) const TABLES: &[u16] = &[
 ];
 
 /// What of these tables is the job's own.
-pub(super) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(super) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = super::job_id(request)?;
     let key = (request.namespace(), id.as_str());
     let own = [
@@ -47,11 +47,11 @@ pub(super) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiE
 }
 
 /// `GET /v1/job/:id/scale`. Its index is that of the last change of any part of it.
-pub(super) fn status(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn status(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = super::job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str());
     let job = read.view.get::<Jobs>(key).map_err(storage)?;
-    let job = job.ok_or_else(|| ApiError::not_found("job not found"))?;
+    let job = job.ok_or_else(|| Refusal::not_found("job not found"))?;
     let mut events = read
         .view
         .get::<ScalingEvents>(key)
@@ -122,7 +122,7 @@ drover_events::wire! {
 }
 
 /// Refuses what no scaling can be.
-fn checked(write: &FrontCall, body: &ScaleBody, job_id: &str) -> Result<(), ApiError> {
+fn checked(write: &FrontCall, body: &ScaleBody, job_id: &str) -> Result<(), Refusal> {
     let target = |name: &str| body.target.get(name).map_or("", String::as_str);
     let namespace = target("Namespace");
     let text = if job_id.is_empty() {
@@ -138,11 +138,11 @@ fn checked(write: &FrontCall, body: &ScaleBody, job_id: &str) -> Result<(), ApiE
     } else {
         return Ok(());
     };
-    Err(ApiError::bad_request(text))
+    Err(Refusal::bad_request(text))
 }
 
 /// `PUT /v1/job/:id/scale`.
-pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn scale(write: Write) -> Result<Answer, Refusal> {
     let mut body: ScaleBody = write.json().await?;
     let job_id = super::job_id(&write.request)?;
     if body
@@ -150,7 +150,7 @@ pub(super) async fn scale(write: Write) -> Result<Answer, ApiError> {
         .get("Job")
         .is_some_and(|named| !named.is_empty() && *named != job_id)
     {
-        return Err(ApiError::bad_request("job ID in payload did not match URL"));
+        return Err(Refusal::bad_request("job ID in payload did not match URL"));
     }
     checked(&write, &body, &job_id)?;
     let eval_id = new_id();

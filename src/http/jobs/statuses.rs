@@ -12,7 +12,7 @@ use drover_projections::{Prefix, Scan, StorageError, Table as _, query};
 use super::statuses_shapes::{
     JobStatusesAlloc, JobStatusesDeployment, JobStatusesJob, JobStatusesLatestDeployment,
 };
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::allocations::belongs_to;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
@@ -57,7 +57,7 @@ impl StatusesQuery {
 }
 
 /// `GET /v1/jobs/statuses`: all jobs.
-pub(in crate::http) fn all(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn all(read: &Read<'_>) -> Result<Answer, Refusal> {
     let request = StatusesQuery {
         namespace: read.options.namespace.clone(),
         jobs: None,
@@ -67,10 +67,10 @@ pub(in crate::http) fn all(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `POST /v1/jobs/statuses`: those that the body names.
-pub(in crate::http) fn named(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn named(read: &Read<'_>) -> Result<Answer, Refusal> {
     let body: StatusesBody = read.request.json()?;
     if body.jobs.is_empty() {
-        return Err(ApiError::bad_request("no jobs in request"));
+        return Err(Refusal::bad_request("no jobs in request"));
     }
     demand(in_namespace(&read.identity.acl, "*", READ_JOB))?;
     let jobs = body.jobs.into_vec().into_iter();
@@ -93,14 +93,14 @@ struct StatusesStart {
 }
 
 impl StatusesStart {
-    fn read(token: &str) -> Result<Option<Self>, ApiError> {
+    fn read(token: &str) -> Result<Option<Self>, Refusal> {
         if token.is_empty() {
             return Ok(None);
         }
         let mut parts = token.splitn(3, '.');
         let index = parts.next().and_then(|part| part.parse().ok());
         let index = index.ok_or_else(|| {
-            ApiError::refused(format!(
+            Refusal::refused(format!(
                 "failed to create result paginator: invalid next_token {token:?}"
             ))
         })?;
@@ -131,9 +131,9 @@ fn token(job: &Job, before: u64) -> String {
     }
 }
 
-fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, ApiError> {
+fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, Refusal> {
     let options = read.options;
-    let filter = list::filter(options).map_err(|error| ApiError::refused(error.message))?;
+    let filter = list::filter(options).map_err(|error| Refusal::refused(error.message))?;
     let start = StatusesStart::read(options.next_token())?;
     let most = list::most(options);
     let mut pieces = list::begun(options);
@@ -148,7 +148,7 @@ fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, ApiError> {
             continue;
         }
         let matches = list::matches(filter.as_ref(), &job);
-        if !matches.map_err(|error| ApiError::refused(error.message))? {
+        if !matches.map_err(|error| Refusal::refused(error.message))? {
             continue;
         }
         let full = options.per_page() > 0 && taken == options.per_page();
@@ -206,7 +206,7 @@ fn rows<'v>(
 }
 
 /// A job as it is shown, and the last index at which anything of that changed.
-fn status(view: &View, job: Job) -> Result<(JobStatusesJob, u64), ApiError> {
+fn status(view: &View, job: Job) -> Result<(JobStatusesJob, u64), Refusal> {
     let mut index = job.modify_index;
     let mut shown = JobStatusesJob {
         group_count_sum: job.task_groups.iter().map(|group| group.count).sum(),

@@ -7,7 +7,7 @@ use drover_projections::{Prefix, Scan};
 use hyper::Method;
 
 use crate::commands::job::TagJobVersion;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::Write;
@@ -46,18 +46,18 @@ drover_events::wire! {
 }
 
 /// The job and the name in `/v1/job/:id/versions/:name/tag`.
-fn named(request: &Request) -> Result<(String, String), ApiError> {
+fn named(request: &Request) -> Result<(String, String), Refusal> {
     let path = request.path.strip_prefix("/v1/job/").unwrap_or_default();
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [id, "versions", name, "tag"] => {
             Ok((query::decode(id, false)?, query::decode(name, false)?))
         }
-        _ => Err(ApiError::not_found("invalid job tag endpoint")),
+        _ => Err(Refusal::not_found("invalid job tag endpoint")),
     }
 }
 
 /// `PUT` and `DELETE /v1/job/:id/versions/:name/tag`.
-pub(super) async fn tag(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn tag(write: Write) -> Result<Answer, Refusal> {
     let (job_id, name) = named(&write.request)?;
     let namespace = write.request.namespace().to_owned();
     let tag = if write.request.method == Method::DELETE {
@@ -97,11 +97,11 @@ pub(super) async fn tag(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/job/:id/actions`.
-pub(super) fn actions(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn actions(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = super::job_id(read.request)?;
     let key = (read.request.namespace(), id.as_str());
     let job = read.view.get::<Jobs>(key).map_err(storage)?;
-    let job = job.ok_or_else(|| ApiError::not_found("job not found"))?;
+    let job = job.ok_or_else(|| Refusal::not_found("job not found"))?;
     let mut found = Vec::new();
     for group in &job.task_groups {
         for task in &group.tasks {

@@ -2,11 +2,11 @@
 
 use drover_events::model::Job;
 use drover_projections::tables::job_versions::JobVersions;
-use drover_projections::{Prefix, Scan, hex};
+use drover_projections::{Prefix, Scan};
 use serde_json::json;
 
 use super::path::job_id;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::{self, storage};
@@ -14,13 +14,13 @@ use crate::http::pieces::Pieces;
 use crate::scheduler::diff::job_diff;
 
 /// `GET /v1/job/:id/versions`: the newest first, then their differences.
-pub(super) fn versions(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn versions(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = job_id(read.request)?;
     let ends = read.view.rows::<JobVersions>(newest_first(read, &id));
     let ends = ends.of_route();
     let ends: Vec<Job> = ends.take(2).collect::<Result<_, _>>().map_err(storage)?;
     let Some(newest) = ends.first() else {
-        return Err(ApiError::not_found("job versions not found"));
+        return Err(Refusal::not_found("job versions not found"));
     };
     let base = match read.request.query.flag("diffs")? {
         true => base(read, &id)?,
@@ -71,7 +71,7 @@ enum Base {
 }
 
 /// What the request names by number or tag.
-fn base(read: &Read<'_>, id: &str) -> Result<Base, ApiError> {
+fn base(read: &Read<'_>, id: &str) -> Result<Base, Refusal> {
     let query = &read.request.query;
     let number: Option<u64> = query.number("diff_version")?;
     let found = match (query.text("diff_tag"), number) {
@@ -80,13 +80,13 @@ fn base(read: &Read<'_>, id: &str) -> Result<Base, ApiError> {
             .view
             .get::<JobVersions>((read.request.namespace(), id, number))
             .map_err(storage)?
-            .ok_or_else(|| ApiError::refused(format!("version {number} not found")))?,
+            .ok_or_else(|| Refusal::refused(format!("version {number} not found")))?,
         (tag, _) => {
             let tagged = |job: &Job| job.version_tag.as_ref().is_some_and(|t| t.name == tag);
             let all = read.view.rows::<JobVersions>(newest_first(read, id));
             let mut all = all.of_route();
             let found = all.find(|job| job.as_ref().map_or(true, tagged));
-            let missing = || ApiError::refused(format!("tag \"{tag}\" not found"));
+            let missing = || Refusal::refused(format!("tag \"{tag}\" not found"));
             found.transpose().map_err(storage)?.ok_or_else(missing)?
         }
     };
@@ -111,7 +111,7 @@ impl Answering<'_> {
         pieces: &mut Pieces,
         after: &[u8],
         base: &Base,
-    ) -> Result<Option<String>, ApiError> {
+    ) -> Result<Option<String>, Refusal> {
         let scan = match after {
             [] => newest_first(self.read, self.id),
             key => newest_first(self.read, self.id).after(key),
@@ -120,7 +120,7 @@ impl Answering<'_> {
             let (key, job) = row.map_err(storage)?;
             pieces.push(&job)?;
             if self.full(pieces) {
-                return Ok(Some(format!("v{}", hex(&key))));
+                return Ok(Some(format!("v{}", hex::encode(&key))));
             }
         }
         if matches!(base, Base::None) {
@@ -135,7 +135,7 @@ impl Answering<'_> {
         pieces: &mut Pieces,
         from: &[u8],
         base: &Base,
-    ) -> Result<Option<String>, ApiError> {
+    ) -> Result<Option<String>, Refusal> {
         let scan = match from {
             [] => newest_first(self.read, self.id),
             key => newest_first(self.read, self.id).from(key),
@@ -156,7 +156,7 @@ impl Answering<'_> {
             if let Some(diff) = diff {
                 pieces.push(&diff)?;
                 if self.full(pieces) {
-                    return Ok(Some(format!("d{}", hex(&key))));
+                    return Ok(Some(format!("d{}", hex::encode(&key))));
                 }
             }
         }

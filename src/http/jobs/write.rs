@@ -16,7 +16,7 @@ use super::{
 };
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStability};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::decoded::SHORT;
 use crate::http::front::FrontCall;
@@ -79,7 +79,7 @@ impl RegisterBody {
     }
 
     /// The canonical job, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&mut self, write: &FrontCall) -> Result<(Job, String), ApiError> {
+    fn checked(&mut self, write: &FrontCall) -> Result<(Job, String), Refusal> {
         let job = self.take_job().canonical(write)?;
         let warnings = warnings(write, &job)?;
         Ok((job, warnings))
@@ -88,19 +88,19 @@ impl RegisterBody {
 
 impl JobBody {
     /// The job of the body: in canonical form, in the namespace the request names.
-    pub(super) fn canonical(self, write: &FrontCall) -> Result<Job, ApiError> {
+    pub(super) fn canonical(self, write: &FrontCall) -> Result<Job, Refusal> {
         let job = self.complete(write)?;
         if job.id.is_empty() {
-            return Err(ApiError::bad_request("Job ID hasn't been provided"));
+            return Err(Refusal::bad_request("Job ID hasn't been provided"));
         }
         Ok(job)
     }
 
     /// The same of a job that may have no id yet.
-    pub(super) fn complete(self, write: &FrontCall) -> Result<Job, ApiError> {
-        let missing = || ApiError::bad_request("Job must be specified");
+    pub(super) fn complete(self, write: &FrontCall) -> Result<Job, Refusal> {
+        let missing = || Refusal::bad_request("Job must be specified");
         let api = self.job.job();
-        let api = api.map_err(|e| ApiError::bad_request(e.to_string()))?;
+        let api = api.map_err(|e| Refusal::bad_request(e.to_string()))?;
         let api = api.ok_or_else(missing)?;
         let unknown = api.unknown().iter().map(|path| known::field(path));
         write.request.query.ignore(unknown);
@@ -119,7 +119,7 @@ impl JobBody {
         let unstated = api.priority().is_none();
         let mut job = api
             .into_model()
-            .map_err(|e| ApiError::bad_request(e.to_string()))?;
+            .map_err(|e| Refusal::bad_request(e.to_string()))?;
         // Kept and shown, and there is neither a Consul nor a Vault that they could be of.
         let unread = [
             ("Job.ConsulNamespace", &job.consul_namespace),
@@ -141,7 +141,7 @@ impl JobBody {
 }
 
 /// The region of a job: the body's, the request's, its own; the agent's where none is named.
-fn place_region(body: &str, job: &mut Job, write: &FrontCall) -> Result<(), ApiError> {
+fn place_region(body: &str, job: &mut Job, write: &FrontCall) -> Result<(), Refusal> {
     let own = &write.api.settings.region;
     if job.multiregion.is_some() {
         return Ok(());
@@ -149,24 +149,24 @@ fn place_region(body: &str, job: &mut Job, write: &FrontCall) -> Result<(), ApiE
     let named = [body, write.request.query.text("region"), &job.region];
     let named = named.into_iter().find(|region| !region.is_empty());
     if named.is_some_and(|region| region != "global" && region != own) {
-        return Err(ApiError::refused("No path to region"));
+        return Err(Refusal::refused("No path to region"));
     }
     job.region.clone_from(own);
     Ok(())
 }
 
 /// The warnings about a job that breaks no rule and asks for nothing that is not built.
-pub(super) fn warnings(write: &FrontCall, job: &Job) -> Result<String, ApiError> {
+pub(super) fn warnings(write: &FrontCall, job: &Job) -> Result<String, Refusal> {
     let mut found = validation(write, job)?;
     found.errors.extend(jobspec::unbuilt(job));
     match found.error() {
-        Some(text) => Err(ApiError::refused(text)),
+        Some(text) => Err(Refusal::refused(text)),
         None => Ok(found.warning()),
     }
 }
 
 /// Holds a canonical job to every rule, under the settings in force.
-pub(super) fn validation(write: &FrontCall, job: &Job) -> Result<Validation, ApiError> {
+pub(super) fn validation(write: &FrontCall, job: &Job) -> Result<Validation, Refusal> {
     let view = write.api.projections.view();
     let config = glance(|| view.get::<SchedulerConfig>(())).map_err(storage)?;
     let limits = JobLimits {
@@ -197,7 +197,7 @@ fn without_vault(job: &Job) -> impl Iterator<Item = String> {
 }
 
 /// What of the cluster a job names and does not find.
-pub(super) fn missing(write: &FrontCall, job: &Job) -> Result<Vec<String>, ApiError> {
+pub(super) fn missing(write: &FrontCall, job: &Job) -> Result<Vec<String>, Refusal> {
     let view = write.api.projections.view();
     let mut texts = Vec::new();
     let namespace = glance(|| view.get::<Namespaces>(job.namespace.as_str()));
@@ -218,7 +218,7 @@ pub(super) fn missing(write: &FrontCall, job: &Job) -> Result<Vec<String>, ApiEr
 }
 
 /// `PUT /v1/jobs`.
-pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     let given = late.judged(|call| {
         let mut body: RegisterBody = call.request.json()?;
         let (job, warnings) = body.checked(call)?;
@@ -230,19 +230,19 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// Lets in who may register a job, and override policies where that is asked for.
-fn admitted(late: Late, job: &Job, body: &RegisterBody) -> Result<Write, ApiError> {
+fn admitted(late: Late, job: &Job, body: &RegisterBody) -> Result<Write, Refusal> {
     let overrides = in_namespace(late.acl(), &job.namespace, &[Ns::SentinelOverride]);
     demand(!body.policy_override || overrides)?;
     late.in_namespace(&job.namespace, REGISTER)
 }
 
 /// `PUT /v1/job/:id`.
-pub(super) async fn update(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn update(late: Late) -> Result<Answer, Refusal> {
     let given = late.judged(|call| {
         let mut body: RegisterBody = call.request.json()?;
         let job = body.take_job().canonical(call)?;
         if job.id != super::job_id(&call.request)? {
-            return Err(ApiError::bad_request("Job ID does not match name"));
+            return Err(Refusal::bad_request("Job ID does not match name"));
         }
         let warnings = warnings(call, &job)?;
         Ok((body, job, warnings))
@@ -279,7 +279,7 @@ async fn register_job(
     body: &RegisterBody,
     mut warnings: String,
     names_deployment: bool,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     demand(volumes::allowed(&write.request.identity.acl, &job))?;
     let settings = &write.api.settings;
     let submission = source(
@@ -316,7 +316,7 @@ async fn register_job(
 }
 
 /// The index of a job's specification after a write: the write's own, unless it changed nothing.
-fn job_index(write: &FrontCall, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
+fn job_index(write: &FrontCall, namespace: &str, id: &str, index: u64) -> Result<u64, Refusal> {
     let view = write.api.projections.view();
     let modified = glance(|| view.modified::<Jobs>((namespace, id)));
     match modified.map_err(storage)? {
@@ -332,10 +332,10 @@ fn job_index(write: &FrontCall, namespace: &str, id: &str, index: u64) -> Result
 }
 
 /// `DELETE /v1/job/:id`.
-pub(super) async fn deregister(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn deregister(late: Late) -> Result<Answer, Refusal> {
     let flag = |name| {
         let flag = late.request.query.flag(name);
-        flag.map_err(|e| ApiError::bad_request(e.message))
+        flag.map_err(|e| Refusal::bad_request(e.message))
     };
     let (purge, no_shutdown_delay) = (flag("purge")?, flag("no_shutdown_delay")?);
     let namespace = late.request.namespace().to_owned();
@@ -379,15 +379,15 @@ pub(super) async fn deregister(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/job/:id/evaluate`.
-pub(super) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn evaluate(write: Write) -> Result<Answer, Refusal> {
     let body: JobEvaluateRequest = write.json_or_default().await?;
     let job_id = super::job_id(&write.request)?;
     if !write.request.body.is_empty() {
         if body.job_id.is_empty() {
-            return Err(ApiError::bad_request("Job ID must be specified"));
+            return Err(Refusal::bad_request("Job ID must be specified"));
         }
         if body.job_id != job_id {
-            return Err(ApiError::bad_request("JobID not same as job name"));
+            return Err(Refusal::bad_request("JobID not same as job name"));
         }
     }
     let eval_id = new_id();
@@ -407,7 +407,7 @@ fn evaluated(
     (namespace, job_id): (&str, &str),
     eval_id: String,
     done: &Committed,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let answer = JobRegisterResponse {
         eval_id,
         eval_create_index: done.index,
@@ -419,11 +419,11 @@ fn evaluated(
 }
 
 /// `PUT /v1/job/:id/stable`.
-pub(super) async fn stable(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn stable(write: Write) -> Result<Answer, Refusal> {
     let body: JobStabilityRequest = write.json().await?;
     let job_id = super::job_id(&write.request)?;
     if body.job_id != job_id {
-        return Err(ApiError::bad_request("Job ID does not match"));
+        return Err(Refusal::bad_request("Job ID does not match"));
     }
     let done = write
         .submit(SetJobStability {
@@ -441,22 +441,22 @@ pub(super) async fn stable(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/job/:id/revert`: an older version is registered again.
-pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
+pub(super) async fn revert(write: Write) -> Result<Answer, Refusal> {
     let body: RevertBody = write.json().await?;
     let id = super::job_id(&write.request)?;
     if body.job_id.is_empty() {
-        return Err(ApiError::bad_request("JobID must be specified"));
+        return Err(Refusal::bad_request("JobID must be specified"));
     }
     if body.job_id != id {
-        return Err(ApiError::bad_request("Job ID does not match"));
+        return Err(Refusal::bad_request("Job ID does not match"));
     }
     let namespace = write.request.namespace();
     let view = write.api.projections.view();
     let current = glance(|| view.get::<Jobs>((namespace, id.as_str())));
     let current = current.map_err(storage)?;
-    let current = current.ok_or_else(|| ApiError::refused(format!("job \"{id}\" not found")))?;
+    let current = current.ok_or_else(|| Refusal::refused(format!("job \"{id}\" not found")))?;
     if current.version == body.job_version {
-        return Err(ApiError::refused("can't revert to current version"));
+        return Err(Refusal::refused("can't revert to current version"));
     }
     if let Some(wanted) = body.enforce_prior_version
         && wanted != current.version
@@ -465,7 +465,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
             "Current job has version {}; enforcing version {wanted}",
             current.version
         );
-        return Err(ApiError::refused(text));
+        return Err(Refusal::refused(text));
     }
     let key = (namespace, id.as_str(), body.job_version);
     // What it was written in is the version's own; the new version has it as well.
@@ -474,7 +474,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, ApiError> {
         (old, view.get::<JobSubmissions>(key))
     });
     let mut job = old.map_err(storage)?.ok_or_else(|| {
-        ApiError::refused(format!(
+        Refusal::refused(format!(
             "job \"{id}\" in namespace \"{namespace}\" at version {} not found",
             body.job_version
         ))

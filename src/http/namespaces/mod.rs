@@ -9,7 +9,7 @@ use drover_projections::watch::Interest;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::demand;
@@ -29,7 +29,7 @@ fn hashed(mut namespace: Namespace) -> Namespace {
 }
 
 /// `GET /v1/namespaces`.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let rows = read.view.rows::<Namespaces>(rows::named(read.options));
     let rows = rows.seen_by(|acl, namespace| acl.namespace_visible(&namespace.name));
     let token = |row: &Namespace| PageToken::Id(row.name.clone());
@@ -40,7 +40,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The row of the namespace in the path.
-pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let name = request.segment(2)?;
     Ok([Interest::row::<Namespaces>(name.as_str())]
         .into_iter()
@@ -48,22 +48,22 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
 }
 
 /// Whether the namespace in the path may be seen.
-pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let name = read.request.segment(2)?;
     demand(name.is_empty() || read.identity.acl.namespace_visible(&name))
 }
 
 /// `GET /v1/namespace/:name`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let name = read.request.segment(2)?;
     if name.is_empty() {
-        return Err(ApiError::bad_request("Missing Namespace Name"));
+        return Err(Refusal::bad_request("Missing Namespace Name"));
     }
     let namespace = read
         .view
         .get::<Namespaces>(name.as_str())
         .map_err(storage)?;
-    let namespace = namespace.ok_or_else(|| ApiError::not_found("Namespace not found"))?;
+    let namespace = namespace.ok_or_else(|| Refusal::not_found("Namespace not found"))?;
     let index = namespace.modify_index;
     Ok(Answer::json(&hashed(namespace))?.at(index))
 }

@@ -4,19 +4,19 @@ use drover_events::model::NodePool;
 
 use crate::acl::NodePoolCapability as Cap;
 use crate::commands::node_pool::{DeleteNodePools, UpsertNodePools};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::gate::Late;
 
 /// `PUT /v1/node/pools` and `PUT /v1/node/pool/:name`.
-pub(in crate::http) async fn upsert(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn upsert(late: Late) -> Result<Answer, Refusal> {
     let mut pool: NodePool = late.json().await?;
     let named = late.request.segment(3)?;
     if pool.name.is_empty() {
         pool.name.clone_from(&named);
     }
     if !named.is_empty() && named != pool.name {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "Node pool name does not match request path",
         ));
     }
@@ -31,7 +31,7 @@ pub(in crate::http) async fn upsert(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/node/pool/:name`.
-pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(late: Late) -> Result<Answer, Refusal> {
     let names = vec![late.request.segment(3)?];
     let may = |name: &String| late.acl().node_pool_allows(name, Cap::Delete);
     let allowed = names.iter().all(may);

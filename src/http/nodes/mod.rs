@@ -15,7 +15,7 @@ use drover_projections::watch::Interest;
 use drover_projections::{Id, Prefix, Scan, Table};
 use smallvec::SmallVec;
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::{Read, table_index};
 use crate::http::gate::READ_JOB;
@@ -37,10 +37,10 @@ pub(in crate::http) struct NodeFields {
 }
 
 impl NodeFields {
-    fn read(request: &Request) -> Result<Self, ApiError> {
+    fn read(request: &Request) -> Result<Self, Refusal> {
         let flag = |name| {
             request.query.flag(name).map_err(|e| {
-                ApiError::bad_request(format!("Failed to parse node list fields: {}", e.message))
+                Refusal::bad_request(format!("Failed to parse node list fields: {}", e.message))
             })
         };
         Ok(Self {
@@ -51,7 +51,7 @@ impl NodeFields {
 }
 
 /// `GET /v1/nodes`.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     if NodeFields::read(read.request)? == NodeFields::default()
         && let Some(all) = read.view.all_of_route()
         && let Some(answer) = ready::answer::<ready::NodeList>(read, all)?
@@ -72,7 +72,7 @@ pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
 pub(in crate::http) fn list_of(
     read: &Read<'_>,
     keep: impl Fn(&Node) -> bool,
-) -> Result<Answer, ApiError> {
+) -> Result<Answer, Refusal> {
     let fields = NodeFields::read(read.request)?;
     let options = read.options;
     let rows: Unrequested<'_, Node> = if options.prefix().is_empty() {
@@ -157,9 +157,7 @@ fn os_attributes(node: &Node) -> Map<String> {
 }
 
 /// The rows of the node in the path.
-pub(in crate::http) fn watched_rows(
-    request: &Request,
-) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_rows(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(2)?;
     let rows = [
         Interest::row::<Nodes>(id.as_str()),
@@ -169,10 +167,10 @@ pub(in crate::http) fn watched_rows(
 }
 
 /// `GET /v1/node/:id`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let node = nodes::get(read.view.one(), &id).map_err(storage)?;
-    let mut node = node.ok_or_else(|| ApiError::not_found("node not found"))?;
+    let mut node = node.ok_or_else(|| Refusal::not_found("node not found"))?;
     node.secret_id.clear();
     Ok(Answer::json(&node)?.at(node.modify_index))
 }
@@ -180,14 +178,14 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// What runs on the node in the path.
 pub(in crate::http) fn watched_allocs(
     request: &Request,
-) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(2)?;
     let group = Interest::group::<AllocsByNode>(id.as_str());
     Ok([group].into_iter().collect())
 }
 
 /// `GET /v1/node/:id/allocations`: whole allocations, their jobs included.
-pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let filter = list::filter(read.options)?;
     let rows = list::of_index::<AllocsByNode>(read, Scan::group::<Id>(id.as_str()))?;

@@ -14,7 +14,7 @@ use drover_projections::{Prefix, Scan, View};
 
 use crate::commands::eval::{UPSERT_PAGE, UpsertEvals};
 use crate::commands::node::{DeregisterNodes, UpdateNodeDrain, UpdateNodeEligibility};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::gate::Write;
 use crate::http::list::storage;
@@ -39,16 +39,16 @@ drover_events::wire! {
 }
 
 /// The node in the path, which a body may name as well.
-fn node_id(write: &Write, named: &str) -> Result<String, ApiError> {
+fn node_id(write: &Write, named: &str) -> Result<String, Refusal> {
     let id = write.request.segment(2)?;
     if !named.is_empty() && named != id {
-        return Err(ApiError::bad_request("Node ID does not match"));
+        return Err(Refusal::bad_request("Node ID does not match"));
     }
     Ok(id)
 }
 
 /// The evaluations that an event created because of a node.
-fn evals_of(write: &Write, node_id: &str, index: u64) -> Result<Vec<Evaluation>, ApiError> {
+fn evals_of(write: &Write, node_id: &str, index: u64) -> Result<Vec<Evaluation>, Refusal> {
     let view = write.api.projections.view();
     let mut found = Vec::new();
     for namespace in view.scan::<Namespaces>(Scan::all()) {
@@ -69,7 +69,7 @@ fn ids(evals: &[Evaluation]) -> List<String> {
     evals.iter().map(|eval| eval.id.clone()).collect()
 }
 
-fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError> {
+fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, Refusal> {
     let evals = glance(|| evals_of(write, node_id, index))?;
     let answer = NodeDrainUpdateResponse {
         node_modify_index: index,
@@ -81,7 +81,7 @@ fn drained(write: &Write, node_id: &str, index: u64) -> Result<Answer, ApiError>
 }
 
 /// `PUT /v1/node/:id/drain`.
-pub(in crate::http) async fn drain(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn drain(write: Write) -> Result<Answer, Refusal> {
     let body: DrainBody = write.json().await?;
     let id = node_id(&write, &body.node_id)?;
     let meta: BTreeMap<String, String> = body.meta.into_map();
@@ -98,7 +98,7 @@ pub(in crate::http) async fn drain(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/node/:id/eligibility`.
-pub(in crate::http) async fn eligibility(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn eligibility(write: Write) -> Result<Answer, Refusal> {
     let body: EligibilityBody = write.json().await?;
     let id = node_id(&write, &body.node_id)?;
     let command = UpdateNodeEligibility {
@@ -110,14 +110,14 @@ pub(in crate::http) async fn eligibility(write: Write) -> Result<Answer, ApiErro
 }
 
 /// `PUT /v1/node/:id/purge`.
-pub(in crate::http) async fn purge(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn purge(write: Write) -> Result<Answer, Refusal> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
     if glance(|| nodes::get(&view, &id))
         .map_err(storage)?
         .is_none()
     {
-        return Err(ApiError::refused("node not found"));
+        return Err(Refusal::refused("node not found"));
     }
     drop(view);
     let index = write
@@ -139,11 +139,11 @@ pub(in crate::http) async fn purge(write: Write) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/node/:id/evaluate`: every job with allocations on the node is looked at again, and
 /// every system job.
-pub(in crate::http) async fn evaluate(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn evaluate(write: Write) -> Result<Answer, Refusal> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
     let node = glance(|| nodes::get(&view, &id)).map_err(storage)?;
-    let node = node.ok_or_else(|| ApiError::refused("node not found"))?;
+    let node = node.ok_or_else(|| Refusal::refused("node not found"))?;
     let evals = glance(|| evals_for(&view, &node))?;
     drop(view);
     let mut answer = NodeUpdateResponse {
@@ -162,7 +162,7 @@ pub(in crate::http) async fn evaluate(write: Write) -> Result<Answer, ApiError> 
     Ok(Answer::json(&answer)?.written(answer.index.max(node.modify_index)))
 }
 
-fn evals_for(view: &View, node: &Node) -> Result<Vec<Evaluation>, ApiError> {
+fn evals_for(view: &View, node: &Node) -> Result<Vec<Evaluation>, Refusal> {
     let mut keys = BTreeSet::new();
     for alloc in view.by_index::<AllocsByNode>(node.id.as_str()) {
         let alloc = alloc.map_err(storage)?;

@@ -23,7 +23,7 @@ use super::gate::Write;
 use super::gate::{Access, Late, Somewhere};
 use super::state::Api;
 use super::{absent, cors, lost, measure};
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 type Routes = MethodRouter<Arc<Api>>;
 
@@ -139,7 +139,7 @@ fn query(methods: Methods, access: Access, watched: Watched, run: Reader) -> Met
 fn body<F, Fut>(methods: Methods, access: Access, run: F) -> MethodEntry
 where
     F: Fn(Write) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+    Fut: Future<Output = Result<Answer, Refusal>> + Send + 'static,
 {
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::write(api, incoming, access, run)
@@ -151,7 +151,7 @@ where
 fn late<F, Fut>(methods: Methods, what: (&'static str, Somewhere), run: F) -> MethodEntry
 where
     F: Fn(Late) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+    Fut: Future<Output = Result<Answer, Refusal>> + Send + 'static,
 {
     let access = Access::Late(what.0, what.1);
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
@@ -164,7 +164,7 @@ where
 fn upload<F, Fut>(methods: Methods, access: Access, run: F) -> MethodEntry
 where
     F: Fn(Write, axum::body::Body) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
+    Fut: Future<Output = Result<Answer, Refusal>> + Send + 'static,
 {
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::upload(api, incoming, access, run)

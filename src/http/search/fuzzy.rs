@@ -12,7 +12,7 @@ use drover_projections::tables::nodes::Nodes;
 use drover_projections::tables::variables::Variables;
 use drover_projections::{Scan, Table};
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::storage;
@@ -126,15 +126,15 @@ impl FuzzyMatches {
 }
 
 /// `PUT /v1/search/fuzzy`.
-pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, Refusal> {
     let requested: FuzzyRequest = read.request.json()?;
     let bounds = &read.api.settings.search;
     if !bounds.fuzzy_enabled {
-        return Err(ApiError::refused("fuzzy search is not enabled"));
+        return Err(Refusal::refused("fuzzy search is not enabled"));
     }
     let (length, shortest) = (requested.text.chars().count(), bounds.min_term_length);
     if length < shortest {
-        return Err(ApiError::refused(format!(
+        return Err(Refusal::refused(format!(
             "fuzzy search query must be at least {shortest} characters, got {length}"
         )));
     }
@@ -186,7 +186,7 @@ fn names(
     scope: &Scope<'_>,
     context: &str,
     found: &mut FuzzyMatches,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     if !scope.may_show(context) {
         return Ok(());
     }
@@ -244,7 +244,7 @@ fn each<T: Table>(
     seen: impl Fn(&T::Row) -> bool,
     most: usize,
     mut offer: impl FnMut(T::Row),
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let mut left = most;
     let rows = view.rows::<T>(scan).at_most(LOOKED);
     for row in rows.seen_by(|_, row| seen(row)) {

@@ -21,7 +21,7 @@ use drover_projections::tables::variables::Variables;
 use drover_projections::{Id, Prefix, Scan, StorageError, Table};
 
 use crate::acl::{Acl, NamespaceCapability as Ns, NodePoolCapability, VariableCapability};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{READ_JOB, in_namespace};
@@ -74,20 +74,20 @@ drover_events::wire! {
 ///
 /// # Errors
 /// 500 with Nomad's text for one that is none.
-pub(in crate::http) fn contexts(requested: &str) -> Result<Vec<&'static str>, ApiError> {
+pub(in crate::http) fn contexts(requested: &str) -> Result<Vec<&'static str>, Refusal> {
     if matches!(requested, "" | "all") {
         return Ok(CONTEXTS.to_vec());
     }
     match CONTEXTS.iter().find(|context| **context == requested) {
         Some(context) => Ok(vec![*context]),
-        None => Err(ApiError::refused(format!(
+        None => Err(Refusal::refused(format!(
             "context must be one of {CONTEXTS:?} or 'all' for all contexts; got {requested:?}"
         ))),
     }
 }
 
 /// `PUT /v1/search`.
-pub(in crate::http) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn prefix(read: &Read<'_>) -> Result<Answer, Refusal> {
     let requested: SearchRequest = read.request.json()?;
     let namespace = match requested.namespace.as_str() {
         "" => read.request.namespace(),

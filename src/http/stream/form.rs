@@ -2,12 +2,11 @@
 
 use std::io::Write;
 
-use drover_projections::hex;
 use serde_json::json;
 
 use super::payload::Shown;
 use super::selection::Headline;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::history::record::MEDIA_TYPE;
 use crate::history::record::numbers::{NAMES, Numbers};
 use crate::http::answer::JSON;
@@ -67,7 +66,7 @@ impl Form {
     ///
     /// # Errors
     /// 400 that names the parameter.
-    pub(super) fn read(request: &Request) -> Result<Self, ApiError> {
+    pub(super) fn read(request: &Request) -> Result<Self, Refusal> {
         let wants = accepted(request.header("accept").unwrap_or_default());
         let (wants_sse, by_type) = (wants == Some(Accepted::Sse), wants == Some(Accepted::Cloud));
         let (sse, cloud) = match request.query.text("format") {
@@ -77,19 +76,19 @@ impl Form {
             "cloudevents" => (wants_sse, true),
             other => {
                 let text = format!("format: {other:?} is none of ndjson, sse and cloudevents");
-                return Err(ApiError::bad_request(text));
+                return Err(Refusal::bad_request(text));
             }
         };
         let checkpoints = match request.query.text("checkpoints") {
             "" => sse,
             raw => parse_bool(raw).ok_or_else(|| {
-                ApiError::bad_request(format!("checkpoints: {raw:?} is neither true nor false"))
+                Refusal::bad_request(format!("checkpoints: {raw:?} is neither true nor false"))
             })?,
         };
         let numbers = request.query.text("numbers");
         let numbers = Numbers::named(numbers).ok_or_else(|| {
             let names = NAMES.join(", ");
-            ApiError::bad_request(format!("numbers: {numbers:?} is not one of {names}"))
+            Refusal::bad_request(format!("numbers: {numbers:?} is not one of {names}"))
         })?;
         Ok(Self {
             sse,
@@ -140,7 +139,7 @@ impl Form {
             "Index": at.index,
             "Time": at.time,
             "Lag": at.lag,
-            "Epoch": hex(&at.epoch),
+            "Epoch": hex::encode(at.epoch),
         });
         match self.sse {
             true => format!("event: checkpoint\ndata: {body}\n\n"),
@@ -150,7 +149,7 @@ impl Form {
     }
 
     /// Why the stream ends; nothing where the caller would not understand it.
-    pub(super) fn error(self, error: &ApiError) -> Vec<u8> {
+    pub(super) fn error(self, error: &Refusal) -> Vec<u8> {
         let body = json!({ "Code": crate::net::status(error.code), "Message": error.message });
         match (self.sse, self.cloud || self.checkpoints) {
             (true, _) => format!("event: error\ndata: {body}\n\n").into_bytes(),
@@ -220,7 +219,7 @@ pub(super) fn event(
     (index, event_type): (u64, &str),
     event: &Headline<'_>,
     payload: &dyn Shown,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let start = out.len();
     head(out, (index, event_type), event);
     if let Err(error) = payload.write(out) {
@@ -236,7 +235,7 @@ pub(super) fn unreadable(
     out: &mut Vec<u8>,
     named: (u64, &str),
     event: &Headline<'_>,
-    error: &ApiError,
+    error: &Refusal,
 ) {
     head(out, named, event);
     out.extend_from_slice(b"null,\"Unreadable\":");
@@ -327,7 +326,7 @@ mod tests {
 
     #[test]
     fn an_error_is_told_where_the_caller_understands_it() {
-        let error = ApiError::bad_request("no");
+        let error = Refusal::bad_request("no");
         let body = r#"{"Code":400,"Message":"no"}"#;
         let event = format!("event: error\ndata: {body}\n\n");
         let line = format!("{{\"Error\":{body}}}\n");

@@ -42,7 +42,6 @@ mod stream_test;
 use crate::identity::Identity;
 use std::sync::Arc;
 
-use drover_projections::hex;
 use tokio::sync::mpsc;
 
 pub use publisher::{Publisher, Shape};
@@ -51,7 +50,7 @@ use super::answer::Answer;
 use super::body::Body;
 use super::gate::Late;
 use super::query::Query;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use form::Form;
 pub(in crate::http) use permit::Permit;
 use reader::{BACKLOG, StreamReader};
@@ -90,11 +89,11 @@ const EVERYWHERE: [&str; 10] = [
 ///
 /// # Errors
 /// 400 with those there are.
-fn known(query: &Query) -> Result<(), ApiError> {
+fn known(query: &Query) -> Result<(), Refusal> {
     let unknown = |name: &&str| !PARAMETERS.contains(name) && !EVERYWHERE.contains(name);
     match query.names().find(unknown) {
         None => Ok(()),
-        Some(name) => Err(ApiError::bad_request(format!(
+        Some(name) => Err(Refusal::bad_request(format!(
             "{name:?} is no parameter of the event stream; there are {}",
             PARAMETERS.join(", ")
         ))),
@@ -105,7 +104,7 @@ fn known(query: &Query) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// 400 that names the parameter; 410 for a position that is not told here.
-pub(super) async fn serve(late: Late) -> Result<Answer, ApiError> {
+pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
     let (api, request) = (&late.api, &late.request);
     known(&request.query)?;
     let form = Form::read(request)?;
@@ -118,7 +117,7 @@ pub(super) async fn serve(late: Late) -> Result<Answer, ApiError> {
     subscription.permit.admit(&subscription.selection)?;
     let (content_type, epoch) = (
         subscription.form.content_type(),
-        hex(&subscription.clouds.epoch),
+        hex::encode(subscription.clouds.epoch),
     );
     let listener = api.stream.ring().listen(subscription.needs()).await;
     let position = start::position(api, request).await?;

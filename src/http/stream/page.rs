@@ -11,7 +11,7 @@ use super::payload::{self, Shown};
 use super::sample::Data;
 use super::selection::Headline;
 use super::walk::{StreamWalk, WalkItem, WalkSource};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::history::record::numbers::Numbers;
 use crate::history::record::{CloudEvent, Document, RecordedOutcome, Redactor};
 
@@ -196,7 +196,7 @@ impl StreamPage {
         (first, last): (u64, u64),
         has: Needs,
         clouds: &Clouds,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, Refusal> {
         let mut walk = StreamWalk::new(source, (first, last), has.log)?;
         let mut draft = PageDraft {
             source,
@@ -237,7 +237,7 @@ struct PageDraft<'a> {
 
 impl PageDraft<'_> {
     /// Adds an index; false if it is too big, and then it is as if it had not been tried.
-    fn add(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
+    fn add(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, Refusal> {
         let start = self.out.len();
         let mut batch = EventBatch {
             index: item.index,
@@ -299,7 +299,7 @@ impl PageDraft<'_> {
         Ok(true)
     }
 
-    fn cloud(&self, item: &WalkItem, sees_all: bool) -> Result<Cloud, ApiError> {
+    fn cloud(&self, item: &WalkItem, sees_all: bool) -> Result<Cloud, Refusal> {
         let mut text = Vec::new();
         cloud(item, (self.clouds, sees_all), &mut text)?;
         let document = match self.has.documents && text.len() <= BIG {
@@ -315,7 +315,7 @@ impl PageDraft<'_> {
         change: &Change,
         frame: &mut IndexFrame,
         ranges: &mut Vec<std::ops::Range<usize>>,
-    ) -> Result<Option<Event>, ApiError> {
+    ) -> Result<Option<Event>, Refusal> {
         let Some((headline, event_type)) = headline(change) else {
             return Ok(None);
         };
@@ -342,7 +342,7 @@ impl PageDraft<'_> {
     }
 
     /// An event of our own: its line lies by itself, for Nomad's lines go out in one.
-    fn add_own(&self, batch: &mut EventBatch, item: &WalkItem) -> Result<(), ApiError> {
+    fn add_own(&self, batch: &mut EventBatch, item: &WalkItem) -> Result<(), Refusal> {
         let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
             return Ok(());
         };
@@ -415,7 +415,7 @@ pub(super) fn write(
     out: &mut Vec<u8>,
     named: (u64, &str),
     headline: &Headline<'_>,
-    payload: Result<Box<dyn Shown>, ApiError>,
+    payload: Result<Box<dyn Shown>, Refusal>,
 ) -> Option<Box<dyn Shown>> {
     let written = payload.and_then(|payload| {
         form::event(out, named, headline, &*payload)?;
@@ -439,7 +439,7 @@ pub(super) fn cloud(
     item: &WalkItem,
     (clouds, sees_all): (&Clouds, bool),
     out: &mut Vec<u8>,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let recorded = item.recorded()?;
     // What was refused is not told on the stream.
     let document = Document::of(&recorded).became(Some(RecordedOutcome::Applied));
@@ -448,7 +448,7 @@ pub(super) fn cloud(
         true => &clouds.redactor,
         false => &clouds.bare,
     };
-    Redactor::write(Some(redactor), out, &event).map_err(|e| ApiError::internal(e.to_string()))
+    Redactor::write(Some(redactor), out, &event).map_err(|e| Refusal::internal(e.to_string()))
 }
 
 /// Tells that something happened of which this server cannot say what: everybody hears it.

@@ -13,7 +13,7 @@ use drover_projections::view::View;
 use drover_projections::{Table, key::Id};
 use serde::{Serialize, Serializer};
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::list::storage;
 use crate::http::variables::metadata;
 
@@ -23,12 +23,12 @@ pub(super) trait Shown: Fields + Send + Sync {
     ///
     /// # Errors
     /// When a value has no form in JSON.
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), ApiError>;
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), Refusal>;
 }
 
 impl<T: Serialize + Send + Sync> Shown for T {
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), ApiError> {
-        gojson::to_writer(out.by_ref(), self).map_err(|e| ApiError::internal(e.to_string()))
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        gojson::to_writer(out.by_ref(), self).map_err(|e| Refusal::internal(e.to_string()))
     }
 }
 
@@ -90,7 +90,7 @@ fn boxed<P: Shown + 'static>(payload: P) -> Payload {
 ///
 /// # Errors
 /// When the row cannot be read.
-pub(super) fn payload(view: &View, change: &Change) -> Result<Option<Payload>, ApiError> {
+pub(super) fn payload(view: &View, change: &Change) -> Result<Option<Payload>, Refusal> {
     let deleted = match change.operation {
         Operation::Put => false,
         Operation::Delete => true,
@@ -145,13 +145,13 @@ impl At<'_> {
     fn row<T: Table>(
         &self,
         show: impl FnOnce(T::Row) -> Payload,
-    ) -> Result<Option<Payload>, ApiError> {
+    ) -> Result<Option<Payload>, Refusal> {
         let row = self.view.get_at_encoded::<T>(&self.change.key, self.index);
         Ok(row.map_err(storage)?.map(show))
     }
 
     /// The whole node, without its secret.
-    fn node(&self) -> Result<Option<Payload>, ApiError> {
+    fn node(&self) -> Result<Option<Payload>, Refusal> {
         let id = Id::new(self.change.stream_keys.first().cloned().unwrap_or_default());
         let row = query::node_at(self.view, &id, self.index).map_err(storage)?;
         let row = row.map(WithoutSecrets);
@@ -159,7 +159,7 @@ impl At<'_> {
     }
 
     /// Access control and volumes.
-    fn rest(&self) -> Result<Option<Payload>, ApiError> {
+    fn rest(&self) -> Result<Option<Payload>, Refusal> {
         match self.change.table {
             acl_tokens::AclTokens::ID => self.row::<acl_tokens::AclTokens>(|row| {
                 let row = WithoutSecrets(row.token);

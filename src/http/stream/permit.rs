@@ -8,7 +8,7 @@ use drover_projections::changes::Change;
 
 use super::selection::{Headline, Selection};
 use crate::acl::{Acl, NamespaceCapability as Ns, VariableCapability};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::gate::{READ_JOB, demand, in_namespace};
 
 /// What a caller may see of the stream.
@@ -26,7 +26,7 @@ impl Permit {
     ///
     /// # Errors
     /// 403.
-    pub(super) fn admit(&self, wanted: &Selection) -> Result<(), ApiError> {
+    pub(super) fn admit(&self, wanted: &Selection) -> Result<(), Refusal> {
         let namespace = wanted.namespace().unwrap_or("*");
         let topics = Topic::ALL.iter().filter(|topic| {
             let bit = topic.bit();

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::page::{Clouds, StreamPage};
 use super::ring::Ring;
 use super::walk::WalkSource;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::history::record::Redactor;
 use crate::http::offload::offload;
 use crate::keyring::Keyring;
@@ -86,7 +86,7 @@ impl Publisher {
         }
     }
 
-    async fn publish(&self, projections: &Projections, log: &LogEngine) -> Result<(), ApiError> {
+    async fn publish(&self, projections: &Projections, log: &LogEngine) -> Result<(), Refusal> {
         loop {
             self.ring.somebody().await;
             let view = projections.view();
@@ -113,7 +113,7 @@ impl Publisher {
         projections: &Projections,
         log: &LogEngine,
         (position, applied): (u64, u64),
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         let view = projections.view();
         let floor = view.position().floor;
         if floor > position {

@@ -13,7 +13,7 @@ use super::report::{PIECE, PastWalk, Subscription};
 use super::right;
 use super::ring::{Listener, RingLookup};
 use super::walk::{WalkSource, reported};
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::history::record::numbers::Numbers;
 use crate::http::offload::offload;
 use crate::http::past;
@@ -157,7 +157,7 @@ impl StreamReader {
         self.subscription.form.checkpoint(&at).into()
     }
 
-    async fn leave(&mut self, error: &ApiError) {
+    async fn leave(&mut self, error: &Refusal) {
         match error.code {
             Code::Gone | Code::PermissionDenied => {
                 tracing::info!(%error, "a subscriber has to start again");
@@ -172,7 +172,7 @@ impl StreamReader {
     }
 
     /// What is there now.
-    fn next(&mut self) -> Result<ReadStep, ApiError> {
+    fn next(&mut self) -> Result<ReadStep, Refusal> {
         if let Some(index) = self.past.within() {
             return offload(|| self.read_past(index));
         }
@@ -219,7 +219,7 @@ impl StreamReader {
     }
 
     /// Some of the indexes up to one that the ring has no longer.
-    fn read_past(&mut self, upto: u64) -> Result<ReadStep, ApiError> {
+    fn read_past(&mut self, upto: u64) -> Result<ReadStep, Refusal> {
         let view = self.projections.view();
         let source = WalkSource {
             view: &view,

@@ -13,7 +13,7 @@ use super::payload;
 use super::permit::Permit;
 use super::selection::Selection;
 use super::walk::{StreamWalk, WalkItem, WalkSource};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::list::storage;
 
 /// Bytes sent in one piece, roughly: what a slow reader costs is some of these.
@@ -59,7 +59,7 @@ impl Subscription {
     ///
     /// # Errors
     /// When the filter cannot be decided within its limits.
-    pub(super) fn report(&self, batch: &EventBatch, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub(super) fn report(&self, batch: &EventBatch, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let (selection, form) = (&self.selection, self.form);
         let Some(kind) = batch.kind else {
             page::damaged(batch.index, form, out);
@@ -108,8 +108,8 @@ impl Subscription {
         &self,
         index: u64,
         out: &mut Vec<u8>,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
-    ) -> Result<(), ApiError> {
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         if self.form.sse {
             form::line(out, format_args!("id: {index}\ndata: "));
         }
@@ -184,7 +184,7 @@ impl PastWalk {
         subscription: &Subscription,
         (first, last): (u64, u64),
         out: &mut Vec<u8>,
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         let last = last.min(source.view.index());
         let far = last.saturating_sub(first) >= FAR && self.within.is_none();
         match far && subscription.selection.keys().is_none() {
@@ -201,7 +201,7 @@ impl PastWalk {
         subscription: &Subscription,
         (first, last): (u64, u64),
         out: &mut Vec<u8>,
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         let Some(_thread) = Helper::take() else {
             return self.report_one(source, subscription, (first, last), LARGE, out);
         };
@@ -245,7 +245,7 @@ impl PastWalk {
         (first, last): (u64, u64),
         full: usize,
         out: &mut Vec<u8>,
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         let mut reporting = PastReport {
             source,
             subscription,
@@ -268,7 +268,7 @@ impl PastWalk {
 
 impl PastReport<'_> {
     /// Tells of all indexes in order.
-    fn walk(&mut self, first: u64, last: u64) -> Result<u64, ApiError> {
+    fn walk(&mut self, first: u64, last: u64) -> Result<u64, Refusal> {
         if first > last {
             return Ok(first);
         }
@@ -291,7 +291,7 @@ impl PastReport<'_> {
         &mut self,
         keys: &[(drover_events::Topic, &str, &str)],
         (first, last): (u64, u64),
-    ) -> Result<u64, ApiError> {
+    ) -> Result<u64, Refusal> {
         let view = self.source.view;
         self.past.found.retain(|index| *index >= first);
         if self.past.found.is_empty() && self.past.found_upto < first {
@@ -318,7 +318,7 @@ impl PastReport<'_> {
     }
 
     /// Tells of one index; false where the piece is full and more of it is to come.
-    fn index(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
+    fn index(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, Refusal> {
         let selection = &self.subscription.selection;
         let Some(kind) = item.kind else {
             page::damaged(item.index, self.subscription.form, self.out);
@@ -356,7 +356,7 @@ impl PastReport<'_> {
 
     /// Whether any event of the index is wanted and all may be seen, before the document is looked
     /// at.
-    fn any(&self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
+    fn any(&self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, Refusal> {
         let Subscription {
             selection, permit, ..
         } = self.subscription;
@@ -386,7 +386,7 @@ impl PastReport<'_> {
         Ok(wanted)
     }
 
-    fn own(&mut self, item: &WalkItem) -> Result<(), ApiError> {
+    fn own(&mut self, item: &WalkItem) -> Result<(), Refusal> {
         let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
             return Ok(());
         };
@@ -411,7 +411,7 @@ impl PastReport<'_> {
         Ok(())
     }
 
-    fn changes(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
+    fn changes(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, Refusal> {
         let Subscription {
             selection,
             permit,

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::http::front;
 use crate::http::request::Request;
 use crate::http::state::Api;
@@ -14,9 +14,9 @@ use crate::identity::Identity;
 const OFTEN: Duration = Duration::from_millis(500);
 
 /// What a subscriber is told whose rights changed; it may ask again with those of now.
-pub(super) fn ended() -> ApiError {
+pub(super) fn ended() -> Refusal {
     let text = "subscription closed by server, client should resubscribe";
-    ApiError::new(Code::PermissionDenied, text)
+    Refusal::new(Code::PermissionDenied, text)
 }
 
 /// Waits until the caller of a request no longer has the right that let it in.
@@ -41,7 +41,7 @@ pub(in crate::http) async fn lost<I, Fut>(
     holds: impl Fn(&Identity) -> bool,
 ) where
     I: Deref<Target = Identity>,
-    Fut: Future<Output = Result<I, ApiError>>,
+    Fut: Future<Output = Result<I, Refusal>>,
 {
     loop {
         tokio::time::sleep(OFTEN).await;
@@ -59,14 +59,14 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::identity::Refusal;
+    use crate::identity::Rejection;
 
     /// How often it was looked who asks, until that ended; the first time nothing can be read. The
     /// right holds so often.
-    async fn looked(refusal: Option<Refusal>, holds: usize) -> usize {
+    async fn looked(refusal: Option<Rejection>, holds: usize) -> usize {
         let looked = AtomicUsize::new(0);
         let again = async || match looked.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(ApiError::internal("unread")),
+            0 => Err(Refusal::internal("unread")),
             _ => Ok(Box::new(Identity {
                 refusal,
                 ..Identity::default()
@@ -84,7 +84,7 @@ mod tests {
                 "it is looked after that often"
             )
         };
-        let refused = looked(Some(Refusal::Unknown), usize::MAX);
+        let refused = looked(Some(Rejection::Unknown), usize::MAX);
         // It ends at once when it is found out, and goes on while it holds or nothing can be read.
         assert_eq!(tokio::join!(looked(None, 3), refused), (4, 2));
     }

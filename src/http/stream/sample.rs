@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::payload::{self, Shown};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::history::record::{Document, Payload, RecordedOutcome, deep};
 
 /// What subscribers to these topics and kinds (none: every one) may be shown, empty: payloads, or
@@ -68,11 +68,11 @@ impl Data {
     ///
     /// # Errors
     /// JSON that is none.
-    pub(super) fn of(cloud: &[u8]) -> Result<Self, ApiError> {
+    pub(super) fn of(cloud: &[u8]) -> Result<Self, Refusal> {
         #[cfg(test)]
         PARSED.set(PARSED.get() + 1);
         let cloud = deep::value(cloud);
-        let mut cloud = cloud.map_err(|e| ApiError::internal(e.to_string()))?;
+        let mut cloud = cloud.map_err(|e| Refusal::internal(e.to_string()))?;
         Ok(Self(
             cloud.get_mut("data").map(Value::take).unwrap_or_default(),
         ))

@@ -5,7 +5,7 @@ use drover_projections::filter::{self, FILTER_VERSION, Fields, Filter, FilterErr
 
 use super::payload::Shown;
 use super::sample::{self, Data};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::query::Query;
 
 /// What an event is known by before its payload is read.
@@ -51,7 +51,7 @@ impl Selection {
     ///
     /// # Errors
     /// 400 with Nomad's text, or one that names the parameter and what it may be.
-    pub(super) fn read(query: &Query, cloud: bool) -> Result<Self, ApiError> {
+    pub(super) fn read(query: &Query, cloud: bool) -> Result<Self, Refusal> {
         let mut wanted = Vec::new();
         let mut named = false;
         for text in query.all("topic") {
@@ -154,11 +154,11 @@ impl Selection {
     ///
     /// # Errors
     /// 400 when the filter cannot be decided within its limits.
-    pub(super) fn passes(&self, payload: &dyn Shown) -> Result<bool, ApiError> {
+    pub(super) fn passes(&self, payload: &dyn Shown) -> Result<bool, Refusal> {
         self.decides(payload)
     }
 
-    fn decides(&self, payload: &(impl Fields + ?Sized)) -> Result<bool, ApiError> {
+    fn decides(&self, payload: &(impl Fields + ?Sized)) -> Result<bool, Refusal> {
         let Some(filter) = &self.filter else {
             return Ok(true);
         };
@@ -183,7 +183,7 @@ impl Selection {
         &self,
         cloud: &[u8],
         document: Option<&Data>,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<bool, Refusal> {
         match document {
             _ if self.filter.is_none() => Ok(true),
             Some(document) => self.decides(document),
@@ -226,10 +226,10 @@ fn is_global(topic: Topic) -> bool {
 }
 
 /// Some topics and a key.
-fn parse_topic(text: &str) -> Result<TopicSelector, ApiError> {
+fn parse_topic(text: &str) -> Result<TopicSelector, Refusal> {
     let (name, key) = text.split_once(':').unwrap_or((text, "*"));
     if name.is_empty() || key.is_empty() {
-        return Err(ApiError::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "Invalid topic query: error parsing topics: \
              Invalid key value pair for topic, topic: {text}; it is Topic, Topic:key or Topic:*"
         )));
@@ -241,7 +241,7 @@ fn parse_topic(text: &str) -> Result<TopicSelector, ApiError> {
             Some(topic) => topic.bit(),
             None => {
                 let all: Vec<&str> = Topic::ALL.iter().map(|topic| topic.name()).collect();
-                return Err(ApiError::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "Invalid topic query: there is no topic {name:?}; there are {}, * for all of \
                      Nomad's and ** for all",
                     all.join(", ")
@@ -253,11 +253,11 @@ fn parse_topic(text: &str) -> Result<TopicSelector, ApiError> {
     Ok(TopicSelector { topics, key })
 }
 
-fn parse_kind(text: &str) -> Result<EventKind, ApiError> {
+fn parse_kind(text: &str) -> Result<EventKind, Refusal> {
     EventKind::from_name(text).ok_or_else(|| {
         let all: Vec<&str> = EventKind::ALL.iter().map(|kind| kind.name()).collect();
         let all = all.join(", ");
-        ApiError::bad_request(format!(
+        Refusal::bad_request(format!(
             "kind: {text:?} is no kind of event; there are {all}"
         ))
     })
@@ -265,22 +265,22 @@ fn parse_kind(text: &str) -> Result<EventKind, ApiError> {
 
 /// A kind of actor, a name, an address, an id, or a kind and one of these behind a colon. An
 /// address may have colons itself.
-fn parse_actor(text: &str) -> Result<String, ApiError> {
+fn parse_actor(text: &str) -> Result<String, Refusal> {
     let of_kind = text.split_once(':').map(|(kind, _)| kind);
     let known = of_kind.is_none_or(|kind| ActorKind::from_name(kind).is_some());
     if known || text.parse::<std::net::IpAddr>().is_ok() {
         return Ok(text.to_owned());
     }
     let kinds = ActorKind::ALL.map(ActorKind::name).join(", ");
-    Err(ApiError::bad_request(format!(
+    Err(Refusal::bad_request(format!(
         "actor: {:?} is no kind of actor; there are {kinds}, each alone or as kind:name, and names \
          and ids without a kind",
         of_kind.unwrap_or_default()
     )))
 }
 
-fn bad_filter(error: &FilterError) -> ApiError {
-    ApiError::bad_request(format!("filter: {error}"))
+fn bad_filter(error: &FilterError) -> Refusal {
+    Refusal::bad_request(format!("filter: {error}"))
 }
 
 /// Compiles the filter, and tries it: one that makes sense for no payload of the topics is refused.
@@ -288,7 +288,7 @@ fn parse_filter(
     text: &str,
     requested: (u64, &[EventKind]),
     cloud: bool,
-) -> Result<Option<Filter>, ApiError> {
+) -> Result<Option<Filter>, Refusal> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -318,7 +318,7 @@ fn is_for_lack_of_content(error: &FilterError) -> bool {
 mod tests {
     use super::*;
 
-    fn selection(raw: &str) -> Result<Selection, ApiError> {
+    fn selection(raw: &str) -> Result<Selection, Refusal> {
         Selection::read(&Query::parse(Some(raw)).unwrap(), false)
     }
 

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use drover_projections::hex;
-
 use super::walk::{horizon, reported};
 use crate::base::clock::Moment;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::http::offload::offload;
 use crate::http::past;
 use crate::http::request::Request;
@@ -38,28 +36,28 @@ enum StreamStart {
 ///
 /// # Errors
 /// 400 that names the parameter; 410 below the horizon or in another epoch.
-pub(super) async fn position(api: &Api, request: &Request) -> Result<u64, ApiError> {
+pub(super) async fn position(api: &Api, request: &Request) -> Result<u64, Refusal> {
     let (start, epoch) = read(request, crate::base::clock::unix_nanos())?;
     if let StreamStart::At(index) = start {
         let before = api.projections.watch().reached(index.saturating_sub(1));
         if tokio::time::timeout(PATIENCE, before).await.is_err() {
             let newest = api.projections.watch().applied();
             let text = format!("index {index} has not happened yet: the last event is {newest}");
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
     }
     offload(|| find(api, start, epoch))
 }
 
-fn find(api: &Api, start: StreamStart, epoch: Option<String>) -> Result<u64, ApiError> {
+fn find(api: &Api, start: StreamStart, epoch: Option<String>) -> Result<u64, Refusal> {
     let view = api.projections.view();
     let horizon = horizon(&view, &api.log);
-    let ours = hex(&api.log.epoch().id);
+    let ours = hex::encode(api.log.epoch().id);
     if let Some(epoch) = epoch.filter(|epoch| *epoch != ours) {
         let text = format!(
             "positions of epoch {epoch} are gone: this log is {ours}, its horizon is {horizon}"
         );
-        return Err(ApiError::new(Code::Gone, text));
+        return Err(Refusal::new(Code::Gone, text));
     }
     let newest = view.index();
     let position = match start {
@@ -82,7 +80,7 @@ fn find(api: &Api, start: StreamStart, epoch: Option<String>) -> Result<u64, Api
 }
 
 /// What a request says of it, and the epoch it means.
-fn read(request: &Request, now: i64) -> Result<(StreamStart, Option<String>), ApiError> {
+fn read(request: &Request, now: i64) -> Result<(StreamStart, Option<String>), Refusal> {
     let query = &request.query;
     let header = request.header(EPOCH).or(query.get("epoch"));
     let mut epoch = header.filter(|epoch| !epoch.is_empty()).map(str::to_owned);
@@ -92,7 +90,7 @@ fn read(request: &Request, now: i64) -> Result<(StreamStart, Option<String>), Ap
             .split_once('@')
             .map_or((last, None), |(l, e)| (l, Some(e)));
         let last: u64 = last.parse().map_err(|_| {
-            ApiError::bad_request(format!("Last-Event-ID: {last:?} is not the id of an event"))
+            Refusal::bad_request(format!("Last-Event-ID: {last:?} is not the id of an event"))
         })?;
         epoch = of.map(str::to_owned).or(epoch);
         return Ok((StreamStart::At(last.saturating_add(1)), epoch));
@@ -104,7 +102,7 @@ fn read(request: &Request, now: i64) -> Result<(StreamStart, Option<String>), Ap
             Moment::Index(0) => StreamStart::Head,
             Moment::Index(index) => StreamStart::At(index),
             Moment::Time(time) if time > now => {
-                return Err(ApiError::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "since {since} has not come yet"
                 )));
             }
@@ -112,13 +110,13 @@ fn read(request: &Request, now: i64) -> Result<(StreamStart, Option<String>), Ap
         },
         ("latest", "") => StreamStart::Latest,
         (index, "") => StreamStart::At(index.parse().map_err(|_| {
-            ApiError::bad_request(format!(
+            Refusal::bad_request(format!(
                 "Unable to parse index: strconv.Atoi: parsing \"{index}\": invalid syntax"
             ))
         })?),
         _ => {
             let text = "index and since exclude one another: give the position or the time";
-            return Err(ApiError::bad_request(text));
+            return Err(Refusal::bad_request(text));
         }
     };
     Ok((start, epoch))
@@ -131,7 +129,7 @@ mod tests {
     fn read_of(
         query: &str,
         headers: &[(&str, &str)],
-    ) -> Result<(StreamStart, Option<String>), ApiError> {
+    ) -> Result<(StreamStart, Option<String>), Refusal> {
         let mut request = hyper::Request::builder().uri(format!("/v1/event/stream?{query}"));
         for (name, value) in headers {
             request = request.header(*name, *value);

@@ -7,7 +7,7 @@ use drover_projections::ChangeCursor;
 use drover_projections::changes::Change;
 use drover_projections::view::View;
 
-use crate::error::{ApiError, Code, chain};
+use crate::error::{Code, Refusal, chain};
 use crate::http::list::storage;
 use crate::log::{Entry, LogEngine, LogError};
 
@@ -37,19 +37,19 @@ pub(super) fn horizon(view: &View, log: &LogEngine) -> u64 {
 ///
 /// # Errors
 /// 410 that names the first index there is.
-pub(super) fn reported(index: u64, horizon: u64) -> Result<(), ApiError> {
+pub(super) fn reported(index: u64, horizon: u64) -> Result<(), Refusal> {
     if index >= horizon {
         return Ok(());
     }
     let text = format!(
         "the events at index {index} are gone: the first ones here are at {horizon}, the horizon"
     );
-    Err(ApiError::new(Code::Gone, text))
+    Err(Refusal::new(Code::Gone, text))
 }
 
-fn unreadable(error: &LogError) -> ApiError {
+fn unreadable(error: &LogError) -> Refusal {
     tracing::error!(%error, "the log cannot be read");
-    ApiError::internal(format!("log error: {error}"))
+    Refusal::internal(format!("log error: {error}"))
 }
 
 /// One index.
@@ -74,14 +74,14 @@ impl WalkItem {
     ///
     /// # Errors
     /// When the log's entry cannot be decoded.
-    pub(super) fn actor(&self) -> Result<Option<Actor>, ApiError> {
+    pub(super) fn actor(&self) -> Result<Option<Actor>, Refusal> {
         let (Some(entry), false) = (&self.entry, self.kind.is_none_or(EventKind::is_raft_own))
         else {
             return Ok(None);
         };
         let parts = BodyParts::split(&entry.body);
         let header = parts.and_then(|parts| Header::decode(parts.rest));
-        let (header, _) = header.map_err(|e| ApiError::internal(chain(&e)))?;
+        let (header, _) = header.map_err(|e| Refusal::internal(chain(&e)))?;
         Ok(Some(header.actor))
     }
 
@@ -89,17 +89,17 @@ impl WalkItem {
     ///
     /// # Errors
     /// When it cannot be decoded, or the walk is not one over the log.
-    pub(super) fn recorded(&self) -> Result<Recorded, ApiError> {
+    pub(super) fn recorded(&self) -> Result<Recorded, Refusal> {
         let index = self.index;
         let Some(entry) = &self.entry else {
-            return Err(ApiError::internal(format!("no event at index {index}")));
+            return Err(Refusal::internal(format!("no event at index {index}")));
         };
         drover_migrations::decode(&entry.body).map_err(|error| {
             let text = format!(
                 "the event at index {index} cannot be read: {}",
                 chain(&error)
             );
-            ApiError::internal(text)
+            Refusal::internal(text)
         })
     }
 }
@@ -123,7 +123,7 @@ impl<'a> StreamWalk<'a> {
         source: WalkSource<'a>,
         (first, last): (u64, u64),
         with_log: bool,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, Refusal> {
         let mut walk = Self {
             source,
             cursor: source.view.change_cursor(first, last),
@@ -136,7 +136,7 @@ impl<'a> StreamWalk<'a> {
         Ok(walk)
     }
 
-    fn step(&mut self) -> Result<(), ApiError> {
+    fn step(&mut self) -> Result<(), Refusal> {
         self.at = match self.cursor.advance().map_err(storage)? {
             true => Some(self.cursor.index().map_err(storage)?),
             false => None,
@@ -148,7 +148,7 @@ impl<'a> StreamWalk<'a> {
     ///
     /// # Errors
     /// When changes or log cannot be read.
-    pub(super) fn next(&mut self) -> Result<Option<WalkItem>, ApiError> {
+    pub(super) fn next(&mut self) -> Result<Option<WalkItem>, Refusal> {
         if self.next > self.last {
             return Ok(None);
         }
@@ -204,7 +204,7 @@ impl<'a> StreamWalk<'a> {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(super) fn changes(&self, item: &WalkItem) -> Result<Vec<Change>, ApiError> {
+    pub(super) fn changes(&self, item: &WalkItem) -> Result<Vec<Change>, Refusal> {
         match self.at {
             Some(at) if at == item.index => self.cursor.changes().map_err(storage),
             _ => Ok(Vec::new()),
@@ -215,7 +215,7 @@ impl<'a> StreamWalk<'a> {
     ///
     /// # Errors
     /// When outcomes cannot be read.
-    pub(super) fn was_refused(&self, item: &WalkItem) -> Result<bool, ApiError> {
+    pub(super) fn was_refused(&self, item: &WalkItem) -> Result<bool, Refusal> {
         let rejection = self.source.view.rejection(item.index).map_err(storage)?;
         Ok(rejection.is_some())
     }

@@ -10,7 +10,7 @@ use drover_projections::{Prefix, Scan};
 use smallvec::SmallVec;
 
 use crate::acl::VariableCapability as Cap;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::demand;
@@ -19,7 +19,7 @@ use crate::http::query::ReadOptions;
 use crate::http::request::Request;
 
 /// `GET /v1/vars`.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let options = read.options;
     let rows = read.view.rows::<Variables>(scan(options));
     let rows = rows.seen_by(|acl, row| acl.variable_allows(&row.namespace, &row.path, Cap::List));
@@ -64,39 +64,39 @@ pub(in crate::http) fn metadata(row: VariableEncrypted) -> VariableMetadata {
 }
 
 /// The path of the variable in the URL; 400 when there is none.
-pub(in crate::http) fn path(request: &Request) -> Result<String, ApiError> {
+pub(in crate::http) fn path(request: &Request) -> Result<String, Refusal> {
     let path = request.behind("/v1/var/")?;
     if path.is_empty() {
-        Err(ApiError::bad_request("missing variable path"))
+        Err(Refusal::bad_request("missing variable path"))
     } else {
         Ok(path)
     }
 }
 
 /// The row of the variable in the path.
-pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let path = path(request)?;
     let row = Interest::row::<Variables>((request.namespace(), path.as_str()));
     Ok([row].into_iter().collect())
 }
 
 /// Whether the variable in the path may be read.
-pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let (namespace, path) = (read.options.namespace.as_str(), path(read.request)?);
     let acl = &read.identity.acl;
     demand(acl.variable_allows(namespace, &path, Cap::Read))
 }
 
 /// `GET /v1/var/:path`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let path = path(read.request)?;
     let key = (read.options.namespace.as_str(), path.as_str());
     let sealed = read.view.get::<Variables>(key).map_err(storage)?;
-    let sealed = sealed.ok_or_else(|| ApiError::not_found("variable not found"))?;
+    let sealed = sealed.ok_or_else(|| Refusal::not_found("variable not found"))?;
     let clear = read
         .api
         .keyring
         .decrypt(&sealed)
-        .map_err(|e| ApiError::internal(e.to_string()))?;
+        .map_err(|e| Refusal::internal(e.to_string()))?;
     Ok(Answer::secret(&*clear)?.at(clear.modify_index))
 }

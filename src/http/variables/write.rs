@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::acl::VariableCapability as Cap;
 use crate::commands::variable::ApplyVariable;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::absent;
 use crate::http::answer::Answer;
 use crate::http::gate::{Late, Write};
@@ -24,7 +24,7 @@ const FIRST_KEY: Duration = Duration::from_secs(5);
 const LONGEST_PATH: usize = 128;
 
 /// `PUT /v1/var/:path`.
-pub(in crate::http) async fn put(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn put(late: Late) -> Result<Answer, Refusal> {
     let lock = ["lock-acquire", "lock-renew", "lock-release"];
     if lock
         .iter()
@@ -74,12 +74,12 @@ pub(in crate::http) async fn put(late: Late) -> Result<Answer, ApiError> {
             Ok(Answer::secret(&*var)?.written(done.index))
         }
         VarOutcome::Conflict(there) => conflict(&write, &there).await,
-        VarOutcome::Deleted(_) => Err(ApiError::internal("a write answered as a deletion")),
+        VarOutcome::Deleted(_) => Err(Refusal::internal("a write answered as a deletion")),
     }
 }
 
 /// `DELETE /v1/var/:path`.
-pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(late: Late) -> Result<Answer, Refusal> {
     let path = path(&late.request)?;
     let namespace = late.request.namespace();
     let may = late.acl().variable_allows(namespace, &path, Cap::Destroy);
@@ -105,7 +105,7 @@ pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
 
 /// What is there instead, with 409 (VAR-03). Whoever loses a check-and-set reads a secret by it:
 /// the request log says so before anything is decrypted.
-async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, ApiError> {
+async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, Refusal> {
     if there.modify_index == 0 {
         let absent = VariableDecrypted {
             namespace: there.namespace.clone(),
@@ -139,21 +139,21 @@ async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, Ap
     requests::answered(&write.api.requests, Some(ticket), never_denied, answer).await
 }
 
-fn outcome(reply: Reply) -> Result<VarOutcome, ApiError> {
+fn outcome(reply: Reply) -> Result<VarOutcome, Refusal> {
     match reply {
         Reply::Variable(outcome) => Ok(*outcome),
-        other => Err(ApiError::internal(format!(
+        other => Err(Refusal::internal(format!(
             "a variable was answered with {other:?}"
         ))),
     }
 }
 
 /// The index a check-and-set names.
-fn cas(write: &Write) -> Result<Option<u64>, ApiError> {
+fn cas(write: &Write) -> Result<Option<u64>, Refusal> {
     match write.request.query.text("cas") {
         "" => Ok(None),
         raw => raw.parse().map(Some).map_err(|_| {
-            ApiError::bad_request(format!(
+            Refusal::bad_request(format!(
                 "can not parse cas: strconv.ParseUint: parsing \"{raw}\": invalid syntax"
             ))
         }),
@@ -161,11 +161,11 @@ fn cas(write: &Write) -> Result<Option<u64>, ApiError> {
 }
 
 /// Nomad's rules for what a variable may be.
-fn check(var: &VariableDecrypted) -> Result<(), ApiError> {
-    let bad = |text: &str| Err(ApiError::bad_request(text));
+fn check(var: &VariableDecrypted) -> Result<(), Refusal> {
+    let bad = |text: &str| Err(Refusal::bad_request(text));
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '~' | '/');
     if var.path.len() > LONGEST_PATH || !var.path.chars().all(plain) {
-        return Err(ApiError::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "invalid path \"{}\"",
             var.path
         )));
@@ -191,7 +191,7 @@ fn check(var: &VariableDecrypted) -> Result<(), ApiError> {
 }
 
 /// What lies under `nomad/` has a meaning of its own.
-fn reserved(path: &str) -> Result<(), ApiError> {
+fn reserved(path: &str) -> Result<(), Refusal> {
     let mut parts = path.split('/');
     if parts.next() != Some("nomad") {
         return Ok(());
@@ -207,9 +207,9 @@ fn reserved(path: &str) -> Result<(), ApiError> {
              under the top-level \"nomad\" directory"
         }
     };
-    Err(ApiError::bad_request(text))
+    Err(Refusal::bad_request(text))
 }
 
-fn keyring(error: KeyringError) -> ApiError {
-    ApiError::internal(error.to_string())
+fn keyring(error: KeyringError) -> Refusal {
+    Refusal::internal(error.to_string())
 }

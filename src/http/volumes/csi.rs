@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::provision;
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::commands::csi::DeregisterVolumes;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{Late, Write, demand, in_namespace};
@@ -51,7 +51,7 @@ drover_events::wire! {
 
 /// The rows a list is made of, in the order of namespace and id: of all volumes, of those of a
 /// plugin, or of those that the allocations of a node ask for (EV-19, JOB-13).
-fn rows<'v>(read: &'v Read<'_>) -> Result<Unrequested<'v, Arc<CsiVolumeRow>>, ApiError> {
+fn rows<'v>(read: &'v Read<'_>) -> Result<Unrequested<'v, Arc<CsiVolumeRow>>, Refusal> {
     let query = &read.request.query;
     let (node, plugin) = (query.text("node_id"), query.text("plugin_id"));
     if !node.is_empty() {
@@ -78,7 +78,7 @@ fn rows<'v>(read: &'v Read<'_>) -> Result<Unrequested<'v, Arc<CsiVolumeRow>>, Ap
 }
 
 /// `GET /v1/volumes?type=csi`.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
     let shown = |row: &CsiVolumeRow| {
         let volume = &row.volume;
@@ -100,31 +100,31 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The row of the volume in the path.
-pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(3)?;
     let row = Interest::row::<CsiVolumes>((request.namespace(), id.as_str()));
     Ok([row].into_iter().collect())
 }
 
 /// Whether the volume in the path may be seen, and its plugin with it (CSI-17, NS-03).
-pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let acl = &read.identity.acl;
     demand(in_namespace(acl, &read.options.namespace, READ) && acl.plugin_read())
 }
 
 /// `GET /v1/volume/csi/:id`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
     let key = (read.options.namespace.as_str(), id.as_str());
     let volume = stored::volume(read.view.one(), key).map_err(storage)?;
-    let volume = volume.ok_or_else(|| ApiError::not_found("volume not found"))?;
+    let volume = volume.ok_or_else(|| Refusal::not_found("volume not found"))?;
     let mut stubs = List::empty();
     for alloc in volume.row.holders() {
         stubs
             .to_mut()
             .extend(super::stub_of(read, alloc).map_err(storage)?);
     }
-    let internal = |error: serde_json::Error| ApiError::internal(error.to_string());
+    let internal = |error: serde_json::Error| Refusal::internal(error.to_string());
     let mut shown = serde_json::to_value(volume.shown()).map_err(internal)?;
     let stubs = serde_json::to_value(stubs).map_err(internal)?;
     if let Value::Object(fields) = &mut shown {
@@ -135,7 +135,7 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/volumes` and `PUT /v1/volume/csi/:id`: what the plugin confirms (CSI-02). Secrets are
 /// sealed before anything is decided (CSI-09).
-pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     let requested: RegisterRequest = late.json().await?;
     let mut volumes = requested.volumes.into_vec();
     let named = late.request.segment(3)?;
@@ -154,7 +154,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
     let allowed = may(late.acl());
     let write = late.when(allowed)?;
     if !named.is_empty() && volumes.iter().any(|volume| volume.id != named) {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "Volume ID does not match request path",
         ));
     }
@@ -191,7 +191,7 @@ fn is_of_unknown_size(volume: &CsiVolume) -> bool {
 }
 
 /// `DELETE /v1/volume/csi/:id`: nothing is unmounted or detached (CSI-42).
-pub(in crate::http) async fn deregister(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn deregister(write: Write) -> Result<Answer, Refusal> {
     let force = super::force(&write.request)?;
     let command = DeregisterVolumes {
         namespace: write.request.namespace().to_owned(),

@@ -9,7 +9,7 @@ use drover_projections::query::csi::{self as stored, PluginNodes, Volume};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes;
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::storage;
@@ -54,11 +54,11 @@ drover_events::wire! {
 }
 
 /// `GET /v1/volume/csi/:id/explain`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
     let key = (read.options.namespace.as_str(), id.as_str());
     let volume = stored::volume(read.view.one(), key).map_err(storage)?;
-    let volume = volume.ok_or_else(|| ApiError::not_found("volume not found"))?;
+    let volume = volume.ok_or_else(|| Refusal::not_found("volume not found"))?;
     let explained = explain(read, &volume).map_err(storage)?;
     Ok(Answer::json(&explained)?.at(explained.modify_index))
 }

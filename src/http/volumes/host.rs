@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::host_volume::ReleaseHostVolumeClaim;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{Late, Write};
@@ -46,7 +46,7 @@ drover_events::wire! {
 }
 
 /// `GET /v1/volumes?type=host`.
-pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let query = &read.request.query;
     let (node, pool) = (query.text("node_id"), query.text("node_pool"));
     let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
@@ -81,18 +81,18 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The row of the volume in the path.
-pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, ApiError> {
+pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
     let id = request.segment(3)?;
     let row = Interest::row::<HostVolumes>((request.namespace(), id.as_str()));
     Ok([row].into_iter().collect())
 }
 
 /// `GET /v1/volume/host/:id`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
     let key = (read.options.namespace.as_str(), id.as_str());
     let volume = read.view.get::<HostVolumes>(key).map_err(storage)?;
-    let mut volume = volume.ok_or_else(|| ApiError::not_found("volume not found"))?;
+    let mut volume = volume.ok_or_else(|| Refusal::not_found("volume not found"))?;
     let mut stubs = List::empty();
     for alloc in host::users(read.view.one(), &volume).map_err(storage)? {
         stubs
@@ -104,7 +104,7 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/volumes/claims`.
-pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, Refusal> {
     let query = &read.request.query;
     let (namespace, prefix) = (read.options.namespace.as_str(), read.options.prefix());
     let scan = match namespace {
@@ -136,9 +136,9 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The volume that a request is about, in the namespace that it names, or else the request's.
-async fn requested(late: &Late) -> Result<HostVolume, ApiError> {
+async fn requested(late: &Late) -> Result<HostVolume, Refusal> {
     let requested: HostVolumeRequest = late.json().await?;
-    let missing = || ApiError::bad_request("missing volume definition");
+    let missing = || Refusal::bad_request("missing volume definition");
     let mut volume = requested.volume.ok_or_else(missing)?;
     if volume.namespace.is_empty() {
         late.request.namespace().clone_into(&mut volume.namespace);
@@ -146,7 +146,7 @@ async fn requested(late: &Late) -> Result<HostVolume, ApiError> {
     Ok(volume)
 }
 
-fn answer(warnings: String, (volume, index): (HostVolume, u64)) -> Result<Answer, ApiError> {
+fn answer(warnings: String, (volume, index): (HostVolume, u64)) -> Result<Answer, Refusal> {
     let answer = HostVolumeResponse {
         volume: Some(volume),
         warnings,
@@ -156,7 +156,7 @@ fn answer(warnings: String, (volume, index): (HostVolume, u64)) -> Result<Answer
 }
 
 /// `PUT /v1/volume/host/create`.
-pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
     let volume = requested(&late).await?;
     let write = late.in_namespace(&volume.namespace, CREATE)?;
     let warnings = super::warnings(&write.request);
@@ -168,7 +168,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/volume/host/register`.
-pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     let volume = requested(&late).await?;
     let write = late.in_namespace(&volume.namespace, REGISTER)?;
     let warnings = super::warnings(&write.request);
@@ -180,7 +180,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volume/host/:id`.
-pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
     let force = super::force(&write.request)?;
     let (namespace, id) = (
         write.request.namespace().to_owned(),
@@ -196,10 +196,10 @@ pub(in crate::http) async fn delete(write: Write) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volumes/claim/:id`.
-pub(in crate::http) async fn release(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn release(late: Late) -> Result<Answer, Refusal> {
     let id = late.request.segment(3)?;
     let view = late.api.server.projections.view();
-    let (named, missing) = (id.clone(), || ApiError::refused("claim not found"));
+    let (named, missing) = (id.clone(), || Refusal::refused("claim not found"));
     let found = crate::table_reads::deciding(move || {
         let scan = Scan::group::<Id>(named.as_str());
         let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();

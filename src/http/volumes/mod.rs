@@ -22,7 +22,7 @@ use super::front::Read;
 use super::gate::{demand, in_namespace};
 use super::request::Request;
 use super::{allocations, known, list};
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// The tables of volumes, for those who wait.
 pub(in crate::http) const VOLUMES: &[u16] = &[CsiVolumes::ID, HostVolumes::ID];
@@ -32,7 +32,7 @@ pub(in crate::http) const PLUGINS: &[u16] = &[CsiPlugins::ID];
 pub(in crate::http) const CLAIMS: &[u16] = &[HostVolumeClaims::ID];
 
 /// Whether volumes of the type that is asked for may be seen in the namespace of the request.
-pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), Refusal> {
     let within = |any_of| in_namespace(&read.identity.acl, &read.options.namespace, any_of);
     demand(match VolumeType::of(read.request.query.text("type")) {
         Some(VolumeType::Csi) => within(csi::LIST),
@@ -42,13 +42,13 @@ pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
 }
 
 /// Whether claims on host volumes may be seen in the namespace of the request.
-pub(in crate::http) fn claims_listable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn claims_listable(read: &Read<'_>) -> Result<(), Refusal> {
     let acl = &read.identity.acl;
     demand(in_namespace(acl, &read.options.namespace, host::READ))
 }
 
 /// `GET /v1/volumes`: of one type; without one there is nothing to show.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let kind = read.request.query.text("type");
     match VolumeType::of(kind) {
         Some(VolumeType::Csi) => csi::list(read),
@@ -59,7 +59,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
             let index = index.max().unwrap_or_default();
             Ok(Answer::of(JSON, "[]".to_owned()).at(index))
         }
-        None => Err(ApiError::not_found("resource not found")),
+        None => Err(Refusal::not_found("resource not found")),
     }
 }
 
@@ -70,11 +70,11 @@ fn warnings(request: &Request) -> String {
 }
 
 /// Whether a request asks for more than is done without force.
-fn force(request: &Request) -> Result<bool, ApiError> {
+fn force(request: &Request) -> Result<bool, Refusal> {
     match request.query.text("force") {
         "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        _ => Err(ApiError::bad_request("invalid force value")),
+        _ => Err(Refusal::bad_request("invalid force value")),
     }
 }
 

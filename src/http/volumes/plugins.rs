@@ -9,7 +9,7 @@ use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::query::csi as stored;
 use drover_projections::tables::csi_plugins::{CsiPluginRow, CsiPlugins};
 
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::{Answer, JSON};
 use crate::http::front::Read;
 use crate::http::gate::{READ_JOB, demand};
@@ -17,12 +17,12 @@ use crate::http::list::{self, storage};
 use crate::http::rows;
 
 /// Whether plugins may be seen in lists.
-pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), ApiError> {
+pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), Refusal> {
     demand(read.identity.acl.plugin_list())
 }
 
 /// `GET /v1/plugins`: of one type; without one there is nothing to show.
-pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let index = read.view.table_index::<CsiPlugins>();
     match read.request.query.text("type") {
         volume_type::CSI => {}
@@ -57,10 +57,10 @@ fn stub(row: &CsiPluginRow) -> CsiPluginListStub {
 }
 
 /// `GET /v1/plugin/csi/:id`.
-pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
+pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
     let plugin = stored::plugin(read.view.one(), &id).map_err(storage)?;
-    let plugin = plugin.ok_or_else(|| ApiError::not_found("plugin not found"))?;
+    let plugin = plugin.ok_or_else(|| Refusal::not_found("plugin not found"))?;
     let parts = plugin.controllers.values().chain(plugin.nodes.values());
     let allocs: BTreeSet<&String> = parts.map(|info| &info.alloc_id).collect();
     let mut stubs = List::empty();

@@ -8,7 +8,7 @@ use drover_events::model::{CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
 
 use super::csi::WRITE;
 use crate::acl::{Acl, NamespaceCapability as Ns};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::gate::{Late, Write, in_namespace};
 use crate::http::request::Request;
@@ -55,17 +55,17 @@ drover_events::wire! {
 }
 
 /// A refusal, as clients know it: what went wrong at the plugin is a failure of the request.
-fn refused(error: StepError) -> ApiError {
+fn refused(error: StepError) -> Refusal {
     match error.step {
         "" => error.into(),
-        _ => ApiError::refused(error.to_string()),
+        _ => Refusal::refused(error.to_string()),
     }
 }
 
 /// Works on volumes aside of what serves, to the end, whoever waits for it.
 pub(super) async fn done<T: Send + 'static>(
     work: impl Future<Output = Result<T, StepError>> + Send + 'static,
-) -> Result<T, ApiError> {
+) -> Result<T, Refusal> {
     going_on(work).await?.map_err(refused)
 }
 
@@ -74,7 +74,7 @@ fn may(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
     in_namespace(acl, namespace, any_of) && acl.plugin_read()
 }
 
-fn admitted(late: Late, any_of: &[Ns]) -> Result<Write, ApiError> {
+fn admitted(late: Late, any_of: &[Ns]) -> Result<Write, Refusal> {
     let allowed = may(late.acl(), late.request.namespace(), any_of);
     late.when(allowed)
 }
@@ -84,34 +84,34 @@ fn at_work(write: &Write) -> &Volumes {
 }
 
 /// The secrets in the head of a request.
-fn secrets(request: &Request) -> Result<Secrets, ApiError> {
+fn secrets(request: &Request) -> Result<Secrets, Refusal> {
     let text = request.header(SECRETS).unwrap_or_default();
     let mut secrets = Secrets::default();
     for part in text.split(',').filter(|part| !part.trim().is_empty()) {
         let (name, value) = part.split_once('=').ok_or_else(|| {
-            ApiError::bad_request(format!("{SECRETS} must be name=value, separated by commas"))
+            Refusal::bad_request(format!("{SECRETS} must be name=value, separated by commas"))
         })?;
         secrets.0.insert(name.trim().to_owned(), value.to_owned());
     }
     Ok(secrets)
 }
 
-fn page(request: &Request) -> Result<PageQuery, ApiError> {
+fn page(request: &Request) -> Result<PageQuery, Refusal> {
     Ok(PageQuery {
         most: request.query.number("per_page")?.unwrap_or_default(),
         token: request.query.text("next_token").to_owned(),
     })
 }
 
-fn plugin(request: &Request) -> Result<String, ApiError> {
+fn plugin(request: &Request) -> Result<String, Refusal> {
     match request.query.text("plugin_id") {
-        "" => Err(ApiError::bad_request("missing plugin ID")),
+        "" => Err(Refusal::bad_request("missing plugin ID")),
         id => Ok(id.to_owned()),
     }
 }
 
 /// `PUT /v1/volume/csi/:id/create`.
-pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
     let requested: CreateRequest = late.json().await?;
     let mut volumes = requested.volumes.into_vec();
     for volume in volumes
@@ -128,7 +128,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
     let write = late.when(allowed)?;
     let named = write.request.segment(3)?;
     if volumes.iter().any(|volume| volume.id != named) {
-        return Err(ApiError::bad_request(
+        return Err(Refusal::bad_request(
             "Volume ID does not match request path",
         ));
     }
@@ -143,7 +143,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volume/csi/:id/delete`.
-pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, WRITE)?;
     let key = (
         write.request.namespace().to_owned(),
@@ -155,12 +155,12 @@ pub(in crate::http) async fn delete(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `DELETE /v1/volume/csi/:id/detach`.
-pub(in crate::http) async fn detach(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn detach(late: Late) -> Result<Answer, Refusal> {
     let allowed = late.acl().csi_mount_allows(late.request.namespace());
     let write = late.when(allowed)?;
     let node = write.request.query.text("node").to_owned();
     if node.is_empty() {
-        return Err(ApiError::bad_request("detach requires node ID"));
+        return Err(Refusal::bad_request("detach requires node ID"));
     }
     let key = (
         write.request.namespace().to_owned(),
@@ -175,7 +175,7 @@ pub(in crate::http) async fn detach(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/volumes/external`.
-pub(in crate::http) async fn external(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn external(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, EXTERNAL)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let listed = async move { at_work(&write).external(&plugin, page).await };
@@ -187,7 +187,7 @@ pub(in crate::http) async fn external(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/volumes/snapshot`.
-pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, EXTERNAL)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let secrets = secrets(&write.request)?;
@@ -205,7 +205,7 @@ pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
 }
 
 /// `PUT /v1/volumes/snapshot`.
-pub(in crate::http) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn create_snapshots(late: Late) -> Result<Answer, Refusal> {
     let requested: SnapshotsRequest = late.json().await?;
     let write = admitted(late, WRITE)?;
     let requested = requested.snapshots.into_vec();
@@ -218,12 +218,12 @@ pub(in crate::http) async fn create_snapshots(late: Late) -> Result<Answer, ApiE
 }
 
 /// `DELETE /v1/volumes/snapshot`.
-pub(in crate::http) async fn delete_snapshot(late: Late) -> Result<Answer, ApiError> {
+pub(in crate::http) async fn delete_snapshot(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, WRITE)?;
     let plugin = plugin(&write.request)?;
     let id = write.request.query.text("snapshot_id").to_owned();
     if id.is_empty() {
-        return Err(ApiError::bad_request("missing snapshot ID"));
+        return Err(Refusal::bad_request("missing snapshot ID"));
     }
     let secrets = secrets(&write.request)?;
     let deleted = async move { at_work(&write).delete_snapshot(&plugin, &id, secrets).await };

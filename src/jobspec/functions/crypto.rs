@@ -4,12 +4,13 @@ use super::super::value::Value;
 use super::Outcome;
 use super::args::Args;
 use aws_lc_rs::digest;
-use std::fmt::Write;
 use uuid::Uuid;
 
 pub(super) fn call(name: &str, args: &mut Args) -> Option<Outcome> {
     Some(match name {
-        "md5" => args.text().map(|s| Value::Str(hex(&md5(s.as_bytes())))),
+        "md5" => args
+            .text()
+            .map(|s| Value::Str(hex::encode(md5(s.as_bytes())))),
         "sha1" => digest(args, &digest::SHA1_FOR_LEGACY_USE_ONLY),
         "sha256" => digest(args, &digest::SHA256),
         "sha512" => digest(args, &digest::SHA512),
@@ -20,18 +21,11 @@ pub(super) fn call(name: &str, args: &mut Args) -> Option<Outcome> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
-}
-
 fn digest(args: &mut Args, algorithm: &'static digest::Algorithm) -> Outcome {
     let text = args.text()?;
     args.end()?;
-    Ok(Value::Str(hex(
-        digest::digest(algorithm, text.as_bytes()).as_ref()
+    Ok(Value::Str(hex::encode(
+        digest::digest(algorithm, text.as_bytes()).as_ref(),
     )))
 }
 

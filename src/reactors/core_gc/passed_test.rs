@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::commands::Command;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::proposer::Committed;
 use crate::proposer::decided::{Propose, Settling};
 
@@ -13,7 +13,7 @@ struct Registering {
 }
 
 impl Propose for Registering {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, ApiError>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
         self.direct.queue(decided)
     }
 
@@ -21,7 +21,7 @@ impl Propose for Registering {
         &self,
         command: Arc<dyn Command>,
         reactor: &'static str,
-    ) -> BoxFuture<'_, Result<Committed, ApiError>> {
+    ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         if let Some(job) = self.job.lock().take() {
             let again = RegisterJob {
                 job,

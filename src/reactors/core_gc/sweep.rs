@@ -20,7 +20,7 @@ use crate::commands::deployment::DeleteDeployments;
 use crate::commands::eval::ReapEvals;
 use crate::commands::job::PurgeJobs;
 use crate::commands::node::DeregisterNodes;
-use crate::error::{ApiError, Code};
+use crate::error::{Code, Refusal};
 use crate::reactors::driver::{Context, Failure};
 use crate::reactors::each::Each;
 
@@ -94,14 +94,14 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    async fn submit(&self, batch: &[Over]) -> Result<(), ApiError> {
+    async fn submit(&self, batch: &[Over]) -> Result<(), Refusal> {
         for command in commands(batch) {
             self.context.proposer.submit(command, "core_gc").await?;
         }
         Ok(())
     }
 
-    fn fail(&mut self, one: &[Over], error: &ApiError) {
+    fn fail(&mut self, one: &[Over], error: &Refusal) {
         for over in one {
             let name = over.name();
             self.each.fail(&name, error);

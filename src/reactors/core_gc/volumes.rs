@@ -11,7 +11,7 @@ use drover_projections::tables::csi_volumes::CsiVolumes;
 use super::Cutoffs;
 use crate::commands::Command;
 use crate::commands::csi::{ClaimVolume, DeleteCsiPlugin};
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::reactors::driver::{Context, Failure};
 use crate::reactors::each::Each;
 
@@ -63,7 +63,7 @@ async fn submit(
     command: impl Command + 'static,
     what: &str,
     each: &mut Each,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     match context.proposer.submit(Arc::new(command), "core_gc").await {
         Err(error) if error.concerns_all() => Err(error),
         done => {

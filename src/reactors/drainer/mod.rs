@@ -25,7 +25,7 @@ use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
 use crate::commands::Command;
 use crate::commands::node::CompleteDrains;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// The longest sleep between two looks while nothing drains.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -177,7 +177,7 @@ impl Drainer {
         }
     }
 
-    async fn fails(&self, context: &Context, command: impl Command) -> Option<ApiError> {
+    async fn fails(&self, context: &Context, command: impl Command) -> Option<Refusal> {
         let done = context.proposer.submit(Arc::new(command), self.name());
         done.await.err()
     }

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use drover_projections::Projections;
 use drover_projections::tables::cluster_meta::ClusterMetas;
-use drover_projections::{Projections, hex};
 
 use super::super::driver::Failure;
 use super::KafkaSource;
@@ -131,7 +131,7 @@ impl Worker {
         let Some(id) = self.identity()? else {
             return Ok(());
         };
-        let epoch = hex(&self.source.log.epoch().id);
+        let epoch = hex::encode(self.source.log.epoch().id);
         let layout = &self.source.layout;
         let (session, cursor) = Session::open(&self.config, &self.shared, layout, (id, epoch))?;
         let applied = self.source.projections.applied_index();
@@ -147,7 +147,7 @@ impl Worker {
                 .into());
             }
             // A log that began anew after a restore has none of the indexes in between.
-            Some(cursor) if cursor.epoch != hex(&self.source.log.epoch().id) => {
+            Some(cursor) if cursor.epoch != hex::encode(self.source.log.epoch().id) => {
                 let begin = self.source.log.epoch().first_index.saturating_sub(1);
                 cursor.index.max(begin)
             }

@@ -323,7 +323,7 @@ impl<'a> Encoder<'a> {
         mark: Option<Mark>,
     ) {
         self.header("index", event.index);
-        self.header("epoch", drover_projections::hex(&self.style.epoch));
+        self.header("epoch", hex::encode(self.style.epoch));
         self.header("kind", event.kind.name());
         self.header("version", event.kind.version());
         self.header("time", event.time);
@@ -388,7 +388,7 @@ impl<'a> Encoder<'a> {
         let start = self.bytes.len();
         let last = until - 1;
         let data = format!("{{\"MissedFrom\":{from},\"MissedTo\":{last}}}");
-        let epoch = drover_projections::hex(&self.style.epoch);
+        let epoch = hex::encode(self.style.epoch);
         match self.style.format {
             Format::CloudEvents => write!(
                 self.bytes,

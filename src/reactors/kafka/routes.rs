@@ -221,7 +221,7 @@ pub(super) fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
     }
-    let hash = drover_projections::hex(&Sha256::digest(text));
+    let hash = hex::encode(Sha256::digest(text));
     let end = text.floor_char_boundary(most.saturating_sub(hash.len() + 1));
     Cow::Owned(format!("{}#{hash}", &text[..end]))
 }

@@ -73,7 +73,7 @@ struct OnNode<'a> {
 
 /// Checks a plan and makes events of it; what it takes is noted as in flight.
 pub fn prepare(core: &mut Core, mut request: PlanRequest, now: i64) -> Prepared {
-    request.outcome.plan.settle();
+    request.outcome.plan.drop_overwritten_stops();
     let mut prepared = Prepared::default();
     let mut after: BTreeMap<u32, Usage> = BTreeMap::new();
     {

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use super::SchedulingShared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
 use super::worker::PLANS;
-use crate::error::ApiError;
+use crate::error::Refusal;
 use crate::error::chain;
 use crate::proposer::decided::{Decided, Propose, Settling};
 use crate::telemetry::took;
@@ -41,7 +41,7 @@ pub struct PlanAnswer {
     pub index: u64,
 }
 
-type Answer = oneshot::Sender<Result<PlanAnswer, ApiError>>;
+type Answer = oneshot::Sender<Result<PlanAnswer, Refusal>>;
 
 /// Plans that wait.
 #[derive(Default)]
@@ -62,7 +62,7 @@ struct Waiting {
 
 impl PlanQueue {
     /// Queues a plan; where the queue is closed there is no answer.
-    pub fn submit(&self, request: PlanRequest) -> oneshot::Receiver<Result<PlanAnswer, ApiError>> {
+    pub fn submit(&self, request: PlanRequest) -> oneshot::Receiver<Result<PlanAnswer, Refusal>> {
         let (answer, wait) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -170,21 +170,21 @@ async fn turn(shared: &Arc<SchedulingShared>, depth: &Arc<Semaphore>) -> bool {
     true
 }
 
-fn checked(shared: &SchedulingShared, request: PlanRequest) -> Result<Prepared, ApiError> {
+fn checked(shared: &SchedulingShared, request: PlanRequest) -> Result<Prepared, Refusal> {
     let (now, began) = (shared.clock.now(), Instant::now());
     let mut core = shared.core.lock();
     let view = shared.projections.view();
     core.catch_up(&view, now).map_err(unreadable)?;
     took("nomad.nomad.plan.wait_for_index", began);
     let outstanding = core.broker.pause(&request.eval.id, request.token);
-    outstanding.map_err(|error| ApiError::internal(error.to_string()))?;
+    outstanding.map_err(|error| Refusal::internal(error.to_string()))?;
     Ok(prepare(&mut core, request, now))
 }
 
 /// A plan whose events are queued.
 struct Launched {
     settling: Vec<Settling>,
-    failed: Option<ApiError>,
+    failed: Option<Refusal>,
     refused: bool,
 }
 
@@ -219,7 +219,7 @@ struct Flight {
 
 impl Flight {
     /// Waits for all of it.
-    async fn land(self, launched: Launched) -> Result<PlanAnswer, ApiError> {
+    async fn land(self, launched: Launched) -> Result<PlanAnswer, Refusal> {
         let mut answer = PlanAnswer {
             full: !launched.refused,
             ..PlanAnswer::default()
@@ -274,6 +274,6 @@ impl Drop for Flight {
     }
 }
 
-fn unreadable(error: drover_projections::StorageError) -> ApiError {
-    ApiError::internal(format!("state could not be read: {error}"))
+fn unreadable(error: drover_projections::StorageError) -> Refusal {
+    Refusal::internal(format!("state could not be read: {error}"))
 }

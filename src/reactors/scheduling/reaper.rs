@@ -12,7 +12,7 @@ use super::core::Core;
 use crate::commands::Command;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::system_jobs::EvaluateOverlooked;
-use crate::error::ApiError;
+use crate::error::Refusal;
 
 /// How many evaluations one event cancels.
 const BATCH: usize = 500;
@@ -54,7 +54,7 @@ pub(super) async fn look_again(shared: &SchedulingShared, command: EvaluateOverl
     }
 }
 
-async fn submit(shared: &SchedulingShared, command: impl Command) -> Result<(), ApiError> {
+async fn submit(shared: &SchedulingShared, command: impl Command) -> Result<(), Refusal> {
     let done = shared.proposer.submit(Arc::new(command), "scheduling");
     done.await.map(drop)
 }

@@ -20,7 +20,7 @@ use drover_projections::{Scan, StorageError, View};
 use super::SchedulingShared;
 use super::plan_check::PlanRequest;
 use super::plan_queue::PlanAnswer;
-use crate::error::{ApiError, chain};
+use crate::error::{Refusal, chain};
 use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::rng::seed_of;
 use crate::scheduler::{
@@ -56,8 +56,8 @@ pub enum WorkError {
     Panic,
 }
 
-impl From<ApiError> for WorkError {
-    fn from(error: ApiError) -> Self {
+impl From<Refusal> for WorkError {
+    fn from(error: Refusal) -> Self {
         Self::Propose(error.to_string())
     }
 }

@@ -49,7 +49,7 @@ crate::wire! {
     /// A listener of an ingress gateway.
     pub struct ConsulIngressListener = "listener" {
         port: i64 = "Port" [hcl()],
-        protocol: String = "Protocol" [hcl().or_text("tcp").empty_is_unsaid()],
+        protocol: String = "Protocol" [hcl().or_text("tcp").empty_is_unset()],
         services: List<ConsulIngressService> = "Services" [hcl_as("service")],
     }
 }

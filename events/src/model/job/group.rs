@@ -67,7 +67,7 @@ crate::wire! {
         lost_after: i64 = "LostAfter" [hcl().duration().optional()],
         stop_on_client_after: Option<i64> = "StopOnClientAfter" [hcl().duration()],
         replace: Option<bool> = "Replace" [hcl().or_bool(true)],
-        reconcile: String = "Reconcile" [hcl().optional().or_text("best_score").empty_is_unsaid()],
+        reconcile: String = "Reconcile" [hcl().optional().or_text("best_score").empty_is_unset()],
     }
 }
 
@@ -112,7 +112,7 @@ crate::wire! {
         destination: String = "Destination" [hcl().optional().or_text("")],
         read_only: bool = "ReadOnly" [hcl().optional().or_bool(false)],
         propagation_mode: String = "PropagationMode"
-            [hcl().optional().or_text("private").empty_is_unsaid()],
+            [hcl().optional().or_text("private").empty_is_unset()],
         se_linux_label: String = "SELinuxLabel" [hcl_as("selinux_label").optional().or_text("")],
     }
 }

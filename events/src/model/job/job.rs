@@ -10,14 +10,14 @@ crate::wire! {
     /// A job: the unit users submit, update and stop.
     pub struct Job = "job" {
         stop: bool = "Stop" [optional().or_bool(false)],
-        region: String = "Region" [hcl().optional().or_text("global").empty_is_unsaid()],
+        region: String = "Region" [hcl().optional().or_text("global").empty_is_unset()],
         namespace: String = "Namespace"
-            [hcl().optional().or_text(DEFAULT_NAMESPACE).empty_is_unsaid()],
+            [hcl().optional().or_text(DEFAULT_NAMESPACE).empty_is_unset()],
         id: String = "ID" [hcl().optional().or_text("")],
         parent_id: String = "ParentID" [optional().or_text("")],
         name: String = "Name" [hcl().optional()],
-        r#type: String = "Type" [hcl().optional().or_text(job_type::SERVICE).empty_is_unsaid()],
-        priority: i64 = "Priority" [hcl().optional().or_int(DEFAULT_PRIORITY).empty_is_unsaid()],
+        r#type: String = "Type" [hcl().optional().or_text(job_type::SERVICE).empty_is_unset()],
+        priority: i64 = "Priority" [hcl().optional().or_int(DEFAULT_PRIORITY).empty_is_unset()],
         all_at_once: bool = "AllAtOnce" [hcl().optional().or_bool(false)],
         datacenters: List<String> = "Datacenters" [hcl()],
         node_pool: String = "NodePool" [hcl().optional().or_text("")],
@@ -104,16 +104,16 @@ crate::wire! {
         enabled: bool = "Enabled" [hcl().optional().or_bool(true)],
         spec: String = "Spec" [hcl_as("cron").optional().or_text("")],
         specs: List<String> = "Specs" [hcl_as("crons").or_list()],
-        spec_type: String = "SpecType" [optional().or_text("cron").empty_is_unsaid()],
+        spec_type: String = "SpecType" [optional().or_text("cron").empty_is_unset()],
         prohibit_overlap: bool = "ProhibitOverlap" [hcl().optional().or_bool(false)],
-        time_zone: String = "TimeZone" [hcl().optional().or_text("UTC").empty_is_unsaid()],
+        time_zone: String = "TimeZone" [hcl().optional().or_text("UTC").empty_is_unset()],
     }
 }
 
 crate::wire! {
     /// What a dispatch of a parameterized job takes.
     pub struct ParameterizedJobConfig = "parameterized" {
-        payload: String = "Payload" (Public) [hcl().or_text("optional").empty_is_unsaid()],
+        payload: String = "Payload" (Public) [hcl().or_text("optional").empty_is_unset()],
         meta_required: List<String> = "MetaRequired" (Public) [hcl()],
         meta_optional: List<String> = "MetaOptional" (Public) [hcl()],
     }

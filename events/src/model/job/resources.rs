@@ -32,7 +32,7 @@ crate::wire! {
 crate::wire! {
     /// How a task wants its cores placed.
     pub struct Numa = "numa" {
-        affinity: String = "Affinity" [hcl().or_text("none").empty_is_unsaid()],
+        affinity: String = "Affinity" [hcl().or_text("none").empty_is_unset()],
         devices: List<String> = "Devices" [hcl()],
     }
 }

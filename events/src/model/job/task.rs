@@ -72,7 +72,7 @@ crate::wire! {
         getter_options: Map<String> = "GetterOptions" (Sensitive) [hcl_as("options")],
         getter_headers: Map<String> = "GetterHeaders" (Sensitive) [hcl_as("headers")],
         getter_mode: String = "GetterMode"
-            [hcl_as("mode").optional().or_text("any").empty_is_unsaid()],
+            [hcl_as("mode").optional().or_text("any").empty_is_unset()],
         getter_insecure: bool = "GetterInsecure" [hcl_as("insecure").optional().or_bool(false)],
         relative_dest: String = "RelativeDest" [hcl_as("destination").optional()],
         chown: bool = "Chown" [hcl()],
@@ -85,7 +85,7 @@ crate::wire! {
         source_path: String = "SourcePath" [hcl_as("source").optional().or_text("")],
         dest_path: String = "DestPath" [hcl_as("destination").optional().or_text("")],
         embedded_tmpl: String = "EmbeddedTmpl" (Sensitive) [hcl_as("data").optional().or_text("")],
-        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unsaid()],
+        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unset()],
         change_signal: String = "ChangeSignal" [hcl().optional()],
         change_script: Option<ChangeScript> = "ChangeScript" [hcl()],
         once: bool = "Once" [hcl().optional().or_bool(false)],
@@ -127,10 +127,10 @@ crate::wire! {
     pub struct Vault = "vault" {
         role: String = "Role" [hcl()],
         namespace: String = "Namespace" [hcl().optional().or_text("")],
-        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unsaid()],
+        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unset()],
         env: bool = "Env" (Public) [hcl().optional().or_bool(true)],
         disable_file: bool = "DisableFile" [hcl().optional().or_bool(false)],
-        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unsaid()],
+        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unset()],
         change_signal: String = "ChangeSignal" [hcl().optional().or_text("SIGHUP")],
         allow_token_expiration: bool = "AllowTokenExpiration" (Public)
             [hcl().optional().or_bool(false)],
@@ -143,7 +143,7 @@ crate::wire! {
     /// Access to Consul for a group or task.
     pub struct Consul = "consul" {
         namespace: String = "Namespace" [hcl()],
-        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unsaid()],
+        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unset()],
         partition: String = "Partition" [hcl()],
     }
 }
@@ -187,10 +187,10 @@ crate::wire! {
     pub struct TaskCsiPluginConfig = "csi_plugin" {
         id: String = "ID" [hcl()],
         r#type: String = "Type" [hcl()],
-        mount_dir: String = "MountDir" [hcl().or_text("/csi").empty_is_unsaid()],
+        mount_dir: String = "MountDir" [hcl().or_text("/csi").empty_is_unset()],
         stage_publish_base_dir: String = "StagePublishBaseDir"
-            [hcl().or_text("/local/csi").empty_is_unsaid()],
-        health_timeout: i64 = "HealthTimeout" [hcl().duration().or_seconds(30).empty_is_unsaid()],
+            [hcl().or_text("/local/csi").empty_is_unset()],
+        health_timeout: i64 = "HealthTimeout" [hcl().duration().or_seconds(30).empty_is_unset()],
     }
 }
 

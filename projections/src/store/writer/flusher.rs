@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -51,13 +51,10 @@ impl Requested {
 
     /// Waits for it, so long at most; answers whether it is over.
     fn wait(&self, most: Duration) -> bool {
-        let until = Instant::now() + most;
         let mut over = self.over.is.lock();
-        while !*over {
-            if self.over.reported.wait_until(&mut over, until).timed_out() {
-                break;
-            }
-        }
+        self.over
+            .reported
+            .wait_while_for(&mut over, |over| !*over, most);
         *over
     }
 }

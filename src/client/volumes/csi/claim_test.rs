@@ -10,7 +10,7 @@ use super::claim::{CsiHook, requested};
 use super::registry::PluginKind;
 use super::testing::{World, call, detaching, found, left, seen, user};
 use super::*;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::csi::NodeDetachVolume;
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_t
     let hook = CsiHook::new(&csi, volumes);
     let given = world.given(alloc);
     // The servers hold the claim back; then there is no plugin; then it is broken.
-    let held_back = ApiError::new(Code::Conflict, "volume max claims reached");
+    let held_back = Refusal::new(Code::Conflict, "volume max claims reached");
     *world.servers.refuses.lock() = Some(held_back);
     let mut prerun = hook.prerun(&given, &Value::Null);
     assert!((&mut prerun).now_or_never().is_none());
@@ -51,7 +51,7 @@ async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_t
     assert!(published.contains("\"far-vol\"") && published.contains("/dev/x"));
 
     // A new agent finds it without servers (CL-13).
-    *world.servers.refuses.lock() = Some(ApiError::new(Code::NoLeader, "no leader"));
+    *world.servers.refuses.lock() = Some(Refusal::new(Code::NoLeader, "no leader"));
     let given = world.given((*given.alloc).clone());
     hook.restore(&given, &answer.kept).await.unwrap();
     assert_eq!(left(&given)["data"], held);
@@ -107,7 +107,7 @@ async fn what_never_passes_is_not_waited_out() {
     let world = World::new();
     let csi = world.csi();
     let (hook, given) = world.hook(&csi, user(&Value::Null));
-    *world.servers.refuses.lock() = Some(ApiError::not_found("volume not found: vol[2]"));
+    *world.servers.refuses.lock() = Some(Refusal::not_found("volume not found: vol[2]"));
     let error = hook.prerun(&given, &Value::Null).await.unwrap_err();
     assert_eq!(
         error,

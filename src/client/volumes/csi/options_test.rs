@@ -13,7 +13,7 @@ use super::registry::PluginKind;
 use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
 use crate::clock::SECOND;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::csi::*;
 use drover_rpc::requested::Unanswered;
 
@@ -178,8 +178,7 @@ async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_
     world.servers.growth.store(7, Ordering::Relaxed);
     let busy = fake.status(drover_csi::Code::Aborted, "another call is under way");
     *fake.says.no_growing.lock().unwrap() = Some(busy);
-    *world.servers.refuses.lock() =
-        Some(ApiError::new(Code::Conflict, "volume max claims reached"));
+    *world.servers.refuses.lock() = Some(Refusal::new(Code::Conflict, "volume max claims reached"));
     let (hook, given) = world.hook(&csi, asking(&[("data", &Value::Null)]));
     let mut prerun = hook.prerun(&given, &Value::Null);
     assert!((&mut prerun).now_or_never().is_none());
@@ -210,8 +209,7 @@ async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_
 async fn cl_27_csi_22_an_allocation_waits_for_its_claim_and_needs_no_second_read() {
     let (world, csi, fake) = with(volume("far-vol", &Value::Null)).await;
     let (hook, given) = world.hook(&csi, asking(&[("data", &Value::Null)]));
-    *world.servers.refuses.lock() =
-        Some(ApiError::new(Code::Conflict, "volume max claims reached"));
+    *world.servers.refuses.lock() = Some(Refusal::new(Code::Conflict, "volume max claims reached"));
     let mut prerun = hook.prerun(&given, &Value::Null);
     assert!((&mut prerun).now_or_never().is_none());
     assert_eq!(

@@ -21,7 +21,7 @@ use crate::config::ClientSettings;
 use crate::hooks::alloc::AllocGiven;
 use crate::journal::LogJournal;
 use drover_base::clock::unix_nanos;
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_rpc::Rpc;
 use drover_rpc::csi::*;
 use drover_rpc::duplex::{Duplex, Pace};
@@ -31,7 +31,7 @@ use drover_rpc::service::{Call, Dispatch};
 /// The servers: they give what is claimed, or refuse.
 #[derive(Default)]
 pub(super) struct Servers {
-    pub(super) refuses: Mutex<Option<ApiError>>,
+    pub(super) refuses: Mutex<Option<Refusal>>,
     pub(super) claims: AtomicUsize,
     /// The namespaces in which volumes were claimed.
     pub(super) claimed_in: Mutex<Vec<String>>,
@@ -45,7 +45,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    async fn called(&self, name: &str, body: &[u8]) -> Result<Bytes, ApiError> {
+    async fn called(&self, name: &str, body: &[u8]) -> Result<Bytes, Refusal> {
         if let Some(refusal) = self.refuses.lock().clone() {
             return Err(refusal);
         }
@@ -60,7 +60,7 @@ impl Servers {
                 })
                 .await
             }
-            _ => Err(ApiError::not_found(name)),
+            _ => Err(Refusal::not_found(name)),
         }
     }
 
@@ -90,8 +90,8 @@ impl Servers {
 /// Answers with what a method makes of a request.
 async fn with<R: Rpc>(
     body: &[u8],
-    work: impl AsyncFnOnce(R::Req) -> Result<R::Res, ApiError>,
-) -> Result<Bytes, ApiError> {
+    work: impl AsyncFnOnce(R::Req) -> Result<R::Res, Refusal>,
+) -> Result<Bytes, Refusal> {
     let answer = work(rmp_serde::from_slice(body).unwrap()).await?;
     Ok(rmp_serde::to_vec_named(&answer).unwrap().into())
 }
@@ -104,7 +104,7 @@ impl Dispatch for Front {
         name: &str,
         _: Call,
         body: Bytes,
-    ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+    ) -> BoxFuture<'static, Result<Bytes, Refusal>> {
         let (servers, name) = (Arc::clone(&self.0), name.to_owned());
         async move { servers.called(&name, &body).await }.boxed()
     }
@@ -113,8 +113,8 @@ impl Dispatch for Front {
         None
     }
 
-    fn open(&self, _: &str, _: Call, _: Duplex) -> BoxFuture<'static, Result<(), ApiError>> {
-        std::future::ready(Err(ApiError::not_found("no stream"))).boxed()
+    fn open(&self, _: &str, _: Call, _: Duplex) -> BoxFuture<'static, Result<(), Refusal>> {
+        std::future::ready(Err(Refusal::not_found("no stream"))).boxed()
     }
 
     fn knows(&self, _: &Call) -> BoxFuture<'static, bool> {
@@ -274,7 +274,7 @@ pub(super) fn detaching() -> NodeDetachVolumeRequest {
 }
 
 /// What servers are answered.
-pub(super) async fn call<R: Rpc>(csi: &Arc<Csi>, requested: &R::Req) -> Result<R::Res, ApiError> {
+pub(super) async fn call<R: Rpc>(csi: &Arc<Csi>, requested: &R::Req) -> Result<R::Res, Refusal> {
     let body = rmp_serde::to_vec_named(requested).unwrap();
     let service = answer::service(csi);
     let answer = service

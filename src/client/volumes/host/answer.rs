@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::HostVolumes;
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_rpc::csi::Done;
 use drover_rpc::duplex::{Duplex, Pace};
 use drover_rpc::host_volume::{
@@ -31,7 +31,7 @@ async fn create(
     volumes: Arc<HostVolumes>,
     _: Call,
     requested: ClientHostVolumeCreateRequest,
-) -> Result<ClientHostVolumeCreateResponse, ApiError> {
+) -> Result<ClientHostVolumeCreateResponse, Refusal> {
     let (volume_name, volume_id) = (requested.name.clone(), requested.id.clone());
     let made = volumes.create(requested).await?;
     Ok(ClientHostVolumeCreateResponse {
@@ -46,7 +46,7 @@ async fn register(
     volumes: Arc<HostVolumes>,
     _: Call,
     requested: ClientHostVolumeRegisterRequest,
-) -> Result<Done, ApiError> {
+) -> Result<Done, Refusal> {
     volumes.register(requested).await.map(|()| Done::default())
 }
 
@@ -54,7 +54,7 @@ async fn delete(
     volumes: Arc<HostVolumes>,
     _: Call,
     requested: ClientHostVolumeDeleteRequest,
-) -> Result<ClientHostVolumeDeleteResponse, ApiError> {
+) -> Result<ClientHostVolumeDeleteResponse, Refusal> {
     let (volume_name, volume_id) = (requested.name.clone(), requested.id.clone());
     volumes.delete(requested).await?;
     Ok(ClientHostVolumeDeleteResponse {
@@ -86,7 +86,7 @@ impl<S: Dispatch> Dispatch for Beside<S> {
         name: &str,
         call: Call,
         body: Bytes,
-    ) -> BoxFuture<'static, Result<Bytes, ApiError>> {
+    ) -> BoxFuture<'static, Result<Bytes, Refusal>> {
         self.of(name).dispatch(name, call, body)
     }
 
@@ -99,7 +99,7 @@ impl<S: Dispatch> Dispatch for Beside<S> {
         name: &str,
         call: Call,
         stream: Duplex,
-    ) -> BoxFuture<'static, Result<(), ApiError>> {
+    ) -> BoxFuture<'static, Result<(), Refusal>> {
         self.of(name).open(name, call, stream)
     }
 

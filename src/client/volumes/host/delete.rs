@@ -2,17 +2,17 @@
 
 use super::HostVolumes;
 use super::keep::is_id;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::host_volume::ClientHostVolumeDeleteRequest;
 
 impl HostVolumes {
     pub(super) async fn delete(
         &self,
         mut requested: ClientHostVolumeDeleteRequest,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Refusal> {
         let id = requested.id.clone();
         if !is_id(&id) {
-            return Err(ApiError::bad_request(format!("invalid volume ID {id:?}")));
+            return Err(Refusal::bad_request(format!("invalid volume ID {id:?}")));
         }
         let _turn = self.turns.turn(id.clone()).await;
         let known = self.kept_of(&id);
@@ -41,7 +41,7 @@ impl HostVolumes {
         &self,
         requested: &ClientHostVolumeDeleteRequest,
         is_known: bool,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Refusal> {
         if let (true, Some(users)) = (is_known, self.users.get()) {
             let (namespace, name) = (&requested.namespace, &requested.name);
             // Whoever came before it was withdrawn is among these; who comes later waits. Of one
@@ -53,7 +53,7 @@ impl HostVolumes {
                     "it is not known whether volume {} is to be used: {why}",
                     requested.id
                 );
-                ApiError::new(Code::Unavailable, text)
+                Refusal::new(Code::Unavailable, text)
             })?;
             unused(&requested.id, &all)?;
         }
@@ -67,11 +67,11 @@ impl HostVolumes {
     }
 }
 
-fn unused(id: &str, users: &[String]) -> Result<(), ApiError> {
+fn unused(id: &str, users: &[String]) -> Result<(), Refusal> {
     if users.is_empty() {
         return Ok(());
     }
     let users = users.join(" ");
     let text = format!("volume {id} in use by allocations: [{users}]");
-    Err(ApiError::new(Code::Conflict, text))
+    Err(Refusal::new(Code::Conflict, text))
 }

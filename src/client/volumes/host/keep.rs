@@ -8,7 +8,7 @@ use super::plugin::Made;
 use super::{HostVolumes, NodeVolume};
 use crate::journal::Journal;
 use crate::proc::boot_id;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::host_volume::ClientHostVolumeCreateRequest;
 
 /// What keys of the journal begin with.
@@ -41,7 +41,7 @@ impl HostVolumes {
     }
 
     /// Keeps where a volume lies, and offers it.
-    pub(super) async fn offer(&self, id: &str, made: Made) -> Result<(), ApiError> {
+    pub(super) async fn offer(&self, id: &str, made: Made) -> Result<(), Refusal> {
         let (before, kept) = {
             let mut held = self.held.lock();
             let Some(held) = held.get_mut(id) else {
@@ -63,10 +63,10 @@ impl HostVolumes {
         Ok(())
     }
 
-    pub(super) async fn keep(&self, kept: &JournaledVolume) -> Result<(), ApiError> {
+    pub(super) async fn keep(&self, kept: &JournaledVolume) -> Result<(), Refusal> {
         let unkept = |error: String| {
             let text = format!("the volume cannot be kept: {error}");
-            ApiError::new(Code::Unavailable, text)
+            Refusal::new(Code::Unavailable, text)
         };
         let bytes = rmp_serde::to_vec_named(kept).map_err(|error| unkept(error.to_string()))?;
         let put = self.journal.put(&key(&kept.requested.id), bytes);
@@ -77,13 +77,13 @@ impl HostVolumes {
     pub(super) fn take(
         &self,
         requested: &ClientHostVolumeCreateRequest,
-    ) -> Result<Option<JournaledVolume>, ApiError> {
+    ) -> Result<Option<JournaledVolume>, Refusal> {
         valid(requested)?;
         let mut held = self.held.lock();
         let mut others = held.values().map(|other| &other.kept.requested);
         if others.any(|other| other.name == requested.name && other.id != requested.id) {
             let name = &requested.name;
-            return Err(ApiError::new(
+            return Err(Refusal::new(
                 Code::Conflict,
                 format!("this node has another volume with the name {name:?}"),
             ));
@@ -109,9 +109,9 @@ impl HostVolumes {
     }
 
     /// Knows nothing of a volume any more, now and after a restart.
-    pub(super) async fn forgotten(&self, id: &str) -> Result<(), ApiError> {
+    pub(super) async fn forgotten(&self, id: &str) -> Result<(), Refusal> {
         let forgotten = self.journal.delete(&key(id)).await;
-        forgotten.map_err(|error| ApiError::new(Code::Unavailable, error.to_string()))?;
+        forgotten.map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))?;
         self.held.lock().remove(id);
         Ok(())
     }
@@ -149,8 +149,8 @@ pub(super) fn is_id(id: &str) -> bool {
     uuid::Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)
 }
 
-fn valid(requested: &ClientHostVolumeCreateRequest) -> Result<(), ApiError> {
-    let wrong = |text: String| Err(ApiError::bad_request(text));
+fn valid(requested: &ClientHostVolumeCreateRequest) -> Result<(), Refusal> {
+    let wrong = |text: String| Err(Refusal::bad_request(text));
     if !is_id(&requested.id) {
         return wrong(format!("invalid volume ID {:?}", requested.id));
     }

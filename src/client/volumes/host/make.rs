@@ -6,14 +6,14 @@ use super::HostVolumes;
 use super::keep::JournaledVolume;
 use super::plugin::{HostPlugin, Made, PluginError};
 use crate::volumes::look::look;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::host_volume::{
     ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest, ClientHostVolumeRegisterRequest,
 };
 
 impl HostVolumes {
     /// Makes a volume of a former agent again. One that was deleted meanwhile is gone.
-    pub(super) async fn again(&self, id: &str) -> Result<(), ApiError> {
+    pub(super) async fn again(&self, id: &str) -> Result<(), Refusal> {
         let before = self.kept_of(id);
         let looked = match &before {
             // Nobody's turn is held up by a look at storage that may be lost.
@@ -37,7 +37,7 @@ impl HostVolumes {
             Ok(made) => self.offer(id, made).await,
             Err(error) => {
                 self.offers(id, false);
-                Err(ApiError::refused(error.to_string()))
+                Err(Refusal::refused(error.to_string()))
             }
         };
         self.describe();
@@ -54,7 +54,7 @@ impl HostVolumes {
     pub(super) async fn create(
         &self,
         requested: ClientHostVolumeCreateRequest,
-    ) -> Result<Made, ApiError> {
+    ) -> Result<Made, Refusal> {
         let id = requested.id.clone();
         let _turn = self.turns.turn(id.clone()).await;
         let plugin = self.plugins.named(&requested.plugin_id)?;
@@ -70,7 +70,7 @@ impl HostVolumes {
             });
         }
         let made = self.made(&requested).await;
-        let made = made.map_err(|error| ApiError::refused(error.to_string()));
+        let made = made.map_err(|error| Refusal::refused(error.to_string()));
         let (path, offered) = match made {
             Ok(made) => (
                 made.path.clone(),
@@ -92,7 +92,7 @@ impl HostVolumes {
     }
 
     /// Goes on with what there was before a call that failed, and says why it did.
-    async fn stays(&self, id: &str, before: JournaledVolume, error: ApiError) -> ApiError {
+    async fn stays(&self, id: &str, before: JournaledVolume, error: Refusal) -> Refusal {
         self.restored(id, before).await;
         error
     }
@@ -104,8 +104,8 @@ impl HostVolumes {
         &self,
         id: &str,
         by: Option<(&HostPlugin, ClientHostVolumeDeleteRequest)>,
-        error: ApiError,
-    ) -> ApiError {
+        error: Refusal,
+    ) -> Refusal {
         let undone = match by {
             Some((plugin, undoing)) => self.plugins.delete(plugin, &undoing).await,
             None => Ok(()),
@@ -116,11 +116,11 @@ impl HostVolumes {
         };
         let text = error.message;
         match forgotten {
-            Ok(()) => ApiError::refused(text),
+            Ok(()) => Refusal::refused(text),
             Err(left) => {
                 let left = left.message;
                 let text = format!("{text}; what it left could not be deleted: {left}");
-                ApiError::new(Code::Unavailable, text)
+                Refusal::new(Code::Unavailable, text)
             }
         }
     }
@@ -128,7 +128,7 @@ impl HostVolumes {
     pub(super) async fn register(
         &self,
         requested: ClientHostVolumeRegisterRequest,
-    ) -> Result<(), ApiError> {
+    ) -> Result<(), Refusal> {
         let id = requested.id.clone();
         // Nobody's turn is held up by a look at storage that may be lost.
         is_there(&requested.host_path).await?;
@@ -167,14 +167,14 @@ fn keeps_its_plugin(
     known: &JournaledVolume,
     wanted: &mut ClientHostVolumeCreateRequest,
     there: &mut Made,
-) -> Result<(), ApiError> {
+) -> Result<(), Refusal> {
     let (id, plugin) = (&known.requested.id, &known.requested.plugin_id);
     if known.path != there.path {
         let text = match known.path.as_str() {
             "" => format!("volume {id} is plugin {plugin:?}'s to make, and is not made yet"),
             path => format!("volume {id} was made by plugin {plugin:?} and lies at {path}"),
         };
-        return Err(ApiError::refused(text));
+        return Err(Refusal::refused(text));
     }
     wanted.plugin_id.clone_from(plugin);
     wanted.requested_capacity_min_bytes = known.requested.requested_capacity_min_bytes;

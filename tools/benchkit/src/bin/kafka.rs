@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow, ensure};
 use drover::base::clock::Clock;
 use drover::commands::Command;
 use drover::config::KafkaConfig;
-use drover::error::ApiError;
+use drover::error::Refusal;
 use drover::keyring::Keyring;
 use drover::log::{Entry, LogEngine};
 use drover::proposer::Committed;
@@ -139,15 +139,15 @@ impl Propose for Nobody {
     fn queue(
         &self,
         _: Decided,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Settling, ApiError>> + Send + '_>> {
-        Box::pin(async { Err(ApiError::internal("nothing is proposed here")) })
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Settling, Refusal>> + Send + '_>> {
+        Box::pin(async { Err(Refusal::internal("nothing is proposed here")) })
     }
 
     fn submit(
         &self,
         _: Arc<dyn Command>,
         _: &'static str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Committed, ApiError>> + Send + '_>> {
-        Box::pin(async { Err(ApiError::internal("nothing is proposed here")) })
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Committed, Refusal>> + Send + '_>> {
+        Box::pin(async { Err(Refusal::internal("nothing is proposed here")) })
     }
 }

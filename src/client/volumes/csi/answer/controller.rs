@@ -11,7 +11,7 @@ use super::{failed, undone};
 use crate::volumes::csi::Csi;
 use crate::volumes::csi::registry::{CsiPart, Live};
 use drover_base::keyed::Turn;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::csi::*;
 
 /// How long a call waits for another one about its volume: with its own time that is less than
@@ -19,9 +19,9 @@ use drover_rpc::csi::*;
 pub(super) const TURN: Duration = Duration::from_secs(20);
 
 impl Csi {
-    async fn controller(&self, id: &str) -> Result<Live, ApiError> {
+    async fn controller(&self, id: &str) -> Result<Live, Refusal> {
         let found = self.part(CsiPart::Controller, id).await;
-        found.map_err(|text| ApiError::new(Code::Unavailable, text))
+        found.map_err(|text| Refusal::new(Code::Unavailable, text))
     }
 
     /// Waits until no other call changes where a volume is: of two that come to a plugin at once
@@ -31,7 +31,7 @@ impl Csi {
         &self,
         plugin: &str,
         volume: &str,
-    ) -> Result<Turn<'_, (String, String)>, ApiError> {
+    ) -> Result<Turn<'_, (String, String)>, Refusal> {
         self.turn_within(plugin, volume, TURN).await
     }
 
@@ -40,19 +40,19 @@ impl Csi {
         plugin: &str,
         volume: &str,
         limit: Duration,
-    ) -> Result<Turn<'_, (String, String)>, ApiError> {
+    ) -> Result<Turn<'_, (String, String)>, Refusal> {
         let turn = self.turns.turn((plugin.to_owned(), volume.to_owned()));
         timeout(limit, turn).await.map_err(|_| {
             let text = format!("another call about volume \"{volume}\" is under way");
             // That one may still do what is asked: nothing has ended here.
-            ApiError::new(Code::Timeout, text)
+            Refusal::new(Code::Timeout, text)
         })
     }
 
     pub(super) async fn attach(
         &self,
         requested: ControllerAttachVolumeRequest,
-    ) -> Result<ControllerAttachVolumeResponse, ApiError> {
+    ) -> Result<ControllerAttachVolumeResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let _turn = self
             .turn(&requested.plugin_id, &requested.volume_id)
@@ -77,7 +77,7 @@ impl Csi {
     pub(super) async fn detach(
         &self,
         requested: ControllerDetachVolumeRequest,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let _turn = self
             .turn(&requested.plugin_id, &requested.volume_id)
@@ -94,7 +94,7 @@ impl Csi {
     pub(super) async fn validate(
         &self,
         requested: ControllerValidateVolumeRequest,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let request = proto::ValidateVolumeCapabilitiesRequest {
             volume_capabilities: capabilities(
@@ -110,14 +110,14 @@ impl Csi {
         let answer = live.plugin.can_be_used(request).await;
         match answer.map_err(|error| failed(&error))? {
             Ok(()) => Ok(Done::default()),
-            Err(text) => Err(ApiError::refused(text)),
+            Err(text) => Err(Refusal::refused(text)),
         }
     }
 
     pub(super) async fn create(
         &self,
         requested: ControllerCreateVolumeRequest,
-    ) -> Result<ControllerCreateVolumeResponse, ApiError> {
+    ) -> Result<ControllerCreateVolumeResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let request = created(requested)?;
         let volume = live.plugin.created(request).await;
@@ -137,7 +137,7 @@ impl Csi {
     pub(super) async fn expand(
         &self,
         requested: ControllerExpandVolumeRequest,
-    ) -> Result<ControllerExpandVolumeResponse, ApiError> {
+    ) -> Result<ControllerExpandVolumeResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         if requested.in_use && live.found.features.plugin.offline {
             let text = format!(
@@ -145,7 +145,7 @@ impl Csi {
                 requested.plugin_id
             );
             // What is larger already can stay as it is.
-            return Err(ApiError::new(Code::Conflict, text));
+            return Err(Refusal::new(Code::Conflict, text));
         }
         let (way, options) = (
             &requested.volume_capability,
@@ -170,7 +170,7 @@ impl Csi {
     pub(super) async fn delete(
         &self,
         requested: ControllerDeleteVolumeRequest,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let turn = self.turn(&requested.plugin_id, &requested.external_volume_id);
         let _turn = turn.await?;
@@ -185,7 +185,7 @@ impl Csi {
     pub(super) async fn list(
         &self,
         requested: ControllerListVolumesRequest,
-    ) -> Result<ControllerListVolumesResponse, ApiError> {
+    ) -> Result<ControllerListVolumesResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let request = proto::ListVolumesRequest {
             max_entries: requested.max_entries,
@@ -203,7 +203,7 @@ impl Csi {
     pub(super) async fn create_snapshot(
         &self,
         requested: ControllerCreateSnapshotRequest,
-    ) -> Result<ControllerCreateSnapshotResponse, ApiError> {
+    ) -> Result<ControllerCreateSnapshotResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let request = proto::CreateSnapshotRequest {
             source_volume_id: requested.volume_id,
@@ -225,7 +225,7 @@ impl Csi {
     pub(super) async fn delete_snapshot(
         &self,
         requested: ControllerDeleteSnapshotRequest,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let request = proto::DeleteSnapshotRequest {
             snapshot_id: requested.id,
@@ -238,7 +238,7 @@ impl Csi {
     pub(super) async fn list_snapshots(
         &self,
         requested: ControllerListSnapshotsRequest,
-    ) -> Result<ControllerListSnapshotsResponse, ApiError> {
+    ) -> Result<ControllerListSnapshotsResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let request = proto::ListSnapshotsRequest {
             max_entries: requested.max_entries,

@@ -7,14 +7,14 @@ use drover_events::model::{
     CsiMountOptions, CsiTopology, CsiVolumeCapability, CsiVolumeExternalStub,
 };
 
-use drover_error::ApiError;
+use drover_error::Refusal;
 use drover_rpc::csi::*;
 
 /// The messages for the ways that a volume is to be used in.
 pub(super) fn capabilities(
     wanted: &List<CsiVolumeCapability>,
     options: Option<&CsiMountOptions>,
-) -> Result<Vec<proto::VolumeCapability>, ApiError> {
+) -> Result<Vec<proto::VolumeCapability>, Refusal> {
     let each = wanted.iter();
     each.map(|one| one_way(&one.attachment_mode, &one.access_mode, options))
         .collect()
@@ -24,8 +24,8 @@ pub(super) fn one_way(
     attachment: &str,
     mode: &str,
     options: Option<&CsiMountOptions>,
-) -> Result<proto::VolumeCapability, ApiError> {
-    let unknown = |word: &str| ApiError::bad_request(format!("unknown mode {word:?}"));
+) -> Result<proto::VolumeCapability, Refusal> {
+    let unknown = |word: &str| Refusal::bad_request(format!("unknown mode {word:?}"));
     let kind = Attachment::parse(attachment).ok_or_else(|| unknown(attachment))?;
     let mode = access(mode).ok_or_else(|| unknown(mode))?;
     let (fs_type, flags) = match options {
@@ -44,7 +44,7 @@ pub(super) fn range(min: i64, max: i64) -> Option<proto::CapacityRange> {
 
 pub(super) fn created(
     requested: ControllerCreateVolumeRequest,
-) -> Result<proto::CreateVolumeRequest, ApiError> {
+) -> Result<proto::CreateVolumeRequest, Refusal> {
     let from = match (
         requested.snapshot_id.is_empty(),
         requested.clone_id.is_empty(),

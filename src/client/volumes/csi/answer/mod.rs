@@ -12,24 +12,24 @@ use std::sync::Arc;
 use drover_csi::{CallError, Standing};
 
 use super::Csi;
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::csi::*;
 use drover_rpc::service::{Access, Service};
 
 /// What is said of a step that failed (PLG-10): the call, and the plugin's own text. What was tried
 /// with it the server says, whose step it is (EV-18).
-fn failed(error: &CallError) -> ApiError {
+fn failed(error: &CallError) -> Refusal {
     let code = match error.standing() {
         // It may still be done, or another one is under way.
         Standing::Again if !error.has_ended() => Code::Timeout,
         Standing::Again => Code::Unavailable,
         Standing::Refused | Standing::Done => Code::Refused,
     };
-    ApiError::new(code, error.to_string())
+    Refusal::new(code, error.to_string())
 }
 
 /// What is undone already is undone (CSI-34).
-fn undone(answer: Result<(), CallError>) -> Result<Done, ApiError> {
+fn undone(answer: Result<(), CallError>) -> Result<Done, Refusal> {
     match answer {
         Err(error) if error.standing() != Standing::Done => Err(failed(&error)),
         _ => Ok(Done::default()),

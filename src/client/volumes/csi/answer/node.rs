@@ -8,7 +8,7 @@ use super::failed;
 use super::messages::{one_way, range};
 use crate::volumes::csi::registry::CsiPart;
 use crate::volumes::csi::{AllocKnowledge, Csi};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::csi::*;
 
 impl Csi {
@@ -18,8 +18,8 @@ impl Csi {
     pub(super) async fn node_detach(
         &self,
         requested: NodeDetachVolumeRequest,
-    ) -> Result<Done, ApiError> {
-        let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
+    ) -> Result<Done, Refusal> {
+        let unavailable = |text: String| Refusal::new(Code::Unavailable, text);
         if self.known(&requested.alloc_id) == Some(AllocKnowledge::Lives) {
             let text = format!(
                 "allocation {} has not ended on this node",
@@ -55,7 +55,7 @@ impl Csi {
             Ok(false) => {
                 let volume = &given.volume;
                 let text = format!("another call about volume \"{volume}\" is under way");
-                Err(ApiError::new(Code::Timeout, text))
+                Err(Refusal::new(Code::Timeout, text))
             }
             Err(MountError::Call(error)) => Err(failed(&error)),
             Err(error) => Err(unavailable(error.to_string())),
@@ -76,8 +76,8 @@ impl Csi {
     pub(super) async fn node_expand(
         &self,
         requested: NodeExpandVolumeRequest,
-    ) -> Result<NodeExpandVolumeResponse, ApiError> {
-        let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
+    ) -> Result<NodeExpandVolumeResponse, Refusal> {
+        let unavailable = |text: String| Refusal::new(Code::Unavailable, text);
         let live = self.part(CsiPart::Node, &requested.plugin_id).await;
         let live = live.map_err(unavailable)?;
         let root = self.root(&live.instance);

@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 
 use super::{AT_ONCE, mkdir};
-use drover_error::{ApiError, Code};
+use drover_error::{Code, Refusal};
 use drover_rpc::host_volume::{ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest};
 
 /// How long a plugin may take to say who it is.
@@ -36,7 +36,7 @@ impl PluginError {
     }
 }
 
-impl From<PluginError> for ApiError {
+impl From<PluginError> for Refusal {
     fn from(error: PluginError) -> Self {
         Self::new(Code::Refused, error.0)
     }

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, ensure};
 use bytes::Bytes;
 use drover::commands::{Command, Decision, Stamp};
 use drover::csi_calls::Lead;
-use drover::error::ApiError;
+use drover::error::Refusal;
 use drover::keyring::Keyring;
 use drover::proposer::decided::{Decided, Propose, Settling};
 use drover::proposer::{Committed, Origin};
@@ -59,12 +59,12 @@ impl Leader {
         Ok((index, outcome))
     }
 
-    fn command(&self, command: &dyn Command) -> Result<Committed, ApiError> {
+    fn command(&self, command: &dyn Command) -> Result<Committed, Refusal> {
         let stamp = Stamp {
             id: EventId([7; 16]),
             now: sample::NOW,
         };
-        let failed = |error: anyhow::Error| ApiError::internal(error.to_string());
+        let failed = |error: anyhow::Error| Refusal::internal(error.to_string());
         match command.decide(&self.projections.view(), &stamp)? {
             Decision::Nothing(reply) => Ok(Committed { index: 0, reply }),
             Decision::Event { event, .. } | Decision::Page { event, .. } => {
@@ -81,7 +81,7 @@ impl Lead for Leader {
         Some(1)
     }
 
-    fn confirm(&self) -> Boxed<'_, Result<(), ApiError>> {
+    fn confirm(&self) -> Boxed<'_, Result<(), Refusal>> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -91,22 +91,22 @@ impl VolumeStore for Leader {
         &self,
         command: Arc<dyn Command>,
         _: Origin,
-    ) -> Boxed<'_, Result<Committed, ApiError>> {
+    ) -> Boxed<'_, Result<Committed, Refusal>> {
         let done = self.command(&*command);
         Box::pin(async move { done })
     }
 }
 
 impl Propose for Leader {
-    fn queue(&self, _: Decided) -> Boxed<'_, Result<Settling, ApiError>> {
-        Box::pin(async { Err(ApiError::internal("nothing is proposed here")) })
+    fn queue(&self, _: Decided) -> Boxed<'_, Result<Settling, Refusal>> {
+        Box::pin(async { Err(Refusal::internal("nothing is proposed here")) })
     }
 
     fn submit(
         &self,
         command: Arc<dyn Command>,
         _: &'static str,
-    ) -> Boxed<'_, Result<Committed, ApiError>> {
+    ) -> Boxed<'_, Result<Committed, Refusal>> {
         self.record(command, Origin::default())
     }
 }
