@@ -175,7 +175,7 @@ impl Client {
             tokio::spawn(book::keep(core.clone())),
             tokio::spawn(gc::keep(core.clone())),
             tokio::spawn(measure::keep(core.clone())),
-            tokio::spawn(reported_of_plugins(core.clone())),
+            tokio::spawn(report_plugins(core.clone())),
         ];
         Arc::new(Self {
             core,
@@ -356,7 +356,7 @@ impl Client {
 }
 
 /// Has servers told of the node when its plugins change.
-async fn reported_of_plugins(core: Arc<Core>) {
+async fn report_plugins(core: Arc<Core>) {
     let Some(csi) = &core.csi else { return };
     loop {
         csi.described().await;

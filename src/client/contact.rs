@@ -73,7 +73,7 @@ async fn register(core: &Core, chance: &mut Jitter) {
                     true => tracing::warn!("registration: {e}"),
                     false => tracing::debug!("registration: {e}"),
                 }
-                sleep(e.reported_or(nanos(wait))).await;
+                sleep(e.retry_after_or(nanos(wait))).await;
             }
         }
     }

@@ -47,16 +47,19 @@ impl Client {
         live.iter().map(|alloc| alloc.id.clone()).collect()
     }
 
-    /// The longest time that a task here has to end once it is told to.
+    /// The longest time that a task here has to end once it is told to. Whoever wrote its job does
+    /// not choose for how long the agent may live: what he gives it counts up to the limit of the
+    /// node, and so does the delay before.
     pub fn longest_kill(&self) -> Duration {
-        longest(&self.live())
+        let most = self.core.settings.get().client.max_kill_timeout;
+        longest(&self.live(), most)
     }
 }
 
 /// What tasks have that do not say how long.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn longest(allocs: &[Arc<Allocation>]) -> Duration {
+fn longest(allocs: &[Arc<Allocation>], most: Duration) -> Duration {
     let groups = allocs.iter().filter_map(|alloc| alloc.group());
     let times = groups.flat_map(|group| {
         let delay = group.shutdown_delay.unwrap_or(0);
@@ -66,7 +69,8 @@ fn longest(allocs: &[Arc<Allocation>]) -> Duration {
                 Ok(nanos) => Duration::from_nanos(nanos),
             };
             let delay = delay.max(task.shutdown_delay);
-            kill + Duration::from_nanos(u64::try_from(delay).unwrap_or(0))
+            let delay = Duration::from_nanos(u64::try_from(delay).unwrap_or(0));
+            kill.min(most) + delay.min(most)
         })
     });
     times.max().unwrap_or(Duration::ZERO)
@@ -116,6 +120,9 @@ mod tests {
     use super::*;
     use drover_testkit::fixtures::job;
 
+    /// More than any of them has.
+    const MOST: Duration = Duration::from_secs(3600);
+
     #[test]
     fn who_leaves_gives_each_task_its_time_to_end() {
         const SECOND: i64 = 1_000_000_000;
@@ -134,13 +141,17 @@ mod tests {
             job.task_groups[0].tasks[0].kill_timeout = 20 * SECOND;
             job.task_groups[0].shutdown_delay = Some(3 * SECOND);
         });
-        assert_eq!(longest(&[]), Duration::ZERO);
-        assert_eq!(longest(&[Arc::clone(&plain)]), KILL_TIMEOUT);
+        assert_eq!(longest(&[], MOST), Duration::ZERO);
+        assert_eq!(longest(&[Arc::clone(&plain)], MOST), KILL_TIMEOUT);
         assert_eq!(
-            longest(&[plain, Arc::clone(&slow)]),
+            longest(&[plain, Arc::clone(&slow)], MOST),
             Duration::from_secs(20)
         );
-        assert_eq!(longest(&[slower, slow]), Duration::from_secs(23));
+        let both = [slower, slow];
+        assert_eq!(longest(&both, MOST), Duration::from_secs(23));
+        // Nobody's job keeps the agent longer than its node allows, before and while it is killed.
+        let node = Duration::from_secs(2);
+        assert_eq!(longest(&both, node), 2 * node);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(super) async fn keep(core: Arc<Core>) {
                 let retry = if dev { RETRY_DEV } else { RETRY };
                 let wait = if e.is_transient() { SECOND } else { retry };
                 let wait = nanos(wait / 2 + chance.below(wait));
-                sleep(e.reported_or(wait)).await;
+                sleep(e.retry_after_or(wait)).await;
             }
         }
     }

@@ -66,7 +66,7 @@ pub(super) async fn keep(core: Arc<Core>) {
                     core.hurry.notify_one();
                 }
                 tokio::select! {
-                    () = sleep(e.reported_or(RETRY)) => {}
+                    () = sleep(e.retry_after_or(RETRY)) => {}
                     _ = contact.changed() => {}
                 }
             }

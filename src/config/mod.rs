@@ -7,7 +7,8 @@
 //! - Nothing here has interior mutability. [`SharedConfig`] is the only accessor: who wants a
 //!   change copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
 //! - It must not know who uses it: all of it is plain values, which those above turn into what
-//!   they need, and no other folder is imported here.
+//!   they need, and no other folder is imported here but
+//!   `hcl1`, which files are written in.
 //!
 //! Start reading at [`Config`], then [`load()`].
 

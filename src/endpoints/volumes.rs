@@ -76,18 +76,10 @@ fn waits(question: Question, index: u64, time: i64) -> Question {
 /// The refusal in an answer.
 fn refusal(answered: &Answered) -> Refusal {
     let text = String::from_utf8_lossy(&answered.body).into_owned();
-    let code = match answered.status {
-        400 => Code::BadRequest,
-        401 => Code::Unauthorized,
-        403 => Code::PermissionDenied,
-        404 => Code::NotFound,
-        409 => Code::Conflict,
-        413 => Code::PayloadTooLarge,
-        429 => Code::TooManyRequests,
-        503 => Code::Unavailable,
-        504 => Code::Timeout,
-        _ if text == Refusal::no_leader().message => Code::NoLeader,
-        _ => Code::Refused,
+    let code = match crate::net::code(answered.status) {
+        Some(code) => code,
+        None if text == Refusal::no_leader().message => Code::NoLeader,
+        None => Code::Refused,
     };
     Refusal::new(code, text).after(answered.retry_after)
 }

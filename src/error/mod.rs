@@ -33,7 +33,7 @@ pub enum Code {
     Refused,
     /// A fault of this server (storage, a bug); the message is for an operator.
     Internal,
-    /// The role is not enabled on this agent, or the feature does not exist in this edition.
+    /// The role is not enabled on this agent, or there is no such feature.
     NotImplemented,
     /// There is no leader, or this server is not ready; the caller tries again.
     NoLeader,

@@ -20,7 +20,7 @@ use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
 use super::services;
-use super::sight::{Keyed, Unrequested};
+use super::sight::{Keyed, Unchecked};
 use super::state::Api;
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::alloc::StopAlloc;
@@ -186,7 +186,7 @@ fn shortened(mut stub: AllocListStub, resources: bool, task_states: bool) -> All
 /// 400 for a filter that is none, 500 when the rows cannot be read.
 pub(super) fn stubs_of(
     read: &Read<'_>,
-    rows: Unrequested<'_, Keyed<AllocRow>>,
+    rows: Unchecked<'_, Keyed<AllocRow>>,
     keep: impl Fn(&AllocRow) -> Result<bool, Refusal>,
 ) -> Result<Answer, Refusal> {
     let filter = list::filter(read.options)?;

@@ -24,7 +24,7 @@ use super::state::Settings;
 use crate::error::{Code, Refusal};
 use crate::rpc::caller::Caller;
 use crate::rpc::forward::ServerForward;
-use crate::rpc::whereabouts::{ClientPlace, Whereabouts};
+use crate::rpc::whereabouts::{LeaderPlace, Whereabouts};
 
 /// How long the leader is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -63,9 +63,9 @@ async fn handed_on(
 ) -> Response {
     let (mut parts, body) = incoming.into_parts();
     let here = match leading.leader.now() {
-        ClientPlace::Here => true,
-        ClientPlace::There(_) => is_own(&parts),
-        ClientPlace::Unknown => is_own(&parts) || is_of_any(&parts),
+        LeaderPlace::Here => true,
+        LeaderPlace::There(_) => is_own(&parts),
+        LeaderPlace::Unknown => is_own(&parts) || is_of_any(&parts),
     };
     if here {
         return next.run(Incoming::from_parts(parts, body)).await;

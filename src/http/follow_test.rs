@@ -33,20 +33,20 @@ use crate::rpc::requested::{self, Unanswered};
 use crate::rpc::server::{CallerLimits, serve};
 use crate::rpc::service::{Access, Call, Service};
 use crate::rpc::sessions::{ControlRequest, NodeDial};
-use crate::rpc::whereabouts::{ClientPlace, Whereabouts};
+use crate::rpc::whereabouts::{LeaderPlace, Whereabouts};
 
 /// The routes of a server that follows, and calls the one that leads so.
 fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
     let api = follower.guarded(Settings::default());
-    let leads = ClientPlace::There(world.rpc.addr().to_string());
+    let leads = LeaderPlace::There(world.rpc.addr().to_string());
     led(api, caller, &watch::Sender::new(leads))
 }
 
 /// The routes of a server that calls whoever leads by this.
-fn led(api: Api, caller: Caller, leader: &watch::Sender<ClientPlace>) -> Router {
+fn led(api: Api, caller: Caller, leader: &watch::Sender<LeaderPlace>) -> Router {
     let leading = Leading {
         caller,
-        leader: Whereabouts::watched(leader.subscribe(), ClientPlace::clone),
+        leader: Whereabouts::watched(leader.subscribe(), LeaderPlace::clone),
         settings: api.settings.clone(),
     };
     follow(router(Arc::new(api)), Arc::new(leading))
@@ -59,19 +59,19 @@ async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_afte
     let world = World::start().await;
     let follower = Harness::with_acls().await;
     let still = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = ClientPlace::There(still.local_addr().unwrap().to_string());
-    let leads = ClientPlace::There(world.rpc.addr().to_string());
+    let gone = LeaderPlace::There(still.local_addr().unwrap().to_string());
+    let leads = LeaderPlace::There(world.rpc.addr().to_string());
     let what = || (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
     // What the one after answers, and what this server does: here the token is none.
-    for (next, status) in [(leads, 200), (ClientPlace::Here, 403)] {
-        for first in [&gone, &ClientPlace::Unknown] {
+    for (next, status) in [(leads, 200), (LeaderPlace::Here, 403)] {
+        for first in [&gone, &LeaderPlace::Unknown] {
             let api = follower.guarded(Settings::default());
             let leader = watch::Sender::new(first.clone());
             let caller = world.caller("two", Role::Server, ("", ""));
             let routes = led(api, caller, &leader);
             let moves = async {
                 let held = match first {
-                    ClientPlace::There(_) => Some(still.accept().await.unwrap()),
+                    LeaderPlace::There(_) => Some(still.accept().await.unwrap()),
                     _ => None,
                 };
                 // It has looked, and waits for what becomes of it.
@@ -102,13 +102,13 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
         ..Settings::default()
     };
     let api = Api::of(&follower.server, settings, Shape::default());
-    let leader = watch::Sender::new(ClientPlace::Unknown);
+    let leader = watch::Sender::new(LeaderPlace::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
     let moves = async {
         let waits = || so(leader.receiver_count() > 2);
         eventually("it to wait", LONG, waits).await.unwrap();
-        leader.send_replace(ClientPlace::Here);
+        leader.send_replace(LeaderPlace::Here);
     };
     let what = (Method::GET, "/v1/jobs", Value::Null);
     let (answer, ()) = tokio::join!(ask(&routes, "", what), moves);
@@ -121,7 +121,7 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
 async fn what_any_server_answers_waits_for_nobody_who_leads() {
     let follower = Harness::start().await;
     let api = Api::of(&follower.server, Settings::default(), Shape::default());
-    let leader = watch::Sender::new(ClientPlace::Unknown);
+    let leader = watch::Sender::new(LeaderPlace::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
     for path in [
@@ -155,7 +155,7 @@ async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
     let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
-    let leads = watch::Sender::new(ClientPlace::There(rpc.addr().to_string()));
+    let leads = watch::Sender::new(LeaderPlace::There(rpc.addr().to_string()));
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let api = Api::of(&follower.server, Settings::default(), Shape::default());
     let routes = led(api, caller, &leads);

@@ -9,7 +9,7 @@ use super::answer::Answer;
 use super::front::Read;
 use super::pieces::Pieces;
 use super::query::ReadOptions;
-use super::sight::{Keyed, Rows, Unrequested};
+use super::sight::{Keyed, Rows, Unchecked};
 use crate::error::{Refusal, chain};
 
 /// Compiles the filter of a request, if it has one.
@@ -140,7 +140,7 @@ where
 pub(super) fn of_index<'v, I: Index>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Unrequested<'v, Keyed<<I::Table as Table>::Row>>, Refusal> {
+) -> Result<Unchecked<'v, Keyed<<I::Table as Table>::Row>>, Refusal> {
     let scan = left(read.options, scan)?;
     Ok(read.view.keyed_by::<I>(scan))
 }
@@ -152,7 +152,7 @@ pub(super) fn of_index<'v, I: Index>(
 pub(super) fn of_table<'v, T: Table>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Unrequested<'v, Keyed<T::Row>>, Refusal> {
+) -> Result<Unchecked<'v, Keyed<T::Row>>, Refusal> {
     let scan = left(read.options, scan)?;
     Ok(read.view.keyed::<T>(scan))
 }

@@ -8,7 +8,7 @@ use drover_projections::{Id, Index, Prefix, Scan, Table};
 
 use super::list::storage;
 use super::query::ReadOptions;
-use super::sight::{Rows, Sight, Unrequested};
+use super::sight::{Rows, Sight, Unchecked};
 use crate::acl::NamespaceCapability as Ns;
 use crate::error::Refusal;
 
@@ -180,7 +180,7 @@ where
 pub(super) fn ids<'v, T: Table<Key = Id>>(
     view: &'v Sight,
     options: &ReadOptions,
-) -> Result<Unrequested<'v, T::Row>, Refusal> {
+) -> Result<Unchecked<'v, T::Row>, Refusal> {
     if let Some(why) = no_id_prefix(options.prefix()) {
         return Err(Refusal::refused(format!("index error: {why}")));
     }

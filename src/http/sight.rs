@@ -1,7 +1,7 @@
 //! What a read sees of its view: one thing after another as it likes, for its route's access was
 //! asked about that; many at once only by what its caller may.
 //!
-//! Invariant: rows of a range come as [`Unrequested`], which is nothing that can be walked. Only
+//! Invariant: rows of a range come as [`Unchecked`], which is nothing that can be walked. Only
 //! asking makes [`Rows`] of them: a handler that lists, counts or searches without that does not
 //! compile.
 
@@ -29,7 +29,7 @@ pub(super) struct Sight {
 
 /// Rows of which nobody has asked yet whether the caller may see them.
 #[must_use = "rows that nobody asks about are shown to nobody"]
-pub(super) struct Unrequested<'v, R> {
+pub(super) struct Unchecked<'v, R> {
     rows: Rows<'v, R>,
     who: &'v Arc<Identity>,
     whole: bool,
@@ -97,8 +97,8 @@ impl Sight {
     pub(super) fn found<'v, R: 'v>(
         &'v self,
         rows: impl Iterator<Item = Result<R, StorageError>> + 'v,
-    ) -> Unrequested<'v, R> {
-        Unrequested {
+    ) -> Unchecked<'v, R> {
+        Unchecked {
             rows: Box::new(rows),
             who: &self.who,
             whole: self.whole,
@@ -106,26 +106,23 @@ impl Sight {
     }
 
     /// The rows of a range of a table.
-    pub(super) fn rows<T: Table>(&self, scan: Scan) -> Unrequested<'_, T::Row> {
+    pub(super) fn rows<T: Table>(&self, scan: Scan) -> Unchecked<'_, T::Row> {
         self.found(self.view.scan::<T>(scan))
     }
 
     /// The rows of ranges of a table, one after another.
-    pub(super) fn ranges<T: Table>(&self, scans: Vec<Scan>) -> Unrequested<'_, T::Row> {
+    pub(super) fn ranges<T: Table>(&self, scans: Vec<Scan>) -> Unchecked<'_, T::Row> {
         let rows = scans.into_iter().flat_map(|scan| self.view.scan::<T>(scan));
         self.found(rows)
     }
 
     /// The rows of a range of an index.
-    pub(super) fn rows_by<I: Index>(
-        &self,
-        scan: Scan,
-    ) -> Unrequested<'_, <I::Table as Table>::Row> {
+    pub(super) fn rows_by<I: Index>(&self, scan: Scan) -> Unchecked<'_, <I::Table as Table>::Row> {
         self.found(self.view.by_index_scan::<I>(scan))
     }
 
     /// The rows of a range of a table with their keys.
-    pub(super) fn keyed<T: Table>(&self, scan: Scan) -> Unrequested<'_, Keyed<T::Row>> {
+    pub(super) fn keyed<T: Table>(&self, scan: Scan) -> Unchecked<'_, Keyed<T::Row>> {
         self.found(self.view.scan_keyed::<T>(scan))
     }
 
@@ -133,7 +130,7 @@ impl Sight {
     pub(super) fn keyed_by<I: Index>(
         &self,
         scan: Scan,
-    ) -> Unrequested<'_, Keyed<<I::Table as Table>::Row>> {
+    ) -> Unchecked<'_, Keyed<<I::Table as Table>::Row>> {
         self.found(self.view.by_index_keyed::<I>(scan))
     }
 
@@ -175,10 +172,10 @@ impl Sight {
     }
 }
 
-impl<'v, R: 'v> Unrequested<'v, R> {
+impl<'v, R: 'v> Unchecked<'v, R> {
     /// The same in another form.
-    pub(super) fn map<S: 'v>(self, form: impl Fn(R) -> S + 'v) -> Unrequested<'v, S> {
-        Unrequested {
+    pub(super) fn map<S: 'v>(self, form: impl Fn(R) -> S + 'v) -> Unchecked<'v, S> {
+        Unchecked {
             rows: Box::new(self.rows.map(move |row| row.map(&form))),
             who: self.who,
             whole: self.whole,
@@ -236,6 +233,6 @@ mod tests {
     /// would not compile.
     #[test]
     fn rows_that_nobody_asked_about_cannot_be_walked() {
-        <Unrequested<'_, String> as Walked<_>>::is_not();
+        <Unchecked<'_, String> as Walked<_>>::is_not();
     }
 }

@@ -4,7 +4,7 @@
 //! and sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
 //! connections by address, [`Rates`] requests by who asks, [`Budget`] the bytes of bodies that are
 //! held at once (or calls), [`body::gather`] takes a body in under a limit, a deadline and a
-//! budget, [`reading`] keeps reads of the tables off the threads that serve.
+//! budget, [`status`] says what a refusal is answered with.
 //!
 //! **The bound.** Whatever callers do, bodies hold at most [`BODIES`], or as much as is configured
 //! (bodies of strangers [`STRANGERS`]), twice that while they grow; long ones are decoded two at a
@@ -36,7 +36,7 @@ pub use files::{
 pub use peer::Peer;
 pub use proxies::Proxies;
 pub use rate::{Asking, By, PerSecond, Rates};
-pub use status::{denies, status};
+pub use status::{code, denies, status};
 pub use stream::{Begun, Stream};
 pub use visitors::{Refusals, Visit, Visitors};
 

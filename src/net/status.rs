@@ -22,6 +22,26 @@ pub const fn status(code: Code) -> u16 {
     }
 }
 
+/// The code of a status that another agent answered; none for 500, which stands for several.
+pub const fn code(answered: u16) -> Option<Code> {
+    Some(match answered {
+        400 => Code::BadRequest,
+        401 => Code::Unauthorized,
+        403 => Code::PermissionDenied,
+        404 => Code::NotFound,
+        405 => Code::MethodNotAllowed,
+        409 => Code::Conflict,
+        410 => Code::Gone,
+        413 => Code::PayloadTooLarge,
+        415 => Code::UnsupportedMediaType,
+        429 => Code::TooManyRequests,
+        501 => Code::NotImplemented,
+        503 => Code::Unavailable,
+        504 => Code::Timeout,
+        _ => return None,
+    })
+}
+
 /// Whether an answer with this status says that its caller may not, or that it is not known who he
 /// is.
 pub const fn denies(answered: u16) -> bool {
@@ -53,7 +73,10 @@ mod tests {
             Unavailable,
             Timeout,
         ] {
-            assert!((400..600).contains(&status(code)), "{code:?}");
+            let answered = status(code);
+            assert!((400..600).contains(&answered), "{code:?}");
+            let back = (answered != 500).then_some(code);
+            assert_eq!(super::code(answered), back, "the two tables agree");
         }
     }
 }

@@ -48,6 +48,7 @@ use crate::commands::csi::RegisterVolumes;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::node::MissHeartbeat;
 use crate::error::Code;
+use crate::scheduling_view::cache::Cache;
 use crate::volumes::harness::{self, World};
 
 /// The same after a restart, with one row damaged.
@@ -390,6 +391,35 @@ async fn scheduling_begins_though_a_node_cannot_be_read_and_says_so() {
     assert!(why.starts_with("left out: "), "{why}");
     assert_eq!(status.get("BlockedJobs"), None);
     tokio::task::block_in_place(|| drop(scheduling));
+}
+
+/// The tables were made again: it gets what it can take once more.
+#[test]
+fn a_node_that_can_be_read_again_is_open_again() {
+    let direct = Direct::new();
+    let ids: Vec<String> = (0..2).map(|number| add_node(&direct, number)).collect();
+    let sound = Direct::new();
+    let same: Vec<String> = (0..2).map(|number| add_node(&sound, number)).collect();
+    assert_eq!(ids, same);
+    let direct = damaged::<Nodes>(direct, &Id::new(ids[1].as_str()));
+    let view = direct.projections.view();
+    let mut cache = Cache::load(&view).unwrap();
+    let ready = |cache: &Cache| {
+        let each = ids.iter().map(|id| cache.cluster().node(id).unwrap().ready);
+        each.collect::<Vec<_>>()
+    };
+    assert!(cache.has_closed() && ready(&cache) == [true, false]);
+    assert_eq!(cache.reopen(&view).unwrap(), []);
+    assert!(
+        cache.has_closed() && ready(&cache) == [true, false],
+        "it is as it was"
+    );
+    let freed = cache.reopen(&sound.projections.view()).unwrap();
+    assert!(!cache.has_closed() && ready(&cache) == [true, true]);
+    assert_eq!(
+        freed.iter().map(|one| &one.node_id).collect::<Vec<_>>(),
+        [&ids[1]]
+    );
 }
 
 /// Whoever applies the end of an evaluation looks at those of its job that are open.

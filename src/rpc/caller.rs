@@ -277,7 +277,7 @@ where
         let left = end.saturating_duration_since(Instant::now());
         match attempt(left.max(RETRY)).await {
             Err(e) if e.is_transient() => {
-                let pause = e.reported_or(wait);
+                let pause = e.retry_after_or(wait);
                 if Instant::now() + pause >= end {
                     return Err(e);
                 }

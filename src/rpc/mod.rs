@@ -22,7 +22,7 @@
 //! it, and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of
 //! volumes, both ways; [`volumes`] those of people and their tools, who have a token and no node.
 //!
-//! It must not know: what a method means. That is in [`crate::endpoints`]: a view is read, or a
+//! It must not know: what a method means. That is in `endpoints` of the crate `drover`: a view is read, or a
 //! command submitted, and nothing else.
 
 pub mod caller;
@@ -104,7 +104,7 @@ impl RpcError {
     }
 
     /// The wait before the next try: what the caller was told, or else this.
-    pub fn reported_or(&self, wait: std::time::Duration) -> std::time::Duration {
+    pub fn retry_after_or(&self, wait: std::time::Duration) -> std::time::Duration {
         self.retry_after().unwrap_or(wait)
     }
 

@@ -17,7 +17,7 @@ use super::{RpcError, Streaming};
 
 /// Where somebody is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientPlace {
+pub enum LeaderPlace {
     /// Here.
     Here,
     /// At this address, `host:port`.
@@ -28,15 +28,15 @@ pub enum ClientPlace {
 
 /// Says where somebody is, and when that is somewhere else.
 pub struct Whereabouts {
-    now: Box<dyn Fn() -> ClientPlace + Send + Sync>,
-    moved: Box<dyn Fn(ClientPlace) -> BoxFuture<'static, ()> + Send + Sync>,
+    now: Box<dyn Fn() -> LeaderPlace + Send + Sync>,
+    moved: Box<dyn Fn(LeaderPlace) -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
 impl Whereabouts {
     /// Of whoever `place` finds in what is watched.
     pub fn watched<T: Send + Sync + 'static>(
         watched: watch::Receiver<T>,
-        place: fn(&T) -> ClientPlace,
+        place: fn(&T) -> LeaderPlace,
     ) -> Self {
         let looked_at = watched.clone();
         Self {
@@ -57,12 +57,12 @@ impl Whereabouts {
     }
 
     /// Where he is now.
-    pub fn now(&self) -> ClientPlace {
+    pub fn now(&self) -> LeaderPlace {
         (self.now)()
     }
 
     /// Ready once he is not there any more.
-    async fn moved(&self, from: &ClientPlace) {
+    async fn moved(&self, from: &LeaderPlace) {
         (self.moved)(from.clone()).await;
     }
 }
@@ -85,12 +85,12 @@ impl Caller {
             let left = end.saturating_duration_since(Instant::now());
             let place = whom.now();
             let addr = match &place {
-                ClientPlace::Here => return Ok(None),
-                ClientPlace::Unknown => match timeout(left, whom.moved(&place)).await {
+                LeaderPlace::Here => return Ok(None),
+                LeaderPlace::Unknown => match timeout(left, whom.moved(&place)).await {
                     Ok(()) => continue,
                     Err(_) => return Ok(None),
                 },
-                ClientPlace::There(addr) => addr.clone(),
+                LeaderPlace::There(addr) => addr.clone(),
             };
             let there = self.at(&addr);
             let opened = tokio::select! {
@@ -104,7 +104,7 @@ impl Caller {
             match opened {
                 Ok(stream) => return Ok(Some(stream)),
                 Err(error) if error.is_transient() => {
-                    let pause = error.reported_or(wait);
+                    let pause = error.retry_after_or(wait);
                     if Instant::now() + pause >= end {
                         return Err((addr, error));
                     }

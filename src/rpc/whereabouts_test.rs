@@ -20,7 +20,7 @@ struct Leader {
     may: Semaphore,
 }
 
-async fn leader(may: usize) -> (Arc<Leader>, RpcServer, ClientPlace) {
+async fn leader(may: usize) -> (Arc<Leader>, RpcServer, LeaderPlace) {
     let leader = Arc::new(Leader {
         requested: AtomicUsize::new(0),
         may: Semaphore::new(may),
@@ -35,14 +35,14 @@ async fn leader(may: usize) -> (Arc<Leader>, RpcServer, ClientPlace) {
     let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
-    let place = ClientPlace::There(rpc.addr().to_string());
+    let place = LeaderPlace::There(rpc.addr().to_string());
     (leader, rpc, place)
 }
 
 type Reaching = AbortOnDropHandle<Result<Option<Duplex>, (String, RpcError)>>;
 
-fn reach(whom: &watch::Sender<ClientPlace>, deadline: Duration) -> Reaching {
-    let whom = Whereabouts::watched(whom.subscribe(), ClientPlace::clone);
+fn reach(whom: &watch::Sender<LeaderPlace>, deadline: Duration) -> Reaching {
+    let whom = Whereabouts::watched(whom.subscribe(), LeaderPlace::clone);
     AbortOnDropHandle::new(tokio::spawn(async move {
         let caller = Caller::network(Pool::new(1), Servers::default(), "");
         let requested = ForwardRequest::default();
@@ -76,7 +76,7 @@ async fn a_leader_that_is_slow_is_asked_once_and_reached() {
 async fn an_attempt_is_given_up_when_another_leads() {
     let (still, _rpc, there) = leader(0).await;
     let (next, _next, after) = leader(1).await;
-    for (moves, times) in [(after, 1), (ClientPlace::Here, 0)] {
+    for (moves, times) in [(after, 1), (LeaderPlace::Here, 0)] {
         let whom = watch::Sender::new(there.clone());
         let reaching = reach(&whom, LONG);
         let before = next.requested.load(Ordering::SeqCst);
@@ -84,7 +84,7 @@ async fn an_attempt_is_given_up_when_another_leads() {
         still.requested.store(0, Ordering::SeqCst);
         whom.send_replace(moves.clone());
         let reached = reaching.await.unwrap().unwrap();
-        assert_eq!(reached.is_none(), moves == ClientPlace::Here);
+        assert_eq!(reached.is_none(), moves == LeaderPlace::Here);
         assert_eq!(next.requested.load(Ordering::SeqCst) - before, times);
     }
 }
@@ -94,7 +94,7 @@ async fn who_leads_is_waited_for_while_there_is_time() {
     /// As good as nothing.
     const SHORT: Duration = Duration::from_millis(20);
     let (next, _rpc, place) = leader(1).await;
-    let whom = watch::Sender::new(ClientPlace::Unknown);
+    let whom = watch::Sender::new(LeaderPlace::Unknown);
     assert!(reach(&whom, SHORT).await.unwrap().unwrap().is_none());
     let reaching = reach(&whom, LONG);
     // It has looked, and waits.
@@ -109,7 +109,7 @@ async fn who_leads_is_waited_for_while_there_is_time() {
 async fn who_does_not_answer_is_named() {
     const SHORT: Duration = Duration::from_millis(20);
     let nobody = format!("127.0.0.1:{}", drover_testkit::free_port().unwrap());
-    let whom = watch::Sender::new(ClientPlace::There(nobody.clone()));
+    let whom = watch::Sender::new(LeaderPlace::There(nobody.clone()));
     let (addr, error) = reach(&whom, SHORT).await.unwrap().unwrap_err();
     assert_eq!(addr, nobody);
     assert!(error.is_transient());

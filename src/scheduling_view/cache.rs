@@ -77,7 +77,7 @@ pub struct Cache {
     live: HashMap<String, Live>,
     expected: HashMap<String, (EventId, Effect)>,
     volumes: VolumeCache,
-    /// Nodes that get nothing more, as long as this is kept.
+    /// Nodes that get nothing more until all of them can be read ([`Cache::reopen`]).
     closed: BTreeSet<String>,
     left_out: Vec<StorageError>,
 }
@@ -128,6 +128,43 @@ impl Cache {
             self.close_nodes_of(view, &unread)?;
         }
         Ok(())
+    }
+
+    /// Takes nodes in again of which something could not be read, where all of it can be now.
+    pub fn reopen(&mut self, view: &View) -> Result<Vec<Freed>, StorageError> {
+        let mut freed = Vec::new();
+        for id in std::mem::take(&mut self.closed) {
+            let node = readable(nodes::get(view, &id), &mut self.left_out)?;
+            let mut allocs = Some(Vec::new());
+            for row in view.by_index::<AllocsByNode>(id.as_str()) {
+                match (readable(row, &mut self.left_out)?, &mut allocs) {
+                    (Some(row), Some(allocs)) => allocs.push(row),
+                    _ => allocs = None,
+                }
+            }
+            match (node, allocs) {
+                // It is gone, which is followed as for any other.
+                (Some(None), _) => {}
+                (Some(Some(node)), Some(allocs)) => {
+                    let slot = self.put_node(node);
+                    let mut jobs = Jobs::default();
+                    for alloc in &allocs {
+                        self.put_alloc(view, alloc, &mut jobs)?;
+                    }
+                    self.read_mark(view, &id, slot)?;
+                    self.note_freed(slot, view.index(), true, &mut freed);
+                }
+                _ => {
+                    self.closed.insert(id);
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Whether a node gets nothing more, as something of it could not be read.
+    pub fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
     }
 
     /// What could not be read since this was asked last.

@@ -64,7 +64,7 @@ fn report() {
     let read = READ.take();
     assert!(
         read.is_none(),
-        "a thread that serves reads the tables: hand it to net::reading\n{}",
+        "a thread that serves reads the tables: hand it to table_reads::reading\n{}",
         read.unwrap_or_default()
     );
 }

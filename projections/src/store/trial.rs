@@ -40,11 +40,16 @@ impl View {
             touched: &mut touched,
             index: ctx.index,
         };
-        let tried = guards::check(&txn, guards);
-        match tried.and_then(|()| apply::dispatch(&mut txn, &ctx, event)) {
-            Err(Refused::Storage(error)) => Err(error),
-            Ok(_) | Err(Refused::Rejected(_)) => Ok(()),
+        // What a guard asks for may be on its way: whether it holds now says nothing of then.
+        for tried in [
+            guards::check(&txn, guards),
+            apply::dispatch(&mut txn, &ctx, event).map(drop),
+        ] {
+            if let Err(Refused::Storage(error)) = tried {
+                return Err(error);
+            }
         }
+        Ok(())
     }
 }
 

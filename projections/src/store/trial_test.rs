@@ -53,4 +53,12 @@ fn an_event_is_tried_out_on_all_that_apply_reads_and_nothing_is_kept() {
     };
     let error = view.try_out(&put("good"), &[guard]).unwrap_err();
     assert!(error.is_of_one_row(), "guards are read too: {error}");
+    // A guard of what is on its way holds later only.
+    let guard = Guard::RowAt {
+        table: Namespaces::ID,
+        key: bytes::Bytes::copy_from_slice(&encoded::<Namespaces>("later")),
+        modify_index: 7,
+    };
+    let error = view.try_out(&put("bad"), &[guard]).unwrap_err();
+    assert!(error.is_of_one_row(), "it is tried all the same: {error}");
 }

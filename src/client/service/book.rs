@@ -158,7 +158,7 @@ pub(crate) async fn keep(core: Arc<Core>) {
         while let Err(e) = report(&core).await {
             tracing::warn!("services: {e}");
             let wait = nanos(RETRY + chance.below(RETRY));
-            tokio::time::sleep(e.reported_or(wait)).await;
+            tokio::time::sleep(e.retry_after_or(wait)).await;
         }
     }
 }

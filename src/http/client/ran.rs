@@ -55,15 +55,11 @@ impl Word {
     }
 
     fn outcome(self) -> Result<(), Refusal> {
-        let code = match self.status {
-            200 => return Ok(()),
-            400 => Code::BadRequest,
-            403 => Code::PermissionDenied,
-            404 => Code::NotFound,
-            501 => Code::NotImplemented,
-            503 => Code::Unavailable,
-            _ => Code::Internal,
-        };
+        if self.status == 200 {
+            return Ok(());
+        }
+        let code = u16::try_from(self.status).ok().and_then(crate::net::code);
+        let code = code.unwrap_or(Code::Internal);
         Err(Refusal::new(code, self.text))
     }
 }

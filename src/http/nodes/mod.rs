@@ -24,7 +24,7 @@ use crate::http::nodes::shapes::NodeListStub;
 use crate::http::ready;
 use crate::http::request::Request;
 use crate::http::rows;
-use crate::http::sight::Unrequested;
+use crate::http::sight::Unchecked;
 
 /// The tables a list of nodes is made of.
 pub(in crate::http) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
@@ -75,7 +75,7 @@ pub(in crate::http) fn list_of(
 ) -> Result<Answer, Refusal> {
     let fields = NodeFields::read(read.request)?;
     let options = read.options;
-    let rows: Unrequested<'_, Node> = if options.prefix().is_empty() {
+    let rows: Unchecked<'_, Node> = if options.prefix().is_empty() {
         let scan = match options.next_token() {
             "" => Scan::all(),
             token if !rows::is_uuid(token) => Scan::all(),

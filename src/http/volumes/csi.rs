@@ -21,7 +21,7 @@ use crate::http::front::Read;
 use crate::http::gate::{Late, Write, demand, in_namespace};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
-use crate::http::sight::Unrequested;
+use crate::http::sight::Unchecked;
 use crate::http::variables;
 
 /// Seeing volumes in lists.
@@ -51,7 +51,7 @@ drover_events::wire! {
 
 /// The rows a list is made of, in the order of namespace and id: of all volumes, of those of a
 /// plugin, or of those that the allocations of a node ask for (EV-19, JOB-13).
-fn rows<'v>(read: &'v Read<'_>) -> Result<Unrequested<'v, Arc<CsiVolumeRow>>, Refusal> {
+fn rows<'v>(read: &'v Read<'_>) -> Result<Unchecked<'v, Arc<CsiVolumeRow>>, Refusal> {
     let query = &read.request.query;
     let (node, plugin) = (query.text("node_id"), query.text("plugin_id"));
     if !node.is_empty() {

@@ -40,6 +40,9 @@ pub struct Core {
     pub paused: bool,
     /// Evaluations whose end could not be written yet, in lists that hang together.
     pub unsettled: Vec<Vec<Evaluation>>,
+    /// The same, of which something cannot be read, each with how often the tables had been made
+    /// again then: they wait for other tables.
+    pub unreadable: Vec<(u64, Vec<Evaluation>)>,
     /// Nodes that can be placed on, and system jobs that nobody has looked at since.
     pub overlooked: Vec<EvaluateOverlooked>,
     /// What could not be read.
@@ -49,8 +52,13 @@ pub struct Core {
     held: BTreeSet<(String, String)>,
     /// How often the tables had been made again when this was found.
     made: u64,
+    /// When it is looked again whether what is held back or closed can be read, Unix nanoseconds.
+    look_at: i64,
     followed: u64,
 }
+
+/// Between two looks whether what could not be read can be, nanoseconds.
+const LOOK_AGAIN: i64 = 10_000_000_000;
 
 impl Core {
     /// Reads the state from a view. What cannot be read is left out, as far as an evaluation goes;
@@ -63,10 +71,12 @@ impl Core {
             in_flight: BTreeMap::new(),
             paused: is_paused(view)?,
             unsettled: Vec::new(),
+            unreadable: Vec::new(),
             overlooked: system_jobs::overlooked(view).unwrap_or_else(later),
             each: Each::default(),
             held: BTreeSet::new(),
             made: unreadable::made(),
+            look_at: 0,
             followed: view.index(),
         };
         core.note_left_out()?;
@@ -122,13 +132,16 @@ impl Core {
         Ok(())
     }
 
-    /// Takes what was held back, once the tables were made again and all of it can be read.
+    /// Takes what was held back, and nodes that were closed, once the tables were made again and
+    /// all of it can be read. The view may be of the tables before: then it is looked again.
     fn release(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         let made = unreadable::made();
-        if self.held.is_empty() || self.made == made {
-            self.made = made;
+        if self.made == made || now < self.look_at {
             return Ok(());
         }
+        self.look_at = now.saturating_add(LOOK_AGAIN);
+        let freed = self.cache.reopen(view)?;
+        self.unblock(freed, now);
         let failed = self.each.failed();
         let mut open = Vec::new();
         for (namespace, id) in &self.held {
@@ -136,9 +149,10 @@ impl Core {
                 open.extend(self.each.row(eval)?);
             }
         }
-        // The view may be of the tables before: then it is looked again.
         if self.each.failed() == failed {
-            self.made = made;
+            if !self.cache.has_closed() {
+                self.made = made;
+            }
             self.held.clear();
             for eval in open {
                 self.take(eval, now);

@@ -6,6 +6,7 @@ use drover_events::gojson::Time;
 use drover_events::model::Evaluation;
 use drover_events::model::status::{eval, trigger};
 use drover_projections::tables::evals::Evals;
+use drover_projections::unreadable;
 
 use super::SchedulingShared;
 use super::core::Core;
@@ -19,30 +20,44 @@ const BATCH: usize = 500;
 const MINUTE: i64 = 60_000_000_000;
 
 /// Writes evaluations that hang together. What cannot be written now is not forgotten: it comes
-/// again with the next look.
+/// again with the next look. Where that is because something of it cannot be read, the others of
+/// those that are cancelled together are written without it, and it waits for other tables.
 pub(super) async fn write_evals(shared: &SchedulingShared, evals: Vec<Evaluation>) {
-    // What was said to be unwritten may have come to be after all: what follows an evaluation is
-    // not made pending a second time.
-    let is_there = |eval: &Evaluation| {
-        let row = || {
-            shared
-                .projections
-                .view()
-                .modified::<Evals>(eval.id.as_str())
+    let mut lists = vec![evals];
+    while let Some(mut evals) = lists.pop() {
+        if evals.iter().any(|eval| is_there(shared, eval)) {
+            continue;
+        }
+        let command = UpsertEvals {
+            evals: evals.clone(),
+            decision: None,
         };
-        eval.create_index == 0 && matches!(row(), Ok(Some(_)))
-    };
-    if evals.iter().any(is_there) {
-        return;
-    }
-    let command = UpsertEvals {
-        evals: evals.clone(),
-        decision: None,
-    };
-    if let Err(error) = submit(shared, command).await {
+        let Err(error) = submit(shared, command).await else {
+            continue;
+        };
         tracing::warn!(%error, "evaluations could not be settled");
-        shared.core.lock().unsettled.push(evals);
+        if error.concerns_all() || !unreadable::is_met() {
+            shared.core.lock().unsettled.push(evals);
+        } else if evals.len() > 1 && evals.iter().all(|eval| eval.status == eval::CANCELED) {
+            let rest = evals.split_off(evals.len() / 2);
+            lists.extend([evals, rest]);
+        } else {
+            let made = unreadable::made();
+            shared.core.lock().unreadable.push((made, evals));
+        }
     }
+}
+
+/// Whether what was said to be unwritten came to be after all: what follows an evaluation is not
+/// made pending a second time.
+fn is_there(shared: &SchedulingShared, eval: &Evaluation) -> bool {
+    let row = || {
+        shared
+            .projections
+            .view()
+            .modified::<Evals>(eval.id.as_str())
+    };
+    eval.create_index == 0 && matches!(row(), Ok(Some(_)))
 }
 
 /// Has system jobs looked at that a node's coming missed; where that cannot be asked for now, it is
@@ -67,6 +82,9 @@ pub(super) fn reap(
     now: i64,
 ) -> Vec<Vec<Evaluation>> {
     let mut events = std::mem::take(&mut core.unsettled);
+    let made = unreadable::made();
+    let again = core.unreadable.extract_if(.., |(then, _)| *then != made);
+    events.extend(again.map(|(_, evals)| evals));
     loop {
         let superfluous = core.broker.take_cancelable(BATCH);
         if superfluous.is_empty() {
