@@ -4,7 +4,7 @@
 //! and sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
 //! connections by address, [`Rates`] requests by who asks, [`Budget`] the bytes of bodies that are
 //! held at once (or calls), [`body::gather`] takes a body in under a limit, a deadline and a
-//! budget, [`reading`] keeps reads of the tables off the threads that serve.
+//! budget.
 //!
 //! **The bound.** Whatever callers do, bodies hold at most [`BODIES`], or as much as is configured
 //! (bodies of strangers [`STRANGERS`]), twice that while they grow; long ones are decoded two at a

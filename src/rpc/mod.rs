@@ -22,7 +22,7 @@
 //! and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of volumes,
 //! both ways; [`volumes`] those of people and their tools, who have a token and no node.
 //!
-//! It must not know: what a method means. That is in [`crate::endpoints`]: a view is read, or a
+//! It must not know: what a method means. That is in `src/endpoints`: a view is read, or a
 //! command submitted, and nothing else.
 
 pub mod asked;

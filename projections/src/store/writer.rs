@@ -518,6 +518,10 @@ impl Writer {
     }
 
     /// Waits until no more than `most` entries are not on the disk, or for as long as a batch may.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a disk is waited for: when what is applied is on it, not what it is"
+    )]
     fn wait_for_flush(&mut self, db: &Arc<Database>, most: u64) -> Result<(), StorageError> {
         let (began, wait) = (Instant::now(), self.projections.options().flush_wait);
         // One that is on its way may be over before all of it is on the disk; the next is not.

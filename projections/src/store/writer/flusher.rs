@@ -50,6 +50,10 @@ impl Asked {
     }
 
     /// Waits for it, so long at most; answers whether it is over.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a disk is waited for: when what is applied is on it, not what it is"
+    )]
     fn wait(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         let mut over = self.over.is.lock();
