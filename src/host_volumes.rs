@@ -2,7 +2,7 @@
 //! true.
 //!
 //! It must not know: HTTP, sessions ([`Reach`] is the way to a client), how events are replicated
-//! ([`Record`]).
+//! ([`VolumeStore`]).
 //!
 //! Invariants:
 //! 1. A new volume is in the log, pending, before its node is asked: its name is taken there, and
@@ -29,15 +29,15 @@ use crate::commands::host_volume::{self as commands, DeleteHostVolume, RegisterH
 use crate::error::{ApiError, Code};
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
-use crate::rpc::asked::{Reach, Unanswered, call};
 use crate::rpc::host_volume::{
     ClientHostVolumeCreate, ClientHostVolumeCreateRequest, ClientHostVolumeCreateResponse,
     ClientHostVolumeDelete, ClientHostVolumeDeleteRequest, ClientHostVolumeRegister,
     ClientHostVolumeRegisterRequest,
 };
+use crate::rpc::requested::{Reach, Unanswered, call};
 use crate::scheduler::cluster::Cluster;
-use crate::scheduler::host_volume::{Taken, place};
-use crate::volumes::Record;
+use crate::scheduler::host_volume::{UsedVolumes, place};
+use crate::volumes::VolumeStore;
 
 /// How long a client has to answer: longer than it waits for a plugin that makes a volume and, as
 /// that failed, deletes it.
@@ -57,7 +57,7 @@ enum Standing {
 /// The volumes of hosts of one server.
 pub struct HostVolumes {
     projections: Arc<Projections>,
-    record: Arc<dyn Record>,
+    record: Arc<dyn VolumeStore>,
     reach: Arc<dyn Reach>,
     /// One change at a time, by namespace and id.
     turns: Keyed<(String, String)>,
@@ -69,7 +69,7 @@ impl HostVolumes {
     /// The volumes of the state, whose nodes are reached by `reach`.
     pub fn new(
         projections: Arc<Projections>,
-        record: Arc<dyn Record>,
+        record: Arc<dyn VolumeStore>,
         reach: Arc<dyn Reach>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -216,11 +216,11 @@ impl HostVolumes {
             volume.node_id = self.placed(&volume, is_made)?;
             self.registered(volume.clone(), origin).await?;
         }
-        let asked = match is_made {
+        let requested = match is_made {
             true => self.made(&volume).await.map(Some),
             false => self.there(&volume).await.map(|()| None),
         };
-        match asked {
+        match requested {
             Ok(Some(answer)) => {
                 volume.host_path = answer.host_path;
                 volume.capacity_bytes = answer.capacity_bytes;
@@ -306,7 +306,7 @@ impl HostVolumes {
             cluster.upsert_node(nodes::join(node, state.unwrap_or_default()));
         }
         let taken = host::nodes_with(&view, &volume.name)?;
-        let taken = Taken {
+        let taken = UsedVolumes {
             nodes: &taken,
             needs_plugin: is_made,
         };
@@ -321,7 +321,7 @@ impl HostVolumes {
         &self,
         volume: &HostVolume,
     ) -> Result<ClientHostVolumeCreateResponse, Unanswered> {
-        let asked = ClientHostVolumeCreateRequest {
+        let requested = ClientHostVolumeCreateRequest {
             id: volume.id.clone(),
             name: volume.name.clone(),
             plugin_id: volume.plugin_id.clone(),
@@ -331,12 +331,12 @@ impl HostVolumes {
             requested_capacity_max_bytes: volume.requested_capacity_max_bytes,
             parameters: volume.parameters.clone(),
         };
-        self.ask::<ClientHostVolumeCreate>(&volume.node_id, &asked)
+        self.ask::<ClientHostVolumeCreate>(&volume.node_id, &requested)
             .await
     }
 
     async fn there(&self, volume: &HostVolume) -> Result<(), Unanswered> {
-        let asked = ClientHostVolumeRegisterRequest {
+        let requested = ClientHostVolumeRegisterRequest {
             id: volume.id.clone(),
             name: volume.name.clone(),
             namespace: volume.namespace.clone(),
@@ -345,7 +345,7 @@ impl HostVolumes {
             capacity_bytes: volume.capacity_bytes,
             parameters: volume.parameters.clone(),
         };
-        self.ask::<ClientHostVolumeRegister>(&volume.node_id, &asked)
+        self.ask::<ClientHostVolumeRegister>(&volume.node_id, &requested)
             .await?;
         Ok(())
     }
@@ -356,7 +356,7 @@ impl HostVolumes {
             let text = format!("node {node} is gone: by force it is removed all the same");
             return Err(Unanswered::Unreached(text));
         }
-        let asked = ClientHostVolumeDeleteRequest {
+        let requested = ClientHostVolumeDeleteRequest {
             id: volume.id.clone(),
             name: volume.name.clone(),
             plugin_id: volume.plugin_id.clone(),
@@ -365,12 +365,12 @@ impl HostVolumes {
             host_path: volume.host_path.clone(),
             parameters: volume.parameters.clone(),
         };
-        self.ask::<ClientHostVolumeDelete>(node, &asked).await?;
+        self.ask::<ClientHostVolumeDelete>(node, &requested).await?;
         Ok(())
     }
 
-    async fn ask<R: Rpc>(&self, node: &str, asked: &R::Req) -> Result<R::Res, Unanswered> {
-        call::<R>(&*self.reach, node, asked, LIMIT).await
+    async fn ask<R: Rpc>(&self, node: &str, requested: &R::Req) -> Result<R::Res, Unanswered> {
+        call::<R>(&*self.reach, node, requested, LIMIT).await
     }
 
     /// A server that does not lead must not change anything outside.

@@ -65,7 +65,7 @@ pub async fn deciding_long<T: Send + 'static>(
 }
 
 /// The same for who a caller is, which anybody may have looked up: they wait for one another only.
-/// Every new caller is looked up, so what is not in memory is read [`aside`]: to be woken by
+/// Every new caller is looked up, so what is not in memory is read [`offload`]: to be woken by
 /// another thread takes longer than the read.
 ///
 /// # Errors
@@ -78,7 +78,7 @@ pub async fn admitting<T: Send + 'static>(
     }
     let turn = ADMISSIONS.acquire().await;
     let _turn = turn.map_err(|error| ApiError::internal(error.to_string()))?;
-    Ok(aside(work))
+    Ok(offload(work))
 }
 
 /// The turns of all reads of the API, while this is held.
@@ -154,16 +154,16 @@ async fn holding<T: Send + 'static>(
     }
 }
 
-/// A look at few rows between two awaits: made here where they are in memory, else as [`aside`]
+/// A look at few rows between two awaits: made here where they are in memory, else as [`offload`]
 /// does it.
 pub fn glance<T>(work: impl Fn() -> T) -> T {
-    at_hand(GLANCE, &work).unwrap_or_else(|| aside(work))
+    at_hand(GLANCE, &work).unwrap_or_else(|| offload(work))
 }
 
 /// Does the work while another thread goes on with what this one served; on a runtime of one
 /// thread there is no other, and it is just done. For work between two awaits that would be more
 /// trouble than it is worth to move elsewhere.
-pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+pub fn offload<T>(work: impl FnOnce() -> T) -> T {
     let many = Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
     match many {
@@ -172,7 +172,7 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Works on something that both waits and reads, aside of what serves; it goes on to its end where
+/// Works on something that both waits and reads, off the threads that serve; it goes on to its end where
 /// nobody waits for it any more.
 ///
 /// # Errors
@@ -180,15 +180,15 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
 pub async fn going_on<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let task = tokio::spawn(all_aside(work));
+    let task = tokio::spawn(offload_all(work));
     task.await
         .map_err(|error| ApiError::internal(format!("the work ended: {error}")))
 }
 
-/// Work that both waits and reads: however long it reads between two awaits, it does so [`aside`].
-pub async fn all_aside<T>(work: impl Future<Output = T>) -> T {
+/// Work that both waits and reads: however long it reads between two awaits, it does so [`offload`].
+pub async fn offload_all<T>(work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
-    std::future::poll_fn(|turn| aside(|| work.as_mut().poll(turn))).await
+    std::future::poll_fn(|turn| offload(|| work.as_mut().poll(turn))).await
 }
 
 #[cfg(test)]

@@ -140,15 +140,15 @@ pub struct Draft(Vec<u8>);
 /// How many bytes a value takes in the binary form. What cannot be encoded counts as far as it
 /// came; it is refused where it is written.
 pub fn encoded_len(value: &impl Serialize) -> usize {
-    let mut counted = Counted(0);
+    let mut counted = CountingWriter(0);
     let _ = rmp_serde::encode::write_named(&mut counted, value);
     counted.0
 }
 
 /// Counts what is written.
-struct Counted(usize);
+struct CountingWriter(usize);
 
-impl std::io::Write for Counted {
+impl std::io::Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

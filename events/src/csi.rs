@@ -23,7 +23,7 @@ pub const GROWN_LEVEL: u32 = 12;
 /// Whether a volume that is used so takes one more beside so many others. An empty mode says
 /// nothing; one that nobody knows takes none.
 #[must_use]
-pub fn has_room(used_as: &str, writes: bool, readers: usize, writers: usize) -> bool {
+pub fn has_capacity(used_as: &str, writes: bool, readers: usize, writers: usize) -> bool {
     let Some(mode) = AccessMode::of(used_as) else {
         return used_as.is_empty();
     };

@@ -92,7 +92,7 @@ mod tests {
         };
         assert!(payload("cas").is_ok(), "{:?}", payload("cas"));
         let refused = payload("soft-delete").unwrap_err();
-        let told = format!("{refused:?} {refused}");
-        assert!(told.contains("soft-delete"), "{told}");
+        let reported = format!("{refused:?} {refused}");
+        assert!(reported.contains("soft-delete"), "{reported}");
     }
 }

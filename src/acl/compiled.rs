@@ -7,7 +7,7 @@ use crate::capability::{
     Set, VariableCapability,
 };
 use crate::glob::Glob;
-use crate::policy::{Level, PluginLevel, Policy};
+use crate::policy::{PluginLevel, Policy, PolicyLevel};
 
 /// Stands between a namespace and a path; neither has it.
 const BETWEEN: char = '\0';
@@ -17,16 +17,16 @@ const BETWEEN: char = '\0';
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     management: bool,
-    namespaces: Rules<NamespaceCapability>,
+    namespaces: KindRules<NamespaceCapability>,
     /// By namespace and path in one text.
-    variables: Rules<VariableCapability>,
-    node_pools: Rules<NodePoolCapability>,
-    host_volumes: Rules<HostVolumeCapability>,
-    agent: Option<Level>,
-    node: Option<Level>,
-    operator: Option<Level>,
+    variables: KindRules<VariableCapability>,
+    node_pools: KindRules<NodePoolCapability>,
+    host_volumes: KindRules<HostVolumeCapability>,
+    agent: Option<PolicyLevel>,
+    node: Option<PolicyLevel>,
+    operator: Option<PolicyLevel>,
     operator_capabilities: Set<OperatorCapability>,
-    quota: Option<Level>,
+    quota: Option<PolicyLevel>,
     plugin: Option<PluginLevel>,
 }
 
@@ -57,12 +57,12 @@ impl Acl {
         }
         Acl {
             management: false,
-            namespaces: Rules::new(namespaces.map(|r| (r.name.clone(), r.capabilities))),
-            variables: Rules::new(
+            namespaces: KindRules::new(namespaces.map(|r| (r.name.clone(), r.capabilities))),
+            variables: KindRules::new(
                 variables.map(|r| (joined(&r.namespace, &r.path), r.capabilities)),
             ),
-            node_pools: Rules::new(node_pools.map(|r| (r.name.clone(), r.capabilities))),
-            host_volumes: Rules::new(host_volumes.map(|r| (r.name.clone(), r.capabilities))),
+            node_pools: KindRules::new(node_pools.map(|r| (r.name.clone(), r.capabilities))),
+            host_volumes: KindRules::new(host_volumes.map(|r| (r.name.clone(), r.capabilities))),
             agent: all().filter_map(|p| p.agent).max(),
             node: all().filter_map(|p| p.node).max(),
             operator: all().filter_map(|p| p.operator).max(),
@@ -167,7 +167,7 @@ impl Acl {
 
     /// Whether agents may be changed.
     pub fn agent_write(&self) -> bool {
-        self.management || self.agent == Some(Level::Write)
+        self.management || self.agent == Some(PolicyLevel::Write)
     }
 
     /// Whether nodes may be read.
@@ -177,7 +177,7 @@ impl Acl {
 
     /// Whether nodes may be changed.
     pub fn node_write(&self) -> bool {
-        self.management || self.node == Some(Level::Write)
+        self.management || self.node == Some(PolicyLevel::Write)
     }
 
     /// Whether what operators see may be read.
@@ -187,7 +187,7 @@ impl Acl {
 
     /// Whether what operators change may be changed.
     pub fn operator_write(&self) -> bool {
-        let write = self.operator == Some(Level::Write);
+        let write = self.operator == Some(PolicyLevel::Write);
         self.management || write && !self.operator_capabilities.denies()
     }
 
@@ -203,7 +203,7 @@ impl Acl {
 
     /// Whether quotas may be changed.
     pub fn quota_write(&self) -> bool {
-        self.management || self.quota == Some(Level::Write)
+        self.management || self.quota == Some(PolicyLevel::Write)
     }
 
     /// Whether CSI plugins may be listed.
@@ -218,8 +218,8 @@ impl Acl {
     }
 }
 
-fn reads(level: Option<Level>) -> bool {
-    matches!(level, Some(Level::Read | Level::Write))
+fn reads(level: Option<PolicyLevel>) -> bool {
+    matches!(level, Some(PolicyLevel::Read | PolicyLevel::Write))
 }
 
 fn joined(ns: &str, path: &str) -> String {
@@ -232,22 +232,22 @@ fn joined(ns: &str, path: &str) -> String {
 
 /// Rules of one kind by name: exact names in a map, patterns in the order in which they count.
 #[derive(Debug, PartialEq, Eq)]
-struct Rules<C: Capability> {
+struct KindRules<C: Capability> {
     exact: HashMap<String, Set<C>>,
     globs: Vec<(Glob, Set<C>)>,
 }
 
-impl<C: Capability> Default for Rules<C> {
+impl<C: Capability> Default for KindRules<C> {
     fn default() -> Self {
-        Rules {
+        KindRules {
             exact: HashMap::new(),
             globs: Vec::new(),
         }
     }
 }
 
-impl<C: Capability> Rules<C> {
-    fn new(rules: impl Iterator<Item = (String, Set<C>)>) -> Rules<C> {
+impl<C: Capability> KindRules<C> {
+    fn new(rules: impl Iterator<Item = (String, Set<C>)>) -> KindRules<C> {
         let mut merged: BTreeMap<String, Set<C>> = BTreeMap::new();
         for (name, set) in rules {
             merged.entry(name).or_default().merge(set);
@@ -260,7 +260,7 @@ impl<C: Capability> Rules<C> {
             .map(|(name, set)| (Glob::new(&name), set))
             .collect();
         globs.sort_by(|(a, _), (b, _)| a.rank().cmp(&b.rank()));
-        Rules {
+        KindRules {
             exact: exact.into_iter().collect(),
             globs,
         }

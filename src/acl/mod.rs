@@ -35,4 +35,4 @@ pub use compiled::Acl;
 pub use error::PolicyError;
 pub use glob::Glob;
 pub use parse::{MAX_RULES, MAX_RULES_BYTES, Strictness, parse};
-pub use policy::{Level, PluginLevel, Policy, Rule, VariableRule};
+pub use policy::{PluginLevel, Policy, PolicyLevel, Rule, VariableRule};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use drover_hcl1::{Entry, Node, Place, Value};
+use drover_hcl1::{HclNode, HclValue, ObjectEntry, Place};
 
 use crate::capability::{Capability, OperatorCapability, Set, VariableCapability};
 use crate::error::PolicyError;
-use crate::policy::{Level, PluginLevel, Policy, Rule, VariableRule};
+use crate::policy::{PluginLevel, Policy, PolicyLevel, Rule, VariableRule};
 
 /// The most bytes of rules that are taken on writing.
 pub const MAX_RULES_BYTES: usize = 64 << 10;
@@ -43,7 +43,7 @@ pub fn parse(rules: &str, how: Strictness) -> Result<Policy, PolicyError> {
         let message = format!("Failed to parse ACL Policy: {}", error.message);
         PolicyError::at(rules, error.place, message)
     })?;
-    let mut reader = Reader {
+    let mut reader = PolicyReader {
         rules,
         strict,
         counted: 0,
@@ -51,7 +51,7 @@ pub fn parse(rules: &str, how: Strictness) -> Result<Policy, PolicyError> {
     reader.policy(&root)
 }
 
-struct Reader<'a> {
+struct PolicyReader<'a> {
     rules: &'a str,
     strict: bool,
     counted: usize,
@@ -59,10 +59,10 @@ struct Reader<'a> {
 
 type Read<T> = Result<T, PolicyError>;
 
-impl Reader<'_> {
-    fn policy(&mut self, root: &Node) -> Read<Policy> {
+impl PolicyReader<'_> {
+    fn policy(&mut self, root: &HclNode) -> Read<Policy> {
         let mut policy = Policy::default();
-        let entries: Vec<&Entry> = self.bodies(root, "policy")?.concat();
+        let entries: Vec<&ObjectEntry> = self.bodies(root, "policy")?.concat();
         self.known_keys(&entries, &TOP, false)?;
         let mut said = false;
         for entry in &entries {
@@ -81,9 +81,9 @@ impl Reader<'_> {
                     let read = self.named(node, "host volume", name, &mut |_, _| Ok(()))?;
                     policy.host_volumes.extend(read);
                 }
-                "agent" => self.level(node, "agent", &mut policy.agent, Level::of)?,
-                "node" => self.level(node, "node", &mut policy.node, Level::of)?,
-                "quota" => self.level(node, "quota", &mut policy.quota, Level::of)?,
+                "agent" => self.level(node, "agent", &mut policy.agent, PolicyLevel::of)?,
+                "node" => self.level(node, "node", &mut policy.node, PolicyLevel::of)?,
+                "quota" => self.level(node, "quota", &mut policy.quota, PolicyLevel::of)?,
                 "plugin" => self.level(node, "plugin", &mut policy.plugin, PluginLevel::of)?,
                 "operator" => self.operator(node, &mut policy)?,
                 // Sentinel has no rules here; who has such a block keeps their policy.
@@ -97,11 +97,11 @@ impl Reader<'_> {
         Ok(policy)
     }
 
-    fn namespaces(&mut self, node: &Node, policy: &mut Policy) -> Read<()> {
+    fn namespaces(&mut self, node: &HclNode, policy: &mut Policy) -> Read<()> {
         let mut variables = Vec::new();
         let rules = self.named(node, "namespace", name, &mut |reader, block| {
             let found = block.entries.iter().filter(|e| e.key == "variables");
-            let nodes: Vec<&Node> = found.map(|entry| &entry.node).collect();
+            let nodes: Vec<&HclNode> = found.map(|entry| &entry.node).collect();
             for node in nodes {
                 reader.variables(block.name, node, &mut variables)?;
             }
@@ -115,7 +115,7 @@ impl Reader<'_> {
     /// The rules of a kind whose blocks have a name: `namespace "x" { … }`.
     fn named<C: Capability>(
         &mut self,
-        node: &Node,
+        node: &HclNode,
         kind: &str,
         valid: fn(&str) -> bool,
         also: &mut dyn FnMut(&mut Self, &Block<'_>) -> Read<()>,
@@ -159,11 +159,16 @@ impl Reader<'_> {
     }
 
     /// `variables { path "x" { capabilities = […] } }` of a namespace.
-    fn variables(&mut self, namespace: &str, node: &Node, out: &mut Vec<VariableRule>) -> Read<()> {
+    fn variables(
+        &mut self,
+        namespace: &str,
+        node: &HclNode,
+        out: &mut Vec<VariableRule>,
+    ) -> Read<()> {
         let entries = self.bodies(node, "variables")?.concat();
         self.known_keys(&entries, &["path"], false)?;
         let place = node.place;
-        let paths: Vec<&Entry> = entries.into_iter().filter(|e| e.key == "path").collect();
+        let paths: Vec<&ObjectEntry> = entries.into_iter().filter(|e| e.key == "path").collect();
         if paths.is_empty() {
             self.refuse(place, || {
                 format!("Invalid variable policy: no variable paths in namespace {namespace}")
@@ -202,7 +207,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn operator(&mut self, node: &Node, policy: &mut Policy) -> Read<()> {
+    fn operator(&mut self, node: &HclNode, policy: &mut Policy) -> Read<()> {
         for body in self.bodies(node, "operator")? {
             self.known_keys(&body, &["policy", "capabilities"], true)?;
             let capabilities = self.capabilities(&body, "operator")?;
@@ -214,7 +219,7 @@ impl Reader<'_> {
             policy
                 .operator_capabilities
                 .merge(of_word.iter().copied().collect());
-            match Level::of(word) {
+            match PolicyLevel::of(word) {
                 Some(level) => policy.operator = policy.operator.max(Some(level)),
                 None if word.is_empty() => {}
                 None => self.refuse(place, || {
@@ -228,7 +233,7 @@ impl Reader<'_> {
     /// A rule without names: `agent { policy = "read" }`.
     fn level<L: Ord + Copy>(
         &mut self,
-        node: &Node,
+        node: &HclNode,
         kind: &str,
         out: &mut Option<L>,
         of: fn(&str) -> Option<L>,
@@ -247,13 +252,13 @@ impl Reader<'_> {
     }
 
     /// `capabilities = ["a", "b"]`.
-    fn capabilities<C: Capability>(&self, entries: &[&Entry], kind: &str) -> Read<Set<C>> {
+    fn capabilities<C: Capability>(&self, entries: &[&ObjectEntry], kind: &str) -> Read<Set<C>> {
         let mut set = Set::default();
         for entry in entries.iter().filter(|e| e.key == "capabilities") {
-            let items: &[Node] = match &entry.node.value {
-                Value::List(items) => items,
-                Value::Null => continue,
-                Value::String(_) => std::slice::from_ref(&entry.node),
+            let items: &[HclNode] = match &entry.node.value {
+                HclValue::List(items) => items,
+                HclValue::Null => continue,
+                HclValue::String(_) => std::slice::from_ref(&entry.node),
                 other => {
                     self.refuse(entry.node.place, || {
                         format!(
@@ -267,7 +272,7 @@ impl Reader<'_> {
             };
             for item in items {
                 match &item.value {
-                    Value::String(text) => match C::from_str(text) {
+                    HclValue::String(text) => match C::from_str(text) {
                         Ok(capability) => set.insert(capability),
                         Err(_) => self.refuse(item.place, || {
                             format!("Invalid {kind} capability '{}'", cut(text))
@@ -283,13 +288,13 @@ impl Reader<'_> {
     }
 
     /// The text of an attribute, the last one where it stands twice, and where.
-    fn word<'n>(&self, entries: &[&'n Entry], key: &str) -> Read<Option<(&'n str, Place)>> {
+    fn word<'n>(&self, entries: &[&'n ObjectEntry], key: &str) -> Read<Option<(&'n str, Place)>> {
         let Some(entry) = entries.iter().rev().find(|e| e.key == key) else {
             return Ok(None);
         };
         match &entry.node.value {
-            Value::String(text) => Ok(Some((text, entry.node.place))),
-            Value::Null => Ok(None),
+            HclValue::String(text) => Ok(Some((text, entry.node.place))),
+            HclValue::Null => Ok(None),
             other => {
                 self.refuse(entry.node.place, || {
                     format!(
@@ -303,16 +308,16 @@ impl Reader<'_> {
     }
 
     /// The bodies of a block: one object, or several in a list as JSON may write it.
-    fn bodies<'n>(&self, node: &'n Node, kind: &str) -> Read<Vec<Vec<&'n Entry>>> {
-        let items: &[Node] = match &node.value {
-            Value::List(items) => items,
-            Value::Null => &[],
+    fn bodies<'n>(&self, node: &'n HclNode, kind: &str) -> Read<Vec<Vec<&'n ObjectEntry>>> {
+        let items: &[HclNode] = match &node.value {
+            HclValue::List(items) => items,
+            HclValue::Null => &[],
             _ => std::slice::from_ref(node),
         };
         let mut bodies = Vec::new();
         for item in items {
             match &item.value {
-                Value::Object(entries) => bodies.push(entries.iter().collect()),
+                HclValue::Object(entries) => bodies.push(entries.iter().collect()),
                 other => self.refuse(item.place, || {
                     format!(
                         "Failed to parse ACL Policy: {kind} must be a block, found {}",
@@ -325,9 +330,9 @@ impl Reader<'_> {
     }
 
     /// Refuses keys that mean nothing here, and where `once`, keys that stand twice.
-    fn known_keys(&self, entries: &[&Entry], known: &[&str], once: bool) -> Read<()> {
+    fn known_keys(&self, entries: &[&ObjectEntry], known: &[&str], once: bool) -> Read<()> {
         let mut seen = BTreeSet::new();
-        let wrong: Vec<&&Entry> = entries
+        let wrong: Vec<&&ObjectEntry> = entries
             .iter()
             .filter(|entry| {
                 let repeated = !seen.insert(entry.key.as_str()) && once;
@@ -365,7 +370,7 @@ impl Reader<'_> {
 /// One block with its name.
 struct Block<'n> {
     name: &'n str,
-    entries: Vec<&'n Entry>,
+    entries: Vec<&'n ObjectEntry>,
 }
 
 /// What rules may be about.

@@ -1,7 +1,7 @@
 //! Rules as they are written, and what is refused in them.
 
 use crate::{
-    Acl, Level, MAX_RULES, MAX_RULES_BYTES, NamespaceCapability as Ns, Policy, PolicyError,
+    Acl, MAX_RULES, MAX_RULES_BYTES, NamespaceCapability as Ns, Policy, PolicyError, PolicyLevel,
     Strictness, VariableCapability, parse,
 };
 use crate::{HostVolumeCapability, NodePoolCapability, OperatorCapability, PluginLevel};
@@ -36,7 +36,7 @@ plugin { policy = "list" }
 #[test]
 fn every_kind_of_rule_is_read() {
     let policy = strict(FULL).expect("parses");
-    assert_eq!(policy.agent, Some(Level::Read));
+    assert_eq!(policy.agent, Some(PolicyLevel::Read));
     assert_eq!(policy.plugin, Some(PluginLevel::List));
     let acl = acl(FULL);
     assert!(acl.namespace_allows("default", Ns::SubmitJob));

@@ -17,15 +17,15 @@ pub struct Policy {
     /// By host volume or pattern of host volumes.
     pub host_volumes: Vec<Rule<HostVolumeCapability>>,
     /// What agents tell of themselves and take.
-    pub agent: Option<Level>,
+    pub agent: Option<PolicyLevel>,
     /// Nodes.
-    pub node: Option<Level>,
+    pub node: Option<PolicyLevel>,
     /// What operators do.
-    pub operator: Option<Level>,
+    pub operator: Option<PolicyLevel>,
     /// What operators do, in parts.
     pub operator_capabilities: Set<OperatorCapability>,
     /// Quotas.
-    pub quota: Option<Level>,
+    pub quota: Option<PolicyLevel>,
     /// CSI plugins.
     pub plugin: Option<PluginLevel>,
 }
@@ -53,7 +53,7 @@ pub struct VariableRule {
 /// How far a rule without names goes. In order: what is greater goes before what is less when
 /// policies are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum PolicyLevel {
     /// It may be read.
     Read,
     /// It may be changed, and read.
@@ -62,13 +62,13 @@ pub enum Level {
     Deny,
 }
 
-impl Level {
+impl PolicyLevel {
     /// What this word of a policy means.
-    pub fn of(word: &str) -> Option<Level> {
+    pub fn of(word: &str) -> Option<PolicyLevel> {
         match word {
-            "read" => Some(Level::Read),
-            "write" => Some(Level::Write),
-            "deny" => Some(Level::Deny),
+            "read" => Some(PolicyLevel::Read),
+            "write" => Some(PolicyLevel::Write),
+            "deny" => Some(PolicyLevel::Deny),
             _ => None,
         }
     }

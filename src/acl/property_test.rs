@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::{Acl, Capability, Level, NamespaceCapability as Ns, Policy, Rule, Set, VariableRule};
+use crate::{
+    Acl, Capability, NamespaceCapability as Ns, Policy, PolicyLevel, Rule, Set, VariableRule,
+};
 use crate::{Glob, VariableCapability as Var};
 
 /// Matches by trying everything.
@@ -76,9 +78,9 @@ fn policy() -> impl Strategy<Value = Policy> {
             }
         });
     let level = prop::option::of(prop::sample::select(vec![
-        Level::Read,
-        Level::Write,
-        Level::Deny,
+        PolicyLevel::Read,
+        PolicyLevel::Write,
+        PolicyLevel::Deny,
     ]));
     (
         prop::collection::vec(rule, 0..5),
@@ -111,9 +113,9 @@ proptest! {
         prop_assert_eq!(acl.variable_allows(&ns, &path, variable), may);
         prop_assert!(!may || acl.variable_any(&ns));
         let said = |level| policies.iter().any(|p| p.node == Some(level));
-        let write = said(Level::Write) && !said(Level::Deny);
+        let write = said(PolicyLevel::Write) && !said(PolicyLevel::Deny);
         prop_assert_eq!(acl.node_write(), write);
-        let read = !said(Level::Deny) && (said(Level::Read) || write);
+        let read = !said(PolicyLevel::Deny) && (said(PolicyLevel::Read) || write);
         prop_assert_eq!(acl.node_read(), read);
     }
 

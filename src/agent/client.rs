@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::Failure;
 use crate::client::agent::Client;
-use crate::client::config::Settings;
+use crate::client::config::ClientSettings;
 use crate::client::env::inherited;
 use crate::client::start;
 use crate::config::{Config, option};
@@ -16,7 +16,7 @@ use crate::net::Budget;
 use crate::net::tls::Loader;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::{Dialing, Pool};
-use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::server::{CallerLimits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
 
 /// Connections a client keeps to a server.
@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 1;
 pub(super) async fn listen(
     config: &Config,
     service: Arc<dyn Dispatch>,
-    limits: Limits,
+    limits: CallerLimits,
 ) -> Result<RpcServer, Failure> {
     let address = config.rpc_listen()?;
     let listener = TcpListener::bind(address)
@@ -38,11 +38,11 @@ pub(super) async fn listen(
 }
 
 /// What callers of the RPC port may take.
-pub(super) fn limits(config: &Config, bodies: Arc<Budget>, tls: Arc<Loader>) -> Limits {
-    Limits {
+pub(super) fn limits(config: &Config, bodies: Arc<Budget>, tls: Arc<Loader>) -> CallerLimits {
+    CallerLimits {
         keep_alive: config.rpc.keep_alive_interval,
         tls,
-        ..Limits::new(
+        ..CallerLimits::new(
             config.limits.rpc_max_conns_per_client,
             config.limits.rpc_handshake_timeout,
             bodies,
@@ -117,7 +117,7 @@ fn with_port(addr: &str) -> String {
     }
 }
 
-fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
+fn settings(config: &Config, data_dir: &Path) -> Result<ClientSettings, Failure> {
     let mut client = config.client.clone();
     let raw_exec = config
         .plugins
@@ -129,7 +129,7 @@ fn settings(config: &Config, data_dir: &Path) -> Result<Settings, Failure> {
             .insert(option::RAW_EXEC_ENABLE.into(), enabled.to_string());
     }
     let host_env = inherited(environment(), denied(&client.options));
-    Ok(Settings {
+    Ok(ClientSettings {
         client,
         plugins: config.plugins.clone(),
         region: config.region.clone(),
@@ -186,7 +186,7 @@ mod tests {
             let mut config = Config::dev();
             crate::config::load(&mut config, files).expect("loads");
             crate::config::check(&config).expect("checks");
-            let shared = crate::config::Shared::new(config);
+            let shared = crate::config::SharedConfig::new(config);
             let copy = shared.update(|config| config.name = "same".to_owned());
             assert!(servers(&copy).is_empty());
             let settings = settings(&copy, dir.path()).expect("settings");

@@ -76,10 +76,10 @@ impl Drop for DataDir {
         if !self.temporary {
             return;
         }
-        let (path, (tell, told)) = (self.path.clone(), mpsc::channel());
+        let (path, (report, reported)) = (self.path.clone(), mpsc::channel());
         // What tasks left in it may hold up whoever removes it; the agent's end does not wait.
-        std::thread::spawn(move || tell.send(remove(&path)));
-        let error = match told.recv_timeout(REMOVAL) {
+        std::thread::spawn(move || report.send(remove(&path)));
+        let error = match reported.recv_timeout(REMOVAL) {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error,
             Err(_) => io::ErrorKind::TimedOut.into(),

@@ -11,7 +11,7 @@ use crate::net::tls::Loader;
 const DAILY: Duration = Duration::from_secs(24 * 3600);
 
 /// Tells in the log which certificates end soon.
-pub(super) fn tell(tls: &Loader) {
+pub(super) fn report(tls: &Loader) {
     let now = jiff::Timestamp::now().as_second();
     for expiry in tls.expiries() {
         if let Some(warning) = expiry.warning(now) {
@@ -24,7 +24,7 @@ pub(super) fn tell(tls: &Loader) {
 pub(super) async fn watch(tls: Arc<Loader>, stop: CancellationToken) {
     loop {
         tokio::select! {
-            () = tokio::time::sleep(DAILY) => tell(&tls),
+            () = tokio::time::sleep(DAILY) => report(&tls),
             () = stop.cancelled() => return,
         }
     }

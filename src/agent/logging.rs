@@ -34,9 +34,9 @@ pub(super) enum LoggingError {
 
 /// The level of the process's log, to be changed while it is written.
 #[derive(Clone)]
-pub(super) struct Level(Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>);
+pub(super) struct LogLevel(Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>);
 
-impl Level {
+impl LogLevel {
     /// Logs at this level from now on.
     ///
     /// # Errors
@@ -51,12 +51,12 @@ impl Level {
 ///
 /// # Errors
 /// The level is unknown or the log file cannot be opened.
-pub(super) fn install(settings: &LogSettings) -> Result<Level, LoggingError> {
+pub(super) fn install(settings: &LogSettings) -> Result<LogLevel, LoggingError> {
     let filter = filter(&settings.level)?;
     let writer = match &settings.file {
         None => BoxMakeWriter::new(io::stderr),
         Some(path) => {
-            let file = Rotated::open(path, Limits::of(settings))?;
+            let file = Rotated::open(path, RotationLimits::of(settings))?;
             BoxMakeWriter::new(io::stderr.and(Mutex::new(file)))
         }
     };
@@ -75,7 +75,7 @@ pub(super) fn install(settings: &LogSettings) -> Result<Level, LoggingError> {
         .with(layer)
         .with(monitor::layer())
         .try_init();
-    Ok(Level(Arc::new(move |new| {
+    Ok(LogLevel(Arc::new(move |new| {
         handle.reload(new).map_err(|e| e.to_string())
     })))
 }
@@ -92,7 +92,7 @@ fn filter(level: &str) -> Result<EnvFilter, LoggingError> {
 
 /// When a log file starts anew, and what is kept.
 #[derive(Clone, Copy)]
-struct Limits {
+struct RotationLimits {
     /// Bytes; 0: no limit.
     bytes: u64,
     /// How long one file is written to; zero: no limit.
@@ -101,7 +101,7 @@ struct Limits {
     keep: u64,
 }
 
-impl Limits {
+impl RotationLimits {
     fn of(settings: &LogSettings) -> Self {
         Self {
             bytes: settings.rotate_bytes,
@@ -117,12 +117,12 @@ struct Rotated {
     file: File,
     written: u64,
     since: Instant,
-    limits: Limits,
+    limits: RotationLimits,
     next: u64,
 }
 
 impl Rotated {
-    fn open(path: &Path, limits: Limits) -> Result<Self, LoggingError> {
+    fn open(path: &Path, limits: RotationLimits) -> Result<Self, LoggingError> {
         let wrap = |source| LoggingError::File {
             path: path.to_owned(),
             source,
@@ -156,7 +156,7 @@ impl Rotated {
 
 impl Write for Rotated {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Limits {
+        let RotationLimits {
             bytes: most, age, ..
         } = self.limits;
         let full = most > 0 && self.written + bytes.len() as u64 > most;
@@ -213,7 +213,7 @@ mod tests {
     fn a_full_file_is_put_aside_and_the_oldest_goes() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("agent.log");
-        let mut limits = Limits {
+        let mut limits = RotationLimits {
             bytes: 10,
             age: Duration::ZERO,
             keep: 2,

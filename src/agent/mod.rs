@@ -107,7 +107,7 @@ async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> 
         roles = Roles::start(config, &reloader) => roles?,
         heard = signals.stop() => return Ok(End::Stop(heard)),
     };
-    let reloads = tokio::spawn(reload_when_told(signals.hangup(), reloader));
+    let reloads = tokio::spawn(reload_on_request(signals.hangup(), reloader));
     notify::serves();
     let end = tokio::select! {
         heard = signals.stop() => {
@@ -137,7 +137,7 @@ async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> 
 }
 
 /// Reads the configuration anew whenever SIGHUP says so; what came of it is in the log.
-async fn reload_when_told(hangup: Arc<Notify>, reloader: Arc<Reloader>) {
+async fn reload_on_request(hangup: Arc<Notify>, reloader: Arc<Reloader>) {
     loop {
         hangup.notified().await;
         let reloader = Arc::clone(&reloader);

@@ -6,26 +6,26 @@ use sd_notify::{NotifyState, notify};
 
 /// The API is open.
 pub(super) fn serves() {
-    tell(&[NotifyState::Ready]);
+    report(&[NotifyState::Ready]);
 }
 
 /// The agent stops.
 pub(super) fn stops() {
-    tell(&[NotifyState::Stopping]);
+    report(&[NotifyState::Stopping]);
 }
 
 /// The configuration is read anew while `work` runs; the manager waits for its end.
 pub(super) fn reloads<T>(work: impl FnOnce() -> T) -> T {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => report(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "the service manager is not told of the reload"),
     }
     let done = work();
-    tell(&[NotifyState::Ready]);
+    report(&[NotifyState::Ready]);
     done
 }
 
-fn tell(states: &[NotifyState]) {
+fn report(states: &[NotifyState]) {
     // Without a manager this does nothing and is no error.
     if let Err(error) = notify(states) {
         tracing::warn!(%error, "the service manager is not told");

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::settings::{in_flight, live, rates, ttls};
 use super::{Failure, expiry, logging, notify, tls};
 use crate::client::agent::Client;
-use crate::config::{Config, Shared, TlsConfig};
+use crate::config::{Config, SharedConfig, TlsConfig};
 use crate::gate::Gate;
 use crate::http;
 use crate::net::tls::{Expiry, Loader};
@@ -32,7 +32,7 @@ pub(super) struct Parts {
     pub(super) http: Option<Limited>,
     pub(super) rpc: Option<Limited>,
     /// How many requests of the API are taken.
-    asked: Option<Arc<Rates>>,
+    requested: Option<Arc<Rates>>,
     /// How many calls are taken.
     pub(super) called: Option<Arc<Rates>>,
     /// How many bytes of bodies are held at once.
@@ -47,7 +47,7 @@ impl Parts {
     /// The API has these settings.
     pub(super) fn web(&mut self, settings: &http::Settings) {
         self.live = Some(Arc::clone(&settings.live));
-        self.asked = Some(Arc::clone(&settings.rates));
+        self.requested = Some(Arc::clone(&settings.rates));
         self.bodies = Some(Arc::clone(&settings.bodies));
     }
 
@@ -62,8 +62,8 @@ impl Parts {
             visitors.limit(limits.rpc_max_conns_per_client);
             patience.set(limits.rpc_handshake_timeout);
         }
-        let (asked, called) = rates(limits);
-        for (rates, allowed) in [(&self.asked, asked), (&self.called, called)] {
+        let (requested, called) = rates(limits);
+        for (rates, allowed) in [(&self.requested, requested), (&self.called, called)] {
             if let Some(rates) = rates {
                 rates.limit(allowed);
             }
@@ -90,9 +90,9 @@ impl Parts {
 /// What a running agent is configured with, and how that changes.
 pub(super) struct Reloader {
     again: Again,
-    config: Shared,
+    config: SharedConfig,
     tls: Arc<Loader>,
-    level: Option<logging::Level>,
+    level: Option<logging::LogLevel>,
     parts: Mutex<Parts>,
     /// One at a time.
     turn: Mutex<()>,
@@ -103,13 +103,13 @@ impl Reloader {
     pub(super) fn open(
         config: &Config,
         again: Again,
-        level: Option<logging::Level>,
+        level: Option<logging::LogLevel>,
     ) -> Result<Arc<Self>, Failure> {
         let tls = Loader::open(&tls::settings(config))?;
-        expiry::tell(&tls);
+        expiry::report(&tls);
         Ok(Arc::new(Self {
             again,
-            config: Shared::new(config.clone()),
+            config: SharedConfig::new(config.clone()),
             tls,
             level,
             parts: Mutex::default(),
@@ -145,7 +145,7 @@ impl Reloader {
         }
         self.parts.lock().take(&running, live);
         let now = self.config.update(|config| config.copy_changing(&wanted));
-        expiry::tell(&self.tls);
+        expiry::report(&self.tls);
         let mut rest = now.differences(&wanted);
         if serves_otherwise {
             // The node and the event stream go on telling of the address of before.
@@ -184,11 +184,11 @@ impl Reloader {
     /// Reloads as soon as nobody else does.
     pub(super) fn reload_in_turn(&self) {
         let _turn = self.turn.lock();
-        let _said = self.told();
+        let _said = self.reported();
     }
 
     /// Reloads, and says in the log what came of it.
-    fn told(&self) -> Result<Vec<String>, String> {
+    fn reported(&self) -> Result<Vec<String>, String> {
         tracing::info!("Reloading configuration...");
         let done = notify::reloads(|| self.try_reload());
         match &done {
@@ -211,7 +211,7 @@ impl Around for Reloader {
         // Files may take their time, and each who waits for them holds a thread.
         let turn = self.turn.try_lock();
         let _turn = turn.ok_or("another reload is under way: try again when it is done")?;
-        self.told()
+        self.reported()
     }
 
     fn config(&self) -> Arc<Config> {
@@ -235,7 +235,7 @@ mod tests {
     use crate::rpc::caller::Caller;
     use crate::rpc::methods::{AclResolveToken, ResolveAclTokenRequest, ResolveAclTokenResponse};
     use crate::rpc::service::{Access, Call, Service};
-    use crate::telemetry::Options;
+    use crate::telemetry::TelemetryOptions;
 
     /// Whether these two are kept, as the filter of now says.
     fn kept(telemetry: &Telemetry, recorder: &impl metrics::Recorder) -> [bool; 2] {
@@ -243,8 +243,8 @@ mod tests {
             metrics::counter!("test.wanted").increment(1);
             metrics::counter!("test.unwanted").increment(1);
         });
-        let told = telemetry.prometheus();
-        ["test_wanted", "test_unwanted"].map(|name| told.contains(name))
+        let reported = telemetry.prometheus();
+        ["test_wanted", "test_unwanted"].map(|name| reported.contains(name))
     }
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let (http, rpc) = (port(), port());
         reloader.parts(|parts| parts.http = Some(http.clone()));
         reloader.parts(|parts| parts.rpc = Some(rpc.clone()));
-        let (telemetry, recorder) = crate::telemetry::build(&Options::default());
+        let (telemetry, recorder) = crate::telemetry::build(&TelemetryOptions::default());
         reloader.parts(|parts| parts.telemetry = Some(telemetry.clone()));
         let settings = settings(&before).expect("good");
         reloader.parts(|parts| parts.web(&settings));
@@ -322,7 +322,7 @@ mod tests {
     /// What an agent without tables was told of tokens counts as long as is configured now.
     #[tokio::test]
     async fn how_long_a_token_is_known_changes_too() {
-        let told = async |_: Arc<()>, _: Call, _: ResolveAclTokenRequest| {
+        let reported = async |_: Arc<()>, _: Call, _: ResolveAclTokenRequest| {
             let token = AclToken {
                 r#type: "management".to_owned(),
                 ..AclToken::default()
@@ -333,7 +333,7 @@ mod tests {
             })
         };
         let service = Service::new(Arc::new(()));
-        let service = service.method::<AclResolveToken, _, _>(Access::Public, told);
+        let service = service.method::<AclResolveToken, _, _>(Access::Public, reported);
         let mut before = Config::dev();
         before.acl.token_ttl = Duration::from_secs(3_600);
         let caller = Caller::process(Arc::new(service), "");
@@ -426,8 +426,11 @@ mod tests {
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| reloader.reload());
             begins.recv().expect("it began");
-            let told = reloader.reload().expect_err("one at a time");
-            assert!(told.contains("another reload is under way"), "{told}");
+            let reported = reloader.reload().expect_err("one at a time");
+            assert!(
+                reported.contains("another reload is under way"),
+                "{reported}"
+            );
             drop(ends);
             slow.join().expect("it ran").expect("it reloads");
         });

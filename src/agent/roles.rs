@@ -392,7 +392,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_counted_is_shown_before_the_first_interval_ends() {
-        let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+        let (telemetry, recorder) = telemetry::build(&telemetry::TelemetryOptions::default());
         let mut config = Config::dev();
         config.telemetry.in_memory_collection_interval = Duration::from_secs(3_600);
         let stop = CancellationToken::new();

@@ -98,13 +98,13 @@ pub(super) fn ttls(acl: &AclConfig) -> Ttls {
 }
 
 /// How metrics are kept, as the configuration says.
-pub(super) fn measured(config: &Config) -> telemetry::Options {
+pub(super) fn measured(config: &Config) -> telemetry::TelemetryOptions {
     let settings = &config.telemetry;
     let host = || match settings.use_node_name {
         true => config.node_name(),
         false => hostname(),
     };
-    telemetry::Options {
+    telemetry::TelemetryOptions {
         interval: settings
             .in_memory_collection_interval
             .max(SHORTEST_INTERVAL),

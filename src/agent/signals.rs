@@ -60,14 +60,14 @@ impl Signals {
     /// Starts to listen. Signals that arrive before the first [`Signals::stop`] are kept. `leaving`
     /// says how long the agent may take before it stops.
     pub(super) fn listen(leaving: Leaving) -> io::Result<Self> {
-        let (tell, stop) = watch::channel(Vec::new());
+        let (report, stop) = watch::channel(Vec::new());
         let hangup = Arc::new(Notify::new());
         let hung = Arc::clone(&hangup);
         let more = More::default();
         let granted = Arc::clone(&more);
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || wait(&tell, &hung, leaving, &granted))?;
+            .spawn(move || wait(&report, &hung, leaving, &granted))?;
         Ok(Self { stop, hangup, more })
     }
 
@@ -103,7 +103,7 @@ impl Signals {
 
 /// Waits for signals that ask for the end; from each of them on that is waited for, but not for
 /// ever.
-fn wait(tell: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving, more: &More) {
+fn wait(report: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving, more: &More) {
     loop {
         let signal = match all().wait() {
             Ok(Signal::SIGHUP) => {
@@ -119,10 +119,10 @@ fn wait(tell: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving, mor
             }
         };
         let at = Instant::now();
-        let first = tell.borrow().is_empty();
+        let first = report.borrow().is_empty();
         let leaves = leaving.limit(signal).filter(|_| first);
         let limit = leaves.unwrap_or_default() + STOP_LIMIT - LAST;
-        tell.send_modify(|heard| heard.push(Heard { signal, at, limit }));
+        report.send_modify(|heard| heard.push(Heard { signal, at, limit }));
         end_within(Timer {
             limit,
             more: leaves.map(|_| Arc::clone(more)),
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn who_leaves_has_the_time_of_its_tasks_and_who_just_stops_has_not() {
-        let (_tell, stop) = watch::channel(Vec::new());
+        let (_report, stop) = watch::channel(Vec::new());
         let signals = Signals {
             stop,
             hangup: Arc::default(),

@@ -1,16 +1,16 @@
 //! What the configuration says of TLS, for those who speak it.
 
 use crate::config::Config;
-use crate::net::tls::{Role, Settings};
+use crate::net::tls::{Role, TlsSettings};
 
 /// The settings of an agent so configured.
-pub(super) fn settings(config: &Config) -> Settings {
+pub(super) fn settings(config: &Config) -> TlsSettings {
     let tls = &config.tls;
     let roles = [
         (config.server.enabled, Role::Server),
         (config.client.enabled, Role::Client),
     ];
-    Settings {
+    TlsSettings {
         http: tls.http,
         rpc: tls.rpc,
         ca_file: tls.ca_file.clone(),

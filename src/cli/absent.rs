@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::cli::table;
 
-    fn told(line: &str) -> Option<String> {
+    fn reported(line: &str) -> Option<String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let all = std::iter::once("drover".to_owned()).chain(words.clone());
         let err = table().try_get_matches_from(all).unwrap_err();
@@ -154,11 +154,11 @@ mod tests {
                 "drover has no `quota`: quotas are a part of",
             ),
         ] {
-            let text = told(line).unwrap_or_else(|| panic!("nothing for {line}"));
+            let text = reported(line).unwrap_or_else(|| panic!("nothing for {line}"));
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(told("job runn"), None);
-        assert_eq!(told("operator nope"), None);
+        assert_eq!(reported("job runn"), None);
+        assert_eq!(reported("operator nope"), None);
     }
 
     #[test]

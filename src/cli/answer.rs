@@ -60,15 +60,15 @@ mod tests {
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(rename_all = "PascalCase", default)]
-    struct Own {
+    struct OwnedAnswer {
         names: Vec<String>,
-        inner: Inner,
-        perhaps: Option<Inner>,
+        inner: AnswerInner,
+        perhaps: Option<AnswerInner>,
     }
 
     #[derive(Debug, Default, Deserialize)]
     #[serde(rename_all = "PascalCase", default)]
-    struct Inner {
+    struct AnswerInner {
         count: u64,
     }
 
@@ -79,11 +79,11 @@ mod tests {
             "null",
             r#"{"Names":null,"Inner":null,"Perhaps":null,"More":[1]}"#,
         ] {
-            let own: Own = read(body.as_bytes()).unwrap();
+            let own: OwnedAnswer = read(body.as_bytes()).unwrap();
             assert!(own.names.is_empty() && own.perhaps.is_none(), "{body}");
             assert_eq!(own.inner.count, 0);
         }
-        let own: Own = of(json!({"Names": ["a", null], "Perhaps": {"Count": 7}})).unwrap();
+        let own: OwnedAnswer = of(json!({"Names": ["a", null], "Perhaps": {"Count": 7}})).unwrap();
         assert_eq!(own.names, ["a", ""]);
         assert_eq!(own.perhaps.map(|inner| inner.count), Some(7));
         let all: Vec<Evaluation> = read(b"null").unwrap();
@@ -101,27 +101,30 @@ mod tests {
             let read: Vec<u64> = body(text.as_bytes(), is_read).unwrap();
             assert_eq!(read.len(), wanted, "{text:?}");
         }
-        let told = body::<Vec<u64>>(b" \n", true).unwrap_err().to_string();
-        assert!(told.starts_with("the agent's answer is empty"), "{told}");
+        let reported = body::<Vec<u64>>(b" \n", true).unwrap_err().to_string();
+        assert!(
+            reported.starts_with("the agent's answer is empty"),
+            "{reported}"
+        );
     }
 
     #[test]
     fn a_field_of_another_type_is_named() {
         let error = read::<Vec<Evaluation>>(br#"[{"ID":"a"},{"Status":5}]"#).unwrap_err();
-        let told = format!("{error:#}");
+        let reported = format!("{error:#}");
         assert!(
-            told.contains("another version?: [1].Status: invalid type"),
-            "{told}"
+            reported.contains("another version?: [1].Status: invalid type"),
+            "{reported}"
         );
-        let told = format!("{:#}", of::<Own>(json!({"Names": {}})).unwrap_err());
+        let reported = format!("{:#}", of::<OwnedAnswer>(json!({"Names": {}})).unwrap_err());
         assert!(
-            told.contains("another version?: Names: invalid type"),
-            "{told}"
+            reported.contains("another version?: Names: invalid type"),
+            "{reported}"
         );
-        let told = format!("{:#}", read::<Own>(b"<html>").unwrap_err());
+        let reported = format!("{:#}", read::<OwnedAnswer>(b"<html>").unwrap_err());
         assert!(
-            told.starts_with("the agent's answer is not JSON: "),
-            "{told}"
+            reported.starts_with("the agent's answer is not JSON: "),
+            "{reported}"
         );
     }
 }

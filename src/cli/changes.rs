@@ -24,7 +24,7 @@ const NOISE: [&str; 5] = [
 /// An event, as the audit trail tells it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Entry {
+pub(super) struct AuditEntry {
     pub(super) index: u64,
     /// Unix nanoseconds.
     pub(super) time: i64,
@@ -38,13 +38,13 @@ pub(super) struct Entry {
     /// `applied`, or `refused`: it changed nothing.
     pub(super) outcome: String,
     pub(super) reason: String,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<RowDiff>,
     pub(super) more_changes: u64,
 }
 
-impl Entry {
+impl AuditEntry {
     /// An event as it came; of one that cannot be read that is told, and which it is.
-    pub(super) fn told(raw: Json) -> Self {
+    pub(super) fn reported(raw: Json) -> Self {
         let index = raw["Index"].as_u64().unwrap_or_default();
         answer::of(raw).unwrap_or_else(|error| Self {
             index,
@@ -90,21 +90,21 @@ impl From<&Actor> for Who {
 /// A row that changed, as the audit trail and the difference of two states tell it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Change {
+pub(super) struct RowDiff {
     pub(super) table: String,
     /// Empty where rows were deleted by a rule.
     key: Vec<String>,
     namespace: String,
     /// `insert`, `update`, `delete`, or `rule`.
     operation: String,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<ChangedField>,
     more_fields: u64,
 }
 
 /// A field that changed; null where it was not there, or is secret.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Field {
+pub(super) struct ChangedField {
     pub(super) path: String,
     before: Json,
     pub(super) after: Json,
@@ -130,7 +130,7 @@ pub(super) fn who(actor: Option<&Who>) -> String {
 
 /// A changed row: what happened to it, and its fields below, indented. Of a row that went nothing
 /// became anything: its fields are told where everything is asked for.
-pub(super) fn row(change: &Change, verbose: bool, indent: &str) -> Vec<String> {
+pub(super) fn row(change: &RowDiff, verbose: bool, indent: &str) -> Vec<String> {
     let place = match change.key.is_empty() {
         true => change.namespace.clone(),
         false => change.key.join("/"),
@@ -154,7 +154,7 @@ pub(super) fn row(change: &Change, verbose: bool, indent: &str) -> Vec<String> {
     lines
 }
 
-fn verb(change: &Change) -> &'static str {
+fn verb(change: &RowDiff) -> &'static str {
     match change.operation.as_str() {
         "insert" => "+",
         "delete" => "-",
@@ -163,7 +163,7 @@ fn verb(change: &Change) -> &'static str {
     }
 }
 
-fn one(field: &Field, verbose: bool) -> String {
+fn one(field: &ChangedField, verbose: bool) -> String {
     let path = &field.path;
     if field.secret {
         return format!("{path}: changed (secret)");
@@ -198,14 +198,14 @@ fn nothing(before: &Json) -> &'static str {
 
 /// Bytes that are a text are told as one: what a job was dispatched with.
 fn clear<'a>(path: &str, value: &'a str) -> Cow<'a, str> {
-    let told = |bytes: Vec<u8>| {
+    let reported = |bytes: Vec<u8>| {
         let text = String::from_utf8(bytes).ok()?;
         let plain = |c: char| !c.is_control() || c.is_whitespace();
         text.chars().all(plain).then_some(text)
     };
     let bytes = (path == "Payload").then(|| Base64::decode(value)).flatten();
     bytes
-        .and_then(told)
+        .and_then(reported)
         .map_or(Cow::Borrowed(value), Cow::Owned)
 }
 
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn who_did_it_is_told_whatever_his_kind() {
-        for (actor, told) in [
+        for (actor, reported) in [
             (
                 json!({"kind": "robot", "id": "0123456789"}),
                 "robot 01234567",
@@ -236,15 +236,16 @@ mod tests {
             (json!({"addr": "10.0.0.7"}), "anonymous 10.0.0.7"),
             (Json::Null, "raft"),
         ] {
-            let entry = Entry::told(json!({"Index": 7, "Kind": "JobRegistered", "Actor": actor}));
+            let entry =
+                AuditEntry::reported(json!({"Index": 7, "Kind": "JobRegistered", "Actor": actor}));
             assert_eq!(entry.kind, "JobRegistered");
-            assert_eq!(who(entry.actor.as_ref()), told);
+            assert_eq!(who(entry.actor.as_ref()), reported);
         }
         let own = Actor::server("", "scheduler");
         assert_eq!(who(Some(&Who::from(&own))), "server scheduler");
-        let unread = Entry::told(json!({"Index": 8, "Kind": {}}));
-        let told = "unreadable: Kind: invalid type";
-        assert!(unread.kind.starts_with(told), "{}", unread.kind);
+        let unread = AuditEntry::reported(json!({"Index": 8, "Kind": {}}));
+        let reported = "unreadable: Kind: invalid type";
+        assert!(unread.kind.starts_with(reported), "{}", unread.kind);
         assert_eq!(
             (unread.index, who(unread.actor.as_ref())),
             (8, "?".to_owned())
@@ -267,7 +268,7 @@ mod tests {
             ],
             "MoreFields": 3,
         }));
-        let change: Change = change.unwrap();
+        let change: RowDiff = change.unwrap();
         let lines = row(&change, false, "  ");
         assert_eq!(lines[0], "  ~ jobs default/web");
         assert_eq!(lines[1], r#"      Status: "pending" -> "running""#);
@@ -280,12 +281,12 @@ mod tests {
         assert_eq!(lines[7], r#"      Region: "x" -> (removed)"#);
         assert_eq!(lines[8], "      and 3 more fields");
         assert!(row(&change, true, "")[1].contains("ModifyIndex"));
-        let change = Change {
+        let change = RowDiff {
             more_fields: 1,
             ..change
         };
         assert_eq!(row(&change, false, "")[8], "    and 1 more field");
-        let gone = Change {
+        let gone = RowDiff {
             operation: "delete".to_owned(),
             ..change
         };

@@ -84,12 +84,12 @@ pub(super) struct Reply {
     /// Where the next page begins.
     pub(super) next_token: String,
     /// Since when the log that was read is kept; none where it is whole.
-    pub(super) kept_since: Option<Kept>,
+    pub(super) kept_since: Option<PastRetention>,
 }
 
 /// From when on the past is kept.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct PastRetention {
     /// Unix nanoseconds.
     pub(super) since: i64,
     /// The directory on the server in which what came before a restore is; empty without one.
@@ -117,23 +117,27 @@ pub(super) struct Refused {
     /// The body.
     pub(super) text: String,
     /// Method and path.
-    asked: String,
+    requested: String,
 }
 
 impl Refused {
     /// What to tell: the agent's own words, and what was asked where it has none for it.
     fn said(&self) -> String {
-        let Refused { code, text, asked } = self;
+        let Refused {
+            code,
+            text,
+            requested,
+        } = self;
         match (*code, text.as_str()) {
             (400, TLS_ONLY) => {
                 format!("the agent takes TLS only: use https:// in -address or NOMAD_ADDR ({text})")
             }
-            (405, _) => format!("the agent does not take {asked}; is it of another version?"),
+            (405, _) => format!("the agent does not take {requested}; is it of another version?"),
             (_, "") => {
                 let status = StatusCode::from_u16(*code).ok();
                 let reason = status.and_then(|status| status.canonical_reason());
                 let reason = reason.unwrap_or("and gives no reason");
-                format!("the agent answers {asked} with {code} {reason}")
+                format!("the agent answers {requested} with {code} {reason}")
             }
             _ => text.clone(),
         }
@@ -252,13 +256,13 @@ impl Client {
 
     /// Sends a request; what is no success is an error.
     async fn ask(&self, request: Request<Sent>) -> Result<Response<Incoming>> {
-        let asked = format!("{} {}", request.method(), request.uri().path());
+        let requested = format!("{} {}", request.method(), request.uri().path());
         let response = self.answer(request).await?;
         self.note_moment(response.headers());
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(refused(response, asked).await)
+        Err(refused(response, requested).await)
     }
 
     /// Sends a request; any answer will do.
@@ -294,7 +298,7 @@ impl Client {
     }
 
     /// Says which moment of the past is shown, where it is not now.
-    pub(super) fn tell_moment(&self, out: &Out) {
+    pub(super) fn report_moment(&self, out: &Out) {
         if let Some(then) = self.then.lock().ok().and_then(|then| *then) {
             let (at, ago) = (time(then.time), ago(then.time, now()));
             out.line(&format!("As of index {}, {at} ({ago})\n", then.index));
@@ -358,7 +362,7 @@ impl Client {
         let next_token = header("x-nomad-nexttoken").unwrap_or("").to_owned();
         let ignored = header(IGNORED).filter(|_| changes).map(str::to_owned);
         let kept_since = header("x-drover-first-time").and_then(|time| {
-            Some(Kept {
+            Some(PastRetention {
                 since: time.parse().ok()?,
                 former: header("x-drover-former").unwrap_or_default().to_owned(),
             })
@@ -369,7 +373,7 @@ impl Client {
             .await
             .context("reading the answer")?
             .to_bytes();
-        if let Some(warning) = ignored.and_then(|names| untold(&names, &body)) {
+        if let Some(warning) = ignored.and_then(|names| unreported(&names, &body)) {
             Out::terminal().error(&warning);
         }
         Ok(Reply {
@@ -470,18 +474,23 @@ impl Client {
 
 /// What is to be said of the parts of a request that an agent ignored; nothing where the warnings
 /// of its answer say so.
-fn untold(names: &str, answer: &[u8]) -> Option<String> {
+fn unreported(names: &str, answer: &[u8]) -> Option<String> {
     let said = String::from_utf8_lossy(answer).contains(MEANS_NOTHING);
     (!said).then(|| format!("Warning: the agent does not act on {names}"))
 }
 
 /// The error that an answer is which is no success.
-pub(super) async fn refused(response: Response<Incoming>, asked: String) -> anyhow::Error {
+pub(super) async fn refused(response: Response<Incoming>, requested: String) -> anyhow::Error {
     let code = response.status().as_u16();
     let body = response.into_body().collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let text = String::from_utf8_lossy(&body).trim().to_owned();
-    Refused { code, text, asked }.into()
+    Refused {
+        code,
+        text,
+        requested,
+    }
+    .into()
 }
 
 async fn exchange<I>(io: I, request: Request<Sent>) -> Result<Response<Incoming>>
@@ -533,10 +542,10 @@ mod tests {
 
     #[test]
     fn what_an_agent_ignored_is_told_once() {
-        let told = untold("global, field Job.Colour", b"{\"EvalID\":\"\"}");
+        let reported = unreported("global, field Job.Colour", b"{\"EvalID\":\"\"}");
         let wanted = "Warning: the agent does not act on global, field Job.Colour";
-        assert_eq!(told.as_deref(), Some(wanted));
+        assert_eq!(reported.as_deref(), Some(wanted));
         let warned = format!("{{\"Warnings\":\"\\\"global\\\" {MEANS_NOTHING}\"}}");
-        assert_eq!(untold("global", warned.as_bytes()), None);
+        assert_eq!(unreported("global", warned.as_bytes()), None);
     }
 }

@@ -42,21 +42,21 @@ fn columns(rows: &[Vec<String>], glue: &str) -> String {
 }
 
 /// A table: a head and rows.
-pub(super) struct Table {
+pub(super) struct ColumnTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl ColumnTable {
     /// A table with this head.
-    pub(super) fn new<const N: usize>(head: [&str; N]) -> Table {
-        Table {
+    pub(super) fn new<const N: usize>(head: [&str; N]) -> ColumnTable {
+        ColumnTable {
             rows: vec![head.iter().map(|h| (*h).to_owned()).collect()],
         }
     }
 
     /// A table whose head depends on flags.
-    pub(super) fn with_head(head: Vec<&str>) -> Table {
-        Table {
+    pub(super) fn with_head(head: Vec<&str>) -> ColumnTable {
+        ColumnTable {
             rows: vec![head.into_iter().map(str::to_owned).collect()],
         }
     }
@@ -72,7 +72,7 @@ impl Table {
     }
 }
 
-impl std::fmt::Display for Table {
+impl std::fmt::Display for ColumnTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&columns(&self.rows, "  "))
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn tables_are_columnised() {
-        let mut table = Table::new(["ID", "Type", "Status"]);
+        let mut table = ColumnTable::new(["ID", "Type", "Status"]);
         table.row(["web".into(), "service".into(), "running".into()]);
         table.row(["größe".into(), String::new(), "dead".into()]);
         assert_eq!(

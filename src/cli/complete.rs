@@ -179,7 +179,7 @@ pub(super) async fn run(args: &Args, out: &Out) -> Result<u8> {
     let Some((last, before)) = words.split_last() else {
         return Ok(0);
     };
-    let (last, line) = (last.as_str(), Line::read(before));
+    let (last, line) = (last.as_str(), TypedLine::read(before));
     let Some(offer) = line.offer(last) else {
         return Ok(0);
     };
@@ -196,11 +196,11 @@ pub(super) async fn run(args: &Args, out: &Out) -> Result<u8> {
             _ => {}
         }
     }
-    let asked = async {
+    let requested = async {
         let client = conn.client()?;
         offer.words(&client, last).await
     };
-    let Ok(Ok(words)) = tokio::time::timeout(PATIENCE, asked).await else {
+    let Ok(Ok(words)) = tokio::time::timeout(PATIENCE, requested).await else {
         return Ok(0);
     };
     for word in words.iter().filter(|word| word.starts_with(last)) {
@@ -216,8 +216,8 @@ impl Offer {
             Offer::Files => Ok(Vec::new()),
             Offer::Words(words) => Ok(words),
             Offer::Ids(context) => {
-                let asked = json!({ "Prefix": prefix, "Context": context });
-                let found = client.read("/v1/search", &[], &asked).await?;
+                let requested = json!({ "Prefix": prefix, "Context": context });
+                let found = client.read("/v1/search", &[], &requested).await?;
                 let found: SearchResponse = found.read()?;
                 let matches = found.matches.into_iter();
                 Ok(matches.flat_map(|(_, ids)| ids).collect())
@@ -278,7 +278,7 @@ fn joined(words: &[String]) -> Vec<String> {
 
 /// A command line that is being typed, without its last word.
 #[derive(Debug, Default)]
-struct Line {
+struct TypedLine {
     /// The command, its words parted by spaces.
     command: String,
     /// Its arguments.
@@ -291,12 +291,12 @@ struct Line {
     known: Vec<(String, Option<Offer>)>,
 }
 
-impl Line {
-    fn read(words: &[String]) -> Line {
+impl TypedLine {
+    fn read(words: &[String]) -> TypedLine {
         let mut root = super::table();
         root.build();
         let mut at = &root;
-        let mut line = Line::default();
+        let mut line = TypedLine::default();
         for word in words {
             if let Some(flag) = line.pending.take() {
                 line.flags.push((flag, word.clone()));
@@ -396,7 +396,7 @@ mod tests {
     fn offer(line: &str) -> Option<Offer> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let (last, before) = words.split_last().expect("words");
-        Line::read(before).offer(last)
+        TypedLine::read(before).offer(last)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `config`: checks files without starting an agent.
 
-use super::columns::Table;
+use super::columns::ColumnTable;
 use super::out::Out;
 use crate::config::{self, Config, ConfigError};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ fn checked(paths: &[PathBuf]) -> Result<(Config, bool), ConfigError> {
 }
 
 fn list(out: &Out) {
-    let mut table = Table::new(["Setting", "Why, and what to do"]);
+    let mut table = ColumnTable::new(["Setting", "Why, and what to do"]);
     for one in config::UNSUPPORTED.iter() {
         table.row([one.path.clone(), one.advice.to_owned()]);
     }

@@ -128,7 +128,8 @@ pub(super) struct Conn {
         hide_default_value = true
     )]
     pub(super) namespace: String,
-    /// The moment that is shown in place of now; empty for now. A flag of what reads ([`Past`]).
+    /// The moment that is shown in place of now; empty for now. A flag of what reads
+    /// ([`PastConnection`]).
     #[arg(skip)]
     pub(super) at: String,
     /// The token to act with
@@ -179,9 +180,9 @@ impl Conn {
 
 /// A connection for what reads the state, which can be that of an earlier moment.
 #[derive(Clone, Debug)]
-pub(super) struct Past(Conn);
+pub(super) struct PastConnection(Conn);
 
-impl Deref for Past {
+impl Deref for PastConnection {
     type Target = Conn;
 
     fn deref(&self) -> &Conn {
@@ -189,7 +190,7 @@ impl Deref for Past {
     }
 }
 
-impl Args for Past {
+impl Args for PastConnection {
     fn augment_args(command: Command) -> Command {
         let at = Arg::new("at")
             .long("at")
@@ -203,7 +204,7 @@ impl Args for Past {
     }
 }
 
-impl FromArgMatches for Past {
+impl FromArgMatches for PastConnection {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut conn = Conn::from_arg_matches(matches)?;
         conn.at = matches.get_one("at").cloned().unwrap_or_default();

@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// The tables, as of an index.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Held {
+pub(super) struct TableDigests {
     /// The index that is applied.
     pub(super) index: u64,
     /// The tables.
@@ -27,6 +27,6 @@ pub(super) struct HeldTable {
 }
 
 /// Asks an agent what it holds.
-pub(super) async fn held(client: &Client) -> Result<Held> {
+pub(super) async fn held(client: &Client) -> Result<TableDigests> {
     client.fetch("/v1/operator/digests", &[]).await
 }

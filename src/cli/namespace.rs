@@ -1,8 +1,8 @@
 //! The `namespace` noun.
 
 use super::client::{Query, encode, is_status};
-use super::columns::{Table, pairs};
-use super::conn::{Conn, Past};
+use super::columns::{ColumnTable, pairs};
+use super::conn::{Conn, PastConnection};
 use super::merge::{self, Raw};
 use super::out::Out;
 use super::show::{Format, pretty};
@@ -34,7 +34,7 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
 }
@@ -43,7 +43,7 @@ pub(super) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct OneArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its name
@@ -54,7 +54,7 @@ pub(super) struct OneArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct InspectArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     /// Print through a Go template
     #[arg(short = 't', value_name = "TEMPLATE")]
     template: Option<String>,
@@ -97,13 +97,13 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     match verb {
         Verb::List(args) => {
             let client = args.conn.client()?;
-            let asked: (&str, Query<'_>) = ("/v1/namespaces", &[]);
+            let requested: (&str, Query<'_>) = ("/v1/namespaces", &[]);
             let failed = "Error retrieving namespaces";
-            let all = args.format.ask(&client, asked, failed, out).await?;
+            let all = args.format.ask(&client, requested, failed, out).await?;
             let Some(all): Option<Vec<Namespace>> = all else {
                 return Ok(0);
             };
-            let mut table = Table::new(["Name", "Description"]);
+            let mut table = ColumnTable::new(["Name", "Description"]);
             for one in all {
                 table.row([one.name, one.description]);
             }
@@ -112,9 +112,9 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Status(args) => {
             let path = format!("/v1/namespace/{}", encode(&args.name));
             let client = args.conn.client()?;
-            let asked: (&str, Query<'_>) = (&path, &[]);
+            let requested: (&str, Query<'_>) = (&path, &[]);
             let failed = "Error retrieving namespace";
-            let one = args.format.ask(&client, asked, failed, out).await?;
+            let one = args.format.ask(&client, requested, failed, out).await?;
             let Some(one): Option<Namespace> = one else {
                 return Ok(0);
             };

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 
 use super::out::Out;
-use crate::nodesim::{self, Options};
+use crate::nodesim::{self, SimOptions};
 
 /// What is simulated.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(super) struct Args {
 
 /// Simulates until a signal ends it.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
-    let options = Options {
+    let options = SimOptions {
         nodes: args.nodes,
         servers: args.servers,
         datacenter: args.dc,

@@ -22,7 +22,7 @@ pub(super) struct Paged {
 }
 
 /// A page of a list.
-pub(super) struct Page(Reply);
+pub(super) struct ListPage(Reply);
 
 impl Paged {
     /// Asks for the page; `more` are other parameters, those that say nothing are left out.
@@ -31,7 +31,7 @@ impl Paged {
         client: &Client,
         path: &str,
         more: &[(&str, &str)],
-    ) -> Result<Page> {
+    ) -> Result<ListPage> {
         let per_page = self.per_page.map(|n| n.to_string());
         let given = [
             ("filter", &self.filter),
@@ -43,11 +43,11 @@ impl Paged {
             .filter_map(|(key, value)| Some((*key, value.as_deref()?)));
         let said = more.iter().copied().filter(|(_, value)| !value.is_empty());
         let query: Vec<(&str, &str)> = said.chain(own).collect();
-        client.get(path, &query).await.map(Page)
+        client.get(path, &query).await.map(ListPage)
     }
 }
 
-impl Page {
+impl ListPage {
     /// Its rows, to be passed on as they are.
     pub(super) fn json(&self) -> Result<Json> {
         self.0.json()
@@ -67,7 +67,7 @@ impl Page {
     }
 
     /// Says how the next page is asked for, if there is one.
-    pub(super) fn tell_next(&self, out: &Out) {
+    pub(super) fn report_next(&self, out: &Out) {
         let next = &self.0.next_token;
         if !next.is_empty() {
             out.line(&next_page(std::env::args(), next));

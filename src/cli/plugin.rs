@@ -1,8 +1,8 @@
 //! The `plugin` noun.
 
 use super::client::encode;
-use super::columns::{Table, pairs};
-use super::conn::Past;
+use super::columns::{ColumnTable, pairs};
+use super::conn::PastConnection;
 use super::out::Out;
 use super::show::{Format, short};
 use anyhow::{Result, bail};
@@ -22,7 +22,7 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its id
@@ -58,13 +58,13 @@ async fn list(args: &Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let query = [("type", volume_type::CSI)];
     let failed = "Error querying CSI plugins";
-    let asked = ("/v1/plugins", &query[..]);
-    let found = args.format.ask(&client, asked, failed, out).await?;
+    let requested = ("/v1/plugins", &query[..]);
+    let found = args.format.ask(&client, requested, failed, out).await?;
     let Some(found): Option<Vec<CsiPluginListStub>> = found else {
         return Ok(0);
     };
     out.head("Container Storage Interface");
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "ID",
         "Provider",
         "Controllers Healthy/Expected",
@@ -117,7 +117,7 @@ async fn one(args: &Args, out: &Out) -> Result<u8> {
     }
     instances(&plugin, args.verbose, out);
     out.head("Allocations");
-    let mut table = Table::new(["ID", "Node ID", "Job ID", "Desired", "Status"]);
+    let mut table = ColumnTable::new(["ID", "Node ID", "Job ID", "Desired", "Status"]);
     for alloc in &plugin.allocations {
         table.row([
             short(&alloc.id, args.verbose),
@@ -136,7 +136,7 @@ async fn one(args: &Args, out: &Out) -> Result<u8> {
 
 /// Where it runs, and how it is there.
 fn instances(plugin: &CsiPlugin, verbose: bool, out: &Out) {
-    let mut table = Table::new(["Node ID", "Part", "Healthy", "Description"]);
+    let mut table = ColumnTable::new(["Node ID", "Part", "Healthy", "Description"]);
     for (part, what) in [(&plugin.controllers, "controller"), (&plugin.nodes, "node")] {
         for (node, info) in part {
             table.row([

@@ -1,7 +1,7 @@
 //! Finds the one object a prefix names.
 
 use super::client::{Client, encode};
-use super::columns::Table;
+use super::columns::ColumnTable;
 use super::show::short;
 use crate::http::answers::{JobListStub, NodeListStub};
 use anyhow::{Result, anyhow, bail};
@@ -112,7 +112,7 @@ pub(super) async fn find<T: Listed>(client: &Client, prefix: &str) -> Result<T> 
         0 => Err(none()),
         1 => Ok(found.remove(0)),
         _ => {
-            let mut table = Table::new(["ID", "Name", "Status"]);
+            let mut table = ColumnTable::new(["ID", "Name", "Status"]);
             for one in found.iter().take(20) {
                 table.row([
                     short(one.id(), !is_uuid),

@@ -2,7 +2,7 @@
 
 use super::answer;
 use super::client::Query;
-use super::columns::Table;
+use super::columns::ColumnTable;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{Format, ago};
@@ -73,13 +73,13 @@ struct Publisher {
 /// Prints the reactors of the server that answers.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let asked: (&str, Query<'_>) = ("/v1/operator/reactors", &[]);
+    let requested: (&str, Query<'_>) = ("/v1/operator/reactors", &[]);
     let failed = "Error querying reactors";
-    let answer = args.format.ask::<Reactors>(&client, asked, failed, out);
+    let answer = args.format.ask::<Reactors>(&client, requested, failed, out);
     let Some(answer) = answer.await? else {
         return Ok(0);
     };
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "Name",
         "Scope",
         "Running",
@@ -109,10 +109,10 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 /// # Errors
 /// It says so in a way that this version does not know.
 pub(super) fn published(status: &Json) -> Result<String> {
-    Ok(told(&answer::of(status.clone())?))
+    Ok(reported(&answer::of(status.clone())?))
 }
 
-fn told(status: &Publisher) -> String {
+fn reported(status: &Publisher) -> String {
     let place = format!("{} at {}", status.topic, status.brokers);
     let error = match status.error.as_str() {
         "" if status.lagging => " (still catching up)".to_owned(),
@@ -167,14 +167,14 @@ mod tests {
         let mut status: Publisher = answer::of(status).unwrap();
         (status.lag, status.lag_seconds) = (12_345, 180.4);
         "connection refused".clone_into(&mut status.error);
-        let line = told(&status);
+        let line = reported(&status);
         let wanted = "Kafka: 12,345 events behind for 3m (connection refused); published up to \
                       index 7; drover.events at k1:9092";
         assert_eq!(line, wanted);
         status.lag = 1;
         status.error.clear();
         status.lagging = true;
-        let line = told(&status);
+        let line = reported(&status);
         assert!(line.starts_with("Kafka: 1 event behind for 3m (still catching up);"));
     }
 }

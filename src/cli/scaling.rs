@@ -1,7 +1,7 @@
 //! The `scaling` noun.
 
-use super::columns::{Table, pairs};
-use super::conn::Past;
+use super::columns::{ColumnTable, pairs};
+use super::conn::PastConnection;
 use super::out::Out;
 use super::query::find;
 use super::show::{Format, pretty, short};
@@ -34,7 +34,7 @@ pub(super) enum Policy {
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Only policies of this job
@@ -52,7 +52,7 @@ pub(super) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct InfoArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The policy's ID or a prefix of it
@@ -72,7 +72,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 }
 
 /// What a policy is about, each part as `Job:web`.
-fn told(target: &Map<String>) -> String {
+fn reported(target: &Map<String>) -> String {
     let parts = ["Namespace", "Job", "Group", "Task"];
     let given = parts.iter().filter_map(|part| {
         let value = target.get(*part)?;
@@ -89,8 +89,8 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
         .filter_map(|(key, value)| Some((*key, value.as_deref()?)))
         .collect();
     let failed = "Error listing scaling policies";
-    let asked = ("/v1/scaling/policies", &query[..]);
-    let all = args.format.ask(&client, asked, failed, out).await?;
+    let requested = ("/v1/scaling/policies", &query[..]);
+    let all = args.format.ask(&client, requested, failed, out).await?;
     let Some(mut all): Option<Vec<ScalingPolicyListStub>> = all else {
         return Ok(0);
     };
@@ -98,14 +98,14 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
         out.line("No policies found");
         return Ok(0);
     }
-    all.sort_by_key(|policy| (told(&policy.target), policy.r#type.clone()));
-    let mut table = Table::new(["ID", "Enabled", "Type", "Target"]);
+    all.sort_by_key(|policy| (reported(&policy.target), policy.r#type.clone()));
+    let mut table = ColumnTable::new(["ID", "Enabled", "Type", "Target"]);
     for policy in all {
         table.row([
             short(&policy.id, args.verbose),
             policy.enabled.to_string(),
             policy.r#type,
-            told(&policy.target),
+            reported(&policy.target),
         ]);
     }
     out.line(&table.to_string());
@@ -117,18 +117,18 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let stub: ScalingPolicyListStub = find(&client, &args.policy).await?;
     let path = format!("/v1/scaling/policy/{}", stub.id);
     let space = stub.target.get("Namespace").map_or("", String::as_str);
-    let asked = (path.as_str(), &[("namespace", space)][..]);
+    let requested = (path.as_str(), &[("namespace", space)][..]);
     let failed = "Error querying scaling policy";
     let policy = args
         .format
-        .ask::<ScalingPolicy>(&client, asked, failed, out);
+        .ask::<ScalingPolicy>(&client, requested, failed, out);
     let Some(policy) = policy.await? else {
         return Ok(0);
     };
     out.line(&pairs(&[
         ("ID", short(&policy.id, args.verbose)),
         ("Enabled", policy.enabled.to_string()),
-        ("Target", told(&policy.target)),
+        ("Target", reported(&policy.target)),
         ("Min", policy.min.to_string()),
         ("Max", policy.max.to_string()),
     ]));

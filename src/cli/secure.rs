@@ -189,8 +189,8 @@ mod tests {
         assert!(open(&own.key).is_ok());
         let text = format!("{:#}", open(&other.key).expect_err("refused"));
         let (cert, key) = (own.cert.display(), other.key.display());
-        let told = format!("-client-key {key} is not the key of -client-cert {cert}: ");
-        assert!(text.starts_with(&told), "{text}");
+        let reported = format!("-client-key {key} is not the key of -client-cert {cert}: ");
+        assert!(text.starts_with(&reported), "{text}");
     }
 
     #[test]

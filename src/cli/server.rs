@@ -1,7 +1,7 @@
 //! The `server` noun.
 
 use super::answer;
-use super::columns::Table;
+use super::columns::ColumnTable;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::Format;
@@ -79,8 +79,8 @@ fn tag<'a>(member: &'a ServerMember, name: &str) -> &'a str {
     member.tags.get(name).map_or("", String::as_str)
 }
 
-fn table(members: &[ServerMember], leader: &str) -> Table {
-    let mut table = Table::new([
+fn table(members: &[ServerMember], leader: &str) -> ColumnTable {
+    let mut table = ColumnTable::new([
         "Name",
         "Address",
         "Port",
@@ -108,8 +108,8 @@ fn table(members: &[ServerMember], leader: &str) -> Table {
     table
 }
 
-fn detailed(members: &[ServerMember]) -> Table {
-    let mut table = Table::new(["Name", "Address", "Port", "Tags"]);
+fn detailed(members: &[ServerMember]) -> ColumnTable {
+    let mut table = ColumnTable::new(["Name", "Address", "Port", "Tags"]);
     for member in members {
         let tags = member.tags.iter();
         let mut tags: Vec<String> = tags.map(|(key, value)| format!("{key}={value}")).collect();

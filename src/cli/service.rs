@@ -2,8 +2,8 @@
 
 use super::answer;
 use super::client::encode;
-use super::columns::{Table, pairs};
-use super::conn::{Conn, Past};
+use super::columns::{ColumnTable, pairs};
+use super::conn::{Conn, PastConnection};
 use super::out::Out;
 use super::paged::Paged;
 use super::show::{Format, short};
@@ -29,7 +29,7 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Only the service with this name
@@ -44,7 +44,7 @@ pub(super) struct ListArgs {
   drover service info -filter 'Datacenter == \"dc2\"' web-api")]
 pub(super) struct InfoArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its name
@@ -89,7 +89,7 @@ async fn all(args: ListArgs, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     let spaces: Vec<ServiceRegistrationListStub> = answer::of(spaces)?;
-    client.tell_moment(out);
+    client.report_moment(out);
     if spaces.is_empty() {
         out.line("No service registrations found");
         return Ok(0);
@@ -112,7 +112,7 @@ async fn all(args: ListArgs, out: &Out) -> Result<u8> {
         }
     }
     rows.sort();
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     rows.into_iter().for_each(|row| table.row(row));
     out.line(&table.to_string());
     Ok(0)
@@ -138,7 +138,7 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
     let Some(mut found) = page.take::<ServiceRegistration>(&args.format, out)? else {
         return Ok(0);
     };
-    client.tell_moment(out);
+    client.report_moment(out);
     if found.is_empty() {
         bail!("No service registrations found for {:?}", args.name);
     }
@@ -150,12 +150,12 @@ async fn info(args: InfoArgs, out: &Out) -> Result<u8> {
         }
         false => out.line(&table(&found).to_string()),
     }
-    page.tell_next(out);
+    page.report_next(out);
     Ok(0)
 }
 
-fn table(found: &[ServiceRegistration]) -> Table {
-    let mut table = Table::new(["Job ID", "Address", "Tags", "Node ID", "Alloc ID"]);
+fn table(found: &[ServiceRegistration]) -> ColumnTable {
+    let mut table = ColumnTable::new(["Job ID", "Address", "Tags", "Node ID", "Alloc ID"]);
     for one in found {
         table.row([
             one.job_id.clone(),

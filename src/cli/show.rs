@@ -68,7 +68,7 @@ impl Format {
         let reply = reply.map_err(|err| err.context(failed))?;
         let found = self.take(&reply, out)?;
         if found.is_some() {
-            client.tell_moment(out);
+            client.report_moment(out);
         }
         Ok(found)
     }
@@ -266,8 +266,8 @@ mod tests {
     fn the_next_page_is_asked_for_with_the_same_flags() {
         let next = |line: &str| {
             let all: Vec<String> = line.split('|').map(str::to_owned).collect();
-            let told = next_page(all.into_iter(), "14.b");
-            told.lines().last().unwrap_or_default().to_owned()
+            let reported = next_page(all.into_iter(), "14.b");
+            reported.lines().last().unwrap_or_default().to_owned()
         };
         assert_eq!(
             next("drover|eval|list|-per-page|1|-filter|Status == \"complete\"|-page-token|9.a"),

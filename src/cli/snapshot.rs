@@ -1,7 +1,7 @@
 //! `operator snapshot`: backups, one file each.
 
 use super::client::{Client, Refused};
-use super::columns::{Table, pairs};
+use super::columns::{ColumnTable, pairs};
 use super::conn::Conn;
 use super::digests;
 use super::log::export;
@@ -11,7 +11,7 @@ use super::show::counted;
 use crate::base::clock::{Moment, unix_nanos};
 use crate::history::backup::adopt::adopt;
 use crate::history::backup::inspect::{Inspection, inspect};
-use crate::history::backup::restore::{Former, Restore, Restored, Step, prepare};
+use crate::history::backup::restore::{Former, Restore, RestoreStep, Restored, prepare};
 use crate::history::proof::NoteKey;
 use crate::history::rebuild;
 use crate::log::atomic_file;
@@ -247,7 +247,7 @@ fn show(args: &InspectArgs, out: &Out) -> Result<u8> {
             ("Size", size.to_string()),
             ("Signer", signer),
         ]));
-        let mut table = Table::new(["Table", "Rows", "Digest"]);
+        let mut table = ColumnTable::new(["Table", "Rows", "Digest"]);
         for row in manifest.tables.iter().filter(|table| table.rows > 0) {
             let digest = row.digest.chars().take(16).collect::<String>();
             table.row([row.name.clone(), row.rows.to_string(), digest]);
@@ -294,7 +294,7 @@ fn wrap_key(args: &RestoreArgs) -> Result<Option<Zeroizing<Vec<u8>>>> {
 /// What an agent answers when it restored a backup.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Taken {
+struct RestoreReport {
     /// Where the new epoch begins.
     index: u64,
     /// The index whose state was restored.
@@ -319,7 +319,7 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let wrap = wrap_key(args)?.map(|wrap| STANDARD.encode(&*wrap));
     let header = wrap.as_deref().map(|wrap| ("x-drover-wrap-key", wrap));
     let answer = client.upload(PATH, &query, header, &args.file).await;
-    let taken: Taken = answer.map_err(|error| {
+    let taken: RestoreReport = answer.map_err(|error| {
         let refused = error.downcast_ref::<Refused>().is_some();
         error.context(match refused {
             true => "Error restoring the backup; the state is what it was",
@@ -392,7 +392,7 @@ fn offline(args: &RestoreArgs, data_dir: &Path, out: &Out) -> Result<u8> {
     let _alone = lock(&server)?;
     // What an agent built again beside itself comes home first: the restored state takes its place.
     let home = server.join("projections");
-    rebuild::settle_locked(&home).context("Error finishing an earlier rebuild")?;
+    rebuild::finish_switch_locked(&home).context("Error finishing an earlier rebuild")?;
     adopt(&server).context("Error finishing an earlier restore")?;
     let how = Restore {
         moment: moment(&args.at)?,
@@ -451,9 +451,9 @@ fn restored(args: &RestoreArgs, server: &Path, how: &Restore, out: &Out) -> Resu
     let mut from = BufReader::with_capacity(BUFFER, file);
     let prepared = prepare(&mut from, server, how, &mut |step, at, _| {
         bar.say(match step {
-            Step::Unpack => "unpacking",
-            Step::Verify => "verifying",
-            Step::Fold => "folding",
+            RestoreStep::Unpack => "unpacking",
+            RestoreStep::Verify => "verifying",
+            RestoreStep::Fold => "folding",
         });
         bar.reach(at);
     });

@@ -29,10 +29,10 @@ impl Client {
         let body = Empty::<Bytes>::new().map_err(|never| match never {});
         let request = request.body(BodyExt::boxed_unsync(body));
         let request = request.context("building the request")?;
-        let asked = format!("{} {}", request.method(), request.uri().path());
+        let requested = format!("{} {}", request.method(), request.uri().path());
         let response = self.answer(request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Err(refused(response, asked).await);
+            return Err(refused(response, requested).await);
         }
         let upgraded = hyper::upgrade::on(response).await;
         let upgraded = TokioIo::new(upgraded.context("the connection was lost")?);

@@ -3,7 +3,7 @@
 use super::agent::info::About;
 use super::answer;
 use super::client::{Client, is_status};
-use super::conn::{Conn, Past};
+use super::conn::{Conn, PastConnection};
 use super::out::Out;
 use super::reactors::{Reactors, published};
 use super::show::Format;
@@ -22,7 +22,7 @@ use serde_json::{Value as Json, json};
 Kafka is a line only where this server leads and publishes (event_publisher.kafka).")]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// What an id or a job's name begins with
@@ -67,7 +67,7 @@ async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Re
     if format.print(&json!({ "Jobs": jobs, "EventPublisher": publisher }), out)? {
         return Ok(0);
     }
-    client.tell_moment(out);
+    client.report_moment(out);
     let jobs: Vec<JobListStub> = answer::of(jobs)?;
     out.line(&job::status::job_list(&jobs, conn.namespace == "*"));
     if !publisher.is_null() {
@@ -107,8 +107,8 @@ const SHOWN: [&str; 5] = ["jobs", "evals", "allocs", "nodes", "deployment"];
 
 /// Where something with this prefix is: the only place, or the one with exactly this id.
 async fn context(client: &Client, id: &str) -> Result<&'static str> {
-    let asked = json!({ "Prefix": id, "Context": "all" });
-    let found = client.read("/v1/search", &[], &asked).await;
+    let requested = json!({ "Prefix": id, "Context": "all" });
+    let found = client.read("/v1/search", &[], &requested).await;
     let found = found.map_err(|err| err.context(format!("Error searching for {id:?}")))?;
     let found: SearchResponse = found.read()?;
     let ids = |place: &str| found.matches.get(place).map_or(&[][..], |ids| &ids[..]);

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 /// What happened at one index, as the event stream tells it; empty while nothing happens.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Frame {
+pub(super) struct EventFrame {
     /// The index.
     pub(super) index: u64,
     /// What happened.
@@ -78,7 +78,7 @@ impl Stream {
     }
 
     /// What happened next; none at the end.
-    pub(super) async fn frame(&mut self) -> Result<Option<Frame>> {
+    pub(super) async fn frame(&mut self) -> Result<Option<EventFrame>> {
         let line = self.line().await?;
         let frame = line.map(|line| answer::read(&line));
         frame.transpose().context("reading the stream")

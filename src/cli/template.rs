@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 /// A template that cannot be read, or a function that cannot be applied.
 pub(super) fn render(text: &str, data: &Json) -> Result<String> {
     let nodes = parsed(text)?;
-    let mut run = Run {
+    let mut run = TemplateRun {
         out: String::new(),
         root: data,
         names: Vec::new(),
@@ -27,7 +27,7 @@ pub(super) fn check(text: &str) -> Result<()> {
     parsed(text).map(drop)
 }
 
-fn parsed(text: &str) -> Result<Vec<Node>> {
+fn parsed(text: &str) -> Result<Vec<TemplateNode>> {
     let tokens = tokens(text)?;
     let mut at = 0;
     let nodes = parse(&tokens, &mut at, 0)?;
@@ -80,15 +80,15 @@ fn tokens(mut text: &str) -> Result<Vec<Token>> {
     Ok(out)
 }
 
-enum Node {
+enum TemplateNode {
     Text(String),
     Print(String),
-    If(String, Vec<Node>, Vec<Node>),
-    With(String, Vec<Node>, Vec<Node>),
-    Range(String, Vec<Node>, Vec<Node>),
+    If(String, Vec<TemplateNode>, Vec<TemplateNode>),
+    With(String, Vec<TemplateNode>, Vec<TemplateNode>),
+    Range(String, Vec<TemplateNode>, Vec<TemplateNode>),
 }
 
-fn parse(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<Node>> {
+fn parse(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<TemplateNode>> {
     if depth > 64 {
         bail!("template: nested too deeply");
     }
@@ -96,7 +96,7 @@ fn parse(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<Node>> {
     while let Some(token) = tokens.get(*at) {
         let action = match token {
             Token::Text(text) => {
-                out.push(Node::Text(text.clone()));
+                out.push(TemplateNode::Text(text.clone()));
                 *at += 1;
                 continue;
             }
@@ -116,7 +116,7 @@ fn parse(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<Node>> {
                         *at += 1;
                         let inner = parse(tokens, at, depth + 1)?;
                         let rest = rest_of_chain(tokens, at, depth)?;
-                        no = vec![Node::If(chained.to_owned(), inner, rest)];
+                        no = vec![TemplateNode::If(chained.to_owned(), inner, rest)];
                     } else {
                         *at += 1;
                         no = parse(tokens, at, depth + 1)?;
@@ -128,14 +128,14 @@ fn parse(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<Node>> {
                 *at += 1;
                 let rest = rest.to_owned();
                 out.push(match word {
-                    "if" => Node::If(rest, yes, no),
-                    "with" => Node::With(rest, yes, no),
-                    _ => Node::Range(rest, yes, no),
+                    "if" => TemplateNode::If(rest, yes, no),
+                    "with" => TemplateNode::With(rest, yes, no),
+                    _ => TemplateNode::Range(rest, yes, no),
                 });
             }
             _ => {
                 if !action.starts_with("/*") {
-                    out.push(Node::Print(action.clone()));
+                    out.push(TemplateNode::Print(action.clone()));
                 }
                 *at += 1;
             }
@@ -144,14 +144,14 @@ fn parse(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<Node>> {
     Ok(out)
 }
 
-fn rest_of_chain(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<Node>> {
+fn rest_of_chain(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<TemplateNode>> {
     match tokens.get(*at) {
         Some(Token::Action(a)) if a.starts_with("else if ") => {
             let cond = a["else if ".len()..].to_owned();
             *at += 1;
             let yes = parse(tokens, at, depth + 1)?;
             let no = rest_of_chain(tokens, at, depth + 1)?;
-            Ok(vec![Node::If(cond, yes, no)])
+            Ok(vec![TemplateNode::If(cond, yes, no)])
         }
         Some(Token::Action(a)) if a == "else" => {
             *at += 1;
@@ -161,20 +161,20 @@ fn rest_of_chain(tokens: &[Token], at: &mut usize, depth: usize) -> Result<Vec<N
     }
 }
 
-struct Run<'a> {
+struct TemplateRun<'a> {
     out: String,
     root: &'a Json,
     names: Vec<(String, Json)>,
 }
 
-impl Run<'_> {
-    fn all(&mut self, nodes: &[Node], dot: &Json) -> Result<()> {
+impl TemplateRun<'_> {
+    fn all(&mut self, nodes: &[TemplateNode], dot: &Json) -> Result<()> {
         let depth = self.names.len();
         for node in nodes {
             match node {
-                Node::Text(text) => self.out.push_str(text),
-                Node::Print(action) => self.print(action, dot)?,
-                Node::If(cond, yes, no) => {
+                TemplateNode::Text(text) => self.out.push_str(text),
+                TemplateNode::Print(action) => self.print(action, dot)?,
+                TemplateNode::If(cond, yes, no) => {
                     let branch = if truth(&self.pipeline(cond, dot)?) {
                         yes
                     } else {
@@ -182,7 +182,7 @@ impl Run<'_> {
                     };
                     self.all(branch, dot)?;
                 }
-                Node::With(expr, yes, no) => {
+                TemplateNode::With(expr, yes, no) => {
                     let value = self.pipeline(expr, dot)?;
                     if truth(&value) {
                         self.all(yes, &value)?
@@ -190,7 +190,7 @@ impl Run<'_> {
                         self.all(no, dot)?
                     }
                 }
-                Node::Range(expr, body, empty) => self.range(expr, body, empty, dot)?,
+                TemplateNode::Range(expr, body, empty) => self.range(expr, body, empty, dot)?,
             }
         }
         self.names.truncate(depth);
@@ -210,7 +210,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn range(&mut self, expr: &str, body: &[Node], empty: &[Node], dot: &Json) -> Result<()> {
+    fn range(
+        &mut self,
+        expr: &str,
+        body: &[TemplateNode],
+        empty: &[TemplateNode],
+        dot: &Json,
+    ) -> Result<()> {
         let (names, expr) = match expr.split_once(":=") {
             Some((names, expr)) => (
                 names.split(',').map(|n| n.trim().to_owned()).collect(),

@@ -38,11 +38,11 @@ pub(super) fn size() -> Option<(u16, u16)> {
 /// escape character, and a dot. Twice the character is one.
 pub(super) struct Escape {
     character: Option<u8>,
-    at: Place,
+    at: EscapeState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum EscapeState {
     LineStart,
     Escaped,
     Inside,
@@ -53,7 +53,7 @@ impl Escape {
     pub(super) fn new(character: Option<u8>) -> Self {
         Self {
             character,
-            at: Place::LineStart,
+            at: EscapeState::LineStart,
         }
     }
 
@@ -65,18 +65,18 @@ impl Escape {
         let mut out = Vec::with_capacity(typed.len() + 1);
         for &byte in typed {
             match (self.at, byte) {
-                (Place::LineStart, byte) if byte == character => {
-                    self.at = Place::Escaped;
+                (EscapeState::LineStart, byte) if byte == character => {
+                    self.at = EscapeState::Escaped;
                     continue;
                 }
-                (Place::Escaped, b'.') => return (out, true),
-                (Place::Escaped, byte) if byte != character => out.push(character),
+                (EscapeState::Escaped, b'.') => return (out, true),
+                (EscapeState::Escaped, byte) if byte != character => out.push(character),
                 _ => {}
             }
             out.push(byte);
             self.at = match byte {
-                b'\r' | b'\n' => Place::LineStart,
-                _ => Place::Inside,
+                b'\r' | b'\n' => EscapeState::LineStart,
+                _ => EscapeState::Inside,
             };
         }
         (out, false)

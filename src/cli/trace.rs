@@ -2,7 +2,7 @@
 
 use super::answer;
 use super::changes::{Who, who};
-use super::conn::Past;
+use super::conn::PastConnection;
 use super::out::Out;
 use super::show::{Format, short, time};
 use super::trail::say_kept_since;
@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 The tree begins with what started it all, usually somebody's command. A + is the time since then.")]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// An index, a request's id, a job, or (the beginning of) an id
@@ -35,7 +35,7 @@ pub(super) struct Args {
 /// A cause chain, as the audit trail tells it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Tree {
+struct TraceTree {
     /// What was asked for, and its whole id.
     r#type: String,
     #[serde(rename = "ID")]
@@ -51,7 +51,7 @@ struct Tree {
 /// An event; what followed from it is read beside it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Node {
+struct TraceNode {
     index: u64,
     /// Unix nanoseconds.
     time: i64,
@@ -68,10 +68,10 @@ struct Node {
     more_things: u64,
 }
 
-impl Node {
+impl TraceNode {
     /// An event, and what followed from it, as that came. Of one that cannot be read that is told,
     /// and which it is: what followed may well be readable.
-    fn told(mut raw: Json) -> (Self, Vec<Json>) {
+    fn reported(mut raw: Json) -> (Self, Vec<Json>) {
         let index = raw["Index"].as_u64().unwrap_or_default();
         let children = raw.get_mut("Children").map(Json::take);
         let children = match children {
@@ -96,13 +96,13 @@ struct Thing {
     #[serde(rename = "ID")]
     id: String,
     what: String,
-    tasks: Vec<TaskTold>,
+    tasks: Vec<TaskReport>,
 }
 
 /// Something that happened to a task.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct TaskTold {
+struct TaskReport {
     task: String,
     r#type: String,
     /// Unix nanoseconds.
@@ -116,7 +116,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let query = [("id", args.id.as_str())];
     let reply = client.get("/v1/audit/trace", &query).await;
     let reply = reply.map_err(|err| err.context("Error tracing"))?;
-    let Some(tree) = args.format.take::<Tree>(&reply, out)? else {
+    let Some(tree) = args.format.take::<TraceTree>(&reply, out)? else {
         return Ok(0);
     };
     out.line(&format!("{} {}", tree.r#type, tree.id));
@@ -145,7 +145,7 @@ struct Printer<'a> {
 impl Printer<'_> {
     /// Prints an event behind `head`, and what belongs to it behind `rest`.
     fn node(&self, raw: Json, head: &str, rest: &str) {
-        let (node, children) = Node::told(raw);
+        let (node, children) = TraceNode::reported(raw);
         let (index, kind) = (node.index, &node.kind);
         let mark = if self.focus.contains(&index) { "*" } else { "" };
         let when = match node.elapsed {
@@ -223,13 +223,14 @@ mod tests {
     #[test]
     fn what_followed_from_an_event_that_cannot_be_read_is_kept() {
         let child = json!({"Index": 9, "Kind": "JobEvaluated", "Actor": {"kind": "robot"}});
-        let (node, children) = Node::told(json!({
+        let (node, children) = TraceNode::reported(json!({
             "Index": 8, "Kind": "JobRegistered", "Time": "soon", "Children": [child],
         }));
         assert_eq!(node.index, 8);
-        let told = "unreadable: Time: invalid type";
-        assert!(node.kind.starts_with(told), "{}", node.kind);
-        let all: Vec<(Node, Vec<Json>)> = children.into_iter().map(Node::told).collect();
+        let reported = "unreadable: Time: invalid type";
+        assert!(node.kind.starts_with(reported), "{}", node.kind);
+        let all: Vec<(TraceNode, Vec<Json>)> =
+            children.into_iter().map(TraceNode::reported).collect();
         let [(child, none)] = &all[..] else {
             panic!("{all:?}")
         };

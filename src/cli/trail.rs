@@ -2,7 +2,7 @@
 //! have in common, and the span of a trail that the first two show.
 
 use super::answer;
-use super::client::{Kept, Reply};
+use super::client::{PastRetention, Reply};
 use super::out::Out;
 use super::show::{Format, time};
 use anyhow::Result;
@@ -37,19 +37,19 @@ pub(super) struct Span {
 }
 
 /// A page of a trail.
-pub(super) struct Page {
+pub(super) struct TrailPage {
     /// What is on it, as it came: it may be printed so.
     pub(super) entries: Vec<Json>,
     /// Where the next one begins; empty after the last.
     pub(super) next: String,
     /// Since when the past is kept, where something of it was dropped.
-    pub(super) kept_since: Option<Kept>,
+    pub(super) kept_since: Option<PastRetention>,
 }
 
-impl Page {
+impl TrailPage {
     /// The page that the agent answered with.
-    pub(super) fn of(reply: Reply) -> Result<Page> {
-        Ok(Page {
+    pub(super) fn of(reply: Reply) -> Result<TrailPage> {
+        Ok(TrailPage {
             entries: reply.read()?,
             next: reply.next_token,
             kept_since: reply.kept_since,
@@ -58,8 +58,8 @@ impl Page {
 }
 
 /// Says since when the past is kept, where something of it was dropped.
-pub(super) fn say_kept_since(kept: Option<&Kept>, out: &Out) {
-    let Some(Kept { since, former }) = kept else {
+pub(super) fn say_kept_since(kept: Option<&PastRetention>, out: &Out) {
+    let Some(PastRetention { since, former }) = kept else {
         return;
     };
     let since = time(*since);
@@ -92,7 +92,7 @@ impl Span {
         &self,
         most: usize,
         (format, out): (&Format, &Out),
-        page: impl AsyncFnMut(usize, &str) -> Result<Page>,
+        page: impl AsyncFnMut(usize, &str) -> Result<TrailPage>,
         show: impl Fn(E),
     ) -> Result<()> {
         let printed = print_pages((self.limit, most), (format, out), page, show).await?;
@@ -120,7 +120,7 @@ pub(super) struct Printed {
     pub(super) entries: usize,
     /// Where the rest begins; empty where there is none.
     pub(super) next: String,
-    kept_since: Option<Kept>,
+    kept_since: Option<PastRetention>,
 }
 
 /// Prints `limit` entries of a list that comes in pages, 0 for all: each as `show` does, or all of
@@ -128,7 +128,7 @@ pub(super) struct Printed {
 pub(super) async fn print_pages<E: DeserializeOwned>(
     (limit, most): (usize, usize),
     (format, out): (&Format, &Out),
-    mut page: impl AsyncFnMut(usize, &str) -> Result<Page>,
+    mut page: impl AsyncFnMut(usize, &str) -> Result<TrailPage>,
     show: impl Fn(E),
 ) -> Result<Printed> {
     let limit = if limit == 0 { usize::MAX } else { limit };
@@ -141,7 +141,7 @@ pub(super) async fn print_pages<E: DeserializeOwned>(
     };
     loop {
         let wanted = most.min(limit - printed.entries);
-        let Page {
+        let TrailPage {
             entries,
             next,
             kept_since,

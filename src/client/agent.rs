@@ -14,13 +14,13 @@ use tokio::task::JoinHandle;
 use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::alloc::runner::{alloc_key, state_key};
 use super::clock::Clock;
-use super::config::Shared;
+use super::config::SharedSettings;
 use super::control::{self, Answers};
 use super::devices::Devices;
 use super::endpoints::host::Meter;
 use super::fingerprint::configured_meta;
 use super::journal::Journal;
-use super::metadata::Said;
+use super::metadata::MetadataSources;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
 use super::uses::Uses;
@@ -38,8 +38,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 const LOOP_LIMIT: Duration = Duration::from_millis(200);
 
 /// What a client is made of.
-pub struct Start {
-    pub settings: Shared,
+pub struct ClientStart {
+    pub settings: SharedSettings,
     /// Itself, as it registers.
     pub node: Arc<Mutex<Arc<Node>>>,
     /// The servers.
@@ -69,7 +69,7 @@ pub struct Client {
 
 /// What the loops share.
 pub(super) struct Core {
-    pub(super) settings: Shared,
+    pub(super) settings: SharedSettings,
     pub(super) node: Arc<Mutex<Arc<Node>>>,
     pub(super) caller: Caller,
     pub(super) factory: Arc<dyn AllocRunnerFactory>,
@@ -88,9 +88,9 @@ pub(super) struct Core {
     /// The node is described otherwise than the servers were told.
     pub(super) described: Notify,
     /// The servers are told one thing after the other of how it is: what they hear last is so.
-    pub(super) telling: tokio::sync::Mutex<()>,
+    pub(super) reporting: tokio::sync::Mutex<()>,
     /// Its metadata.
-    pub(super) said: Said,
+    pub(super) said: MetadataSources,
     /// What the machine does.
     pub(super) meter: Meter,
     /// Its plugins and volumes.
@@ -134,8 +134,8 @@ impl Updates {
 
 impl Client {
     /// Restores what ran before, without any server (CL-13), and begins to talk to them.
-    pub fn start(start: Start) -> Arc<Self> {
-        let Start {
+    pub fn start(start: ClientStart) -> Arc<Self> {
+        let ClientStart {
             settings,
             node,
             caller,
@@ -145,7 +145,7 @@ impl Client {
             clock,
             csi,
         } = start;
-        let said = Said::restore(&node, &*journal);
+        let said = MetadataSources::restore(&node, &*journal);
         let core = Arc::new(Core {
             settings,
             node,
@@ -161,7 +161,7 @@ impl Client {
             contact: watch::Sender::new(Contact::default()),
             hurry: Notify::new(),
             described: Notify::new(),
-            telling: tokio::sync::Mutex::default(),
+            reporting: tokio::sync::Mutex::default(),
             said,
             meter: Meter::default(),
             csi,
@@ -175,7 +175,7 @@ impl Client {
             tokio::spawn(book::keep(core.clone())),
             tokio::spawn(gc::keep(core.clone())),
             tokio::spawn(measure::keep(core.clone())),
-            tokio::spawn(told_of_plugins(core.clone())),
+            tokio::spawn(reported_of_plugins(core.clone())),
         ];
         Arc::new(Self {
             core,
@@ -197,7 +197,7 @@ impl Client {
             return;
         }
         volumes.used_by(Box::new(Uses::of(&self.core)));
-        let told = {
+        let reported = {
             let (core, volumes) = (Arc::clone(&self.core), Arc::clone(&volumes));
             async move {
                 loop {
@@ -207,7 +207,7 @@ impl Client {
             }
         };
         let mut tasks = self.tasks.lock();
-        tasks.push(tokio::spawn(told));
+        tasks.push(tokio::spawn(reported));
         tasks.push(tokio::spawn(volumes.resume()));
     }
 
@@ -217,11 +217,11 @@ impl Client {
         if self.devices.set(Arc::clone(&devices)).is_err() {
             return;
         }
-        let (core, told) = (Arc::clone(&self.core), Arc::clone(&devices));
+        let (core, reported) = (Arc::clone(&self.core), Arc::clone(&devices));
         let mut tasks = self.tasks.lock();
         tasks.push(tokio::spawn(async move {
             loop {
-                told.described().await;
+                reported.described().await;
                 core.described.notify_one();
             }
         }));
@@ -315,7 +315,7 @@ impl Client {
         }
     }
 
-    pub fn settings(&self) -> &Shared {
+    pub fn settings(&self) -> &SharedSettings {
         &self.core.settings
     }
 
@@ -356,7 +356,7 @@ impl Client {
 }
 
 /// Has servers told of the node when its plugins change.
-async fn told_of_plugins(core: Arc<Core>) {
+async fn reported_of_plugins(core: Arc<Core>) {
     let Some(csi) = &core.csi else { return };
     loop {
         csi.described().await;

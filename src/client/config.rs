@@ -11,7 +11,7 @@ use drover_config::{ClientConfig, PluginConfig};
 
 /// Everything a client is configured with. A plain value: a clone shares nothing with the original.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct ClientSettings {
     /// The `client` block.
     pub client: ClientConfig,
     /// Settings of drivers, and of plugins that are files, by their names.
@@ -53,27 +53,27 @@ pub struct Settings {
 /// Who reads gets the value as it is now and keeps it; a change copies, alters the copy and swaps
 /// it, so nobody sees a half-changed one and no copy changes under its reader.
 #[derive(Clone, Debug)]
-pub struct Shared {
-    current: Arc<ArcSwap<Settings>>,
+pub struct SharedSettings {
+    current: Arc<ArcSwap<ClientSettings>>,
 }
 
-impl Shared {
+impl SharedSettings {
     /// Holds `settings`.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ClientSettings) -> Self {
         Self {
             current: Arc::new(ArcSwap::from_pointee(settings)),
         }
     }
 
     /// The settings now.
-    pub fn get(&self) -> Arc<Settings> {
+    pub fn get(&self) -> Arc<ClientSettings> {
         self.current.load_full()
     }
 
     /// Replaces them by an altered copy; concurrent changes are all kept, one after the other.
-    pub fn change(&self, alter: impl Fn(&mut Settings)) {
+    pub fn change(&self, alter: impl Fn(&mut ClientSettings)) {
         self.current.rcu(|now| {
-            let mut copy = Settings::clone(now);
+            let mut copy = ClientSettings::clone(now);
             alter(&mut copy);
             copy
         });
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn env_01_mod_05_holders_of_the_old_settings_see_no_change_and_no_change_is_lost() {
-        let shared = Shared::new(Settings::default());
+        let shared = SharedSettings::new(ClientSettings::default());
         let old = shared.get();
         std::thread::scope(|scope| {
             for thread in 0..4 {

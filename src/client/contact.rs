@@ -46,15 +46,15 @@ pub(super) async fn keep(core: Arc<Core>) {
 async fn register(core: &Core, chance: &mut Jitter) {
     let mut seldom = Seldom::default();
     loop {
-        let told = {
-            let _telling = core.telling.lock().await;
+        let reported = {
+            let _reporting = core.reporting.lock().await;
             let request = NodeRegisterRequest {
                 node: (**core.node.lock()).clone(),
             };
-            let told = core.caller.once::<NodeRegister>(&request, CALL_TIMEOUT);
-            told.await
+            let reported = core.caller.once::<NodeRegister>(&request, CALL_TIMEOUT);
+            reported.await
         };
-        match told {
+        match reported {
             Ok(answer) => return heard(core, &answer, None),
             Err(e) => {
                 let retry = if core.settings.get().dev {
@@ -73,7 +73,7 @@ async fn register(core: &Core, chance: &mut Jitter) {
                     true => tracing::warn!("registration: {e}"),
                     false => tracing::debug!("registration: {e}"),
                 }
-                sleep(e.told_or(nanos(wait))).await;
+                sleep(e.reported_or(nanos(wait))).await;
             }
         }
     }
@@ -87,10 +87,10 @@ fn is_soon(error: &RpcError) -> bool {
 
 /// Returns when the servers do not know the node (any more).
 async fn heartbeats(core: &Core, chance: &mut Jitter) {
-    let mut untold = false;
+    let mut unreported = false;
     loop {
-        if untold {
-            untold = !describe(core).await;
+        if unreported {
+            unreported = !describe(core).await;
         }
         let request = NodeUpdateStatusRequest {
             node_id: core.node.lock().id.clone(),
@@ -111,7 +111,7 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
                 if e.code == Code::NotFound || e.message.contains("not found") =>
             {
                 tracing::info!("the servers do not know this node: registering again");
-                core.tell_all();
+                core.report_all();
                 return;
             }
             Err(e) => {
@@ -121,10 +121,10 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
             }
         };
         // A description that did not arrive is told again with the next heartbeat, soon.
-        let wait = if untold { wait.min(RETRY) } else { wait };
+        let wait = if unreported { wait.min(RETRY) } else { wait };
         tokio::select! {
             () = sleep(nanos(wait)) => {}
-            () = core.described.notified() => untold = true,
+            () = core.described.notified() => unreported = true,
             // The servers took this node for lost, and an update was refused for it (HB-09).
             () = core.hurry.notified() => {}
         }
@@ -133,15 +133,15 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
 
 /// Tells the servers how the node is now; whether they know.
 pub(super) async fn describe(core: &Core) -> bool {
-    let _telling = core.telling.lock().await;
+    let _reporting = core.reporting.lock().await;
     let request = NodeRegisterRequest {
         node: (**core.node.lock()).clone(),
     };
-    let told = core
+    let reported = core
         .caller
         .once::<NodeRegister>(&request, CALL_TIMEOUT)
         .await;
-    match told {
+    match reported {
         Ok(answer) => {
             heard(core, &answer, None);
             true
@@ -182,7 +182,7 @@ fn heard(core: &Core, answer: &NodeUpdateResponse, changed: Option<bool>) {
     core.contact
         .send_modify(|contact| given_up = note(contact, answer, changed, now));
     if given_up {
-        core.tell_all();
+        core.report_all();
     }
 }
 
@@ -212,10 +212,10 @@ fn note(
 impl Core {
     /// The servers gave this node up, or may have, or went back to an earlier state: they are told
     /// everything anew (HB-10).
-    fn tell_all(&self) {
-        self.updates.buffer.lock().tell_all();
+    fn report_all(&self) {
+        self.updates.buffer.lock().report_all();
         self.updates.some.notify_one();
-        self.services.tell_all();
+        self.services.report_all();
     }
 }
 
@@ -246,23 +246,23 @@ mod tests {
     async fn hb_10_only_a_heartbeat_that_finds_another_node_has_everything_told_again() {
         let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::new());
         let client = servers.client(tmp.path());
-        let tell = |id: &str| {
+        let report = |id: &str| {
             client.core.updates.put(Allocation {
                 id: id.into(),
                 client_status: "running".into(),
                 ..Allocation::default()
             });
         };
-        tell("a");
-        until("it is told", || servers.told("a") == 1).await;
+        report("a");
+        until("it is told", || servers.reported("a") == 1).await;
         let beats = servers.beats();
         until("heartbeats", || servers.beats() > beats + 3).await;
         // With this goes all that waits.
-        tell("b");
-        until("the next is told", || servers.told("b") > 0).await;
-        assert_eq!(servers.told("a"), 1, "the node is as it was");
+        report("b");
+        until("the next is told", || servers.reported("b") > 0).await;
+        assert_eq!(servers.reported("a"), 1, "the node is as it was");
         servers.node_index.fetch_add(1, Ordering::Relaxed);
-        until("all is told again", || servers.told("a") == 2).await;
+        until("all is told again", || servers.reported("a") == 2).await;
     }
 
     #[test]

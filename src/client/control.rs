@@ -38,7 +38,7 @@ pub(super) async fn keep(core: Arc<Core>, answers: Arc<dyn Answers>) {
     // An error means that the client is gone, and this task with it.
     let _ = contact.wait_for(|c| c.registered).await;
     let named = Arc::clone(&core);
-    let way = Way {
+    let way = DialSettings {
         caller: core.caller.clone(),
         node: Box::new(move || named.id()),
         answers,
@@ -48,7 +48,7 @@ pub(super) async fn keep(core: Arc<Core>, answers: Arc<dyn Answers>) {
 }
 
 /// How a node is dialled, and what answers then.
-pub struct Way {
+pub struct DialSettings {
     /// The servers.
     pub caller: Caller,
     /// The node's id as it is now.
@@ -60,15 +60,15 @@ pub struct Way {
 }
 
 /// Keeps a stream open, for ever.
-pub async fn stand(way: Arc<Way>) {
+pub async fn stand(way: Arc<DialSettings>) {
     let mut chance = Jitter::random();
     let mut refused = false;
     let mut older: Option<AbortOnDropHandle<()>> = None;
     loop {
-        let asked = ControlRequest {
+        let requested = ControlRequest {
             node_id: (way.node)(),
         };
-        match way.caller.carried::<NodeControl>(&asked, OPENING).await {
+        match way.caller.carried::<NodeControl>(&requested, OPENING).await {
             Ok((stream, carrier)) => {
                 refused = false;
                 if let Some(older) = older.take() {
@@ -106,7 +106,7 @@ async fn parted(carrier: Option<&Carrier>) {
 }
 
 /// Takes up what the server asks for, until the stream ends.
-async fn dialled(way: Arc<Way>, mut stream: Duplex, carrier: Option<Arc<Carrier>>) {
+async fn dialled(way: Arc<DialSettings>, mut stream: Duplex, carrier: Option<Arc<Carrier>>) {
     loop {
         let dial = match stream.inflow.message::<Dial>().await {
             Ok(dial) => dial,
@@ -134,13 +134,13 @@ async fn dialled(way: Arc<Way>, mut stream: Duplex, carrier: Option<Arc<Carrier>
     }
 }
 
-async fn take_up(way: &Way, dial: Dial, there: Option<&str>) -> Result<(), RpcError> {
-    let asked = SessionRequest {
+async fn take_up(way: &DialSettings, dial: Dial, there: Option<&str>) -> Result<(), RpcError> {
+    let requested = SessionRequest {
         node_id: (way.node)(),
         session: dial.session,
     };
     let caller = there.map_or_else(|| way.caller.clone(), |there| way.caller.at(there));
-    let stream = caller.open::<NodeSession>(&asked, OPENING).await?;
+    let stream = caller.open::<NodeSession>(&requested, OPENING).await?;
     way.answers.answer(stream).await;
     Ok(())
 }

@@ -26,7 +26,7 @@ impl Client {
     pub fn observe(&self, settings: &TelemetryConfig) {
         let node = self.core.node.lock().clone();
         let labels = labels(&node, &self.core.contact.borrow());
-        let mut seen = Seen::default();
+        let mut seen = AllocUsage::default();
         for id in self.alloc_ids() {
             let Some(runner) = self.runner(&id) else {
                 continue;
@@ -35,7 +35,7 @@ impl Client {
                 observe_tasks(&*runner, settings);
             }
         }
-        seen.tell(&node, &labels);
+        seen.report(&node, &labels);
         if settings.publish_node_metrics {
             machine(self, &labels);
         }
@@ -64,7 +64,7 @@ fn labels(node: &Node, contact: &Contact) -> Vec<Label> {
     };
     let eligibility = match contact.eligibility.as_str() {
         "" => node.scheduling_eligibility.as_str(),
-        told => told,
+        reported => reported,
     };
     vec![
         label("node_id", &node.id),
@@ -83,7 +83,7 @@ fn networks(node: &Node) -> &[NetworkResource] {
 
 /// What allocations hold, and how they are.
 #[derive(Default)]
-struct Seen {
+struct AllocUsage {
     pending: u32,
     blocked: u32,
     migrating: u32,
@@ -96,14 +96,14 @@ struct Seen {
     network: BTreeMap<String, i64>,
 }
 
-impl Seen {
+impl AllocUsage {
     /// Counts an allocation; whether it is known how it is, and not over.
     fn count(&mut self, runner: &dyn AllocRunner, node: &Node) -> bool {
-        let Some(told) = runner.told() else {
+        let Some(reported) = runner.reported() else {
             self.pending += 1;
             return false;
         };
-        let count = match told.client() {
+        let count = match reported.client() {
             Some(ClientStatus::Pending) => match runner.waits() {
                 Waits::ForNobody => &mut self.pending,
                 Waits::ForOthers => &mut self.blocked,
@@ -119,12 +119,12 @@ impl Seen {
             | None => &mut self.terminal,
         };
         *count += 1;
-        for state in told.task_states.values() {
+        for state in reported.task_states.values() {
             if let Some(at) = TASKS.iter().position(|known| *known == state.state) {
                 self.tasks[at] += 1;
             }
         }
-        let holds = !told.client_terminal();
+        let holds = !reported.client_terminal();
         if holds {
             self.give(&runner.alloc(), node);
         }
@@ -147,7 +147,7 @@ impl Seen {
         }
     }
 
-    fn tell(&self, node: &Node, labels: &[Label]) {
+    fn report(&self, node: &Node, labels: &[Label]) {
         let set = |name: &'static str, value: f64| gauge!(name, labels.to_vec()).set(value);
         let [pending, running, dead] = self.tasks;
         for (name, count) in [
@@ -283,9 +283,9 @@ fn observe_task(
 }
 
 fn machine(client: &Client, labels: &[Label]) {
-    let told = host::stats(client);
-    gauge!("nomad.client.uptime", labels.to_vec()).set(told.uptime as f64);
-    if let Some(memory) = &told.memory {
+    let reported = host::stats(client);
+    gauge!("nomad.client.uptime", labels.to_vec()).set(reported.uptime as f64);
+    if let Some(memory) = &reported.memory {
         for (name, value) in [
             ("nomad.client.host.memory.total", memory.total),
             ("nomad.client.host.memory.available", memory.available),
@@ -295,7 +295,7 @@ fn machine(client: &Client, labels: &[Label]) {
             gauge!(name, labels.to_vec()).set(value as f64);
         }
     }
-    for cpu in told.cpu.iter() {
+    for cpu in reported.cpu.iter() {
         for (name, value) in [
             ("nomad.client.host.cpu.total", cpu.total_percent),
             ("nomad.client.host.cpu.total_percent", cpu.total_percent),
@@ -307,7 +307,7 @@ fn machine(client: &Client, labels: &[Label]) {
             gauge!(name, with(labels, "cpu", &cpu.cpu)).set(value);
         }
     }
-    for disk in told.disk_stats.iter() {
+    for disk in reported.disk_stats.iter() {
         for (name, value) in [
             ("nomad.client.host.disk.size", disk.size as f64),
             ("nomad.client.host.disk.used", disk.used as f64),

@@ -16,25 +16,25 @@ use drover_telemetry as telemetry;
 use drover_testkit::until;
 
 /// The value of the first series of this name that has this text among its labels.
-fn labelled(told: &str, name: &str, label: &str) -> Option<f64> {
+fn labelled(reported: &str, name: &str, label: &str) -> Option<f64> {
     let begin = format!("{name}{{");
     let is_it = |line: &&str| line.starts_with(&begin) && line.contains(label);
-    let line = told.lines().find(is_it)?;
+    let line = reported.lines().find(is_it)?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
-fn value(told: &str, name: &str) -> Option<f64> {
-    labelled(told, name, "")
+fn value(reported: &str, name: &str) -> Option<f64> {
+    labelled(reported, name, "")
 }
 
 /// What is recorded, in Prometheus' text form.
 fn recorded(record: impl FnOnce()) -> String {
-    let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+    let (telemetry, recorder) = telemetry::build(&telemetry::TelemetryOptions::default());
     metrics::with_local_recorder(&recorder, record);
     telemetry.prometheus()
 }
 
-fn told_of(client: &Client, node_too: bool, allocs_too: bool) -> String {
+fn reported_of(client: &Client, node_too: bool, allocs_too: bool) -> String {
     let settings = TelemetryConfig {
         publish_node_metrics: node_too,
         publish_allocation_metrics: allocs_too,
@@ -59,13 +59,15 @@ async fn what_runs_on_a_node_and_what_is_left_of_it_is_told() {
     *client.core.node.lock() = Arc::new(node());
     let count = |wanted: &str| {
         let ids = client.alloc_ids();
-        let told = ids.iter().filter_map(|id| client.runner(id)?.told());
-        told.filter(|alloc| alloc.client_status == wanted).count()
+        let reported = ids.iter().filter_map(|id| client.runner(id)?.reported());
+        reported
+            .filter(|alloc| alloc.client_status == wanted)
+            .count()
     };
     let all = || (count("running"), count("complete")) == (2, 1);
     until("two run and one is over", all).await;
     let node = client.core.node.lock().clone();
-    let plain = told_of(&client, false, false);
+    let plain = reported_of(&client, false, false);
     for (name, wanted) in [
         ("allocations_blocked", 0.0),
         ("allocations_migrating", 0.0),
@@ -142,16 +144,19 @@ fn node() -> Node {
 
 /// The machine and tasks are told of where that is asked for.
 fn as_the_settings_say(client: &Client) {
-    let of_settings = |told: &str| {
+    let of_settings = |reported: &str| {
         let names = ["host_memory_total", "allocs_cpu_allocated"];
-        names.map(|name| value(told, &format!("nomad_client_{name}")))
+        names.map(|name| value(reported, &format!("nomad_client_{name}")))
     };
-    assert_eq!(of_settings(&told_of(client, false, false)), [None, None]);
-    let [memory, none] = of_settings(&told_of(client, true, false));
+    assert_eq!(
+        of_settings(&reported_of(client, false, false)),
+        [None, None]
+    );
+    let [memory, none] = of_settings(&reported_of(client, true, false));
     let total = host::stats(client);
     let total = total.memory.expect("it is measured").total as f64;
     assert_eq!((memory, none), (Some(total), None));
-    let allocs = told_of(client, false, true);
+    let allocs = reported_of(client, false, true);
     assert_eq!(of_settings(&allocs), [None, Some(10.0)]);
     for (name, wanted) in [
         ("cpu_allocated", 10.0),
@@ -182,9 +187,9 @@ async fn what_waits_for_another_allocation_is_blocked_and_not_pending() {
         client.core.add(Arc::new(one.clone()), None);
     }
     let counts = || {
-        let told = told_of(&client, false, false);
+        let reported = reported_of(&client, false, false);
         ["running", "blocked", "pending", "terminal"]
-            .map(|name| value(&told, &format!("nomad_client_allocations_{name}")))
+            .map(|name| value(&reported, &format!("nomad_client_allocations_{name}")))
     };
     let waits = [1.0, 1.0, 0.0, 0.0].map(Some);
     until("one runs, and one waits for it", || counts() == waits).await;
@@ -231,7 +236,7 @@ async fn bandwidth_is_told_of_each_interface() {
         ..alloc("service", "mock_driver", json!({"run_for": "1h"}))
     };
     client.core.add(Arc::new(one), None);
-    let told = told_of(&client, false, false);
+    let reported = reported_of(&client, false, false);
     for (name, device, wanted) in [
         ("allocated", "eth0", 42.0),
         ("unallocated", "eth0", 958.0),
@@ -239,8 +244,8 @@ async fn bandwidth_is_told_of_each_interface() {
         ("unallocated", "eth1", 100.0),
     ] {
         let name = format!("nomad_client_{name}_network");
-        let found = labelled(&told, &name, &format!("device=\"{device}\""));
-        assert_eq!(found, Some(wanted), "{name} {device}: {told}");
+        let found = labelled(&reported, &name, &format!("device=\"{device}\""));
+        assert_eq!(found, Some(wanted), "{name} {device}: {reported}");
     }
     client.shutdown().await;
 }
@@ -252,17 +257,17 @@ fn a_nodes_labels_are_what_servers_said_last() {
         scheduling_eligibility: "eligible".into(),
         ..Node::default()
     };
-    let told = |contact: &Contact| {
+    let reported = |contact: &Contact| {
         let labels = labels(&node, contact);
         [&labels[4], &labels[5]].map(|label| label.value().to_owned())
     };
-    assert_eq!(told(&Contact::default()), ["initializing", "eligible"]);
+    assert_eq!(reported(&Contact::default()), ["initializing", "eligible"]);
     let contact = Contact {
         registered: true,
         eligibility: "ineligible".into(),
         ..Contact::default()
     };
-    assert_eq!(told(&contact), ["ready", "ineligible"]);
+    assert_eq!(reported(&contact), ["ready", "ineligible"]);
 }
 
 /// The figures of a task, each with a value of its own.
@@ -307,11 +312,11 @@ fn what_a_task_uses_is_told_and_nothing_that_was_not_measured() {
         }),
         ..Allocation::default()
     };
-    let told = |names: &[&str]| {
+    let reported = |names: &[&str]| {
         let settings = TelemetryConfig::default();
         recorded(|| observe_task(&alloc, "web", &usage(names), &settings))
     };
-    let all = told(&["RSS", "Cache", "Swap"]);
+    let all = reported(&["RSS", "Cache", "Swap"]);
     for (name, wanted) in [
         ("cpu_allocated", 500.0),
         ("cpu_system", 1.0),
@@ -330,7 +335,7 @@ fn what_a_task_uses_is_told_and_nothing_that_was_not_measured() {
         let found = value(&all, &format!("nomad_client_allocs_{name}"));
         assert_eq!(found, Some(wanted), "{name}: {all}");
     }
-    let some = told(&["RSS"]);
+    let some = reported(&["RSS"]);
     assert_eq!(value(&some, "nomad_client_allocs_memory_rss"), Some(100.0));
     for name in ["cache", "swap"] {
         let found = value(&some, &format!("nomad_client_allocs_memory_{name}"));
@@ -349,7 +354,7 @@ fn what_jobs_say_of_themselves_labels_tasks_where_that_is_allowed() {
         job: Some(Arc::new(job)),
         ..Allocation::default()
     };
-    let told = |include: bool, allowed: &[&str]| -> Vec<String> {
+    let reported = |include: bool, allowed: &[&str]| -> Vec<String> {
         let settings = TelemetryConfig {
             include_alloc_metadata_in_metrics: include,
             allowed_metadata_keys_in_metrics: allowed.iter().map(|k| (*k).into()).collect(),
@@ -361,9 +366,9 @@ fn what_jobs_say_of_themselves_labels_tasks_where_that_is_allowed() {
             .map(|label| label.key().to_owned())
             .collect()
     };
-    assert_eq!(told(false, &[]), [""; 0]);
-    assert_eq!(told(true, &[]), ["owner", "ticket"]);
-    assert_eq!(told(true, &["ticket", "job"]), ["ticket"]);
+    assert_eq!(reported(false, &[]), [""; 0]);
+    assert_eq!(reported(true, &[]), ["owner", "ticket"]);
+    assert_eq!(reported(true, &["ticket", "job"]), ["ticket"]);
 }
 
 /// One label that stood twice took the whole page from Prometheus.
@@ -393,10 +398,10 @@ fn what_jobs_say_of_themselves_gives_no_label_twice() {
         include_alloc_metadata_in_metrics: true,
         ..TelemetryConfig::default()
     };
-    let told = recorded(|| observe_task(&alloc, "t", &usage, &settings));
+    let reported = recorded(|| observe_task(&alloc, "t", &usage, &settings));
     let name = "nomad_client_allocs_memory_rss{";
-    let line = told.lines().find_map(|line| line.strip_prefix(name));
-    let (labels, _) = line.and_then(|line| line.split_once('}')).expect(&told);
+    let line = reported.lines().find_map(|line| line.strip_prefix(name));
+    let (labels, _) = line.and_then(|line| line.split_once('}')).expect(&reported);
     let mut names: Vec<&str> = labels
         .split(',')
         .filter_map(|label| Some(label.split_once('=')?.0))
@@ -411,10 +416,10 @@ fn what_jobs_say_of_themselves_gives_no_label_twice() {
         "task",
         "task_group",
     ];
-    assert_eq!(names, wanted, "{told}");
-    assert!(labels.contains("task_group=\"all\""), "{told}");
+    assert_eq!(names, wanted, "{reported}");
+    assert!(labels.contains("task_group=\"all\""), "{reported}");
     assert!(
         labels.contains("a_b=\"of a-b\""),
-        "the first of them: {told}"
+        "the first of them: {reported}"
     );
 }

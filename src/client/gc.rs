@@ -27,7 +27,7 @@ pub(super) struct Pressure {
 
 /// The limits of the settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Limits {
+pub(super) struct GcLimits {
     /// Percent.
     pub disk: f64,
     /// Percent.
@@ -37,7 +37,7 @@ pub(super) struct Limits {
 }
 
 /// Why something has to go; `None` when nothing has.
-pub(super) fn reason(now: Pressure, limits: Limits) -> Option<String> {
+pub(super) fn reason(now: Pressure, limits: GcLimits) -> Option<String> {
     let over = |what: &str, now: f64, limit: f64| {
         (now > limit)
             .then(|| format!("{what} usage of {now:.0} is over gc threshold of {limit:.0}"))
@@ -62,7 +62,7 @@ pub(super) async fn keep(core: Arc<Core>) {
 /// more. One that cannot be removed keeps none of the others.
 async fn relieve<Look: Future<Output = Pressure>>(core: &Core, look: impl Fn() -> Look) {
     let settings = core.settings.get();
-    let limits = Limits {
+    let limits = GcLimits {
         disk: settings.client.gc_disk_usage_threshold,
         inodes: settings.client.gc_inode_usage_threshold,
         allocs: settings.client.gc_max_allocs as usize,
@@ -166,7 +166,7 @@ mod tests {
                 ..alloc(kind, "mock_driver", json!({"run_for": time}))
             };
             client.core.add(Arc::new(one), None);
-            let status = || Some(client.runner(id)?.told()?.client_status);
+            let status = || Some(client.runner(id)?.reported()?.client_status);
             let is = |wanted: &str| status().as_deref() == Some(wanted);
             let wanted = if *kind == "service" {
                 "running"
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn mod_27_thresholds_with_a_fake_disk() {
-        let limits = Limits {
+        let limits = GcLimits {
             disk: 80.0,
             inodes: 70.0,
             allocs: 50,
@@ -212,16 +212,19 @@ mod tests {
         let both = [("first", "service", "1h"), ("second", "service", "1h")];
         let client = runs(&servers, tmp.path(), &both).await;
         let before = storage::disk(&client.core.settings.get().alloc_dir);
-        let told = pressure(&client.core).await;
-        assert_eq!(told.allocs, 2);
+        let reported = pressure(&client.core).await;
+        assert_eq!(reported.allocs, 2);
         // Others write there meanwhile.
         let share = before.used as f64 / (before.used + before.available) as f64 * 100.0;
         assert!(
-            share > 0.0 && (told.disk - share).abs() < 10.0,
-            "{told:?}, {share}"
+            share > 0.0 && (reported.disk - share).abs() < 10.0,
+            "{reported:?}, {share}"
         );
         let inodes = before.inodes_used_percent;
-        assert!((told.inodes - inodes).abs() < 10.0, "{told:?}, {inodes}");
+        assert!(
+            (reported.inodes - inodes).abs() < 10.0,
+            "{reported:?}, {inodes}"
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use drover_base::clock::unix_nanos;
 use drover_error::chain;
-use drover_log::{Entry, FileLayer, LogEngine, LogError, OpenReport, Options, RealFiles};
+use drover_log::{Entry, FileLayer, LogEngine, LogError, LogOptions, OpenReport, RealFiles};
 
 /// Why the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ const SEGMENT: u64 = 16 << 20;
 const SLACK: usize = 4 << 20;
 
 #[derive(Serialize, Deserialize)]
-struct Record<'a> {
+struct JournalRecord<'a> {
     #[serde(borrow)]
     key: &'a str,
     #[serde(with = "serde_bytes", borrow)]
@@ -107,16 +107,16 @@ struct Record<'a> {
 
 /// The journal of a client.
 pub struct LogJournal {
-    shared: Arc<Shared>,
+    shared: Arc<JournalShared>,
 }
 
-struct Shared {
+struct JournalShared {
     log: LogEngine,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
 }
 
 #[derive(Default)]
-struct State {
+struct JournalState {
     live: BTreeMap<String, Bytes>,
     live_bytes: usize,
     /// Bytes written since the last compaction.
@@ -127,7 +127,7 @@ struct State {
     attempts: u64,
 }
 
-impl State {
+impl JournalState {
     fn put(&mut self, key: &str, value: Bytes) {
         self.live_bytes += key.len() + value.len();
         if let Some(old) = self.live.insert(key.to_owned(), value) {
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// An attempt is durable: so is its change, where none came after it.
-    fn settle(&mut self, kind: u16, key: String, attempt: u64) {
+    fn mark_durable(&mut self, kind: u16, key: String, attempt: u64) {
         let change = (kind, key);
         if self.unsure.get(&change) == Some(&attempt) {
             self.unsure.remove(&change);
@@ -187,18 +187,18 @@ impl LogJournal {
         files: Arc<dyn FileLayer>,
         dir: &Path,
     ) -> Result<(Self, OpenReport), JournalError> {
-        let options = Options {
+        let options = LogOptions {
             max_body: MAX_ENTRY,
             segment_bytes: SEGMENT,
-            ..Options::journal()
+            ..LogOptions::journal()
         };
         let (log, report) = LogEngine::open_with(files, dir, options)?;
-        let mut state = State::default();
+        let mut state = JournalState::default();
         for entry in log.scan(log.bounds().0) {
             let entry = entry?;
             fold(&mut state, &entry)?;
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(JournalShared {
             log,
             state: Mutex::new(state),
         });
@@ -206,7 +206,7 @@ impl LogJournal {
     }
 }
 
-fn fold(state: &mut State, entry: &Entry) -> Result<(), JournalError> {
+fn fold(state: &mut JournalState, entry: &Entry) -> Result<(), JournalError> {
     let wrong = |message: String| JournalError::Entry {
         index: entry.index,
         message,
@@ -219,7 +219,8 @@ fn fold(state: &mut State, entry: &Entry) -> Result<(), JournalError> {
         return Err(wrong(format!("unknown form {form}")));
     }
     state.written += body.len();
-    let record: Record<'_> = rmp_serde::from_slice(body).map_err(|e| wrong(e.to_string()))?;
+    let record: JournalRecord<'_> =
+        rmp_serde::from_slice(body).map_err(|e| wrong(e.to_string()))?;
     match entry.kind {
         PUT => state.put(record.key, Bytes::copy_from_slice(record.value)),
         DELETE => {
@@ -232,16 +233,16 @@ fn fold(state: &mut State, entry: &Entry) -> Result<(), JournalError> {
 
 fn encode(key: &str, value: &[u8]) -> Bytes {
     let mut out = vec![FORM];
-    rmp_serde::encode::write(&mut out, &Record { key, value })
+    rmp_serde::encode::write(&mut out, &JournalRecord { key, value })
         .expect("a text and bytes always encode, and a vector takes all");
     out.into()
 }
 
-impl Shared {
+impl JournalShared {
     /// Writes a change that was made in memory; it is settled when it is durable.
     fn write(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut JournalState,
         (kind, key): (u16, &str),
         body: Bytes,
     ) -> BoxFuture<'static, Result<(), JournalError>> {
@@ -250,14 +251,14 @@ impl Shared {
         let (shared, key) = (Arc::clone(self), key.to_owned());
         async move {
             written.await?;
-            shared.state.lock().settle(kind, key, attempt);
+            shared.state.lock().mark_durable(kind, key, attempt);
             Ok(())
         }
         .boxed()
     }
 
     /// The next entries of the log.
-    fn entries(&self, state: &mut State, bodies: Vec<(u16, Bytes)>) -> Vec<Entry> {
+    fn entries(&self, state: &mut JournalState, bodies: Vec<(u16, Bytes)>) -> Vec<Entry> {
         let time = unix_nanos();
         let entry = |(index, (kind, body)): (u64, (u16, Bytes))| {
             state.written += body.len();
@@ -274,7 +275,7 @@ impl Shared {
     /// Appends under the state's lock, so that the log's order is the order of the changes.
     fn append(
         &self,
-        state: &mut State,
+        state: &mut JournalState,
         change: (u16, Bytes),
     ) -> BoxFuture<'static, Result<(), JournalError>> {
         let entries = self.entries(state, vec![change]);
@@ -288,7 +289,7 @@ impl Shared {
 
     /// Writes the live values once more and drops what lies before, both or neither: where that
     /// fails, on a full disk, the old entries stay, and it is tried again after as many changes.
-    fn compact(&self, state: &mut State) {
+    fn compact(&self, state: &mut JournalState) {
         if state.written < SLACK + 2 * state.live_bytes {
             return;
         }
@@ -296,13 +297,13 @@ impl Shared {
         let live = state.live.iter().map(|(k, v)| (PUT, encode(k, v)));
         let live = live.collect();
         let entries = self.entries(state, live);
-        let tell = |result: Result<(), LogError>| {
+        let report = |result: Result<(), LogError>| {
             if let Err(e) = result {
                 tracing::warn!("the journal's old entries are kept: {e}");
             }
         };
-        if let Err(e) = self.log.replace(entries, Box::new(tell)) {
-            tell(Err(e));
+        if let Err(e) = self.log.replace(entries, Box::new(report)) {
+            report(Err(e));
         }
     }
 }

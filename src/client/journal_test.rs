@@ -186,7 +186,7 @@ async fn mod_16_a_value_that_is_on_its_way_is_not_durable() {
 /// The value of `k` that a reader of the files finds.
 fn loaded_beside(journal: &LogJournal) -> Vec<u8> {
     let (first, next) = journal.shared.log.bounds();
-    let mut state = State::default();
+    let mut state = JournalState::default();
     for entry in journal.shared.log.scan(first).take((next - first) as usize) {
         fold(&mut state, &entry.unwrap()).unwrap();
     }
@@ -224,7 +224,7 @@ fn mod_16_entries_of_the_first_form_are_read_and_later_ones_refused() {
     let delete = b"\x01\x92\xa8alloc/1/\xc4\x00";
     assert_eq!(encode("alloc/1/state", b"ok")[..], put[..]);
     assert_eq!(encode("alloc/1/", b"")[..], delete[..]);
-    let mut state = State::default();
+    let mut state = JournalState::default();
     fold(&mut state, &entry(PUT, put)).unwrap();
     assert_eq!(text(&state.live), [pair("alloc/1/state", "ok")]);
     fold(&mut state, &entry(DELETE, delete)).unwrap();

@@ -99,8 +99,8 @@ async fn drain(core: &Core, how: &DrainOnShutdown) -> Result<(), RpcError> {
         ..NodeSpecificRequest::default()
     };
     loop {
-        let asked = core.caller.once::<NodeGetNode>(&request, CALL_TIMEOUT);
-        match asked.await {
+        let requested = core.caller.once::<NodeGetNode>(&request, CALL_TIMEOUT);
+        match requested.await {
             Ok(answer) if answer.node.as_ref().is_none_or(|node| !node.draining()) => return Ok(()),
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "asking how the drain goes"),
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn what_is_configured_is_what_is_asked_for() {
-        let told = DrainOnShutdown {
+        let reported = DrainOnShutdown {
             deadline: Duration::from_secs(30),
             force: false,
             ignore_system_jobs: true,
         };
-        let asked = spec(&told);
+        let requested = spec(&reported);
         assert_eq!(
-            (asked.deadline, asked.ignore_system_jobs),
+            (requested.deadline, requested.ignore_system_jobs),
             (30_000_000_000, true)
         );
         let forced = DrainOnShutdown {

@@ -46,14 +46,14 @@ drover_events::wire! {
 type Dynamic = BTreeMap<String, Option<String>>;
 
 /// What is said of a node, and by whom.
-pub(super) struct Said {
+pub(super) struct MetadataSources {
     fixed: Mutex<Map<String>>,
     dynamic: Mutex<Dynamic>,
     /// One change at a time: the journal's order is that of what is in force.
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Said {
+impl MetadataSources {
     /// What the node was configured with, and over it what was set before it was started anew.
     pub(super) fn restore(node: &Mutex<Arc<Node>>, journal: &dyn Journal) -> Self {
         let mut node = node.lock();
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn mod_23_what_hides_nothing_any_more_is_forgotten() {
-        struct Kept(Vec<u8>);
-        impl Journal for Kept {
+        struct JournaledMetadata(Vec<u8>);
+        impl Journal for JournaledMetadata {
             fn put(
                 &self,
                 key: &str,
@@ -253,7 +253,7 @@ mod tests {
         let node = Mutex::new(Arc::new(node));
         let dynamic = changes(&[("there", None), ("gone", None), ("new", Some("c"))]);
         let kept = rmp_serde::to_vec(&dynamic.into_map()).unwrap();
-        let said = Said::restore(&node, &Kept(kept)).now();
+        let said = MetadataSources::restore(&node, &JournaledMetadata(kept)).now();
         assert_eq!(
             said.dynamic,
             changes(&[("there", None), ("new", Some("c"))])
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!((&said.meta, &node.lock().meta), (&merged, &merged));
         assert_eq!(said.fixed.len(), 2);
         // What cannot be read is not in force.
-        let said = Said::restore(&node, &Kept(b"\xc1".to_vec())).now();
+        let said = MetadataSources::restore(&node, &JournaledMetadata(b"\xc1".to_vec())).now();
         assert!(said.dynamic.is_empty());
     }
 }

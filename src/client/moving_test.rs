@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drover_testkit::certs::{Authority, Pair};
-use drover_testkit::{LONG, asked};
+use drover_testkit::{LONG, eventually_async};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::control::{Answers, Way, stand};
-use drover_net::tls::{Loader, Role, Settings};
+use super::control::{Answers, DialSettings, stand};
+use drover_net::tls::{Loader, Role, TlsSettings};
 use drover_rpc::Streaming as _;
 use drover_rpc::caller::{Caller, Servers};
 use drover_rpc::client::{Dialing, Pool};
 use drover_rpc::duplex::{Duplex, Pace, relay};
 use drover_rpc::methods::{Empty, StatusPing};
-use drover_rpc::server::{Limits, serve};
+use drover_rpc::server::{CallerLimits, serve};
 use drover_rpc::service::Access::Public;
 use drover_rpc::service::{Call, Service};
 use drover_rpc::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
@@ -72,26 +72,26 @@ fn service(reached: &Arc<Reached>) -> Service<Reached> {
         .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
         .stream::<NodeControl, _, _>(
             Public,
-            |reached: Arc<Reached>, call: Call, asked: ControlRequest, stream| async move {
+            |reached: Arc<Reached>, call: Call, requested: ControlRequest, stream| async move {
                 let shown = call.certificate.map(|shown| shown.common_name.clone());
                 let sessions = &reached.sessions;
                 let stream = reached.through(CONTROL, NodeControl::PACE, stream);
-                sessions.hold_until(&asked.node_id, stream, call.parting);
+                sessions.hold_until(&requested.node_id, stream, call.parting);
                 reached.came.lock().push(shown.unwrap_or_default());
                 Ok(())
             },
         )
         .stream::<NodeSession, _, _>(
             Public,
-            |reached: Arc<Reached>, _: Call, asked: SessionRequest, stream| async move {
+            |reached: Arc<Reached>, _: Call, requested: SessionRequest, stream| async move {
                 let stream = reached.through(SESSION, NodeSession::PACE, stream);
-                reached.sessions.join(&asked, stream)
+                reached.sessions.join(&requested, stream)
             },
         )
 }
 
-fn settings(authority: &Path, pair: &Pair) -> Settings {
-    Settings {
+fn settings(authority: &Path, pair: &Pair) -> TlsSettings {
+    TlsSettings {
         rpc: true,
         ca_file: Some(authority.to_owned()),
         cert_file: Some(pair.cert.clone()),
@@ -99,7 +99,7 @@ fn settings(authority: &Path, pair: &Pair) -> Settings {
         verify_names: true,
         region: "global".to_owned(),
         roles: vec![Role::Server],
-        ..Settings::default()
+        ..TlsSettings::default()
     }
 }
 
@@ -111,7 +111,7 @@ async fn echoes(stream: &mut Duplex, word: &'static str) {
 }
 
 async fn came(reached: &Reached, whose: &[&str]) {
-    let all = asked("control streams", LONG, async || {
+    let all = eventually_async("control streams", LONG, async || {
         let came = reached.came.lock().clone();
         if came.len() >= whose.len() {
             Ok(came)
@@ -131,10 +131,10 @@ async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now
     let issue = |name: &str| settings(&authority.file(), &authority.issue(name, &names).unwrap());
     let reached = Arc::<Reached>::default();
     let serving = Loader::open(&issue("one")).unwrap();
-    let limits = Limits {
+    let limits = CallerLimits {
         tls: Arc::clone(&serving),
         parting: Duration::ZERO,
-        ..Limits::default()
+        ..CallerLimits::default()
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service(&reached)), limits).unwrap();
@@ -145,7 +145,7 @@ async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now
     };
     let servers = Servers::new(vec![rpc.addr().to_string()]);
     let caller = Caller::network(Pool::dialing(1, dialing), servers, "").of_node("n1");
-    let way = Arc::new(Way {
+    let way = Arc::new(DialSettings {
         caller,
         node: Box::new(|| "n1".to_owned()),
         answers: Arc::new(Echo),
@@ -173,9 +173,14 @@ async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now
 async fn mod_30_a_control_stream_that_breaks_alone_is_opened_anew_and_cuts_no_session() {
     let reached = Arc::<Reached>::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let rpc = serve(listener, Arc::new(service(&reached)), Limits::default()).unwrap();
+    let rpc = serve(
+        listener,
+        Arc::new(service(&reached)),
+        CallerLimits::default(),
+    )
+    .unwrap();
     let servers = Servers::new(vec![rpc.addr().to_string()]);
-    let way = Arc::new(Way {
+    let way = Arc::new(DialSettings {
         caller: Caller::network(Pool::new(1), servers, "").of_node("n1"),
         node: Box::new(|| "n1".to_owned()),
         answers: Arc::new(Echo),

@@ -58,7 +58,7 @@ pub fn diff(wanted: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>, anew: 
 
 /// What is known of the servers' state.
 #[derive(Debug, Default)]
-struct Known {
+struct ServerState {
     index: u64,
     /// The epoch of their log; empty before the first answer that was followed whole.
     epoch: String,
@@ -72,7 +72,7 @@ pub(super) async fn keep(core: Arc<Core>) {
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.
     let _ = contact.wait_for(|c| c.registered).await;
-    let mut known = Known::default();
+    let mut known = ServerState::default();
     loop {
         match round(&core, &mut known).await {
             Ok(true) => {}
@@ -83,14 +83,14 @@ pub(super) async fn keep(core: Arc<Core>) {
                 let retry = if dev { RETRY_DEV } else { RETRY };
                 let wait = if e.is_transient() { SECOND } else { retry };
                 let wait = nanos(wait / 2 + chance.below(wait));
-                sleep(e.told_or(wait)).await;
+                sleep(e.reported_or(wait)).await;
             }
         }
     }
 }
 
 /// One question and what follows from its answer; false when something wanted did not come.
-async fn round(core: &Core, known: &mut Known) -> Result<bool, RpcError> {
+async fn round(core: &Core, known: &mut ServerState) -> Result<bool, RpcError> {
     let request = NodeSpecificRequest {
         node_id: core.node.lock().id.clone(),
         min_query_index: known.index,
@@ -121,8 +121,8 @@ async fn round(core: &Core, known: &mut Known) -> Result<bool, RpcError> {
         core.remove(id);
     }
     let complete = follow(core, fetched, &mut known.ignored) && all_came;
-    let told = |id: &str| answer.allocs.contains_key(id) || here.contains_key(id);
-    core.updates.buffer.lock().forget_unless(told);
+    let reported = |id: &str| answer.allocs.contains_key(id) || here.contains_key(id);
+    core.updates.buffer.lock().forget_unless(reported);
     if complete {
         (known.index, known.epoch) = (answer.index, answer.epoch);
     }
@@ -256,7 +256,7 @@ mod tests {
             ..runner_test::alloc("batch", "mock_driver", serde_json::json!({}))
         };
         servers.wanted.lock().insert(given.id.clone(), 7);
-        let mut known = Known::default();
+        let mut known = ServerState::default();
         let complete = round(&client.core, &mut known).await;
         assert!(!complete.expect("an answer"));
         assert_eq!((known.index, known.epoch.as_str()), (0, ""));
@@ -269,9 +269,9 @@ mod tests {
     }
 
     /// An allocation, and how often it was told that the servers answered.
-    struct Told(Arc<Allocation>, AtomicUsize);
+    struct ServerReport(Arc<Allocation>, AtomicUsize);
 
-    impl AllocRunner for Told {
+    impl AllocRunner for ServerReport {
         fn update(&self, _: Arc<Allocation>) {}
 
         fn alloc(&self) -> Arc<Allocation> {
@@ -301,11 +301,11 @@ mod tests {
             ..Allocation::default()
         };
         servers.wanted.lock().insert("a".to_owned(), 7);
-        let runner = Arc::new(Told(Arc::new(given), AtomicUsize::new(0)));
+        let runner = Arc::new(ServerReport(Arc::new(given), AtomicUsize::new(0)));
         let mine = runner.clone();
         client.core.allocs.lock().insert("a".to_owned(), mine);
         for _ in 0..2 {
-            let answered = round(&client.core, &mut Known::default()).await;
+            let answered = round(&client.core, &mut ServerState::default()).await;
             assert!(answered.expect("an answer"));
             assert_eq!(runner.1.load(Ordering::Relaxed), 1);
         }

@@ -44,12 +44,12 @@ pub(super) async fn keep(core: Arc<Core>) {
         let Some(batch) = batch else { continue };
         let (batch, rest) = one_call(batch);
         core.updates.buffer.lock().failed(rest);
-        let mut told = batch.clone();
-        for alloc in &mut told {
+        let mut reported = batch.clone();
+        for alloc in &mut reported {
             shrink(alloc);
         }
         let request = AllocUpdateRequest {
-            alloc: told,
+            alloc: reported,
             ..AllocUpdateRequest::default()
         };
         let answer = core
@@ -66,7 +66,7 @@ pub(super) async fn keep(core: Arc<Core>) {
                     core.hurry.notify_one();
                 }
                 tokio::select! {
-                    () = sleep(e.told_or(RETRY)) => {}
+                    () = sleep(e.reported_or(RETRY)) => {}
                     _ = contact.changed() => {}
                 }
             }
@@ -124,10 +124,10 @@ mod tests {
             client_description: "d".repeat(2 * MAX_UPDATE),
             ..Allocation::default()
         });
-        until("it is told", || servers.told("a") > 0).await;
-        let told = servers.updates.lock()[0].clone();
-        assert_eq!(told.client_status, "failed");
-        assert!(size(&told) <= MAX_UPDATE, "{} bytes", size(&told));
+        until("it is told", || servers.reported("a") > 0).await;
+        let reported = servers.updates.lock()[0].clone();
+        assert_eq!(reported.client_status, "failed");
+        assert!(size(&reported) <= MAX_UPDATE, "{} bytes", size(&reported));
     }
 
     #[test]
@@ -137,15 +137,15 @@ mod tests {
             client_description: "d".repeat(bytes),
             ..Allocation::default()
         };
-        let (told, rest) = one_call((0..100).map(|n| alloc(n, 10)).collect());
-        assert_eq!((told.len(), rest.len()), (100, 0));
+        let (reported, rest) = one_call((0..100).map(|n| alloc(n, 10)).collect());
+        assert_eq!((reported.len(), rest.len()), (100, 0));
         let mut left: Vec<_> = (0..40).map(|n| alloc(n, 3 << 20)).collect();
         let mut calls = 0;
         let mut ids = Vec::new();
         while !left.is_empty() {
-            let (told, rest) = one_call(left);
-            assert!((1..=8).contains(&told.len()), "{}", told.len());
-            ids.extend(told.into_iter().map(|alloc| alloc.id));
+            let (reported, rest) = one_call(left);
+            assert!((1..=8).contains(&reported.len()), "{}", reported.len());
+            ids.extend(reported.into_iter().map(|alloc| alloc.id));
             calls += 1;
             left = rest;
         }

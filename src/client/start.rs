@@ -8,12 +8,12 @@ use drover_events::model::TaskState;
 use drover_events::model::status::task as status;
 use parking_lot::Mutex;
 
-use super::agent::{Client, Start};
+use super::agent::{Client, ClientStart};
 use super::alloc::dir::make_path;
 use super::alloc::factory::AllocRunner;
 use super::alloc::runner::RunnerFactory;
 use super::clock::Clock;
-use super::config::{Settings, Shared};
+use super::config::{ClientSettings, SharedSettings};
 use super::devices::Devices;
 use super::drivers::isolated::{self, Exec};
 use super::drivers::raw_exec::{RawExec, Runs};
@@ -26,7 +26,7 @@ use super::hooks::task::list::TaskHookList;
 use super::ids::NodeIds;
 use super::journal::{JournalError, LogJournal};
 use super::service::book::Book;
-use super::volumes::csi::{Csi, Known, answer};
+use super::volumes::csi::{AllocKnowledge, Csi, answer};
 use super::volumes::host::{self, HostVolumes};
 use drover_config::option;
 use drover_rpc::caller::Caller;
@@ -47,7 +47,7 @@ pub enum ClientError {
 /// # Errors
 /// What it keeps on disk cannot be read or made.
 pub fn open(
-    settings: Settings,
+    settings: ClientSettings,
     reach: impl FnOnce(&str) -> Caller,
 ) -> Result<Arc<Client>, ClientError> {
     make_path(&settings.alloc_dir)?;
@@ -60,7 +60,7 @@ pub fn open(
     let facts = fingerprint::probe(&settings);
     let node = fingerprint::node(&settings, &ids, facts, &drivers, clock.now());
     let node = Arc::new(Mutex::new(Arc::new(node)));
-    let settings = Shared::new(settings);
+    let settings = SharedSettings::new(settings);
     let journal: Arc<dyn super::journal::Journal> = Arc::new(journal);
     let services = Arc::new(Book::default());
     let caller = reach(&ids.secret).of_node(&ids.id);
@@ -85,7 +85,7 @@ pub fn open(
             .and(devices.task_hook())
             .and(csi.task_hook()),
     };
-    let client = Client::start(Start {
+    let client = Client::start(ClientStart {
         settings,
         node,
         caller,
@@ -99,7 +99,7 @@ pub fn open(
     csi.knows(move |alloc| {
         // While the agent ends, executors run on.
         let client = here.upgrade();
-        client.map_or(Known::Lives, |client| client.known(alloc))
+        client.map_or(AllocKnowledge::Lives, |client| client.known(alloc))
     });
     client.handle_calls(Arc::new(host::answer::Beside {
         volumes: host::answer::service(&host_volumes),
@@ -112,27 +112,27 @@ pub fn open(
 
 impl Client {
     /// What is known of an allocation.
-    fn known(&self, alloc: &str) -> Known {
+    fn known(&self, alloc: &str) -> AllocKnowledge {
         match self.any_runner(alloc) {
             Some(runner) => known(&*runner),
             // Executors of a former agent run on, and nobody follows them.
-            None if self.core.unrestored.lock().contains(alloc) => Known::Lives,
-            None => Known::Not,
+            None if self.core.unrestored.lock().contains(alloc) => AllocKnowledge::Lives,
+            None => AllocKnowledge::Not,
         }
     }
 }
 
 /// Whether something of an allocation may still run.
-fn known(runner: &dyn AllocRunner) -> Known {
-    let told = runner.told();
+fn known(runner: &dyn AllocRunner) -> AllocKnowledge {
+    let reported = runner.reported();
     let is_live = |state: &TaskState| state.state != status::DEAD;
-    match told.is_none_or(|told| told.task_states.values().any(is_live)) {
-        true => Known::Lives,
-        false => Known::Ended,
+    match reported.is_none_or(|reported| reported.task_states.values().any(is_live)) {
+        true => AllocKnowledge::Lives,
+        false => AllocKnowledge::Ended,
     }
 }
 
-fn drivers(settings: &Settings) -> io::Result<Registry> {
+fn drivers(settings: &ClientSettings) -> io::Result<Registry> {
     let options = &settings.client.options;
     let enabled = match options.get(option::RAW_EXEC_ENABLE) {
         Some(text) => text == "1" || text == "true",

@@ -68,9 +68,9 @@ async fn an_allocation_that_cannot_be_restored_may_run() {
         journal.put(&state_key(broken), state).await.unwrap();
     }
     let client = open(settings(tmp.path()), |_| servers.caller()).unwrap();
-    assert_eq!(client.known(odd), Known::Lives);
-    assert_eq!(client.known(broken), Known::Lives);
-    assert_eq!(client.known("nobody"), Known::Not);
+    assert_eq!(client.known(odd), AllocKnowledge::Lives);
+    assert_eq!(client.known(broken), AllocKnowledge::Lives);
+    assert_eq!(client.known("nobody"), AllocKnowledge::Not);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,12 +139,12 @@ async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
     assert!(node.unwrap().host_volumes.is_empty(), "it is withdrawn");
 }
 
-fn settings(dir: &std::path::Path) -> Settings {
-    Settings {
+fn settings(dir: &std::path::Path) -> ClientSettings {
+    ClientSettings {
         alloc_dir: dir.join("new/alloc"),
         state_dir: dir.join("client"),
         dev: true,
-        ..Settings::default()
+        ..ClientSettings::default()
     }
 }
 

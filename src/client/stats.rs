@@ -190,8 +190,8 @@ mod tests {
         let usage = all.resource_usage.expect("it is told");
         assert_eq!(usage.memory_stats.expect("measured").rss, 130);
         let cpu = usage.cpu_stats.expect("measured");
-        let told = (cpu.user_mode, cpu.system_mode, cpu.percent);
-        assert_eq!(told, (25.0, 11.0, 36.0));
+        let reported = (cpu.user_mode, cpu.system_mode, cpu.percent);
+        assert_eq!(reported, (25.0, 11.0, 36.0));
         assert!((cpu.total_ticks - 0.36 * core_mhz()).abs() < 1e-6);
         assert!(!usage.device_stats.is_nil(), "an empty list and not null");
     }
@@ -223,7 +223,7 @@ mod tests {
             throttled_time: Some(5),
             ..memory
         };
-        let told = |usage: Option<ResourceUsage>| {
+        let reported = |usage: Option<ResourceUsage>| {
             let usage = usage.unwrap();
             let (memory, cpu) = (usage.memory_stats.unwrap(), usage.cpu_stats.unwrap());
             let figures = [
@@ -248,14 +248,14 @@ mod tests {
         ] {
             let cpu = "System Mode,User Mode,Percent";
             let measured = format!("RSS{of_memory},{cpu}{of_cpu}");
-            assert_eq!(told(of(group).resource_usage), (figures, measured));
+            assert_eq!(reported(of(group).resource_usage), (figures, measured));
             // Of one process nothing else is known.
             let process = of(group).pids["7"].clone();
             let measured = format!("RSS,{cpu}");
-            assert_eq!(told(Some(process)), ([100, 0, 0, 0, 0], measured));
+            assert_eq!(reported(Some(process)), ([100, 0, 0, 0, 0], measured));
         }
         let tasks = [("a".to_owned(), of(all)), ("b".to_owned(), of(memory))];
-        let (figures, measured) = told(alloc_usage(tasks.into_iter().collect()).resource_usage);
+        let (figures, measured) = reported(alloc_usage(tasks.into_iter().collect()).resource_usage);
         assert_eq!(figures, [200, 40, 6, 4, 5]);
         assert_eq!(measured.matches("Swap").count(), 1, "{measured}");
         assert!(measured.ends_with("Throttled Time"), "{measured}");

@@ -123,7 +123,7 @@ impl UpdateBuffer {
     }
 
     /// Everything that servers know of is to be told again (HB-10).
-    pub fn tell_all(&mut self) {
+    pub fn report_all(&mut self) {
         for (id, update) in std::mem::take(&mut self.acked) {
             self.pending.entry(id).or_insert(update);
         }
@@ -233,13 +233,13 @@ mod tests {
         let waits = alloc("a", "running", 0);
         buffer.acknowledge(waits.clone());
         for (healthy, canary) in [(true, false), (false, true)] {
-            let mut told = waits.clone();
-            told.deployment_status = Some(AllocDeploymentStatus {
+            let mut reported = waits.clone();
+            reported.deployment_status = Some(AllocDeploymentStatus {
                 healthy: Some(healthy),
                 canary,
                 ..Default::default()
             });
-            buffer.put(told);
+            buffer.put(reported);
             let batch = buffer.tick().expect("with this tick, not once a second");
             buffer.sent(batch);
         }
@@ -310,11 +310,11 @@ mod tests {
         buffer.put(alloc("a", "failed", 0));
         buffer.failed(batch);
         let batch = buffer.tick().unwrap();
-        let told: Vec<_> = batch
+        let reported: Vec<_> = batch
             .iter()
             .map(|a| (a.id.as_str(), a.client_status.as_str()))
             .collect();
-        assert_eq!(told, [("a", "failed"), ("b", "running")]);
+        assert_eq!(reported, [("a", "failed"), ("b", "running")]);
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
         }
         let batch = buffer.tick().unwrap();
         buffer.sent(batch);
-        buffer.tell_all();
+        buffer.report_all();
         assert_eq!(ids(buffer.tick()), ["a", "b"]);
     }
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(ids((0..SLOW_TICKS).find_map(|_| buffer.tick())), ["a"]);
         buffer.acknowledge(alloc("b", "complete", 0));
         buffer.forget_unless(|id| id == "a");
-        buffer.tell_all();
+        buffer.report_all();
         assert_eq!(buffer.tick(), None, "the servers do not know it either");
     }
 }

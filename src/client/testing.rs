@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use drover_events::model::{Allocation, Node};
 use parking_lot::Mutex;
 
-use super::agent::{Client, Start};
+use super::agent::{Client, ClientStart};
 use super::alloc::runner_test::factory;
 use super::clock::{Clock, SECOND};
 use drover_error::ApiError;
@@ -81,7 +81,7 @@ impl Pretended {
     pub(super) fn client(self: &Arc<Self>, dir: &Path) -> Arc<Client> {
         let factory = factory(dir);
         factory.settings.change(|settings| settings.dev = true);
-        Client::start(Start {
+        Client::start(ClientStart {
             settings: factory.settings.clone(),
             node: Arc::clone(&factory.node),
             caller: self.caller(),
@@ -99,7 +99,7 @@ impl Pretended {
     }
 
     /// How often something was told of an allocation.
-    pub(super) fn told(&self, alloc: &str) -> usize {
+    pub(super) fn reported(&self, alloc: &str) -> usize {
         let updates = self.updates.lock();
         updates.iter().filter(|update| update.id == alloc).count()
     }
@@ -141,10 +141,10 @@ async fn beat(
 async fn wanted(
     servers: Arc<Pretended>,
     _: Call,
-    asked: NodeSpecificRequest,
+    requested: NodeSpecificRequest,
 ) -> Result<NodeClientAllocsResponse, ApiError> {
     servers.methods.lock().push(NodeGetClientAllocs::NAME);
-    if asked.min_query_index >= INDEX {
+    if requested.min_query_index >= INDEX {
         return std::future::pending().await;
     }
     Ok(NodeClientAllocsResponse {
@@ -158,10 +158,12 @@ async fn wanted(
 async fn fetched(
     servers: Arc<Pretended>,
     _: Call,
-    asked: AllocsGetRequest,
+    requested: AllocsGetRequest,
 ) -> Result<AllocsGetResponse, ApiError> {
     let there = servers.there.lock();
-    let allocs = there.iter().filter(|one| asked.alloc_ids.contains(&one.id));
+    let allocs = there
+        .iter()
+        .filter(|one| requested.alloc_ids.contains(&one.id));
     Ok(AllocsGetResponse {
         allocs: allocs.cloned().collect(),
         index: INDEX,
@@ -171,19 +173,22 @@ async fn fetched(
 async fn updated(
     servers: Arc<Pretended>,
     _: Call,
-    told: AllocUpdateRequest,
+    reported: AllocUpdateRequest,
 ) -> Result<WriteResponse, ApiError> {
-    servers.updates.lock().extend(told.alloc);
+    servers.updates.lock().extend(reported.alloc);
     Ok(WriteResponse { index: INDEX })
 }
 
 async fn offered(
     servers: Arc<Pretended>,
     _: Call,
-    told: ServiceUpsertRequest,
+    reported: ServiceUpsertRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let services = told.services.iter().map(|s| format!("{}:{}", s.id, s.port));
-    let whole = told.allocs.iter().map(|id| format!("all of {id}"));
+    let services = reported
+        .services
+        .iter()
+        .map(|s| format!("{}:{}", s.id, s.port));
+    let whole = reported.allocs.iter().map(|id| format!("all of {id}"));
     let text = services.chain(whole).collect::<Vec<_>>().join(", ");
     servers.services.lock().push(text);
     Ok(WriteResponse { index: INDEX })
@@ -192,8 +197,8 @@ async fn offered(
 async fn withdrawn(
     servers: Arc<Pretended>,
     _: Call,
-    told: ServiceDeleteRequest,
+    reported: ServiceDeleteRequest,
 ) -> Result<WriteResponse, ApiError> {
-    servers.services.lock().push(format!("not {}", told.id));
+    servers.services.lock().push(format!("not {}", reported.id));
     Ok(WriteResponse { index: INDEX })
 }

@@ -71,7 +71,7 @@ impl Core {
     /// The allocations that are to run here and did not come yet, which use a host volume. A server
     /// is asked that knows how this node was told to be.
     async fn sent(&self, namespace: &str, name: &str) -> Result<Vec<String>, RpcError> {
-        let told = self.contact.borrow().node_index;
+        let reported = self.contact.borrow().node_index;
         let request = NodeSpecificRequest {
             node_id: self.id(),
             ..NodeSpecificRequest::default()
@@ -79,7 +79,7 @@ impl Core {
         let sent = loop {
             let answer = self.caller.once::<NodeGetClientAllocs>(&request, PATIENCE);
             let answer = answer.await?;
-            if answer.index >= told {
+            if answer.index >= reported {
                 break answer.allocs;
             }
             sleep(PAUSE).await;

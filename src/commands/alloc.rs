@@ -30,7 +30,7 @@ pub struct UpdateAllocsFromClient {
 
 /// What of a client's report is told.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ClientReport {
     /// The event, unless nothing is to be told.
     pub event: Option<AllocsUpdatedByClient>,
     /// A client reports what came of the last event that asked something of the allocation: its
@@ -49,9 +49,9 @@ pub fn names_nodes(view: &View) -> Result<bool, ApiError> {
 
 impl Command for UpdateAllocsFromClient {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
-        let told = self.told(view, stamp, names_nodes(view)?)?;
+        let reported = self.reported(view, stamp, names_nodes(view)?)?;
         let nothing = Decision::Nothing(Reply::None);
-        Ok(told.event.map_or(nothing, Decision::free))
+        Ok(reported.event.map_or(nothing, Decision::free))
     }
 }
 
@@ -61,7 +61,12 @@ impl UpdateAllocsFromClient {
     ///
     /// # Errors
     /// The refusal, in the words a client reads.
-    pub fn told(&self, view: &View, stamp: &Stamp, names_nodes: bool) -> Result<Told, ApiError> {
+    pub fn reported(
+        &self,
+        view: &View,
+        stamp: &Stamp,
+        names_nodes: bool,
+    ) -> Result<ClientReport, ApiError> {
         let node = self.check_node(view)?;
         let is_waited_for = node.last_missed_heartbeat_index > 0
             && node.last_alloc_update_index <= node.last_missed_heartbeat_index;
@@ -80,12 +85,12 @@ impl UpdateAllocsFromClient {
             if !is_new && (names_nodes || !is_waited_for) {
                 continue;
             }
-            let asked = known.alloc_modify_index;
-            if is_new && asked > 0 {
-                cause = Some(cause.map_or(asked, |first| first.min(asked)));
+            let requested = known.alloc_modify_index;
+            if is_new && requested > 0 {
+                cause = Some(cause.map_or(requested, |first| first.min(requested)));
             }
             updates.push(ClientAllocUpdate {
-                cause: if names_nodes { asked } else { 0 },
+                cause: if names_nodes { requested } else { 0 },
                 ..client_update(alloc)
             });
             let id = stamp.uuid(evals.len() as u64);
@@ -98,7 +103,7 @@ impl UpdateAllocsFromClient {
             }
         }
         if updates.is_empty() && !(names_nodes && is_waited_for) {
-            return Ok(Told::default());
+            return Ok(ClientReport::default());
         }
         let event = AllocsUpdatedByClient {
             updates,
@@ -106,7 +111,7 @@ impl UpdateAllocsFromClient {
             updated_at: stamp.now,
             nodes: names_nodes.then_some(node.id).into_iter().collect(),
         };
-        Ok(Told {
+        Ok(ClientReport {
             event: Some(event),
             cause,
         })
@@ -251,7 +256,7 @@ impl Command for StopAlloc {
             Some(job) => eval_of(eval_id, job, trigger::ALLOC_STOP, stamp.now),
             None => eval_of_missing(eval_id, key, trigger::ALLOC_STOP, stamp.now),
         };
-        let wish = DesiredTransition {
+        let request = DesiredTransition {
             migrate: Some(!self.reschedule),
             reschedule: self.reschedule.then_some(true),
             force_reschedule: self.reschedule.then_some(true),
@@ -259,7 +264,7 @@ impl Command for StopAlloc {
             ..DesiredTransition::default()
         };
         Ok(Decision::free(AllocsDesiredTransitionUpdated {
-            transitions: BTreeMap::from([(self.alloc_id.clone(), wish)]),
+            transitions: BTreeMap::from([(self.alloc_id.clone(), request)]),
             evals: vec![made],
             updated_at: stamp.now,
         }))

@@ -116,7 +116,7 @@ fn sch_09_a_node_without_contact_may_not_update_its_allocs() {
     ] {
         let mut world = world();
         world.done(&MissHeartbeat { node_id: id(10) });
-        let asked = UpdateNodeStatus {
+        let requested = UpdateNodeStatus {
             node_id: id(10),
             status: status.into(),
             event: None,
@@ -125,13 +125,13 @@ fn sch_09_a_node_without_contact_may_not_update_its_allocs() {
             "ready" => {
                 world.done(&UpdateNodeStatus {
                     status: "initializing".into(),
-                    ..asked.clone()
+                    ..requested.clone()
                 });
                 world.done(&report(&[(40, "running")]));
-                world.done(&asked);
+                world.done(&requested);
             }
             _ => {
-                world.done(&asked);
+                world.done(&requested);
             }
         }
         let before = world.row::<Allocs>(&id(41)).unwrap();
@@ -290,8 +290,8 @@ fn hb_02_a_report_that_changes_nothing_is_no_event() {
     let Event::AllocsUpdatedByClient(event) = world.event(&healthy) else {
         panic!()
     };
-    let told: Vec<_> = event.updates.iter().map(|u| u.id.clone()).collect();
-    assert_eq!(told, [id(40)], "only what is new is told");
+    let reported: Vec<_> = event.updates.iter().map(|u| u.id.clone()).collect();
+    assert_eq!(reported, [id(40)], "only what is new is told");
     assert_eq!(event.nodes, [id(10)]);
     let row = world.row::<Allocs>(&id(41)).unwrap();
     world.done(&healthy);
@@ -328,9 +328,9 @@ fn sch_12_what_a_node_is_waited_for_is_an_event_though_nothing_is_new() {
             id: drover_events::EventId([7; 16]),
             now: world.now(),
         };
-        let told = running.told(&world.view(), &stamp, level > 0).unwrap();
-        assert!(told.event.is_some());
-        assert_eq!(told.cause, None, "nobody asked for it");
+        let reported = running.reported(&world.view(), &stamp, level > 0).unwrap();
+        assert!(reported.event.is_some());
+        assert_eq!(reported.cause, None, "nobody asked for it");
         world.done(&running);
         let same = world.row::<Allocs>(&id(41)).unwrap() == row;
         assert_eq!(same, level > 0, "level {level}");
@@ -351,8 +351,8 @@ fn every_update_names_what_asked_for_it() {
     else {
         panic!()
     };
-    let asked = |number| world.row::<Allocs>(&id(number)).unwrap().alloc_modify_index;
+    let requested = |number| world.row::<Allocs>(&id(number)).unwrap().alloc_modify_index;
     let causes: Vec<_> = event.updates.iter().map(|u| u.cause).collect();
-    assert_eq!(causes, [asked(40), asked(41)]);
-    assert!(asked(40) < asked(41));
+    assert_eq!(causes, [requested(40), requested(41)]);
+    assert!(requested(40) < requested(41));
 }

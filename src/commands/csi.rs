@@ -379,8 +379,8 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
     };
     claim.node_id.clone_from(&alloc.alloc.node_id);
     let requests = csi::requests_of_alloc(view, &alloc)?;
-    let asked = asked(&requests, claim)?;
-    complete(claim, asked);
+    let requested = requested(&requests, claim)?;
+    complete(claim, requested);
     let volume = &known.row.volume;
     let offered = volume.requested_capabilities.iter().any(|offered| {
         offered.access_mode == claim.access_mode && offered.attachment_mode == claim.attachment_mode
@@ -411,7 +411,7 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
 
 /// The allocation's own request for the volume: a claim without one is forged (CSI-20). Where it
 /// asks more than once, it has one claim: one that writes if any of them does.
-fn asked<'r>(
+fn requested<'r>(
     requests: &'r [(String, VolumeRequest)],
     claim: &CsiVolumeClaimed,
 ) -> Result<&'r VolumeRequest, ApiError> {
@@ -439,12 +439,12 @@ fn asked<'r>(
 }
 
 /// A claim always has its modes (EV-11): those of the request, whatever the node says.
-fn complete(claim: &mut CsiVolumeClaimed, asked: &VolumeRequest) {
-    claim.claim = match asked.read_only {
+fn complete(claim: &mut CsiVolumeClaimed, requested: &VolumeRequest) {
+    claim.claim = match requested.read_only {
         true => mode::READ,
         false => mode::WRITE,
     };
-    let (access, attachment) = asked.csi_modes();
+    let (access, attachment) = requested.csi_modes();
     access.clone_into(&mut claim.access_mode);
     attachment.clone_into(&mut claim.attachment_mode);
 }

@@ -219,15 +219,15 @@ fn csi_03_what_is_the_clusters_to_say_comes_from_no_caller_into_the_log() {
     let mut renamed = volume("data");
     renamed.name = "renamed".into();
     // A new volume, and one that is there.
-    for told in [volume("data"), renamed] {
-        let command = registers(vec![forged(told.clone())]);
+    for reported in [volume("data"), renamed] {
+        let command = registers(vec![forged(reported.clone())]);
         let Event::CsiVolumesRegistered(event) = world.event(&command) else {
             panic!("it is registered");
         };
-        assert_eq!(event.volumes, std::slice::from_ref(&told));
+        assert_eq!(event.volumes, std::slice::from_ref(&reported));
         world.done(&command);
         let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
-        assert_eq!(row.volume.name, told.name);
+        assert_eq!(row.volume.name, reported.name);
         // The scheduler places nobody who asks for one that has run out of room.
         assert!(row.volume.resource_exhausted.is_unset());
         assert_eq!(row.volume.provider, "", "its plugin names none");
@@ -328,11 +328,11 @@ fn a_volume_is_claimed_as_it_is_offered() {
 fn csi_16_who_asks_twice_has_one_claim_that_writes_if_he_does() {
     let reader = request("single-node-writer", true);
     let writer = request("single-node-writer", false);
-    for asked in [
+    for requested in [
         vec![reader.clone(), writer.clone()],
         vec![writer.clone(), reader.clone()],
     ] {
-        let mut world = world_asking(asked);
+        let mut world = world_asking(requested);
         world.done(&registers(vec![volume("data")]));
         world.done(&claims(40, mode::READ, state::TAKEN));
         let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
@@ -400,9 +400,9 @@ fn nothing_is_written_that_some_server_would_not_apply() {
 
 #[test]
 fn what_a_server_of_before_would_refuse_is_not_written() {
-    let asked = || vec![request("single-node-writer", false)];
+    let requested = || vec![request("single-node-writer", false)];
     for (level, knows) in [(UNSURE_LEVEL - 1, false), (UNSURE_LEVEL, true)] {
-        let mut world = world_at(level, asked());
+        let mut world = world_at(level, requested());
         world.done(&registers(vec![volume("data")]));
         world.done(&claims(40, mode::WRITE, state::TAKEN));
         world.done(&claims(40, mode::WRITE, state::SETTLING));

@@ -248,7 +248,7 @@ fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
 
 /// What wishes rest on, the drain of a node, holds for the rest of them as well, or not at all.
 fn halve_guarded(ev: AllocsDesiredTransitionUpdated, guards: Vec<Guard>) -> Option<(Part, Part)> {
-    let (first, second) = halve_wishes(ev)?;
+    let (first, second) = halve_requests(ev)?;
     Some(((first, guards.clone()), (second, guards)))
 }
 
@@ -303,7 +303,7 @@ fn halve_reports(mut ev: AllocsUpdatedByClient) -> Option<(Event, Event)> {
 }
 
 /// Evaluations come behind every wish.
-fn halve_wishes(mut ev: AllocsDesiredTransitionUpdated) -> Option<(Event, Event)> {
+fn halve_requests(mut ev: AllocsDesiredTransitionUpdated) -> Option<(Event, Event)> {
     let Some(transitions) = half_map(&mut ev.transitions) else {
         let rest = evals_behind(&mut ev.evals)?;
         return Some((ev.into(), rest));

@@ -161,9 +161,9 @@ impl Command for UpdateNodeStatus {
 
 /// What a status becomes: a node that was disconnected stays `initializing` until it has updated
 /// its allocations since (SCH-11, SCH-12), or has none to update (SCH-13).
-fn next_status<'a>(view: &View, node: &Node, asked: &'a str) -> Result<&'a str, ApiError> {
-    if asked != status::READY {
-        return Ok(asked);
+fn next_status<'a>(view: &View, node: &Node, requested: &'a str) -> Result<&'a str, ApiError> {
+    if requested != status::READY {
+        return Ok(requested);
     }
     Ok(match node.status() {
         Some(NodeStatus::Disconnected) => status::INIT,
@@ -173,7 +173,7 @@ fn next_status<'a>(view: &View, node: &Node, asked: &'a str) -> Result<&'a str, 
         {
             status::INIT
         }
-        Some(NodeStatus::Init | NodeStatus::Ready | NodeStatus::Down) | None => asked,
+        Some(NodeStatus::Init | NodeStatus::Ready | NodeStatus::Down) | None => requested,
     })
 }
 

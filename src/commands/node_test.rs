@@ -315,8 +315,8 @@ fn sch_12_equal_indexes_count_as_not_updated() {
     assert_eq!(status(&world), "ready");
     // And after it was missed: what it told before does not count.
     world.done(&miss());
-    let (told, missed) = indexes(&world);
-    assert!(told < missed, "{told} {missed}");
+    let (reported, missed) = indexes(&world);
+    assert!(reported < missed, "{reported} {missed}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use drover_events::cluster::VersionBarrierRaised;
 use drover_events::model::{Allocation, Evaluation, Job, Node, TaskGroup};
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, EventId, Recorded};
-use drover_projections::{Options, Outcome, Projections, Reply, Table, View, Writer};
+use drover_projections::{DatabaseOptions, Outcome, Projections, Reply, Table, View, Writer};
 
 use super::limits::fit;
 use super::{Command, Decision, Stamp};
@@ -28,7 +28,7 @@ impl World {
     pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let (projections, writer) = Projections::open(path, Options::default()).unwrap();
+        let (projections, writer) = Projections::open(path, DatabaseOptions::default()).unwrap();
         Self {
             _directory: directory,
             projections,

@@ -4,9 +4,9 @@
 //! Nomad's block are read so that files carry over: the request log has one place, and holds what
 //! matters in full. Only the guarantee of a sink counts.
 
-use super::hcl1::Node;
+use super::hcl1::HclNode;
 use super::kinds::set;
-use super::read::{FromNode, Reader, scalar};
+use super::read::{BodyReader, FromNode, scalar};
 use super::statement::{lay, settings};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ impl Guarantee {
 }
 
 impl FromNode for Guarantee {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         let name = scalar(node)?;
         let mut all = [Self::BestEffort, Self::Enforced].into_iter();
         let read = all.find(|one| one.name() == name);
@@ -86,7 +86,7 @@ fn name(guarantee: &Guarantee) -> Value {
     json!(guarantee.name())
 }
 
-fn sinks(guarantee: &mut Guarantee, name: &str, r: &mut Reader<'_>) {
+fn sinks(guarantee: &mut Guarantee, name: &str, r: &mut BodyReader<'_>) {
     r.labelled(name, |_, r| {
         let mut sink = Sink::default();
         lay(&mut sink, r);
@@ -96,7 +96,7 @@ fn sinks(guarantee: &mut Guarantee, name: &str, r: &mut Reader<'_>) {
     });
 }
 
-fn filters(_: &mut Guarantee, name: &str, r: &mut Reader<'_>) {
+fn filters(_: &mut Guarantee, name: &str, r: &mut BodyReader<'_>) {
     r.labelled(name, |_, r| {
         for key in ["type", "endpoints", "stages", "operations"] {
             r.set(key, &mut Value::Null);

@@ -5,7 +5,7 @@ use super::hidden::Hidden;
 use super::kinds::{
     HOUR, MILLISECOND, MINUTE, SECOND, kept, left_out, ns, seconds, set, switch, unread,
 };
-use super::read::Reader;
+use super::read::BodyReader;
 use super::statement::settings;
 use super::unsupported::ENTERPRISE;
 use std::collections::BTreeMap;
@@ -279,7 +279,7 @@ impl PluginConfig {
         !DRIVERS.contains(&name)
     }
 
-    fn read(&mut self, name: &str, r: &mut Reader<'_>) {
+    fn read(&mut self, name: &str, r: &mut BodyReader<'_>) {
         if Self::is_file(name) {
             r.set_here("args", &mut self.args);
             r.block("config", |r| self.config = r.whole());
@@ -300,7 +300,11 @@ impl PluginConfig {
 }
 
 /// Reads `plugin` blocks: whom one is for says what stands in it.
-pub(super) fn plugins(all: &mut BTreeMap<String, PluginConfig>, name: &str, r: &mut Reader<'_>) {
+pub(super) fn plugins(
+    all: &mut BTreeMap<String, PluginConfig>,
+    name: &str,
+    r: &mut BodyReader<'_>,
+) {
     r.labelled(name, |label, r| {
         all.entry(label.to_owned()).or_default().read(label, r);
     });

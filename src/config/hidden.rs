@@ -1,6 +1,6 @@
 //! A value that no debug output shows.
 
-use super::hcl1::Node;
+use super::hcl1::HclNode;
 use super::read::FromNode;
 use std::fmt;
 
@@ -15,11 +15,11 @@ impl<T> fmt::Debug for Hidden<T> {
 }
 
 impl<T: FromNode> FromNode for Hidden<T> {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         self.0.read(node)
     }
 
-    fn is_nothing(node: &Node) -> bool {
+    fn is_nothing(node: &HclNode) -> bool {
         T::is_nothing(node)
     }
 }

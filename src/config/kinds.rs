@@ -2,7 +2,7 @@
 //!
 //! Each kind is a function of the field, its name in files, and the body that is read.
 
-use super::read::{FromNode, Reader};
+use super::read::{BodyReader, FromNode};
 pub(super) use super::size::{size, size_above_zero};
 pub(super) use super::statement::part;
 use super::statement::{Block, lay};
@@ -16,12 +16,16 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
 /// A value: a scalar is replaced, a list grows, a map merges.
-pub(super) fn set<V: FromNode + Clone + PartialEq>(out: &mut V, name: &str, r: &mut Reader<'_>) {
+pub(super) fn set<V: FromNode + Clone + PartialEq>(
+    out: &mut V,
+    name: &str,
+    r: &mut BodyReader<'_>,
+) {
     r.set(name, out);
 }
 
 /// A switch that no later file turns off.
-pub(super) fn switch(out: &mut bool, name: &str, r: &mut Reader<'_>) {
+pub(super) fn switch(out: &mut bool, name: &str, r: &mut BodyReader<'_>) {
     r.switch(name, out);
 }
 
@@ -29,7 +33,7 @@ pub(super) fn switch(out: &mut bool, name: &str, r: &mut Reader<'_>) {
 pub(super) fn above_zero<V: FromNode + Clone + Default + PartialEq>(
     out: &mut Option<V>,
     name: &str,
-    r: &mut Reader<'_>,
+    r: &mut BodyReader<'_>,
 ) {
     let mut value = V::default();
     r.set(name, &mut value);
@@ -39,12 +43,12 @@ pub(super) fn above_zero<V: FromNode + Clone + Default + PartialEq>(
 }
 
 /// A block.
-pub(super) fn block<V: Block>(out: &mut V, name: &str, r: &mut Reader<'_>) {
+pub(super) fn block<V: Block>(out: &mut V, name: &str, r: &mut BodyReader<'_>) {
     r.block(name, |r| lay(out, r));
 }
 
 /// A block that begins anew with each that is there.
-pub(super) fn afresh<V: Block>(out: &mut V, name: &str, r: &mut Reader<'_>) {
+pub(super) fn afresh<V: Block>(out: &mut V, name: &str, r: &mut BodyReader<'_>) {
     r.block(name, |r| {
         *out = V::default();
         lay(out, r);
@@ -52,19 +56,23 @@ pub(super) fn afresh<V: Block>(out: &mut V, name: &str, r: &mut Reader<'_>) {
 }
 
 /// A block that may be absent.
-pub(super) fn maybe<V: Block>(out: &mut Option<V>, name: &str, r: &mut Reader<'_>) {
+pub(super) fn maybe<V: Block>(out: &mut Option<V>, name: &str, r: &mut BodyReader<'_>) {
     r.block(name, |r| lay(out.get_or_insert_default(), r));
 }
 
 /// Blocks with labels.
-pub(super) fn labelled<V: Block>(out: &mut BTreeMap<String, V>, name: &str, r: &mut Reader<'_>) {
+pub(super) fn labelled<V: Block>(
+    out: &mut BTreeMap<String, V>,
+    name: &str,
+    r: &mut BodyReader<'_>,
+) {
     r.labelled(name, |label, r| {
         lay(out.entry(label.to_owned()).or_default(), r);
     });
 }
 
 /// Settings that stand beside those of the block they are a field of.
-pub(super) fn flat<V: Block>(out: &mut V, _: &str, r: &mut Reader<'_>) {
+pub(super) fn flat<V: Block>(out: &mut V, _: &str, r: &mut BodyReader<'_>) {
     lay(out, r);
 }
 
@@ -72,7 +80,7 @@ pub(super) fn flat<V: Block>(out: &mut V, _: &str, r: &mut Reader<'_>) {
 pub(super) fn kept<V: FromNode + Clone + Default + PartialEq>(
     all: &mut BTreeMap<String, V>,
     name: &str,
-    r: &mut Reader<'_>,
+    r: &mut BodyReader<'_>,
 ) {
     let mut value = all.remove(name);
     r.set(name, &mut value);
@@ -82,7 +90,7 @@ pub(super) fn kept<V: FromNode + Clone + Default + PartialEq>(
 }
 
 /// What this does not read: no file says it, or another setting reads it.
-pub(super) fn unread<V>(_: &mut V, _: &str, _: &mut Reader<'_>) {}
+pub(super) fn unread<V>(_: &mut V, _: &str, _: &mut BodyReader<'_>) {}
 
 /// Shows a time in nanoseconds.
 pub(super) fn ns(time: &Duration) -> Value {

@@ -2,7 +2,7 @@
 
 use super::Config;
 use super::hcl1::{self, SyntaxError};
-use super::read::{Problem, Reader};
+use super::read::{BodyReader, Problem};
 use super::statement::lay;
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,7 @@ fn load_file(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
     };
     let node = hcl1::parse(&text).map_err(syntax)?;
     let mut problems = Vec::new();
-    if let Some(mut reader) = Reader::open(&node, "", &mut problems) {
+    if let Some(mut reader) = BodyReader::open(&node, "", &mut problems) {
         lay(config, &mut reader);
         reader.finish();
     }

@@ -4,8 +4,8 @@
 //!
 //! - Every setting is stated once, in the struct of its block: see `statement.rs` before you add
 //!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their place.
-//! - Nothing here has interior mutability. [`Shared`] is the only accessor: who wants a change
-//!   copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
+//! - Nothing here has interior mutability. [`SharedConfig`] is the only accessor: who wants a
+//!   change copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
 //! - It must not know who uses it: all of it is plain values, which those above turn into what
 //!   they need, and no other folder is imported here.
 //!
@@ -53,7 +53,7 @@ pub use retention::{ArchiveConfig, Keep, RetentionConfig};
 pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
-pub use shared::Shared;
+pub use shared::SharedConfig;
 pub use statement::{Class, Stated, stated};
 pub use tls::{CIPHER_SUITES, cipher_suites, min_version};
 pub use unsupported::{UNSUPPORTED, Unsupported, WithoutEffect, advice, without_effect};
@@ -137,7 +137,7 @@ pub struct Config {
     /// The log of requests that change nothing but matter.
     pub audit: AuditConfig => block shown "Audit" by part,
     /// The files this was read from, in order.
-    pub files: Vec<PathBuf> => unread named "" [told] shown "Files",
+    pub files: Vec<PathBuf> => unread named "" [reported] shown "Files",
 } also {
     /// Whether newer versions are looked for.
     disable_update_check: bool => set,
@@ -366,16 +366,16 @@ fn socket(text: &str, port: u16, what: &'static str) -> Result<SocketAddr, Confi
     }
 }
 
-fn advertised(told: Option<&str>, listen: Option<SocketAddr>, port: u16) -> String {
-    if let Some(told) = told {
-        let has_port = told.parse::<SocketAddr>().is_ok()
-            || told
+fn advertised(reported: Option<&str>, listen: Option<SocketAddr>, port: u16) -> String {
+    if let Some(reported) = reported {
+        let has_port = reported.parse::<SocketAddr>().is_ok()
+            || reported
                 .rsplit_once(':')
                 .is_some_and(|(h, p)| !h.contains(':') && p.parse::<u16>().is_ok());
         return if has_port {
-            told.to_owned()
+            reported.to_owned()
         } else {
-            format!("{told}:{port}")
+            format!("{reported}:{port}")
         };
     }
     match listen {

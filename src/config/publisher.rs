@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover_events::public::PublicFields;
 use drover_events::{EventKind, Topic};
 
-use super::hcl1::Node;
+use super::hcl1::HclNode;
 use super::kinds::{MILLISECOND, SECOND, block, maybe, set};
 use super::read::FromNode;
 use super::statement::settings;
@@ -127,7 +127,7 @@ impl fmt::Debug for Properties {
 }
 
 impl FromNode for Properties {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         self.0.read(node)
     }
 }
@@ -265,11 +265,11 @@ impl KafkaConfig {
 
     fn check_security(&self, wrong: &mut Vec<String>) {
         let known = ["", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl"];
-        let asked = &self.security_protocol;
-        if !known.contains(&asked.as_str()) {
+        let requested = &self.security_protocol;
+        if !known.contains(&requested.as_str()) {
             let known = known[1..].join(", ");
             wrong.push(format!(
-                "security_protocol: {asked:?} is not one of {known}"
+                "security_protocol: {requested:?} is not one of {known}"
             ));
         }
         let secure = self.protocol().to_ascii_lowercase().ends_with("ssl");

@@ -3,7 +3,7 @@
 //! A file is read *onto* the configuration that earlier files left: scalars are replaced, lists
 //! grow, maps merge by key. That is all there is to merging.
 
-use super::hcl1::{Entry, Node, Place, Value};
+use super::hcl1::{HclNode, HclValue, ObjectEntry, Place};
 use super::unsupported;
 use drover_events::duration;
 use std::collections::BTreeMap;
@@ -20,24 +20,24 @@ pub struct Problem {
 }
 
 /// A body being read: hands out fields by name, complains about those left over.
-pub(crate) struct Reader<'a> {
-    entries: &'a [Entry],
+pub(crate) struct BodyReader<'a> {
+    entries: &'a [ObjectEntry],
     path: String,
     used: Vec<bool>,
     problems: &'a mut Vec<Problem>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BodyReader<'a> {
     /// Reads `node` as a body called `path`; anything but an object is a problem.
     pub(crate) fn open(
-        node: &'a Node,
+        node: &'a HclNode,
         path: &str,
         problems: &'a mut Vec<Problem>,
-    ) -> Option<Reader<'a>> {
+    ) -> Option<BodyReader<'a>> {
         match &node.value {
-            Value::Object(entries) => {
+            HclValue::Object(entries) => {
                 let used = vec![false; entries.len()];
-                Some(Reader {
+                Some(BodyReader {
                     entries,
                     path: path.to_owned(),
                     used,
@@ -55,12 +55,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn take(&mut self, key: &str) -> Vec<&'a Node> {
+    fn take(&mut self, key: &str) -> Vec<&'a HclNode> {
         let mut found = Vec::new();
         for (entry, used) in self.entries.iter().zip(&mut self.used) {
             if entry.key == key {
                 *used = true;
-                if entry.node.value != Value::Null {
+                if entry.node.value != HclValue::Null {
                     found.push(&entry.node);
                 }
             }
@@ -84,7 +84,8 @@ impl<'a> Reader<'a> {
         self.advised(key, out, advice);
     }
 
-    /// As [`Reader::set`], where an attribute of this name has its effect here, if not elsewhere.
+    /// As [`BodyReader::set`], where an attribute of this name has its effect here, if not
+    /// elsewhere.
     pub(crate) fn set_here<T: FromNode + Clone + PartialEq>(&mut self, key: &str, out: &mut T) {
         self.advised(key, out, None);
     }
@@ -120,11 +121,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads every block `key`; JSON's list of objects counts as several blocks.
-    pub(crate) fn block(&mut self, key: &str, mut f: impl FnMut(&mut Reader<'_>)) {
+    pub(crate) fn block(&mut self, key: &str, mut f: impl FnMut(&mut BodyReader<'_>)) {
         let path = self.child(key);
         for node in self.take(key) {
             for node in spread(node) {
-                if let Some(mut reader) = Reader::open(node, &path, self.problems) {
+                if let Some(mut reader) = BodyReader::open(node, &path, self.problems) {
                     f(&mut reader);
                     reader.finish();
                 }
@@ -133,18 +134,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads every block `key "label"`.
-    pub(crate) fn labelled(&mut self, key: &str, mut f: impl FnMut(&str, &mut Reader<'_>)) {
+    pub(crate) fn labelled(&mut self, key: &str, mut f: impl FnMut(&str, &mut BodyReader<'_>)) {
         let path = self.child(key);
         for node in self.take(key) {
             for node in spread(node) {
-                let Value::Object(entries) = &node.value else {
+                let HclValue::Object(entries) = &node.value else {
                     self.problem(node.place, format!("{key} needs a label and a block"));
                     continue;
                 };
                 for entry in entries {
                     let path = format!("{path} {:?}", entry.key);
                     for node in spread(&entry.node) {
-                        if let Some(mut reader) = Reader::open(node, &path, self.problems) {
+                        if let Some(mut reader) = BodyReader::open(node, &path, self.problems) {
                             f(&entry.key, &mut reader);
                             reader.finish();
                         }
@@ -158,7 +159,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn nobody(&mut self, why: &str) {
         for at in 0..self.entries.len() {
             self.used[at] = true;
-            let Entry { key, node, .. } = &self.entries[at];
+            let ObjectEntry { key, node, .. } = &self.entries[at];
             if !unsupported::is_off(node) {
                 let text = format!("{key} is not supported by this version: {why}; remove it");
                 self.problem(node.place, text);
@@ -182,7 +183,7 @@ impl<'a> Reader<'a> {
 
     /// Complains about every key nobody asked for.
     pub(crate) fn finish(self) {
-        let left: Vec<&Entry> = self
+        let left: Vec<&ObjectEntry> = self
             .entries
             .iter()
             .zip(&self.used)
@@ -204,9 +205,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn spread(node: &Node) -> Vec<&Node> {
+fn spread(node: &HclNode) -> Vec<&HclNode> {
     match &node.value {
-        Value::List(items) => items.iter().collect(),
+        HclValue::List(items) => items.iter().collect(),
         _ => vec![node],
     }
 }
@@ -217,53 +218,53 @@ pub(crate) trait FromNode {
     ///
     /// # Errors
     /// The text says which kind of value was expected.
-    fn read(&mut self, node: &Node) -> Result<(), String>;
+    fn read(&mut self, node: &HclNode) -> Result<(), String>;
 
     /// Whether `node` is as good as absent, where a value of this type may be (ENV-03).
-    fn is_nothing(_node: &Node) -> bool {
+    fn is_nothing(_node: &HclNode) -> bool {
         false
     }
 }
 
-fn is_empty_text(node: &Node) -> bool {
-    matches!(&node.value, Value::String(text) if text.is_empty())
+fn is_empty_text(node: &HclNode) -> bool {
+    matches!(&node.value, HclValue::String(text) if text.is_empty())
 }
 
-pub(super) fn scalar(node: &Node) -> Result<String, String> {
+pub(super) fn scalar(node: &HclNode) -> Result<String, String> {
     match &node.value {
-        Value::String(s) | Value::Number(s) => Ok(s.clone()),
-        Value::Bool(b) => Ok(b.to_string()),
+        HclValue::String(s) | HclValue::Number(s) => Ok(s.clone()),
+        HclValue::Bool(b) => Ok(b.to_string()),
         other => Err(format!("expected a string, not {}", other.kind())),
     }
 }
 
 impl FromNode for String {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         *self = scalar(node)?;
         Ok(())
     }
 
-    fn is_nothing(node: &Node) -> bool {
+    fn is_nothing(node: &HclNode) -> bool {
         is_empty_text(node)
     }
 }
 
 impl FromNode for PathBuf {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         *self = PathBuf::from(scalar(node)?);
         Ok(())
     }
 
-    fn is_nothing(node: &Node) -> bool {
+    fn is_nothing(node: &HclNode) -> bool {
         is_empty_text(node)
     }
 }
 
 impl FromNode for bool {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         *self = match &node.value {
-            Value::Bool(b) => *b,
-            Value::String(s) | Value::Number(s) => match s.as_str() {
+            HclValue::Bool(b) => *b,
+            HclValue::String(s) | HclValue::Number(s) => match s.as_str() {
                 "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
                 "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
                 other => return Err(format!("expected true or false, not {other:?}")),
@@ -277,9 +278,9 @@ impl FromNode for bool {
 macro_rules! numbers {
     ($($t:ty),*) => {$(
         impl FromNode for $t {
-            fn read(&mut self, node: &Node) -> Result<(), String> {
+            fn read(&mut self, node: &HclNode) -> Result<(), String> {
                 let text = match &node.value {
-                    Value::Number(s) | Value::String(s) => s,
+                    HclValue::Number(s) | HclValue::String(s) => s,
                     other => return Err(format!("expected a number, not {}", other.kind())),
                 };
                 *self = text.parse().map_err(|_| {
@@ -293,10 +294,10 @@ macro_rules! numbers {
 numbers!(u16, u32, u64, usize, i32, i64, f64);
 
 impl FromNode for Duration {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         let ns = match &node.value {
-            Value::String(s) => duration::parse(s).map_err(|e| e.to_string())?,
-            Value::Number(s) => s.parse().map_err(|_| format!("{s:?} is not a duration"))?,
+            HclValue::String(s) => duration::parse(s).map_err(|e| e.to_string())?,
+            HclValue::Number(s) => s.parse().map_err(|_| format!("{s:?} is not a duration"))?,
             other => {
                 return Err(format!(
                     "expected a duration such as \"30s\", not {}",
@@ -312,7 +313,7 @@ impl FromNode for Duration {
 }
 
 impl FromNode for Vec<String> {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         for item in spread(node) {
             let text = scalar(item)?;
             if !self.contains(&text) {
@@ -324,9 +325,9 @@ impl FromNode for Vec<String> {
 }
 
 impl FromNode for BTreeMap<String, String> {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         for item in spread(node) {
-            let Value::Object(entries) = &item.value else {
+            let HclValue::Object(entries) = &item.value else {
                 return Err(format!("expected a map, not {}", item.value.kind()));
             };
             for entry in entries {
@@ -338,14 +339,14 @@ impl FromNode for BTreeMap<String, String> {
 }
 
 impl FromNode for serde_json::Value {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         merge(self, json(node));
         Ok(())
     }
 }
 
 impl<T: FromNode + Default> FromNode for Option<T> {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         if T::is_nothing(node) {
             return Ok(());
         }
@@ -353,17 +354,17 @@ impl<T: FromNode + Default> FromNode for Option<T> {
     }
 }
 
-fn written(entries: &[Entry]) -> serde_json::Map<String, serde_json::Value> {
+fn written(entries: &[ObjectEntry]) -> serde_json::Map<String, serde_json::Value> {
     use serde_json::Value as Json;
-    let value = |node: &Node| match &node.value {
-        Value::Object(entries) => Json::Object(written(entries)),
+    let value = |node: &HclNode| match &node.value {
+        HclValue::Object(entries) => Json::Object(written(entries)),
         _ => json(node),
     };
     let mut map = serde_json::Map::new();
-    for Entry { key, node, .. } in entries {
-        let is_block = matches!(node.value, Value::Object(_));
+    for ObjectEntry { key, node, .. } in entries {
+        let is_block = matches!(node.value, HclValue::Object(_));
         let value = match &node.value {
-            Value::List(items) => Json::Array(items.iter().map(value).collect()),
+            HclValue::List(items) => Json::Array(items.iter().map(value).collect()),
             _ => value(node),
         };
         match map.get_mut(key) {
@@ -377,15 +378,15 @@ fn written(entries: &[Entry]) -> serde_json::Map<String, serde_json::Value> {
     map
 }
 
-fn json(node: &Node) -> serde_json::Value {
+fn json(node: &HclNode) -> serde_json::Value {
     use serde_json::Value as Json;
     match &node.value {
-        Value::Null => Json::Null,
-        Value::Bool(b) => Json::Bool(*b),
-        Value::String(s) => Json::String(s.clone()),
-        Value::Number(s) => serde_json::from_str(s).unwrap_or_else(|_| Json::String(s.clone())),
-        Value::List(items) => Json::Array(items.iter().map(json).collect()),
-        Value::Object(entries) => {
+        HclValue::Null => Json::Null,
+        HclValue::Bool(b) => Json::Bool(*b),
+        HclValue::String(s) => Json::String(s.clone()),
+        HclValue::Number(s) => serde_json::from_str(s).unwrap_or_else(|_| Json::String(s.clone())),
+        HclValue::List(items) => Json::Array(items.iter().map(json).collect()),
+        HclValue::Object(entries) => {
             let mut map = Json::Object(serde_json::Map::new());
             for entry in entries {
                 let mut one = serde_json::Map::new();

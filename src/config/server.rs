@@ -2,7 +2,7 @@
 
 use super::hidden::Hidden;
 use super::kinds::{HOUR, MINUTE, SECOND, block, maybe, set, size, switch, unread};
-use super::read::Reader;
+use super::read::BodyReader;
 use super::retention::{ArchiveConfig, RetentionConfig};
 use super::statement::{lay, settings};
 use super::unsupported::ENTERPRISE;
@@ -157,7 +157,7 @@ pub struct ServerConfig {
 }
 
 /// What is said of joining may stand in the block of the server itself too.
-fn joins(join: &mut ServerJoin, name: &str, r: &mut Reader<'_>) {
+fn joins(join: &mut ServerJoin, name: &str, r: &mut BodyReader<'_>) {
     lay(join, r);
     block(join, name, r);
 }

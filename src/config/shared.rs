@@ -7,14 +7,14 @@ use std::sync::Arc;
 /// Holds the current configuration. Readers keep the value they took; a change is a new value
 /// (ENV-01).
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedConfig {
     current: ArcSwap<Config>,
 }
 
-impl Shared {
+impl SharedConfig {
     /// Starts with `config`.
-    pub fn new(config: Config) -> Shared {
-        Shared {
+    pub fn new(config: Config) -> SharedConfig {
+        SharedConfig {
             current: ArcSwap::from_pointee(config),
         }
     }
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn env_01_a_change_is_copied_and_swapped() {
-        let shared = Shared::new(Config::default());
+        let shared = SharedConfig::new(Config::default());
         let before = shared.get();
         std::thread::scope(|scope| {
             for thread in 0..4 {

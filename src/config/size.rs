@@ -1,17 +1,17 @@
 //! Numbers of bytes that may be written with their unit: `512M`, `10G`; units are powers of ten.
 
-use super::hcl1::{Node, Value};
-use super::read::{FromNode, Reader};
+use super::hcl1::{HclNode, HclValue};
+use super::read::{BodyReader, FromNode};
 
 /// Reads a size; another text is refused. An empty one is as if the setting was not there.
-pub(super) fn size(bytes: &mut u64, name: &str, r: &mut Reader<'_>) {
+pub(super) fn size(bytes: &mut u64, name: &str, r: &mut BodyReader<'_>) {
     let mut size = Size(*bytes);
     r.set(name, &mut size);
     *bytes = size.0;
 }
 
 /// Reads a size of which 0 means no limit.
-pub(super) fn size_above_zero(bytes: &mut Option<u64>, name: &str, r: &mut Reader<'_>) {
+pub(super) fn size_above_zero(bytes: &mut Option<u64>, name: &str, r: &mut BodyReader<'_>) {
     let mut found = 0;
     size(&mut found, name, r);
     if found > 0 {
@@ -23,10 +23,10 @@ pub(super) fn size_above_zero(bytes: &mut Option<u64>, name: &str, r: &mut Reade
 struct Size(u64);
 
 impl FromNode for Size {
-    fn read(&mut self, node: &Node) -> Result<(), String> {
+    fn read(&mut self, node: &HclNode) -> Result<(), String> {
         let text = match &node.value {
-            Value::String(text) if text.trim().is_empty() => return Ok(()),
-            Value::String(text) | Value::Number(text) => text,
+            HclValue::String(text) if text.trim().is_empty() => return Ok(()),
+            HclValue::String(text) | HclValue::Number(text) => text,
             other => return Err(format!("expected a size, not {}", other.kind())),
         };
         let wrong = || format!("cannot be {text:?}. Must be a size like 512M or 10G");
@@ -73,8 +73,12 @@ mod tests {
         ] {
             for wrong in ["1GiB", "5T", "much", "-1"] {
                 let refused = said(&format!("{before}{name} = {wrong:?}{after}"));
-                let told = format!("{name}: cannot be {wrong:?}. Must be a size like 512M or 10G");
-                assert!(refused.is_err_and(|text| text.contains(&told)), "{told}");
+                let reported =
+                    format!("{name}: cannot be {wrong:?}. Must be a size like 512M or 10G");
+                assert!(
+                    refused.is_err_and(|text| text.contains(&reported)),
+                    "{reported}"
+                );
             }
             let taken = said(&format!("{before}{name} = \"100M\"{after}"));
             assert!(taken.is_ok(), "{name}: {taken:?}");

@@ -31,7 +31,7 @@
 //! the list of all settings ([`stated`]), from which those that are refused are known.
 
 use super::Config;
-use super::read::Reader;
+use super::read::BodyReader;
 use serde_json::{Map, Value};
 use std::marker::PhantomData;
 
@@ -45,7 +45,7 @@ pub enum Class {
     /// A block whose settings have classes of their own.
     Each,
     /// Nothing: no file says it.
-    Told,
+    Reported,
 }
 
 /// A setting or a block, as people know it.
@@ -82,7 +82,7 @@ pub(super) struct Setting<T> {
     /// What to do instead, where nobody acts on it.
     pub(super) refused: Option<&'static str>,
     /// Lays what a file says under the name over it.
-    pub(super) read: fn(&mut T, &str, &mut Reader<'_>),
+    pub(super) read: fn(&mut T, &str, &mut BodyReader<'_>),
     /// Names it, or what is in it, where two blocks differ.
     pub(super) differ: fn(&T, &T) -> Vec<String>,
     /// Takes over what of the second block's may change while the agent runs.
@@ -96,7 +96,7 @@ pub(super) struct Setting<T> {
 }
 
 /// Lays what a file says over a block: scalars are replaced, lists grow, maps merge.
-pub(super) fn lay<T: Block>(block: &mut T, r: &mut Reader<'_>) {
+pub(super) fn lay<T: Block>(block: &mut T, r: &mut BodyReader<'_>) {
     for one in T::SETTINGS {
         (one.read)(block, one.name, r);
     }
@@ -192,7 +192,7 @@ macro_rules! settings {
     (@class) => { $crate::statement::Class::Restart };
     (@class live $(by $take:ident)?) => { $crate::statement::Class::Live };
     (@class each) => { $crate::statement::Class::Each };
-    (@class told) => { $crate::statement::Class::Told };
+    (@class reported) => { $crate::statement::Class::Reported };
 
     (@take $field:ident live) => { |it, other| it.$field.clone_from(&other.$field) };
     (@take $field:ident live by $take:ident) => {
@@ -203,7 +203,7 @@ macro_rules! settings {
     };
     (@take $field:ident $($class:ident)?) => { |_, _| {} };
 
-    (@differ $field:ident told) => { |_, _| Vec::new() };
+    (@differ $field:ident reported) => { |_, _| Vec::new() };
     (@differ $field:ident each) => {
         |it, other| {
             let inner = $crate::statement::differences(&it.$field, &other.$field);
@@ -332,7 +332,7 @@ mod tests {
             );
             assert!(paths.insert(one.path.as_str()), "{one:?} is stated twice");
             assert!(one.help.len() > 1 && one.help.ends_with('.'), "{one:?}");
-            assert_ne!(one.class, Class::Told, "no file says {one:?}");
+            assert_ne!(one.class, Class::Reported, "no file says {one:?}");
         }
         for (path, class) in [
             ("region", Class::Restart),

@@ -5,7 +5,7 @@
 //! disabled block) is no change. The list follows from what is stated to be off, and may only
 //! shrink; `drover config validate` prints it.
 
-use super::hcl1::{Node, Value};
+use super::hcl1::{HclNode, HclValue};
 use super::option;
 use super::statement::stated;
 use std::sync::LazyLock;
@@ -88,7 +88,7 @@ pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
     };
     // Only an agent without a server asks others who asks it.
     let asks = config.acl.enabled && !config.server.enabled && !config.dev;
-    let unasked = match config.acl.enabled {
+    let unrequested = match config.acl.enabled {
         true => ACL_AT_HAND,
         false => NO_ACL,
     };
@@ -97,17 +97,17 @@ pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
         (
             !asks && acl.policy_ttl != usually.policy_ttl,
             "acl.policy_ttl",
-            unasked,
+            unrequested,
         ),
         (
             !asks && acl.role_ttl != usually.role_ttl,
             "acl.role_ttl",
-            unasked,
+            unrequested,
         ),
         (
             !asks && acl.token_ttl != usually.token_ttl,
             "acl.token_ttl",
-            unasked,
+            unrequested,
         ),
         (
             config.ports.serf != usual.ports.serf,
@@ -134,16 +134,16 @@ pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
 }
 
 /// Whether a value says that nothing is wanted: empty, or a block that is switched off.
-pub(super) fn is_off(node: &Node) -> bool {
+pub(super) fn is_off(node: &HclNode) -> bool {
     match &node.value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Bool(true) | Value::Number(_) => false,
-        Value::String(text) => text.is_empty(),
-        Value::List(items) => items.iter().all(is_off),
-        Value::Object(entries) => {
+        HclValue::Null | HclValue::Bool(false) => true,
+        HclValue::Bool(true) | HclValue::Number(_) => false,
+        HclValue::String(text) => text.is_empty(),
+        HclValue::List(items) => items.iter().all(is_off),
+        HclValue::Object(entries) => {
             let off = entries
                 .iter()
-                .any(|e| e.key == "enabled" && matches!(e.node.value, Value::Bool(false)));
+                .any(|e| e.key == "enabled" && matches!(e.node.value, HclValue::Bool(false)));
             off || entries.iter().all(|e| is_off(&e.node))
         }
     }
@@ -267,12 +267,12 @@ mod tests {
             config.ports.serf = 5648;
             config.addresses.serf = Some("10.0.0.1".to_owned());
             config.advertise.serf = Some("10.0.0.1".to_owned());
-            let told = [
+            let reported = [
                 ("ports.serf", NO_GOSSIP_PORT),
                 ("addresses.serf", NO_GOSSIP),
                 ("advertise.serf", NO_GOSSIP),
             ];
-            assert_eq!(told_of(&config), told.map(owned));
+            assert_eq!(reported_of(&config), reported.map(owned));
         }
     }
 
@@ -284,11 +284,14 @@ mod tests {
         config.acl.role_ttl = second;
         config.acl.token_ttl = second;
         let all = ["acl.policy_ttl", "acl.role_ttl", "acl.token_ttl"];
-        assert_eq!(told_of(&config), all.map(|path| owned((path, NO_ACL))));
+        assert_eq!(reported_of(&config), all.map(|path| owned((path, NO_ACL))));
         config.acl.enabled = true;
         assert!(without_effect(&config).is_empty());
         config.server.enabled = true;
-        assert_eq!(told_of(&config), all.map(|path| owned((path, ACL_AT_HAND))));
+        assert_eq!(
+            reported_of(&config),
+            all.map(|path| owned((path, ACL_AT_HAND)))
+        );
     }
 
     #[test]
@@ -302,21 +305,21 @@ mod tests {
         for key in unknown {
             config.client.options.insert(key.into(), "true".into());
         }
-        let told: Vec<_> = without_effect(&config)
+        let reported: Vec<_> = without_effect(&config)
             .iter()
             .map(ToString::to_string)
             .collect();
-        assert_eq!(told.len(), unknown.len(), "{told:?}");
-        for (key, told) in unknown.iter().zip(&told) {
+        assert_eq!(reported.len(), unknown.len(), "{reported:?}");
+        for (key, reported) in unknown.iter().zip(&reported) {
             let begin = format!("client.options {key:?} has no effect: nobody acts on it");
-            assert!(told.starts_with(&begin), "{told}");
-            assert!(told.contains("driver.raw_exec.enable,"), "{told}");
+            assert!(reported.starts_with(&begin), "{reported}");
+            assert!(reported.contains("driver.raw_exec.enable,"), "{reported}");
         }
     }
 
-    fn told_of(config: &Config) -> Vec<(String, String)> {
-        let told = without_effect(config).into_iter();
-        told.map(|one| (one.path, one.why)).collect()
+    fn reported_of(config: &Config) -> Vec<(String, String)> {
+        let reported = without_effect(config).into_iter();
+        reported.map(|one| (one.path, one.why)).collect()
     }
 
     fn owned((path, why): (&str, &str)) -> (String, String) {

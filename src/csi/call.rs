@@ -10,16 +10,16 @@ use crate::proto;
 
 /// How long calls may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct CallLimits {
     /// What a plugin knows by itself: who it is, what it can, where it runs.
     pub quick: Duration,
     /// What it does with storage.
     pub work: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for CallLimits {
+    fn default() -> CallLimits {
+        CallLimits {
             quick: Duration::from_secs(10),
             work: Duration::from_secs(120),
         }
@@ -72,14 +72,14 @@ confidential!(
 pub(crate) async fn made<R: Confidential, A>(
     name: &'static str,
     limit: Duration,
-    asked: R,
+    requested: R,
     call: impl AsyncFnOnce(Request<R>) -> Result<Response<A>, Status>,
 ) -> Result<A, CallError> {
-    let secrets: Vec<String> = match asked.secrets() {
+    let secrets: Vec<String> = match requested.secrets() {
         Some(secrets) => secrets.values().cloned().collect(),
         None => Vec::new(),
     };
-    let mut request = Request::new(asked);
+    let mut request = Request::new(requested);
     request.set_timeout(limit);
     match tokio::time::timeout(limit, call(request)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),

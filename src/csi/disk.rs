@@ -35,7 +35,7 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLIN
 
 /// A place in a plugin's folder.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PluginPath {
     /// The folder, which is the agent's own.
     pub root: PathBuf,
     /// The path in it.
@@ -71,14 +71,14 @@ impl Drop for Out {
     }
 }
 
-impl Place {
+impl PluginPath {
     /// On the host.
     pub(crate) fn host(&self) -> PathBuf {
         self.root.join(&self.path)
     }
 
     /// Does something with it, on a thread that may wait.
-    async fn aside<T: Send + 'static>(
+    async fn offload<T: Send + 'static>(
         &self,
         what: &'static str,
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
@@ -116,7 +116,7 @@ impl Place {
 
     /// Makes it and those above it, as folders.
     pub(crate) async fn folder(&self) -> Result<(), MountError> {
-        self.aside("make", |place| {
+        self.offload("make", |place| {
             std::fs::create_dir_all(&place.root)?;
             let mut at = rustix::fs::open(&place.root, FOLDER, Mode::empty())?;
             for part in &place.path {
@@ -135,12 +135,12 @@ impl Place {
     pub(crate) async fn above(&self) -> Result<(), MountError> {
         let path = self.path.parent().unwrap_or(&self.path).to_owned();
         let root = self.root.clone();
-        Place { root, path }.folder().await
+        PluginPath { root, path }.folder().await
     }
 
     /// What is there; nothing behind a link.
     pub(crate) async fn kind(&self) -> Result<Option<FileType>, MountError> {
-        self.aside("look at", |place| {
+        self.offload("look at", |place| {
             let (above, name) = match place.parent() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 found => found?,
@@ -157,7 +157,7 @@ impl Place {
     /// Where it really is, and whether something is mounted there: the kernel is asked for its
     /// list, for looking at the place itself may hang with the storage.
     pub(crate) async fn mounted(&self) -> Result<(PathBuf, bool), MountError> {
-        self.aside("look for what is mounted at", |place| {
+        self.offload("look for what is mounted at", |place| {
             let (above, name) = match place.parent() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return Ok((place.host(), false));
@@ -175,7 +175,7 @@ impl Place {
     /// Ends what others mounted below what is mounted there; whether there was something. Those who
     /// see the same volume elsewhere keep what they see.
     pub(crate) async fn freed(&self) -> Result<bool, MountError> {
-        self.aside("free", |place| {
+        self.offload("free", |place| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let (above, name) = match place.parent() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -214,7 +214,7 @@ impl Place {
             );
             return Err(MountError::Lie(text));
         }
-        self.aside("remove", |place| {
+        self.offload("remove", |place| {
             let removed = place.parent().and_then(|(above, name)| {
                 let found = rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 let how = match FileType::from_raw_mode(found.st_mode) {
@@ -233,12 +233,12 @@ impl Place {
 
     /// Removes the folders above it that are empty, but for the first `kept` of them.
     pub(crate) async fn emptied(&self, kept: usize) {
-        let removed = self.aside("remove", move |place| {
-            let Place { root, path } = place.clone();
+        let removed = self.offload("remove", move |place| {
+            let PluginPath { root, path } = place.clone();
             let mut above = path.parent();
             while let Some(path) = above.filter(|path| path.components().count() > kept) {
                 let (root, path) = (root.clone(), path.to_owned());
-                let one = Place { root, path };
+                let one = PluginPath { root, path };
                 let (parent, name) = one.parent()?;
                 rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
                 above = above.and_then(Path::parent);
@@ -315,7 +315,7 @@ fn unescaped(listed: &str) -> String {
 }
 
 /// What the file of a user says.
-pub(crate) enum Said {
+pub(crate) enum MountUser {
     Mark(Mark),
     /// It is empty, or broken off: its volume was never asked for.
     Nothing,
@@ -324,10 +324,10 @@ pub(crate) enum Said {
 }
 
 /// Reads the file of a user.
-pub(crate) async fn said(path: &Path) -> Result<Said, MountError> {
+pub(crate) async fn said(path: &Path) -> Result<MountUser, MountError> {
     match fs::read_to_string(path).await {
-        Ok(text) => Ok(Mark::parse(&text).map_or(Said::Nothing, Said::Mark)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Said::Gone),
+        Ok(text) => Ok(Mark::parse(&text).map_or(MountUser::Nothing, MountUser::Mark)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(MountUser::Gone),
         Err(error) => Err(MountError::Io("read", path.to_owned(), error)),
     }
 }
@@ -407,7 +407,7 @@ mod tests {
 
     #[tokio::test]
     async fn storage_that_hangs_takes_a_few_threads_however_often_it_is_looked_at() {
-        let place = Place {
+        let place = PluginPath {
             root: "/of/a/lost/server".into(),
             path: "volume".into(),
         };

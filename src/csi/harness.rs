@@ -50,12 +50,12 @@ pub struct Says {
 impl Says {
     async fn of<R: std::fmt::Debug, A>(
         &self,
-        asked: Request<R>,
+        requested: Request<R>,
         answer: A,
     ) -> Result<Response<A>, Status> {
-        let deadline = asked.metadata().get("grpc-timeout");
+        let deadline = requested.metadata().get("grpc-timeout");
         let deadline = deadline.and_then(|given| given.to_str().ok().map(str::to_owned));
-        let shown = format!("{:?}", asked.get_ref());
+        let shown = format!("{:?}", requested.get_ref());
         let stuck = self.stuck.lock().unwrap().clone();
         let hangs = !stuck.is_empty() && shown.contains(&stuck);
         self.seen.lock().unwrap().push((shown, deadline));
@@ -127,19 +127,19 @@ impl Fake {
 impl Identity for Says {
     async fn get_plugin_info(
         &self,
-        asked: Request<proto::GetPluginInfoRequest>,
+        requested: Request<proto::GetPluginInfoRequest>,
     ) -> Result<Response<proto::GetPluginInfoResponse>, Status> {
         let answer = proto::GetPluginInfoResponse {
             name: self.name.lock().unwrap().clone(),
             vendor_version: "1.2.3".to_owned(),
             ..Default::default()
         };
-        self.of(asked, answer).await
+        self.of(requested, answer).await
     }
 
     async fn get_plugin_capabilities(
         &self,
-        asked: Request<proto::GetPluginCapabilitiesRequest>,
+        requested: Request<proto::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<proto::GetPluginCapabilitiesResponse>, Status> {
         let kinds = [
             plugin_capability::service::Type::ControllerService,
@@ -162,15 +162,19 @@ impl Identity for Says {
                 r#type: Some(plugin_capability::Type::VolumeExpansion(grows)),
             });
         }
-        self.of(asked, proto::GetPluginCapabilitiesResponse { capabilities })
-            .await
+        self.of(
+            requested,
+            proto::GetPluginCapabilitiesResponse { capabilities },
+        )
+        .await
     }
 
     async fn probe(
         &self,
-        asked: Request<proto::ProbeRequest>,
+        requested: Request<proto::ProbeRequest>,
     ) -> Result<Response<proto::ProbeResponse>, Status> {
-        self.of(asked, proto::ProbeResponse { ready: None }).await
+        self.of(requested, proto::ProbeResponse { ready: None })
+            .await
     }
 }
 
@@ -178,7 +182,7 @@ impl Identity for Says {
 impl Controller for Says {
     async fn controller_get_capabilities(
         &self,
-        asked: Request<proto::ControllerGetCapabilitiesRequest>,
+        requested: Request<proto::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<proto::ControllerGetCapabilitiesResponse>, Status> {
         // The third is of a version that nobody has written yet.
         let capabilities = [1, 2, 4_711]
@@ -189,68 +193,69 @@ impl Controller for Says {
             })
             .to_vec();
         let answer = proto::ControllerGetCapabilitiesResponse { capabilities };
-        self.of(asked, answer).await
+        self.of(requested, answer).await
     }
 
     async fn create_volume(
         &self,
-        asked: Request<proto::CreateVolumeRequest>,
+        requested: Request<proto::CreateVolumeRequest>,
     ) -> Result<Response<proto::CreateVolumeResponse>, Status> {
         let volume_id = self.id.lock().unwrap().clone();
         let volume = Some(proto::Volume {
             volume_id,
-            content_source: asked.get_ref().volume_content_source.clone(),
+            content_source: requested.get_ref().volume_content_source.clone(),
             ..Default::default()
         });
-        self.of(asked, proto::CreateVolumeResponse { volume }).await
+        self.of(requested, proto::CreateVolumeResponse { volume })
+            .await
     }
 
     async fn controller_publish_volume(
         &self,
-        asked: Request<proto::ControllerPublishVolumeRequest>,
+        requested: Request<proto::ControllerPublishVolumeRequest>,
     ) -> Result<Response<proto::ControllerPublishVolumeResponse>, Status> {
-        self.of(asked, proto::ControllerPublishVolumeResponse::default())
+        self.of(requested, proto::ControllerPublishVolumeResponse::default())
             .await
     }
 
     async fn controller_expand_volume(
         &self,
-        asked: Request<proto::ControllerExpandVolumeRequest>,
+        requested: Request<proto::ControllerExpandVolumeRequest>,
     ) -> Result<Response<proto::ControllerExpandVolumeResponse>, Status> {
-        let range = asked.get_ref().capacity_range;
+        let range = requested.get_ref().capacity_range;
         let answer = proto::ControllerExpandVolumeResponse {
             capacity_bytes: range.map_or(0, |range| range.required_bytes),
             node_expansion_required: true,
         };
-        self.of(asked, answer).await
+        self.of(requested, answer).await
     }
 
     async fn create_snapshot(
         &self,
-        asked: Request<proto::CreateSnapshotRequest>,
+        requested: Request<proto::CreateSnapshotRequest>,
     ) -> Result<Response<proto::CreateSnapshotResponse>, Status> {
         let snapshot = Some(proto::Snapshot {
             snapshot_id: "of-another".to_owned(),
             source_volume_id: "another".to_owned(),
             ..Default::default()
         });
-        self.of(asked, proto::CreateSnapshotResponse { snapshot })
+        self.of(requested, proto::CreateSnapshotResponse { snapshot })
             .await
     }
 
     async fn validate_volume_capabilities(
         &self,
-        asked: Request<proto::ValidateVolumeCapabilitiesRequest>,
+        requested: Request<proto::ValidateVolumeCapabilitiesRequest>,
     ) -> Result<Response<proto::ValidateVolumeCapabilitiesResponse>, Status> {
         let confirmed = proto::validate_volume_capabilities_response::Confirmed {
-            volume_capabilities: asked.get_ref().volume_capabilities[..1].to_vec(),
+            volume_capabilities: requested.get_ref().volume_capabilities[..1].to_vec(),
             ..Default::default()
         };
         let answer = proto::ValidateVolumeCapabilitiesResponse {
             confirmed: Some(confirmed),
             message: String::new(),
         };
-        self.of(asked, answer).await
+        self.of(requested, answer).await
     }
 }
 
@@ -258,7 +263,7 @@ impl Controller for Says {
 impl Node for Says {
     async fn node_get_capabilities(
         &self,
-        asked: Request<proto::NodeGetCapabilitiesRequest>,
+        requested: Request<proto::NodeGetCapabilitiesRequest>,
     ) -> Result<Response<proto::NodeGetCapabilitiesResponse>, Status> {
         let rpc = node_service_capability::Rpc {
             r#type: i32::from(node_service_capability::rpc::Type::StageUnstageVolume),
@@ -267,12 +272,12 @@ impl Node for Says {
             r#type: Some(node_service_capability::Type::Rpc(rpc)),
         }];
         let answer = proto::NodeGetCapabilitiesResponse { capabilities };
-        self.of(asked, answer).await
+        self.of(requested, answer).await
     }
 
     async fn node_get_info(
         &self,
-        asked: Request<proto::NodeGetInfoRequest>,
+        requested: Request<proto::NodeGetInfoRequest>,
     ) -> Result<Response<proto::NodeGetInfoResponse>, Status> {
         let node_id = self.id.lock().unwrap().clone();
         let answer = proto::NodeGetInfoResponse {
@@ -280,22 +285,24 @@ impl Node for Says {
             max_volumes_per_node: -1,
             accessible_topology: None,
         };
-        self.of(asked, answer).await
+        self.of(requested, answer).await
     }
 
     async fn node_stage_volume(
         &self,
-        asked: Request<proto::NodeStageVolumeRequest>,
+        requested: Request<proto::NodeStageVolumeRequest>,
     ) -> Result<Response<proto::NodeStageVolumeResponse>, Status> {
-        self.of(asked, proto::NodeStageVolumeResponse {}).await
+        self.of(requested, proto::NodeStageVolumeResponse {}).await
     }
 
     async fn node_publish_volume(
         &self,
-        asked: Request<proto::NodePublishVolumeRequest>,
+        requested: Request<proto::NodePublishVolumeRequest>,
     ) -> Result<Response<proto::NodePublishVolumeResponse>, Status> {
-        let target = asked.get_ref().target_path.clone();
-        let answer = self.of(asked, proto::NodePublishVolumeResponse {}).await?;
+        let target = requested.get_ref().target_path.clone();
+        let answer = self
+            .of(requested, proto::NodePublishVolumeResponse {})
+            .await?;
         if !*self.lies.lock().unwrap() {
             std::fs::create_dir(target).ok();
         }
@@ -304,9 +311,9 @@ impl Node for Says {
 
     async fn node_expand_volume(
         &self,
-        asked: Request<proto::NodeExpandVolumeRequest>,
+        requested: Request<proto::NodeExpandVolumeRequest>,
     ) -> Result<Response<proto::NodeExpandVolumeResponse>, Status> {
-        let answer = self.of(asked, proto::NodeExpandVolumeResponse::default());
+        let answer = self.of(requested, proto::NodeExpandVolumeResponse::default());
         let answer = answer.await?;
         let refusal = self.no_growing.lock().unwrap().clone();
         refusal.map_or(Ok(answer), Err)
@@ -314,11 +321,11 @@ impl Node for Says {
 
     async fn node_unpublish_volume(
         &self,
-        asked: Request<proto::NodeUnpublishVolumeRequest>,
+        requested: Request<proto::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<proto::NodeUnpublishVolumeResponse>, Status> {
-        let target = asked.get_ref().target_path.clone();
+        let target = requested.get_ref().target_path.clone();
         let answer = self
-            .of(asked, proto::NodeUnpublishVolumeResponse {})
+            .of(requested, proto::NodeUnpublishVolumeResponse {})
             .await?;
         if !*self.lies.lock().unwrap() && !target.is_empty() {
             std::fs::remove_dir(target).ok();
@@ -328,8 +335,9 @@ impl Node for Says {
 
     async fn node_unstage_volume(
         &self,
-        asked: Request<proto::NodeUnstageVolumeRequest>,
+        requested: Request<proto::NodeUnstageVolumeRequest>,
     ) -> Result<Response<proto::NodeUnstageVolumeResponse>, Status> {
-        self.of(asked, proto::NodeUnstageVolumeResponse {}).await
+        self.of(requested, proto::NodeUnstageVolumeResponse {})
+            .await
     }
 }

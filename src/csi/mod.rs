@@ -24,7 +24,7 @@ mod plugin;
 mod plugin_test;
 mod usage;
 
-pub use call::Limits;
+pub use call::CallLimits;
 pub use error::{CallError, Cause, Standing};
 pub use plugin::{Identity, NodeInfo, Plugin};
 pub use tonic::Code;

@@ -21,7 +21,7 @@ use tokio::fs;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::disk::{Place, Said, UNFINISHED, marked, names, others, said, unmarked};
+use crate::disk::{MountUser, PluginPath, UNFINISHED, marked, names, others, said, unmarked};
 use crate::error::{CallError, Cause, Standing};
 use crate::lines::{InLine, Lines};
 use crate::mark::whole;
@@ -44,7 +44,7 @@ pub struct Root {
 
 /// A volume that is wanted by an allocation.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct MountSpec {
     /// The allocation.
     pub alloc: String,
     /// The volume's namespace.
@@ -65,7 +65,7 @@ pub struct Wanted {
     pub size: Option<proto::CapacityRange>,
 }
 
-impl Wanted {
+impl MountSpec {
     fn mark(&self) -> Mark {
         Mark {
             namespace: self.namespace.clone(),
@@ -184,8 +184,8 @@ const BLOCK_DEVICE: &str = "block-device";
 
 /// The places of one use.
 struct Places {
-    staging: Place,
-    target: Place,
+    staging: PluginPath,
+    target: PluginPath,
     users: PathBuf,
     user: PathBuf,
 }
@@ -199,7 +199,7 @@ impl Places {
             let mut path = PathBuf::from(first);
             path.extend(parts);
             let root = root.host.clone();
-            Place { root, path }
+            PluginPath { root, path }
         };
         Places {
             staging: place(FOLDERS[0], [&namespace, &volume, &usage]),
@@ -233,7 +233,7 @@ impl Mounts {
         plugin: &Plugin,
         stages: bool,
         root: &Root,
-        wanted: &Wanted,
+        wanted: &MountSpec,
     ) -> Result<Mounted, MountError> {
         let (this, plugin) = (Arc::clone(self), plugin.clone());
         let (root, wanted) = (root.clone(), wanted.clone());
@@ -252,7 +252,7 @@ impl Mounts {
         plugin: &Plugin,
         stages: bool,
         root: &Root,
-        wanted: &Wanted,
+        wanted: &MountSpec,
     ) -> Result<Mounted, MountError> {
         let capability = wanted.usage.capability()?;
         let name = wanted.usage.name();
@@ -267,7 +267,7 @@ impl Mounts {
         if stages {
             places.staging.folder().await?;
             staging = text(&root.seen.join(&places.staging.path));
-            let asked = proto::NodeStageVolumeRequest {
+            let requested = proto::NodeStageVolumeRequest {
                 volume_id: wanted.remote.clone(),
                 publish_context: wanted.publish_context.clone(),
                 staging_target_path: staging.clone(),
@@ -275,11 +275,11 @@ impl Mounts {
                 secrets: wanted.secrets.0.clone(),
                 volume_context: wanted.context.clone(),
             };
-            plugin.node_stage_volume(asked).await?;
+            plugin.node_stage_volume(requested).await?;
         }
         // The place itself is the plugin's to make.
         places.target.above().await?;
-        let asked = proto::NodePublishVolumeRequest {
+        let requested = proto::NodePublishVolumeRequest {
             volume_id: wanted.remote.clone(),
             publish_context: wanted.publish_context.clone(),
             staging_target_path: staging.clone(),
@@ -289,11 +289,11 @@ impl Mounts {
             secrets: wanted.secrets.0.clone(),
             volume_context: wanted.context.clone(),
         };
-        let volume_path = asked.target_path.clone();
-        plugin.node_publish_volume(asked).await?;
+        let volume_path = requested.target_path.clone();
+        plugin.node_publish_volume(requested).await?;
         let mut mounted = self.published(&places.target, wanted).await?;
         if wanted.size.is_some() {
-            let asked = proto::NodeExpandVolumeRequest {
+            let requested = proto::NodeExpandVolumeRequest {
                 volume_id: wanted.remote.clone(),
                 volume_path,
                 capacity_range: wanted.size,
@@ -301,7 +301,7 @@ impl Mounts {
                 volume_capability: Some(capability),
                 secrets: wanted.secrets.0.clone(),
             };
-            mounted.too_small = match plugin.node_expand_volume(asked).await {
+            mounted.too_small = match plugin.node_expand_volume(requested).await {
                 Ok(_) => None,
                 // It may be done yet: who is given the volume now would not know.
                 Err(error) if !error.has_ended() => return Err(MountError::Grows(error)),
@@ -313,7 +313,11 @@ impl Mounts {
     }
 
     /// What a plugin says it published; it is looked at, not believed.
-    async fn published(&self, target: &Place, wanted: &Wanted) -> Result<Mounted, MountError> {
+    async fn published(
+        &self,
+        target: &PluginPath,
+        wanted: &MountSpec,
+    ) -> Result<Mounted, MountError> {
         let lie = |what: &str| {
             let text = format!(
                 "the plugin says that volume {} is published, and {what} at {}",
@@ -419,8 +423,8 @@ impl Mounts {
         };
         for user in users {
             let looked = match said(&user).await {
-                Ok(Said::Nothing) => self.forgotten(root, &user).await,
-                Ok(Said::Mark(mark)) if !found.all.contains(&mark) => {
+                Ok(MountUser::Nothing) => self.forgotten(root, &user).await,
+                Ok(MountUser::Mark(mark)) if !found.all.contains(&mark) => {
                     found.all.push(mark);
                     Ok(())
                 }
@@ -445,8 +449,8 @@ impl Mounts {
             return Ok(());
         };
         match said(user).await? {
-            Said::Nothing => unmarked(&root.users, user).await,
-            Said::Mark(_) | Said::Gone => Ok(()),
+            MountUser::Nothing => unmarked(&root.users, user).await,
+            MountUser::Mark(_) | MountUser::Gone => Ok(()),
         }
     }
 }
@@ -489,27 +493,27 @@ async fn end(
     (given, usage): (&Returned, &str),
 ) -> Result<(), MountError> {
     let places = Places::of(root, &given.namespace, &given.volume, (usage, &given.alloc));
-    let asked = proto::NodeUnpublishVolumeRequest {
+    let requested = proto::NodeUnpublishVolumeRequest {
         volume_id: given.remote.clone(),
         target_path: text(&root.seen.join(&places.target.path)),
     };
-    let mut unpublished = plugin.node_unpublish_volume(asked.clone()).await;
+    let mut unpublished = plugin.node_unpublish_volume(requested.clone()).await;
     // A task that shares its mounts with the host may have left some, on which the volume is busy.
     if unpublished.is_err() && places.target.freed().await.unwrap_or(false) {
-        unpublished = plugin.node_unpublish_volume(asked).await;
+        unpublished = plugin.node_unpublish_volume(requested).await;
     }
     undone(unpublished)?;
     places.target.gone().await?;
     // What an older version of the plugin staged is to go too.
     let is_staged = places.staging.kind().await?.is_some();
     if (stages || is_staged) && others(&places.users, &places.user).await? == 0 {
-        let asked = proto::NodeUnstageVolumeRequest {
+        let requested = proto::NodeUnstageVolumeRequest {
             volume_id: given.remote.clone(),
             staging_target_path: text(&root.seen.join(&places.staging.path)),
         };
-        let mut unstaged = plugin.node_unstage_volume(asked.clone()).await;
+        let mut unstaged = plugin.node_unstage_volume(requested.clone()).await;
         if unstaged.is_err() && places.staging.freed().await.unwrap_or(false) {
-            unstaged = plugin.node_unstage_volume(asked).await;
+            unstaged = plugin.node_unstage_volume(requested).await;
         }
         match unstaged {
             Err(error) if !stages && error.cause() == Cause::Answered(Code::Unimplemented) => {}
@@ -537,7 +541,7 @@ pub async fn places(
     for usage in usages(&root.users, (namespace, volume), alloc).await? {
         let places = Places::of(root, namespace, volume, (&usage, alloc));
         if places.target.kind().await?.is_some() {
-            let seen = |place: &Place| text(&root.seen.join(&place.path));
+            let seen = |place: &PluginPath| text(&root.seen.join(&place.path));
             found.push((seen(&places.staging), seen(&places.target)));
         }
     }

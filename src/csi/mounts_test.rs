@@ -10,7 +10,7 @@ use crate::Plugin;
 use crate::harness::Fake;
 use crate::mark::whole;
 use crate::mounts::{
-    Mark, MountError, Mounts, Returned, Root, Secrets, Usage, Wanted, is_there, part,
+    Mark, MountError, MountSpec, Mounts, Returned, Root, Secrets, Usage, is_there, part,
 };
 
 struct Node {
@@ -54,8 +54,8 @@ fn usage(flags: &[&str]) -> Usage {
     }
 }
 
-fn wanted(alloc: &str, usage: Usage) -> Wanted {
-    Wanted {
+fn wanted(alloc: &str, usage: Usage) -> MountSpec {
+    MountSpec {
         alloc: alloc.to_owned(),
         namespace: "default".to_owned(),
         volume: "vol".to_owned(),
@@ -81,7 +81,7 @@ fn returned(alloc: &str) -> Returned {
 }
 
 impl Node {
-    async fn mount(&self, wanted: &Wanted) -> Result<PathBuf, MountError> {
+    async fn mount(&self, wanted: &MountSpec) -> Result<PathBuf, MountError> {
         let mounted = self.mounts.mount(&self.plugin, true, &self.root, wanted);
         Ok(mounted.await?.path)
     }
@@ -143,13 +143,13 @@ async fn csi_05_a_volume_that_is_to_have_a_size_is_made_so_where_it_is_published
     });
     node.mount(&wanted).await.unwrap();
     let seen = node.fake.says.seen.lock().unwrap().clone();
-    let asked = seen.last().map(|(shown, _)| shown.clone()).unwrap();
+    let requested = seen.last().map(|(shown, _)| shown.clone()).unwrap();
     assert_eq!(node.calls(), ["NodeStage", "NodePublish", "NodeExpand"]);
     let (to, at) = (
         node.root.seen.join("staging"),
         node.root.seen.join("per-alloc"),
     );
-    for told in [
+    for reported in [
         "required_bytes: 10, limit_bytes: 20".to_owned(),
         format!(
             "volume_path: {:?}",
@@ -161,9 +161,12 @@ async fn csi_05_a_volume_that_is_to_have_a_size_is_made_so_where_it_is_published
         ),
         "volume_id: \"far-vol\"".to_owned(),
     ] {
-        assert!(asked.contains(&told), "{told} is not in {asked}");
+        assert!(
+            requested.contains(&reported),
+            "{reported} is not in {requested}"
+        );
     }
-    assert!(!asked.contains("correct-horse"), "{asked}");
+    assert!(!requested.contains("correct-horse"), "{requested}");
     // One that is not made larger is there all the same, as large as it is.
     let used = Status::failed_precondition("it is in use");
     *node.fake.says.no_growing.lock().unwrap() = Some(used);

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::call::{Limits, made};
+use crate::call::{CallLimits, made};
 use crate::error::CallError;
 use crate::features::{self, Features};
 use crate::proto::{self, controller_client, identity_client, node_client};
@@ -50,7 +50,7 @@ pub struct NodeInfo {
 #[derive(Clone)]
 pub struct Plugin {
     channel: Channel,
-    limits: Limits,
+    limits: CallLimits,
 }
 
 macro_rules! calls {
@@ -63,11 +63,11 @@ macro_rules! calls {
             /// What the plugin answered, or that it did not.
             pub async fn $call(
                 &self,
-                asked: proto::$request,
+                requested: proto::$request,
             ) -> Result<proto::$answer, CallError> {
                 let mut client = $client::$kind::new(self.channel.clone());
-                made($name, self.limits.$limit, asked, async |asked| {
-                    client.$call(asked).await
+                made($name, self.limits.$limit, requested, async |requested| {
+                    client.$call(requested).await
                 })
                 .await
             })*
@@ -157,11 +157,11 @@ async fn connected(path: &Path) -> std::io::Result<UnixStream> {
 impl Plugin {
     /// The plugin that listens, or will listen, on this socket. Call it inside of a runtime.
     pub fn at(socket: &Path) -> Plugin {
-        Plugin::with_limits(socket, Limits::default())
+        Plugin::with_limits(socket, CallLimits::default())
     }
 
     /// As [`Plugin::at`], with limits of the caller's.
-    pub fn with_limits(socket: &Path, limits: Limits) -> Plugin {
+    pub fn with_limits(socket: &Path, limits: CallLimits) -> Plugin {
         let socket: Arc<Path> = Arc::from(socket);
         let connect = tower::service_fn(move |_| {
             let socket = Arc::clone(&socket);
@@ -210,13 +210,15 @@ impl Plugin {
             ..Features::default()
         };
         if controller && features.plugin.controller {
-            let asked = proto::ControllerGetCapabilitiesRequest {};
-            let answer = self.controller_get_capabilities(asked).await?;
+            let requested = proto::ControllerGetCapabilitiesRequest {};
+            let answer = self.controller_get_capabilities(requested).await?;
             features.controller = Some(features::controller(&answer));
         }
         if node {
-            let asked = proto::NodeGetCapabilitiesRequest {};
-            features.node = Some(features::node(&self.node_get_capabilities(asked).await?));
+            let requested = proto::NodeGetCapabilitiesRequest {};
+            features.node = Some(features::node(
+                &self.node_get_capabilities(requested).await?,
+            ));
         }
         Ok(features)
     }
@@ -250,9 +252,9 @@ impl Plugin {
     /// It was not made, or has no id.
     pub async fn created(
         &self,
-        asked: proto::CreateVolumeRequest,
+        requested: proto::CreateVolumeRequest,
     ) -> Result<proto::Volume, CallError> {
-        let volume = self.create_volume(asked).await?.volume;
+        let volume = self.create_volume(requested).await?.volume;
         volume
             .filter(|volume| !volume.volume_id.is_empty())
             .ok_or_else(|| CallError::broken("CreateVolume", "no volume id"))
@@ -264,11 +266,11 @@ impl Plugin {
     /// It was not made, has no id, or is of another volume.
     pub async fn snapshot(
         &self,
-        asked: proto::CreateSnapshotRequest,
+        requested: proto::CreateSnapshotRequest,
     ) -> Result<proto::Snapshot, CallError> {
-        let source = asked.source_volume_id.clone();
+        let source = requested.source_volume_id.clone();
         let broken = |text| CallError::broken("CreateSnapshot", text);
-        let snapshot = self.create_snapshot(asked).await?.snapshot;
+        let snapshot = self.create_snapshot(requested).await?.snapshot;
         let snapshot = snapshot
             .filter(|snapshot| !snapshot.snapshot_id.is_empty())
             .ok_or_else(|| broken("no snapshot id"))?;
@@ -284,11 +286,11 @@ impl Plugin {
     /// The plugin did not answer, or knows no such volume.
     pub async fn can_be_used(
         &self,
-        asked: proto::ValidateVolumeCapabilitiesRequest,
+        requested: proto::ValidateVolumeCapabilitiesRequest,
     ) -> Result<Result<(), String>, CallError> {
-        let wanted = asked.volume_capabilities.clone();
-        let secrets: Vec<String> = asked.secrets.values().cloned().collect();
-        let answer = self.validate_volume_capabilities(asked).await?;
+        let wanted = requested.volume_capabilities.clone();
+        let secrets: Vec<String> = requested.secrets.values().cloned().collect();
+        let answer = self.validate_volume_capabilities(requested).await?;
         let Some(confirmed) = answer.confirmed else {
             return Ok(Err(CallError::cleaned(answer.message, secrets.iter())));
         };

@@ -11,7 +11,7 @@ use crate::proto::{
     ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest, ListVolumesRequest,
     NodeUnpublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
 };
-use crate::{Cause, Code, Limits, Plugin, Standing};
+use crate::{CallLimits, Cause, Code, Plugin, Standing};
 
 const SECRET: &str = "correct-horse";
 
@@ -124,7 +124,7 @@ async fn every_code_says_whether_to_try_again() {
 async fn a_call_ends_in_time_and_says_so_to_the_plugin() {
     let folder = folder();
     let fake = Fake::at(&folder.path().join("csi.sock"));
-    let limits = Limits {
+    let limits = CallLimits {
         quick: Duration::from_secs(60),
         work: Duration::from_millis(50),
     };
@@ -209,10 +209,10 @@ async fn secrets_reach_the_plugin_and_nothing_else() {
         assert!(shown.contains("login with [REDACTED] failed"), "{shown}");
     }
     assert_eq!(publish().secrets["key"], SECRET);
-    let asked = format!("{:?} {:#?}", publish(), publish());
+    let requested = format!("{:?} {:#?}", publish(), publish());
     assert!(
-        !asked.contains(SECRET) && asked.contains("\"vol\""),
-        "{asked}"
+        !requested.contains(SECRET) && requested.contains("\"vol\""),
+        "{requested}"
     );
     // The fake shows what it was given in the same way.
     let seen = fake.says.seen.lock().unwrap();
@@ -250,14 +250,14 @@ async fn a_use_counts_as_confirmed_only_when_the_plugin_repeats_it() {
     let plugin = Plugin::at(&fake.socket);
     let one = capability(Mode::SingleNodeWriter, Attachment::FileSystem, "ext4", &[]);
     let other = capability(Mode::SingleNodeWriter, Attachment::BlockDevice, "", &[]);
-    let mut asked = ValidateVolumeCapabilitiesRequest {
+    let mut requested = ValidateVolumeCapabilitiesRequest {
         volume_id: "vol".to_owned(),
         volume_capabilities: vec![one],
         ..Default::default()
     };
-    assert_eq!(plugin.can_be_used(asked.clone()).await.unwrap(), Ok(()));
-    asked.volume_capabilities.push(other);
-    assert!(plugin.can_be_used(asked).await.unwrap().is_err());
+    assert_eq!(plugin.can_be_used(requested.clone()).await.unwrap(), Ok(()));
+    requested.volume_capabilities.push(other);
+    assert!(plugin.can_be_used(requested).await.unwrap().is_err());
 }
 
 /// A call that takes a plugin and one request, whatever is in it.

@@ -29,8 +29,8 @@ use tokio::time::timeout;
 use crate::base::keyed::{Keyed, Turn};
 use crate::error::{ApiError, Code, chain};
 use crate::rpc::Rpc;
-use crate::rpc::asked::{Reach, Unanswered, call};
 use crate::rpc::csi::AskController;
+use crate::rpc::requested::{Reach, Unanswered, call};
 
 /// Whether this server may have anything changed at plugins.
 pub trait Lead: Send + Sync {
@@ -44,7 +44,7 @@ pub trait Lead: Send + Sync {
 
 /// How long calls may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct PluginCallLimits {
     /// A controller: a little longer than its own client waits for the plugin.
     pub controller: Duration,
     /// A node: it makes two calls.
@@ -58,7 +58,7 @@ pub struct Limits {
     pub quiet: Duration,
 }
 
-impl Limits {
+impl PluginCallLimits {
     /// Those of every server.
     pub const USUAL: Self = Self {
         controller: Duration::from_secs(150),
@@ -88,14 +88,14 @@ pub(crate) struct Shim {
     reach: Arc<dyn Reach>,
     /// Controllers have their turn one after the other.
     turn: AtomicUsize,
-    limits: Limits,
+    limits: PluginCallLimits,
 }
 
 impl Shim {
     pub(crate) fn new(
         projections: Arc<Projections>,
         lead: Arc<dyn Lead>,
-        (reach, limits): (Arc<dyn Reach>, Limits),
+        (reach, limits): (Arc<dyn Reach>, PluginCallLimits),
     ) -> Self {
         Self {
             limits,
@@ -111,42 +111,42 @@ impl Shim {
     /// Asks a controller of the plugin: the one on the node that the request names, or else one
     /// that is healthy on a node that is ready and reached, and the next where that cannot now. All
     /// calls bear being repeated, so one that may have been done is made again elsewhere.
-    pub(crate) async fn controller<R>(&self, asked: R::Req) -> Result<R::Res, Unanswered>
+    pub(crate) async fn controller<R>(&self, requested: R::Req) -> Result<R::Res, Unanswered>
     where
         R: AskController,
     {
-        self.controllers_told::<R>(asked).await.0
+        self.controllers_reported::<R>(requested).await.0
     }
 
     /// The same, and whether all that were asked have answered: where not, it may be done yet.
-    pub(crate) async fn controllers_told<R>(
+    pub(crate) async fn controllers_reported<R>(
         &self,
-        asked: R::Req,
+        requested: R::Req,
     ) -> (Result<R::Res, Unanswered>, bool)
     where
         R: AskController,
     {
-        self.controllers_begun::<R>(asked, &nothing).await
+        self.controllers_begun::<R>(requested, &nothing).await
     }
 
     /// The same, where something is to be recorded before each of them is asked: once its call has
     /// waited for its turn, so that the time of it is that of the call.
     pub(crate) async fn controllers_begun<'b, R>(
         &self,
-        asked: R::Req,
+        requested: R::Req,
         before: &'b Before<'b>,
     ) -> (Result<R::Res, Unanswered>, bool)
     where
         R: AskController,
     {
         let mut all = true;
-        let answer = self.any_controller::<R>(asked, before, &mut all).await;
+        let answer = self.any_controller::<R>(requested, before, &mut all).await;
         (answer, all)
     }
 
     async fn any_controller<'b, R>(
         &self,
-        mut asked: R::Req,
+        mut requested: R::Req,
         before: &'b Before<'b>,
         all: &mut bool,
     ) -> Result<R::Res, Unanswered>
@@ -155,18 +155,18 @@ impl Shim {
     {
         let decided = Decided::now(self, !R::NAME.contains("List"));
         let begun = Begun { decided, before };
-        let (plugin, node) = R::of(&mut asked);
+        let (plugin, node) = R::of(&mut requested);
         let nodes = self.controllers(plugin, node)?;
         let plugin = plugin.to_owned();
         let mut failed = None;
         for node in nodes {
-            R::of(&mut asked).1.clone_from(&node);
+            R::of(&mut requested).1.clone_from(&node);
             let limit = match R::NAME.contains("List") {
                 true => self.limits.list,
                 false => self.limits.controller,
             };
             let answer = self
-                .ask::<R>((&node, &plugin), (&asked, begun), limit)
+                .ask::<R>((&node, &plugin), (&requested, begun), limit)
                 .await;
             *all &= answer.as_ref().err().is_none_or(Unanswered::has_ended);
             match answer {
@@ -186,7 +186,7 @@ impl Shim {
     pub(crate) async fn node<R: Rpc>(
         &self,
         (node, plugin): (&str, &str),
-        asked: &R::Req,
+        requested: &R::Req,
     ) -> Result<R::Res, Unanswered> {
         let decided = Decided::now(self, true);
         let ready = is_ready(&self.projections.view(), node).map_err(unreadable)?;
@@ -196,14 +196,14 @@ impl Shim {
         }
         let before = &nothing;
         let begun = Begun { decided, before };
-        self.ask::<R>((node, plugin), (asked, begun), self.limits.node)
+        self.ask::<R>((node, plugin), (requested, begun), self.limits.node)
             .await
     }
 
     async fn ask<R: Rpc>(
         &self,
         (node, plugin): (&str, &str),
-        (asked, Begun { decided, before }): (&R::Req, Begun<'_>),
+        (requested, Begun { decided, before }): (&R::Req, Begun<'_>),
         limit: Duration,
     ) -> Result<R::Res, Unanswered> {
         let _turn = self.turn::<R>((node, plugin), limit).await?;
@@ -215,7 +215,7 @@ impl Shim {
             return Err(Unanswered::Refused(ApiError::no_leader()));
         }
         let late = |_| Unanswered::Unsure(format!("no answer to {} within {limit:?}", R::NAME));
-        let answered = timeout(limit, call::<R>(&*self.reach, node, asked, limit));
+        let answered = timeout(limit, call::<R>(&*self.reach, node, requested, limit));
         answered.await.map_err(late)?
     }
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
-use crate::client::endpoints::Frame;
+use crate::client::endpoints::FileFrame;
 use crate::error::{ApiError, Code};
 
 /// The longest piece, bytes.
@@ -72,7 +72,7 @@ pub struct ExportRequest {
 pub async fn export(
     request: &ExportRequest,
     file: Option<&Path>,
-) -> Result<mpsc::Receiver<Frame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
     request.check()?;
     if request.on_disk {
         let none = "this agent writes its log to its standard error only: log_file is not set";
@@ -110,7 +110,7 @@ const MOST: usize = 64;
 static TURNS: Semaphore = Semaphore::const_new(MOST);
 
 /// The agent's file as it is now.
-async fn on_disk(path: &Path) -> Result<mpsc::Receiver<Frame>, ApiError> {
+async fn on_disk(path: &Path) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
     let shown = path.display().to_string();
     let failed = |error: std::io::Error| {
         ApiError::not_found(format!("the log file {shown} cannot be read: {error}"))
@@ -134,11 +134,11 @@ async fn on_disk(path: &Path) -> Result<mpsc::Receiver<Frame>, ApiError> {
             };
             data.truncate(read);
             offset += read as u64;
-            let frame = Frame {
+            let frame = FileFrame {
                 offset,
                 data,
                 file: name.clone(),
-                ..Frame::default()
+                ..FileFrame::default()
             };
             if tx.send(frame).await.is_err() {
                 return;
@@ -198,7 +198,7 @@ async fn journal(
     name: &str,
     since: String,
     follow: bool,
-) -> Result<mpsc::Receiver<Frame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
     let mut command = Command::new(program);
     command
         .args(["--no-pager", "--quiet", "--output=short-iso"])
@@ -254,12 +254,12 @@ async fn send(
     child: Child,
     first: Vec<u8>,
     mut out: impl AsyncRead + Unpin,
-    tx: mpsc::Sender<Frame>,
+    tx: mpsc::Sender<FileFrame>,
 ) {
     let _child = child;
-    let frame = |data| Frame {
+    let frame = |data| FileFrame {
         data,
-        ..Frame::default()
+        ..FileFrame::default()
     };
     if !first.is_empty() && tx.send(frame(first)).await.is_err() {
         return;
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use drover_testkit::until;
 
-    async fn all(mut rx: mpsc::Receiver<Frame>) -> String {
+    async fn all(mut rx: mpsc::Receiver<FileFrame>) -> String {
         let mut bytes = Vec::new();
         while let Some(frame) = rx.recv().await {
             bytes.extend(frame.data);
@@ -309,8 +309,8 @@ mod tests {
             on_disk: true,
             ..ExportRequest::default()
         };
-        let told = export(&request, Some(&path)).await.expect("a log");
-        assert_eq!(all(told).await, text);
+        let reported = export(&request, Some(&path)).await.expect("a log");
+        assert_eq!(all(reported).await, text);
         let none = export(&request, None).await.expect_err("no file");
         assert!(none.message.contains("log_file is not set"), "{none}");
         let gone = export(&request, Some(&dir.path().join("x"))).await;
@@ -402,14 +402,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let since = || "--since=@0".to_owned();
         let echo = instead(dir.path(), "echo \"$@\"");
-        let told = journal(&echo, "nomad", since(), false).await.expect("runs");
+        let reported = journal(&echo, "nomad", since(), false).await.expect("runs");
         let words = "--no-pager --quiet --output=short-iso --unit=nomad --since=@0\n";
-        assert_eq!(all(told).await, words);
+        assert_eq!(all(reported).await, words);
         let quiet = instead(dir.path(), "exit 0");
-        let told = journal(&quiet, "nomad", since(), false)
+        let reported = journal(&quiet, "nomad", since(), false)
             .await
             .expect("runs");
-        assert_eq!(all(told).await, "");
+        assert_eq!(all(reported).await, "");
         let broken = instead(dir.path(), "echo no journal files >&2; exit 1");
         let error = journal(&broken, "nomad", since(), false).await;
         let error = error.expect_err("it failed");
@@ -424,12 +424,12 @@ mod tests {
         let pid = dir.path().join("pid");
         let script = format!("echo $$ > {}; echo begun; exec sleep 1000", pid.display());
         let endless = instead(dir.path(), &script);
-        let mut told = journal(&endless, "nomad", since(), true)
+        let mut reported = journal(&endless, "nomad", since(), true)
             .await
             .expect("runs");
-        assert_eq!(told.recv().await.expect("a piece").data, b"begun\n");
-        assert_eq!(told.recv().await.expect("it lives").data, b"");
-        drop(told);
+        assert_eq!(reported.recv().await.expect("a piece").data, b"begun\n");
+        assert_eq!(reported.recv().await.expect("it lives").data, b"");
+        drop(reported);
         let pid = std::fs::read_to_string(&pid).expect("a number");
         let path = format!("/proc/{}/cmdline", pid.trim());
         // What is left of it until it is waited for has no command line.

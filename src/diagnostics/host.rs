@@ -105,8 +105,8 @@ fn environment(
 ) -> BTreeMap<String, String> {
     all.map(|(name, value)| {
         let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
-        let told = redact::value(&name, &value);
-        (name.into_owned(), told)
+        let reported = redact::value(&name, &value);
+        (name.into_owned(), reported)
     })
     .collect()
 }
@@ -178,9 +178,9 @@ mod tests {
             assert!(usage.used_mb <= usage.disk_mb, "{usage:?}");
         }
         let env = |name: &str, value: &str| (name.into(), value.into());
-        let told = environment([env("A_TOKEN", "canary"), env("B", "b")].into_iter());
-        assert_eq!(told["A_TOKEN"], redact::REDACTED);
-        assert_eq!(told["B"], "b");
+        let reported = environment([env("A_TOKEN", "canary"), env("B", "b")].into_iter());
+        assert_eq!(reported["A_TOKEN"], redact::REDACTED);
+        assert_eq!(reported["B"], "b");
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
     fn mod_23_a_disk_is_told_once_and_one_of_another_machine_never() {
         let mounts = "/dev/root / ext4 rw 0 0\n/dev/root /again ext4 rw 0 0\n\
                       proc /proc proc rw 0 0\nhost:/x / nfs rw 0 0\n";
-        let told = disks(mounts);
-        assert_eq!(told.keys().collect::<Vec<_>>(), ["/"]);
+        let reported = disks(mounts);
+        assert_eq!(reported.keys().collect::<Vec<_>>(), ["/"]);
     }
 }

@@ -22,7 +22,7 @@ use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, fmt};
 
-use crate::client::endpoints::Frame;
+use crate::client::endpoints::FileFrame;
 use crate::error::{ApiError, Code};
 
 /// How many may listen at once.
@@ -91,9 +91,9 @@ pub fn level(name: &str) -> Option<LevelFilter> {
 ///
 /// # Errors
 /// 400 for a level that is none; 429 where too many listen.
-pub fn listen(request: &MonitorRequest) -> Result<mpsc::Receiver<Frame>, ApiError> {
+pub fn listen(request: &MonitorRequest) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
     let wanted = request.level()?;
-    let form = Form {
+    let form = LineForm {
         json: request.log_json,
         location: request.log_include_location,
     };
@@ -109,19 +109,19 @@ pub fn listeners() -> usize {
 }
 
 /// Sends what was logged, or that there was nothing for a while, until nobody takes it any more.
-async fn pump(listening: Listening, tx: mpsc::Sender<Frame>) {
+async fn pump(listening: Listening, tx: mpsc::Sender<FileFrame>) {
     loop {
         let woken = tokio::select! {
             () = tx.closed() => return,
             woken = tokio::time::timeout(ALIVE, listening.0.some.notified()) => woken,
         };
-        if woken.is_err() && tx.send(Frame::default()).await.is_err() {
+        if woken.is_err() && tx.send(FileFrame::default()).await.is_err() {
             return;
         }
         while let Some(data) = listening.0.take() {
-            let frame = Frame {
+            let frame = FileFrame {
                 data,
-                ..Frame::default()
+                ..FileFrame::default()
             };
             if tx.send(frame).await.is_err() {
                 return;
@@ -132,12 +132,12 @@ async fn pump(listening: Listening, tx: mpsc::Sender<Frame>) {
 
 /// How a line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Form {
+struct LineForm {
     json: bool,
     location: bool,
 }
 
-impl Form {
+impl LineForm {
     const fn index(self) -> usize {
         (self.json as usize) << 1 | self.location as usize
     }
@@ -209,7 +209,7 @@ impl Weight {
 
 impl Hub {
     /// What somebody wants of a form.
-    fn wanted(&self, form: Form) -> LevelFilter {
+    fn wanted(&self, form: LineForm) -> LevelFilter {
         of_rank(self.levels[form.index()].load(Ordering::Relaxed))
     }
 
@@ -227,7 +227,7 @@ impl Hub {
         tracing::callsite::rebuild_interest_cache();
     }
 
-    fn tell(&self, form: Form, weight: Weight, line: &[u8]) {
+    fn report(&self, form: LineForm, weight: Weight, line: &[u8]) {
         let listeners = self.listeners.read();
         let of_form = listeners.iter().filter(|one| one.form == form);
         for one in of_form.filter(|one| weight.is_shown(one.level)) {
@@ -238,7 +238,7 @@ impl Hub {
 
 /// One who listens.
 struct Listener {
-    form: Form,
+    form: LineForm,
     level: LevelFilter,
     queue: Mutex<Queue>,
     some: Notify,
@@ -259,8 +259,8 @@ impl Listener {
             queue.lost += 1;
             return;
         }
-        if let Some(told) = self.told_lost(&mut queue) {
-            queue.push(told);
+        if let Some(reported) = self.reported_lost(&mut queue) {
+            queue.push(reported);
         }
         queue.push(line.to_vec());
         drop(queue);
@@ -272,8 +272,8 @@ impl Listener {
         let mut queue = self.queue.lock();
         let mut piece = Vec::new();
         while let Some(line) = queue.lines.front() {
-            let room = PIECE.saturating_sub(piece.len());
-            if line.len() <= room {
+            let space = PIECE.saturating_sub(piece.len());
+            if line.len() <= space {
                 piece.extend_from_slice(line);
                 queue.bytes -= line.len();
                 queue.lines.pop_front();
@@ -288,13 +288,13 @@ impl Listener {
             }
             return Some(piece);
         }
-        if let Some(told) = self.told_lost(&mut queue) {
-            piece.extend_from_slice(&told);
+        if let Some(reported) = self.reported_lost(&mut queue) {
+            piece.extend_from_slice(&reported);
         }
         Some(piece).filter(|piece| !piece.is_empty())
     }
 
-    fn told_lost(&self, queue: &mut Queue) -> Option<Vec<u8>> {
+    fn reported_lost(&self, queue: &mut Queue) -> Option<Vec<u8>> {
         let lost = std::mem::take(&mut queue.lost);
         if lost == 0 {
             return None;
@@ -327,7 +327,7 @@ impl Queue {
 struct Listening(Arc<Listener>);
 
 impl Listening {
-    fn begin(form: Form, level: LevelFilter) -> Result<Self, ApiError> {
+    fn begin(form: LineForm, level: LevelFilter) -> Result<Self, ApiError> {
         let more = |taken: usize| (taken < MOST).then_some(taken + 1);
         let taken = HUB
             .taken
@@ -360,14 +360,14 @@ pub fn layer<S>() -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let form = |json, location| Form { json, location };
+    let form = |json, location| LineForm { json, location };
     of_form(form(false, false))
         .and_then(of_form(form(false, true)))
         .and_then(of_form(form(true, false)))
         .and_then(of_form(form(true, true)))
 }
 
-fn of_form<S>(form: Form) -> Box<dyn Layer<S> + Send + Sync>
+fn of_form<S>(form: LineForm) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -377,15 +377,15 @@ where
         .with_ansi(false)
         .with_writer(Lines(form));
     match form.json {
-        true => layer.json().with_filter(Wanted(form)).boxed(),
-        false => layer.with_filter(Wanted(form)).boxed(),
+        true => layer.json().with_filter(MonitorFilter(form)).boxed(),
+        false => layer.with_filter(MonitorFilter(form)).boxed(),
     }
 }
 
 /// Lets through what somebody listens to.
-struct Wanted(Form);
+struct MonitorFilter(LineForm);
 
-impl<S> Filter<S> for Wanted {
+impl<S> Filter<S> for MonitorFilter {
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         Weight::of(metadata).is_shown(HUB.wanted(self.0))
     }
@@ -403,27 +403,27 @@ impl<S> Filter<S> for Wanted {
 }
 
 /// Hands the lines of a form to those who listen to it.
-struct Lines(Form);
+struct Lines(LineForm);
 
 impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Line;
+    type Writer = RecordWriter;
 
-    fn make_writer(&'a self) -> Line {
+    fn make_writer(&'a self) -> RecordWriter {
         let (level, most) = (tracing::Level::ERROR, LevelFilter::ERROR);
-        Line(self.0, Weight { level, most })
+        RecordWriter(self.0, Weight { level, most })
     }
 
-    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Line {
-        Line(self.0, Weight::of(metadata))
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> RecordWriter {
+        RecordWriter(self.0, Weight::of(metadata))
     }
 }
 
 /// Takes one record, which comes whole.
-struct Line(Form, Weight);
+struct RecordWriter(LineForm, Weight);
 
-impl io::Write for Line {
+impl io::Write for RecordWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        HUB.tell(self.0, self.1, bytes);
+        HUB.report(self.0, self.1, bytes);
         Ok(bytes.len())
     }
 

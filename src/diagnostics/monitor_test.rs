@@ -14,7 +14,7 @@ pub(crate) async fn turn() -> impl Drop {
     turn
 }
 
-fn asked(level: &str) -> MonitorRequest {
+fn requested(level: &str) -> MonitorRequest {
     MonitorRequest {
         log_level: level.into(),
         ..MonitorRequest::default()
@@ -22,7 +22,7 @@ fn asked(level: &str) -> MonitorRequest {
 }
 
 /// What comes until a line holds `end`.
-async fn text(rx: &mut mpsc::Receiver<Frame>, end: &str) -> String {
+async fn text(rx: &mut mpsc::Receiver<FileFrame>, end: &str) -> String {
     let mut all = String::new();
     while !all.contains(end) {
         let frame = rx.recv().await.expect("it goes on");
@@ -43,13 +43,13 @@ fn logged<T>(work: impl FnOnce() -> T) -> T {
 #[tokio::test]
 async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_shows() {
     let _turn = turn().await;
-    let mut debug = listen(&asked("debug")).unwrap();
-    let mut warn = listen(&asked("WARN")).unwrap();
-    let mut off = listen(&asked("off")).unwrap();
+    let mut debug = listen(&requested("debug")).unwrap();
+    let mut warn = listen(&requested("WARN")).unwrap();
+    let mut off = listen(&requested("off")).unwrap();
     let json = MonitorRequest {
         log_json: true,
         log_include_location: true,
-        ..asked("")
+        ..requested("")
     };
     let mut json = listen(&json).unwrap();
     logged(|| {
@@ -60,15 +60,15 @@ async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_sh
         tracing::warn!(target: "openraft::core", "warned by raft");
         tracing::error!("the end");
     });
-    let told = text(&mut debug, "the end").await;
-    assert!(told.contains("only for details key=7\n"), "{told}");
-    assert!(told.contains("warned by a library"), "{told}");
-    assert!(!told.contains("shown to nobody") && !told.contains("of a library"));
-    assert!(!told.contains("by raft"), "{told}");
-    let told = text(&mut warn, "the end").await;
-    assert_eq!(told.lines().count(), 2, "{told}");
-    let told = text(&mut json, "the end").await;
-    let lines: Vec<serde_json::Value> = told
+    let reported = text(&mut debug, "the end").await;
+    assert!(reported.contains("only for details key=7\n"), "{reported}");
+    assert!(reported.contains("warned by a library"), "{reported}");
+    assert!(!reported.contains("shown to nobody") && !reported.contains("of a library"));
+    assert!(!reported.contains("by raft"), "{reported}");
+    let reported = text(&mut warn, "the end").await;
+    assert_eq!(reported.lines().count(), 2, "{reported}");
+    let reported = text(&mut json, "the end").await;
+    let lines: Vec<serde_json::Value> = reported
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
@@ -86,23 +86,23 @@ async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_sh
     );
     assert!(end["line_number"].as_u64().unwrap() > 0);
     let alive = off.recv().await.unwrap();
-    assert_eq!(alive, Frame::default(), "nothing but that it is alive");
-    let error = listen(&asked("loud")).unwrap_err();
+    assert_eq!(alive, FileFrame::default(), "nothing but that it is alive");
+    let error = listen(&requested("loud")).unwrap_err();
     assert_eq!(error, ApiError::bad_request("Unknown log level: loud"));
 }
 
 #[tokio::test]
 async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
     let _turn = turn().await;
-    let mut rx = listen(&asked("info")).unwrap();
+    let mut rx = listen(&requested("info")).unwrap();
     let many = LINES + 77;
     logged(|| {
         for n in 0..many {
             tracing::info!("line {n} of many");
         }
     });
-    let told = text(&mut rx, "are missing here").await;
-    let lines: Vec<&str> = told.lines().collect();
+    let reported = text(&mut rx, "are missing here").await;
+    let lines: Vec<&str> = reported.lines().collect();
     let last = lines.last().unwrap();
     assert!(
         last.contains("WARN") && last.contains(" 77 lines are missing here"),
@@ -111,14 +111,14 @@ async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
     assert_eq!(lines.len(), LINES + 1);
     assert!(lines[LINES - 1].ends_with(&format!("line {} of many", LINES - 1)));
     logged(|| tracing::info!("and on it goes"));
-    let told = text(&mut rx, "on it goes").await;
-    assert_eq!(told.lines().count(), 1, "said once: {told}");
+    let reported = text(&mut rx, "on it goes").await;
+    assert_eq!(reported.lines().count(), 1, "said once: {reported}");
 }
 
 #[tokio::test]
 async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
     let _turn = turn().await;
-    let mut rx = listen(&asked("info")).unwrap();
+    let mut rx = listen(&requested("info")).unwrap();
     let long = "x".repeat(PIECE + 10);
     logged(|| {
         tracing::info!("{long}");
@@ -129,20 +129,20 @@ async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
     });
     let first = rx.recv().await.unwrap();
     assert_eq!(first.data.len(), PIECE);
-    let told = text(&mut rx, "a short one").await;
-    assert!(told.contains("missing here"), "{}", told.len());
-    assert!(told.len() < BYTES, "{}", told.len());
+    let reported = text(&mut rx, "a short one").await;
+    assert!(reported.contains("missing here"), "{}", reported.len());
+    assert!(reported.len() < BYTES, "{}", reported.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_so_many_may_listen_and_who_left_is_gone() {
     let _turn = turn().await;
     let all: Vec<_> = (0..MOST)
-        .map(|_| listen(&asked("error")).unwrap())
+        .map(|_| listen(&requested("error")).unwrap())
         .collect();
-    let error = listen(&asked("error")).unwrap_err();
+    let error = listen(&requested("error")).unwrap_err();
     assert_eq!(error.code, Code::TooManyRequests, "{error}");
-    let text = Form {
+    let text = LineForm {
         json: false,
         location: false,
     };
@@ -154,5 +154,5 @@ async fn mod_23_so_many_may_listen_and_who_left_is_gone() {
         LevelFilter::OFF,
         "nothing is made for nobody"
     );
-    listen(&asked("error")).unwrap();
+    listen(&requested("error")).unwrap();
 }

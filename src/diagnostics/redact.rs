@@ -146,7 +146,7 @@ fn is_key(text: &str) -> bool {
 /// The words of a command line as they may be told.
 pub fn words(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut of_secret = false;
-    let told = words.map(|word| {
+    let reported = words.map(|word| {
         let flag = word.starts_with('-');
         if std::mem::take(&mut of_secret) && !flag {
             return REDACTED.to_owned();
@@ -159,7 +159,7 @@ pub fn words(words: impl Iterator<Item = String>) -> Vec<String> {
             }
         }
     });
-    told.collect()
+    reported.collect()
 }
 
 #[cfg(test)]
@@ -195,8 +195,8 @@ mod tests {
             assert_eq!(value(name, plain), shown, "{name}");
         }
         let url = "postgres://app:hunter2@db:5432/x and https://bot:t@h";
-        let told = format!("postgres://app:{REDACTED}@db:5432/x and https://bot:{REDACTED}@h");
-        assert_eq!(value("DATABASE_URL", url), told);
+        let reported = format!("postgres://app:{REDACTED}@db:5432/x and https://bot:{REDACTED}@h");
+        assert_eq!(value("DATABASE_URL", url), reported);
     }
 
     #[test]
@@ -250,17 +250,17 @@ mod tests {
         let said = job.to_string().matches("canary").count();
         assert!(said > 20, "{said}");
         json(&mut job);
-        let told = format!("{job:#}");
-        let line = told.lines().find(|line| line.contains("canary"));
+        let reported = format!("{job:#}");
+        let line = reported.lines().find(|line| line.contains("canary"));
         assert_eq!(line, None);
     }
 
     #[test]
     fn mod_23_a_command_line_tells_no_secret_in_any_form() {
         let line = "drover agent -dev -encrypt abc= -encrypt=def -token-file f --secret ghi -x y";
-        let told = words(line.split(' ').map(str::to_owned)).join(" ");
+        let reported = words(line.split(' ').map(str::to_owned)).join(" ");
         assert_eq!(
-            told,
+            reported,
             format!(
                 "drover agent -dev -encrypt {REDACTED} -encrypt={REDACTED} -token-file f \
                  --secret {REDACTED} -x y"

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::acl_test::{NODE, OTHER, ROOT, World};
 use super::*;
 use crate::client::clock::Clock;
-use crate::client::config::{Settings, Shared};
+use crate::client::config::{ClientSettings, SharedSettings};
 use crate::client::journal::{Journal, LogJournal};
 use crate::client::volumes::{csi, host};
 use crate::endpoints::testing::listed;
@@ -29,7 +29,7 @@ const OPEN: [&str; 6] = [
 ];
 
 /// Asks a method, whichever kind it is, whatever it answers.
-async fn asked(
+async fn requested(
     served: &crate::rpc::service::Service<Clients>,
     name: &str,
     (node, token): (&str, &str),
@@ -79,7 +79,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
         if matches!(access, Public | NewNode) {
             open.push(name);
             // Whatever is answered: who asks is found out.
-            let _ = asked(&served, name, ("", ROOT), &about).await;
+            let _ = requested(&served, name, ("", ROOT), &about).await;
             continue;
         }
         for who in [
@@ -106,7 +106,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
             if proves {
                 continue;
             }
-            let answer = asked(&served, name, who, &about).await;
+            let answer = requested(&served, name, who, &about).await;
             let denied = matches!(&answer, Err(error) if error.code == Code::PermissionDenied);
             assert!(denied, "{name} by {node:?} {token:?}: {answer:?}");
             tried += 1;
@@ -115,7 +115,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
         if name == CsiVolumeUnpublish::NAME {
             continue;
         }
-        let answer = asked(&served, name, (id, NODE), &about).await;
+        let answer = requested(&served, name, (id, NODE), &about).await;
         let denied = matches!(&answer, Err(error) if error.code == Code::PermissionDenied);
         let of_others =
             matches!(access, Token(_) | Management) || access.to_string() == super::SERVER;
@@ -143,10 +143,10 @@ async fn auth_12_the_page_of_methods_is_what_is_registered_at_servers_and_client
     let (journal, _) = LogJournal::open(&folder.path().join("journal")).unwrap();
     let journal: Arc<dyn Journal> = Arc::new(journal);
     let node = Arc::new(Mutex::new(Arc::new(ModelNode::default())));
-    let settings = Shared::new(Settings {
+    let settings = SharedSettings::new(ClientSettings {
         host_volumes_dir: folder.path().to_owned(),
         host_volume_plugin_dir: folder.path().to_owned(),
-        ..Settings::default()
+        ..ClientSettings::default()
     });
     let volumes = host::HostVolumes::restore(&settings, &node, &journal);
     let more = (Caller::process(Arc::new(served), ""), Clock::System);

@@ -35,14 +35,14 @@ const MOST: usize = 1_000;
 const MOST_RULES: usize = 8 << 20;
 
 /// What a caller may be told.
-enum Told {
+enum TokenScope {
     /// Whatever he asks for.
     All,
     /// What this token holds.
     Of(Arc<AclToken>),
 }
 
-impl Told {
+impl TokenScope {
     /// What somebody may be told: a node and a manager everything, who has no token nothing.
     fn to(who: Identity) -> Result<Self, ApiError> {
         who.accepted()?;
@@ -57,14 +57,14 @@ impl Told {
     /// Whether every one of these is among those that he holds.
     fn covers(
         &self,
-        asked: &[String],
+        requested: &[String],
         held: impl FnOnce(&AclToken) -> Result<BTreeSet<String>, StorageError>,
     ) -> Result<bool, StorageError> {
-        let Told::Of(token) = self else {
+        let TokenScope::Of(token) = self else {
             return Ok(true);
         };
         let held = held(token)?;
-        Ok(asked.iter().all(|name| held.contains(name)))
+        Ok(requested.iter().all(|name| held.contains(name)))
     }
 }
 
@@ -77,16 +77,16 @@ impl Clients {
     }
 
     /// Does the work over a view, for a caller who may be told something.
-    async fn told<T: Send + 'static>(
+    async fn reported<T: Send + 'static>(
         self: &Arc<Self>,
         call: &Call,
-        work: impl Fn(&View, &Told) -> Result<T, ApiError> + Send + 'static,
+        work: impl Fn(&View, &TokenScope) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         self.has_acls()?;
-        let told = Told::to(self.authenticate(call).await?)?;
+        let reported = TokenScope::to(self.authenticate(call).await?)?;
         let view = self.server.projections.view();
         self.server.gate.knows(&view)?;
-        deciding(move || work(&view, &told)).await?
+        deciding(move || work(&view, &reported)).await?
     }
 }
 
@@ -194,9 +194,9 @@ pub(super) async fn get_policies(
     request: AclPolicySetRequest,
 ) -> Result<AclPolicySetResponse, ApiError> {
     few("Names", request.names.len())?;
-    let work = move |view: &View, told: &Told| {
+    let work = move |view: &View, reported: &TokenScope| {
         let held = |token: &AclToken| policy_names_of_token(view, token);
-        demand(told.covers(&request.names, held)?)?;
+        demand(reported.covers(&request.names, held)?)?;
         let mut answer = AclPolicySetResponse {
             index: view.table_index::<AclPolicies>(),
             ..AclPolicySetResponse::default()
@@ -214,7 +214,7 @@ pub(super) async fn get_policies(
         }
         Ok(answer)
     };
-    clients.told(&call, work).await
+    clients.reported(&call, work).await
 }
 
 /// `ACL.GetRolesByID`: roles by id; those that are not there are left out.
@@ -224,12 +224,12 @@ pub(super) async fn get_roles(
     request: AclRolesByIdRequest,
 ) -> Result<AclRolesByIdResponse, ApiError> {
     few("ACLRoleIDs", request.role_ids.len())?;
-    let work = move |view: &View, told: &Told| {
+    let work = move |view: &View, reported: &TokenScope| {
         let held = |token: &AclToken| {
             let roles = roles_of_token(view, token)?;
             Ok(roles.iter().map(|role| role.id.clone()).collect())
         };
-        demand(told.covers(&request.role_ids, held)?)?;
+        demand(reported.covers(&request.role_ids, held)?)?;
         let mut answer = AclRolesByIdResponse {
             index: view.table_index::<AclRoles>(),
             ..AclRolesByIdResponse::default()
@@ -241,5 +241,5 @@ pub(super) async fn get_roles(
         }
         Ok(answer)
     };
-    clients.told(&call, work).await
+    clients.reported(&call, work).await
 }

@@ -20,14 +20,14 @@ use crate::error::{ApiError, Code};
 use crate::http::{Api, Forwarded, Settings, Shape, router};
 use crate::net::{PerSecond, Visitors};
 use crate::proposer::Origin;
-use crate::requests::{self, Asked, Class};
+use crate::requests::{self, Class, RequestQuery};
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{
     AclPolicySetRequest, AclRolesByIdRequest, NodeSpecificRequest, ResolveAclTokenRequest,
     ResolveAclTokenResponse,
 };
-use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::server::{CallerLimits, RpcServer, serve};
 use crate::rpc::volumes::{PluginList, PluginListRequest};
 use crate::rpc::{Rpc, RpcError};
 use crate::server::testing::Stopping;
@@ -118,7 +118,7 @@ impl World {
         let service = Arc::new(Marking(Arc::new(service(server.clone(), beat))));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         World {
-            rpc: serve(listener, service, Limits::default()).unwrap(),
+            rpc: serve(listener, service, CallerLimits::default()).unwrap(),
             server: Stopping(server),
             node: id,
             other,
@@ -201,10 +201,10 @@ pub(super) fn token(secret: &str, kind: &str) -> CreateAclToken {
 async fn a_node_is_told_all_and_others_what_their_token_holds() {
     let world = World::start(true).await;
     let own = (world.node.as_str(), NODE);
-    let denied = |told: Result<_, ApiError>| told.map(|_: ()| ()).unwrap_err();
+    let denied = |reported: Result<_, ApiError>| reported.map(|_: ()| ()).unwrap_err();
     for who in [own, ("", ROOT)] {
-        let told = world.policies(who, &["mine", "other", "none"]).await;
-        assert_eq!(told.unwrap(), ["mine", "other"]);
+        let reported = world.policies(who, &["mine", "other", "none"]).await;
+        assert_eq!(reported.unwrap(), ["mine", "other"]);
         assert_eq!(world.roles(who).await, Ok(1));
     }
     let ci = ("", CI);
@@ -213,13 +213,13 @@ async fn a_node_is_told_all_and_others_what_their_token_holds() {
     let other = world.policies(ci, &["mine", "other"]).await.map(drop);
     assert_eq!(denied(other), ApiError::permission_denied());
     for who in [("", ""), ("", "nobody"), (world.node.as_str(), "wrong")] {
-        let told = world.policies(who, &["mine"]).await.map(drop);
-        assert_eq!(denied(told), ApiError::permission_denied(), "{who:?}");
+        let reported = world.policies(who, &["mine"]).await.map(drop);
+        assert_eq!(denied(reported), ApiError::permission_denied(), "{who:?}");
         assert!(world.roles(who).await.is_err(), "{who:?}");
     }
     let many = vec!["x"; 1001];
-    let told = world.policies(own, &many).await.map(drop);
-    assert_eq!(denied(told).code, Code::BadRequest);
+    let reported = world.policies(own, &many).await.map(drop);
+    assert_eq!(denied(reported).code, Code::BadRequest);
     world.server.shutdown().await;
 }
 
@@ -244,14 +244,14 @@ async fn a_secret_is_resolved_to_its_token_and_not_repeated() {
 async fn nothing_is_told_while_acls_are_off() {
     let world = World::start(false).await;
     let own = (world.node.as_str(), NODE);
-    let told = world.policies(own, &["mine"]).await.unwrap_err();
-    assert_eq!(told.message, "ACL support disabled");
-    assert_eq!(world.roles(own).await.unwrap_err(), told);
+    let reported = world.policies(own, &["mine"]).await.unwrap_err();
+    assert_eq!(reported.message, "ACL support disabled");
+    assert_eq!(world.roles(own).await.unwrap_err(), reported);
     let request = ResolveAclTokenRequest {
         secret_id: CI.into(),
     };
-    let told = world.call::<AclResolveToken>(own, request).await;
-    assert_eq!(told.unwrap_err().message, "ACL support disabled");
+    let reported = world.call::<AclResolveToken>(own, request).await;
+    assert_eq!(reported.unwrap_err().message, "ACL support disabled");
     world.server.shutdown().await;
 }
 
@@ -308,14 +308,14 @@ async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_dow
     assert_eq!(denied.unwrap_err().code, Code::PermissionDenied);
     assert!(counted() > before, "he was counted as somebody else");
     let log = world.server.requests.records().expect("one is kept");
-    let asked = Asked {
+    let requested = RequestQuery {
         class: Some(Class::Denied),
         limit: 10,
-        ..Asked::default()
+        ..RequestQuery::default()
     };
-    let told = requests::list(&*log, &asked).unwrap().entries;
-    let mut actors = told.iter().map(|entry| &entry.received.actor);
-    assert!(actors.any(|actor| actor.id == accessor), "{told:?}");
+    let reported = requests::list(&*log, &requested).unwrap().entries;
+    let mut actors = reported.iter().map(|entry| &entry.received.actor);
+    assert!(actors.any(|actor| actor.id == accessor), "{reported:?}");
     world.server.shutdown().await;
 }
 
@@ -337,7 +337,7 @@ async fn auth_09_a_caller_has_so_many_calls_a_second_and_a_heartbeat_is_always_t
     let rpc = serve(
         tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap(),
         Arc::new(served),
-        Limits::default(),
+        CallerLimits::default(),
     );
     let rpc = rpc.unwrap();
     let servers = || Servers::new(vec![rpc.addr().to_string()]);
@@ -554,8 +554,8 @@ async fn auth_07_calls_are_counted_by_node_token_and_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_denied_is_in_the_request_log_once_and_without_its_token() {
     let world = World::start(true).await;
-    let denied = |told: Result<(), ApiError>| {
-        assert_eq!(told.unwrap_err(), ApiError::permission_denied());
+    let denied = |reported: Result<(), ApiError>| {
+        assert_eq!(reported.unwrap_err(), ApiError::permission_denied());
     };
     let node = (world.node.as_str(), NODE);
     // Each is let in before it is denied something, so that it is known who it is.
@@ -573,13 +573,13 @@ async fn a_call_that_is_denied_is_in_the_request_log_once_and_without_its_token(
     let request = PluginListRequest::default();
     denied(world.call::<PluginList>(("", CI), request).await.map(drop));
     let log = world.server.requests.records().expect("one is kept");
-    let asked = Asked {
+    let requested = RequestQuery {
         class: Some(Class::Denied),
         limit: 100,
-        ..Asked::default()
+        ..RequestQuery::default()
     };
-    let told = requests::list(&*log, &asked).unwrap().entries;
-    let told: Vec<(&str, &str, u16)> = told
+    let reported = requests::list(&*log, &requested).unwrap().entries;
+    let reported: Vec<(&str, &str, u16)> = reported
         .iter()
         .map(|one| (&*one.received.path, &*one.received.actor.id, one.status))
         .collect();
@@ -590,6 +590,6 @@ async fn a_call_that_is_denied_is_in_the_request_log_once_and_without_its_token(
         ("Node.GetNode", node.0, 403),
         ("/v1/plugins", ci, 403),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(reported, wanted);
     world.server.shutdown().await;
 }

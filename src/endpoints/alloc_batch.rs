@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::auth::Allowed;
-use crate::commands::alloc::{Told, UpdateAllocsFromClient, names_nodes};
+use crate::commands::alloc::{ClientReport, UpdateAllocsFromClient, names_nodes};
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
 use crate::proposer::{Committed, Origin};
@@ -37,7 +37,7 @@ const MAX_BYTES: usize = 2 << 20;
 /// Of how many allocations it is remembered that their updates were cut.
 const MAX_CUT: usize = 1_024;
 
-struct Part {
+struct BatchPart {
     command: Arc<UpdateAllocsFromClient>,
     bytes: usize,
     origin: Origin,
@@ -72,7 +72,7 @@ impl Lane for Server {
 
 /// Takes updates and answers each with the index of its event.
 pub(super) struct Batcher {
-    tx: mpsc::Sender<Part>,
+    tx: mpsc::Sender<BatchPart>,
     /// Allocations of which it was said that their updates are too large.
     cut: Mutex<BTreeSet<String>>,
 }
@@ -98,7 +98,7 @@ impl Batcher {
         let mut bytes = 0;
         for alloc in &mut allocs {
             if let Some(size) = shrink(alloc) {
-                self.tell_cut(alloc, size);
+                self.report_cut(alloc, size);
             }
             bytes += size(alloc);
         }
@@ -108,7 +108,7 @@ impl Batcher {
         });
         let (answer, answered) = oneshot::channel();
         let ends = || ApiError::new(Code::Unavailable, "the server is stopping");
-        let part = Part {
+        let part = BatchPart {
             command,
             bytes,
             origin: allowed.into_origin(),
@@ -119,7 +119,7 @@ impl Batcher {
     }
 
     /// Says once of an allocation that what is told of it is too much.
-    fn tell_cut(&self, alloc: &Allocation, size: usize) {
+    fn report_cut(&self, alloc: &Allocation, size: usize) {
         let mut cut = self.cut.lock();
         if cut.len() >= MAX_CUT {
             cut.clear();
@@ -135,7 +135,7 @@ impl Batcher {
     }
 }
 
-async fn run(lane: Arc<dyn Lane>, mut rx: mpsc::Receiver<Part>) {
+async fn run(lane: Arc<dyn Lane>, mut rx: mpsc::Receiver<BatchPart>) {
     while let Some(first) = rx.recv().await {
         let end = Instant::now() + WINDOW;
         let mut count = first.command.allocs.len();
@@ -158,10 +158,10 @@ async fn run(lane: Arc<dyn Lane>, mut rx: mpsc::Receiver<Part>) {
 
 /// Sends a batch. One that fails as a whole is tried again in halves, down to its parts: what is
 /// wrong with one is its own.
-async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
+async fn send(lane: Arc<dyn Lane>, parts: Vec<BatchPart>) {
     let mut todo = vec![parts];
     while let Some(mut parts) = todo.pop() {
-        let batch = Arc::new(Batch::of(&parts));
+        let batch = Arc::new(UpdateBatch::of(&parts));
         let origin = match parts.as_slice() {
             [one] => one.origin.clone(),
             // Many nodes act at once: the server that gathered them speaks for them.
@@ -191,7 +191,7 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<Part>) {
 }
 
 /// One command made of many; parts that are refused are left out and told so.
-struct Batch {
+struct UpdateBatch {
     commands: Vec<Arc<UpdateAllocsFromClient>>,
     heard: Mutex<Heard>,
 }
@@ -214,8 +214,8 @@ impl Heard {
     }
 }
 
-impl Batch {
-    fn of(parts: &[Part]) -> Self {
+impl UpdateBatch {
+    fn of(parts: &[BatchPart]) -> Self {
         Self {
             commands: parts.iter().map(|part| part.command.clone()).collect(),
             heard: Mutex::new(Heard::of(parts.len())),
@@ -223,7 +223,7 @@ impl Batch {
     }
 }
 
-impl Command for Batch {
+impl Command for UpdateBatch {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, ApiError> {
         let mut all = AllocsUpdatedByClient {
             updated_at: stamp.now,
@@ -239,9 +239,9 @@ impl Command for Batch {
                 id: derived(stamp.id, n),
                 now: stamp.now,
             };
-            let told = command.told(view, &stamp, names_nodes);
-            heard.refused.push(told.as_ref().err().cloned());
-            let Ok(Told { event, cause }) = told else {
+            let reported = command.reported(view, &stamp, names_nodes);
+            heard.refused.push(reported.as_ref().err().cloned());
+            let Ok(ClientReport { event, cause }) = reported else {
                 continue;
             };
             heard.cause = heard.cause.into_iter().chain(cause).min();

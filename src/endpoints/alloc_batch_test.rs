@@ -196,7 +196,7 @@ async fn submit(to: &Batcher, number: usize, allocs: Vec<Allocation>) -> Result<
         actor: Actor::node(&node, "there"),
         ..Origin::default()
     };
-    to.submit(node, allocs, Allowed::unasked(origin)).await
+    to.submit(node, allocs, Allowed::unrequested(origin)).await
 }
 
 fn command(number: usize, allocs: Vec<Allocation>) -> Arc<UpdateAllocsFromClient> {
@@ -206,8 +206,8 @@ fn command(number: usize, allocs: Vec<Allocation>) -> Arc<UpdateAllocsFromClient
     })
 }
 
-fn batch(commands: Vec<Arc<UpdateAllocsFromClient>>) -> Batch {
-    Batch {
+fn batch(commands: Vec<Arc<UpdateAllocsFromClient>>) -> UpdateBatch {
+    UpdateBatch {
         heard: Mutex::new(Heard::of(commands.len())),
         commands,
     }
@@ -242,8 +242,8 @@ fn large(number: usize, bytes: usize) -> Allocation {
 #[tokio::test]
 async fn hb_07_what_many_nodes_tell_at_once_is_one_event() {
     let stage = Stage::new(20, "");
-    let told = (0..20).map(|n| stage.submit(n, vec![update(2 * n, "running")]));
-    let indexes = futures_util::future::join_all(told).await;
+    let reported = (0..20).map(|n| stage.submit(n, vec![update(2 * n, "running")]));
+    let indexes = futures_util::future::join_all(reported).await;
     let indexes: BTreeSet<u64> = indexes.into_iter().map(Result::unwrap).collect();
     assert_eq!((indexes.len(), *stage.log.events.lock()), (1, 1));
     assert!((0..20).all(|n| stage.status(2 * n) == "running"));
@@ -279,11 +279,11 @@ async fn many_parts_are_decided_as_one() {
         let Decision::Event { event, .. } = decided else {
             panic!("an event")
         };
-        let Event::AllocsUpdatedByClient(told) = event else {
+        let Event::AllocsUpdatedByClient(reported) = event else {
             panic!("{event:?}")
         };
-        assert_eq!((told.updates.len(), told.evals.len()), (3, 1));
-        assert_eq!(told.updated_at, 5);
+        assert_eq!((reported.updates.len(), reported.evals.len()), (3, 1));
+        assert_eq!(reported.updated_at, 5);
         let heard = both.heard.lock();
         let refused: Vec<bool> = heard.refused.iter().map(Option::is_some).collect();
         assert_eq!(refused, [false, true, false], "{:?}", heard.refused);
@@ -331,11 +331,11 @@ async fn the_nodes_that_report_are_named_beside_their_allocations() {
         let Decision::Event { event, .. } = decided else {
             panic!("{decided:?}");
         };
-        let Event::AllocsUpdatedByClient(told) = event else {
+        let Event::AllocsUpdatedByClient(reported) = event else {
             panic!("{event:?}");
         };
         let nodes: Vec<String> = nodes.map(|number| node(number).id).collect();
-        assert_eq!((told.updates.len(), &told.nodes), (updates, &nodes));
+        assert_eq!((reported.updates.len(), &reported.nodes), (updates, &nodes));
     }
 }
 
@@ -364,8 +364,8 @@ async fn every_part_hears_why_its_batch_is_not_taken() {
 async fn a_part_that_always_fails_costs_the_others_nothing() {
     for bad in 0..5 {
         let stage = Stage::new(5, &alloc_id(2 * bad));
-        let told = (0..5).map(|n| stage.submit(n, vec![update(2 * n, "running")]));
-        let answers = futures_util::future::join_all(told).await;
+        let reported = (0..5).map(|n| stage.submit(n, vec![update(2 * n, "running")]));
+        let answers = futures_util::future::join_all(reported).await;
         for (n, answer) in answers.iter().enumerate() {
             assert_eq!(answer.is_ok(), n != bad, "node {n} of {bad}: {answer:?}");
             let status = stage.status(2 * n);
@@ -391,8 +391,8 @@ async fn of_an_update_that_is_too_large_what_matters_is_taken() {
         assert_eq!(stage.status(number), "running", "{number}");
     }
     // What is large but may be is not gathered into more than an event holds.
-    let told = (0..3).map(|n| stage.submit(n, vec![large(2 * n, 1_000_000)]));
-    let answers = futures_util::future::join_all(told).await;
+    let reported = (0..3).map(|n| stage.submit(n, vec![large(2 * n, 1_000_000)]));
+    let answers = futures_util::future::join_all(reported).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
@@ -423,8 +423,8 @@ async fn what_says_nothing_new_is_compared_where_it_lies() {
     let stage = Stage::new(2, "");
     stage.submit(0, vec![large(0, BYTES)]).await.unwrap();
     let view = stage.log.direct.projections.view();
-    let asked = view.get::<Allocs>(alloc_id(2).as_str()).unwrap().unwrap();
-    let part = |number: usize, alloc: Allocation| Part {
+    let requested = view.get::<Allocs>(alloc_id(2).as_str()).unwrap().unwrap();
+    let part = |number: usize, alloc: Allocation| BatchPart {
         command: Arc::new(UpdateAllocsFromClient {
             allocs: vec![alloc],
             caller: Some(node(number).id),
@@ -438,7 +438,7 @@ async fn what_says_nothing_new_is_compared_where_it_lies() {
         part(1, update(2, "running")),
         part(1, update(0, "running")),
     ];
-    let batch = Batch::of(&parts);
+    let batch = UpdateBatch::of(&parts);
     assert!(Arc::ptr_eq(&batch.commands[0], &parts[0].command));
     let stamp = Stamp {
         id: EventId([7; 16]),
@@ -452,9 +452,9 @@ async fn what_says_nothing_new_is_compared_where_it_lies() {
         let Event::AllocsUpdatedByClient(event) = event else {
             panic!("{event:?}");
         };
-        let told: Vec<_> = event.updates.iter().map(|update| &update.id).collect();
-        assert_eq!(told, [&alloc_id(2)]);
-        assert_eq!(batch.cause(&view), Some(asked.alloc_modify_index));
+        let reported: Vec<_> = event.updates.iter().map(|update| &update.id).collect();
+        assert_eq!(reported, [&alloc_id(2)]);
+        assert_eq!(batch.cause(&view), Some(requested.alloc_modify_index));
     });
     let row = BYTES as isize;
     assert!(held < 2 * row, "{held} bytes for a row of {row}");

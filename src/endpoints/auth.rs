@@ -89,7 +89,7 @@ impl Allowed {
 
     /// What nobody was asked for.
     #[cfg(test)]
-    pub(super) const fn unasked(origin: Origin) -> Self {
+    pub(super) const fn unrequested(origin: Origin) -> Self {
         Self(origin)
     }
 
@@ -308,8 +308,8 @@ impl Clients {
         }
         let (log, from) = (&self.server.requests, address(call));
         let who = self.identity(call);
-        let room = who.known_as().is_some() || log.has_room_for_stranger(from);
-        let written = match room {
+        let space = who.known_as().is_some() || log.has_capacity_for_stranger(from);
+        let written = match space {
             true => {
                 let record = denial(name, who.actor);
                 log.denied(record, crate::net::status(error.code)).await

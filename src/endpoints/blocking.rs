@@ -9,12 +9,12 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(300);
 
 /// The time asked for, nanoseconds, within bounds; up to a sixteenth more, so that not all come
 /// back at once.
-pub(super) fn wait_time(asked: i64) -> Duration {
-    let asked = u64::try_from(asked).map_or(Duration::ZERO, Duration::from_nanos);
-    let wait = if asked.is_zero() {
+pub(super) fn wait_time(requested: i64) -> Duration {
+    let requested = u64::try_from(requested).map_or(Duration::ZERO, Duration::from_nanos);
+    let wait = if requested.is_zero() {
         DEFAULT_WAIT
     } else {
-        asked.min(DEFAULT_WAIT)
+        requested.min(DEFAULT_WAIT)
     };
     wait + wait.mul_f64(rand::random::<f64>() / 16.0)
 }
@@ -30,19 +30,19 @@ const APART_WHILE_PLACING: Duration = Duration::from_millis(20);
 
 /// Wakes nodes one after the other, in the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    line: tokio::sync::Mutex<Line>,
+pub(super) struct WakePace {
+    line: tokio::sync::Mutex<WakeQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct WakeQueue {
     /// When the next group may go.
     next: Option<Instant>,
     /// How many may still go with this one.
     left: u32,
 }
 
-impl Pace {
+impl WakePace {
     /// Waits for the next turn: not at all while turns are free.
     pub(super) async fn turn(&self, placing: impl FnOnce() -> bool) {
         let mut line = self.line.lock().await;
@@ -55,7 +55,7 @@ impl Pace {
             } else {
                 APART
             };
-            *line = Line {
+            *line = WakeQueue {
                 next: Some(Instant::now() + apart),
                 left: AT_A_TIME,
             };
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn a_question_waits_as_long_as_it_says_and_a_little_more() {
         const SECOND: i64 = 1_000_000_000;
-        for (asked, least) in [(SECOND, 1), (0, 300), (-1, 300), (1_000 * SECOND, 300)] {
+        for (requested, least) in [(SECOND, 1), (0, 300), (-1, 300), (1_000 * SECOND, 300)] {
             let least = Duration::from_secs(least);
             for _ in 0..50 {
-                let wait = wait_time(asked);
+                let wait = wait_time(requested);
                 assert!(
                     (least..=least * 17 / 16).contains(&wait),
-                    "{asked}: {wait:?}"
+                    "{requested}: {wait:?}"
                 );
             }
         }
@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn turns_come_in_groups_and_further_apart_while_plans_are_made() {
-        let (pace, begun) = (Pace::default(), Instant::now());
+        let (pace, begun) = (WakePace::default(), Instant::now());
         for _ in 0..AT_A_TIME * 2 {
             pace.turn(|| true).await;
         }

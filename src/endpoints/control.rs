@@ -16,12 +16,12 @@ use crate::rpc::sessions::{ControlRequest, SessionRequest};
 pub(super) async fn control(
     clients: Arc<Clients>,
     call: Call,
-    asked: ControlRequest,
+    requested: ControlRequest,
     stream: Duplex,
 ) -> Result<(), ApiError> {
-    clients.caller(&call, &asked.node_id).await?;
+    clients.caller(&call, &requested.node_id).await?;
     let sessions = &clients.server.sessions;
-    sessions.hold_until(&asked.node_id, stream, call.parting);
+    sessions.hold_until(&requested.node_id, stream, call.parting);
     Ok(())
 }
 
@@ -29,11 +29,11 @@ pub(super) async fn control(
 pub(super) async fn session(
     clients: Arc<Clients>,
     call: Call,
-    asked: SessionRequest,
+    requested: SessionRequest,
     stream: Duplex,
 ) -> Result<(), ApiError> {
-    clients.caller(&call, &asked.node_id).await?;
-    clients.server.sessions.join(&asked, stream)
+    clients.caller(&call, &requested.node_id).await?;
+    clients.server.sessions.join(&requested, stream)
 }
 
 /// `Node.Dial`: another server wants a session to a node that holds on to this one. It has it from
@@ -41,11 +41,15 @@ pub(super) async fn session(
 pub(super) async fn dial(
     clients: Arc<Clients>,
     _call: Call,
-    asked: ControlRequest,
+    requested: ControlRequest,
     stream: Duplex,
 ) -> Result<(), ApiError> {
     // Only here: who asks asks all the others too.
-    let there = clients.server.sessions.dial_here(&asked.node_id).await?;
+    let there = clients
+        .server
+        .sessions
+        .dial_here(&requested.node_id)
+        .await?;
     tokio::spawn(relay(stream, there));
     Ok(())
 }
@@ -54,15 +58,15 @@ pub(super) async fn dial(
 pub(super) async fn forward(
     clients: Arc<Clients>,
     call: Call,
-    asked: ForwardRequest,
+    requested: ForwardRequest,
     stream: Duplex,
 ) -> Result<(), ApiError> {
-    let said = asked.address.parse::<SocketAddr>();
+    let said = requested.address.parse::<SocketAddr>();
     let mut peer = Peer::default();
     if clients.is_server(&call) {
         let unreadable = |_| ApiError::bad_request("Address is no ip:port");
         // Over a socket of its machine's, there is none.
-        if !asked.address.is_empty() {
+        if !requested.address.is_empty() {
             peer.address = Some(said.map_err(unreadable)?);
         }
     } else {

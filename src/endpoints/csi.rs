@@ -23,29 +23,32 @@ use crate::table_reads::{deciding, going_on};
 pub(super) async fn claim(
     clients: Arc<Clients>,
     call: Call,
-    asked: CsiVolumeClaimRequest,
+    requested: CsiVolumeClaimRequest,
 ) -> Result<CsiVolumeClaimResponse, ApiError> {
-    if asked.state != state::TAKEN {
+    if requested.state != state::TAKEN {
         // Claiming and releasing share one method; a release is one, whoever names it so (CSI-23).
-        let index = unpublish(clients, call, released(asked)).await?.index;
+        let index = unpublish(clients, call, released(requested)).await?.index;
         return Ok(CsiVolumeClaimResponse {
             index,
             ..CsiVolumeClaimResponse::default()
         });
     }
-    let origin = clients.asker(&call, &asked.node_id).await?.into_origin();
-    if asked.claim >= mode::GC {
+    let origin = clients
+        .asker(&call, &requested.node_id)
+        .await?
+        .into_origin();
+    if requested.claim >= mode::GC {
         return Err(ApiError::permission_denied());
     }
-    named((&asked.volume_id, &asked.allocation_id))?;
+    named((&requested.volume_id, &requested.allocation_id))?;
     let claim = CsiVolumeClaimed {
-        namespace: namespace(asked.namespace),
-        volume_id: asked.volume_id,
-        allocation_id: asked.allocation_id,
-        node_id: asked.node_id,
-        claim: asked.claim,
-        access_mode: asked.access_mode,
-        attachment_mode: asked.attachment_mode,
+        namespace: namespace(requested.namespace),
+        volume_id: requested.volume_id,
+        allocation_id: requested.allocation_id,
+        node_id: requested.node_id,
+        claim: requested.claim,
+        access_mode: requested.access_mode,
+        attachment_mode: requested.attachment_mode,
         ..CsiVolumeClaimed::default()
     };
     let own = (
@@ -55,10 +58,10 @@ pub(super) async fn claim(
     );
     deciding(move || own.0.runs_on(&own.1, &own.2)).await??;
     let volumes = Arc::clone(&clients.server.volumes);
-    if asked.expanded != 0 {
-        let told = async move { volumes.expanded(&claim, asked.expanded, &origin).await };
+    if requested.expanded != 0 {
+        let reported = async move { volumes.expanded(&claim, requested.expanded, &origin).await };
         return Ok(CsiVolumeClaimResponse {
-            index: going_on(told).await??,
+            index: going_on(reported).await??,
             ..CsiVolumeClaimResponse::default()
         });
     }
@@ -85,19 +88,19 @@ fn named((volume, alloc): (&str, &str)) -> Result<(), ApiError> {
 pub(super) async fn unpublish(
     clients: Arc<Clients>,
     call: Call,
-    asked: CsiVolumeUnpublishRequest,
+    requested: CsiVolumeUnpublishRequest,
 ) -> Result<WriteResponse, ApiError> {
     // Who has not said whose claim it is, has not said who he is.
-    let claim = asked.claim.unwrap_or_default();
-    let namespace = namespace(asked.namespace);
+    let claim = requested.claim.unwrap_or_default();
+    let namespace = namespace(requested.namespace);
     // Who names no node calls with a token, and detaches what anybody's allocation left.
     let by_token = call.node.is_empty() && !clients.is_server(&call);
     let allowed = match by_token {
         true => clients.detacher(&call, &namespace).await?,
         false => clients.asker(&call, &claim.node_id).await?,
     };
-    named((&asked.volume_id, &claim.allocation_id))?;
-    let id = asked.volume_id;
+    named((&requested.volume_id, &claim.allocation_id))?;
+    let id = requested.volume_id;
     let of_node = !by_token && !clients.is_server(&call);
     if of_node {
         let own = (
@@ -125,14 +128,14 @@ pub(super) async fn unpublish(
     Ok(WriteResponse { index })
 }
 
-fn released(asked: CsiVolumeClaimRequest) -> CsiVolumeUnpublishRequest {
+fn released(requested: CsiVolumeClaimRequest) -> CsiVolumeUnpublishRequest {
     CsiVolumeUnpublishRequest {
-        namespace: asked.namespace,
-        volume_id: asked.volume_id,
+        namespace: requested.namespace,
+        volume_id: requested.volume_id,
         claim: Some(NamedClaim {
-            allocation_id: asked.allocation_id,
-            node_id: asked.node_id,
-            mode: asked.claim,
+            allocation_id: requested.allocation_id,
+            node_id: requested.node_id,
+            mode: requested.claim,
             ..NamedClaim::default()
         }),
     }

@@ -77,7 +77,7 @@ async fn world() -> (World, (String, String)) {
         .await
         .unwrap();
     let mut job = fixtures::job("service", 1);
-    let asked = VolumeRequest {
+    let requested = VolumeRequest {
         name: "v".into(),
         r#type: "csi".into(),
         source: "data".into(),
@@ -85,7 +85,7 @@ async fn world() -> (World, (String, String)) {
         attachment_mode: "file-system".into(),
         ..VolumeRequest::default()
     };
-    job.task_groups.to_mut()[0].volumes = [("v", asked)].into();
+    job.task_groups.to_mut()[0].volumes = [("v", requested)].into();
     let command = RegisterJob {
         job,
         eval_id: "55555555-2222-4333-8444-555555555555".into(),

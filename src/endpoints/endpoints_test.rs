@@ -26,7 +26,7 @@ use crate::rpc::methods::{
     NodeServerInfo, NodeSpecificRequest, NodeUpdateDrainRequest, NodeUpdateStatusRequest,
     ServiceDeleteRequest, ServiceUpsertRequest,
 };
-use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::server::{CallerLimits, RpcServer, serve};
 use crate::rpc::{Rpc, RpcError};
 use crate::server::testing::Stopping;
 use drover_testkit::fixtures as testing;
@@ -60,7 +60,7 @@ impl World {
         let service = Arc::new(Marking(Arc::new(service(server.clone(), beat))));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self {
-            rpc: serve(listener, service, Limits::default()).unwrap(),
+            rpc: serve(listener, service, CallerLimits::default()).unwrap(),
             server: Stopping(server),
             node: id,
             _data: data,
@@ -256,8 +256,8 @@ async fn a_node_asks_for_a_thousand_allocations_at_once_and_no_more() {
         alloc_ids: vec!["99999999-2222-4333-8444-555555555555".to_owned(); count],
         ..AllocsGetRequest::default()
     };
-    let told = world.call::<AllocGetAllocs>(own, asks(1_000)).await;
-    assert!(told.unwrap().allocs.is_empty(), "there is none");
+    let reported = world.call::<AllocGetAllocs>(own, asks(1_000)).await;
+    assert!(reported.unwrap().allocs.is_empty(), "there is none");
     let refused = world.call::<AllocGetAllocs>(own, asks(1_001)).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.code, Code::BadRequest);
@@ -324,13 +324,13 @@ async fn services_of_its_own(world: &World, id: &str, other: (&str, &str)) {
         (own, service(&world.node, space, name), true),
         (other, service(other.0, space, name), false),
     ] {
-        let told = format!("{service:?}");
+        let reported = format!("{service:?}");
         let request = ServiceUpsertRequest {
             services: vec![service],
             ..ServiceUpsertRequest::default()
         };
         let answer = world.call::<ServiceUpsert>(who, request).await;
-        assert_eq!(answer.is_ok(), may, "{told}: {answer:?}");
+        assert_eq!(answer.is_ok(), may, "{reported}: {answer:?}");
     }
 }
 
@@ -382,9 +382,9 @@ async fn an_allocation_is_told_to_its_own_node_and_nobody_else() {
         alloc_ids: vec![id.to_owned()],
         ..AllocsGetRequest::default()
     };
-    let told = world.call::<AllocGetAllocs>(own, asks(&id)).await.unwrap();
-    assert_eq!((told.allocs.len(), &told.allocs[0].id), (1, &id));
-    assert!(told.index > 0);
+    let reported = world.call::<AllocGetAllocs>(own, asks(&id)).await.unwrap();
+    assert_eq!((reported.allocs.len(), &reported.allocs[0].id), (1, &id));
+    assert!(reported.index > 0);
     let nobody = "99999999-2222-4333-8444-555555555555";
     let none = world.call::<AllocGetAllocs>(own, asks(nobody)).await;
     assert_eq!(none.unwrap().allocs.len(), 0);
@@ -435,7 +435,7 @@ async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
         beat: beat(),
         batch: alloc_batch::Batcher::start(server.clone()),
         proven: auth::Proven::default(),
-        pace: blocking::Pace::default(),
+        pace: blocking::WakePace::default(),
         requests: Rates::none(),
     };
     let call = Call {

@@ -66,7 +66,7 @@ fn named(namespace: String) -> String {
 }
 
 /// The volume of a request; its namespace counts, or else the request's (NS-03).
-fn asked(
+fn requested(
     clients: &Clients,
     (volume, namespace): (Option<HostVolume>, String),
     asker: &Asker,
@@ -94,7 +94,7 @@ pub(super) async fn create(
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
-    let (volume, allowed) = asked(&clients, of, &asker, right)?;
+    let (volume, allowed) = requested(&clients, of, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.create(volume, allowed.origin()).await };
     let (volume, index) = going_on(work).await??;
@@ -114,7 +114,7 @@ pub(super) async fn register(
     let asker = asker(&clients, &call).await?;
     let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
-    let (volume, allowed) = asked(&clients, of, &asker, right)?;
+    let (volume, allowed) = requested(&clients, of, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.register(volume, allowed.origin()).await };
     let (volume, index) = going_on(work).await??;
@@ -224,7 +224,7 @@ pub(super) async fn list(
     let (index, time) = (request.min_query_index, request.max_query_time);
     let asker = reader(&clients, &call, &namespace, (HostVolumes::ID, index, time)).await?;
     let view = clients.server.projections.view();
-    let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
+    let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
     let find = move || -> Result<_, ApiError> {
         let mut volumes = Vec::new();
         for row in view.scan::<HostVolumes>(within(&namespace)) {
@@ -273,7 +273,7 @@ pub(super) async fn claims(
     let until = (HostVolumeClaims::ID, index, time);
     let asker = reader(&clients, &call, &namespace, until).await?;
     let view = clients.server.projections.view();
-    let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
+    let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
     let find = move || -> Result<_, ApiError> {
         let mut claims: Vec<TaskGroupHostVolumeClaim> = Vec::new();
         for row in view.scan::<HostVolumeClaims>(within(&namespace)) {

@@ -22,11 +22,11 @@ fn handlers() -> Service<()> {
     Service::new(Arc::new(()))
         .method::<ClientHostVolumeCreate, _, _>(
             Access::Server,
-            async |_, _: Call, asked: ClientHostVolumeCreateRequest| {
+            async |_, _: Call, requested: ClientHostVolumeCreateRequest| {
                 Ok(ClientHostVolumeCreateResponse {
-                    host_path: format!("/volumes/{}", asked.id),
-                    volume_name: asked.name,
-                    volume_id: asked.id,
+                    host_path: format!("/volumes/{}", requested.id),
+                    volume_name: requested.name,
+                    volume_id: requested.id,
                     capacity_bytes: 5,
                 })
             },
@@ -128,12 +128,15 @@ async fn a_token_makes_shows_and_deletes_what_it_may() {
     assert_eq!(all.volumes.len(), 2);
     let one = world.call::<HostVolumeList>(root, listed(&shown.id)).await;
     assert_eq!(one.unwrap().volumes[0].name, "data");
-    let asked = |min_query_index| HostVolumeGetRequest {
+    let requested = |min_query_index| HostVolumeGetRequest {
         id: shown.id.clone(),
         min_query_index,
         ..HostVolumeGetRequest::default()
     };
-    let known = world.call::<HostVolumeGet>(root, asked(0)).await.unwrap();
+    let known = world
+        .call::<HostVolumeGet>(root, requested(0))
+        .await
+        .unwrap();
     assert_eq!(known.volume.unwrap().id, shown.id);
     // Who waits hears of the change.
     let deletes = HostVolumeDeleteRequest {
@@ -141,7 +144,7 @@ async fn a_token_makes_shows_and_deletes_what_it_may() {
         ..HostVolumeDeleteRequest::default()
     };
     let (waited, deleted) = tokio::join!(
-        world.call::<HostVolumeGet>(root, asked(known.index)),
+        world.call::<HostVolumeGet>(root, requested(known.index)),
         world.call::<HostVolumeDelete>(root, deletes),
     );
     assert!(deleted.unwrap().index > known.index);
@@ -176,11 +179,12 @@ async fn who_waits_is_answered_by_the_rights_of_then() {
     let before = world.server.projections.watch().waiting();
     let waits = world.call::<HostVolumeList>(("", ROOT), waits);
     let goes = async {
-        let waits = drover_testkit::asked("it waits", drover_testkit::LONG, async || {
-            let waiting = world.server.projections.watch().waiting();
-            (waiting > before).then_some(()).ok_or("not yet")
-        })
-        .await;
+        let waits =
+            drover_testkit::eventually_async("it waits", drover_testkit::LONG, async || {
+                let waiting = world.server.projections.watch().waiting();
+                (waiting > before).then_some(()).ok_or("not yet")
+            })
+            .await;
         waits.expect("it waits");
         let view = world.server.projections.view();
         let token = query::acl::by_secret(&view, &acl_tokens::secret_hash(ROOT));

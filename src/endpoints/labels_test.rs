@@ -28,11 +28,11 @@ async fn auth_10_a_setting_takes_the_names_of_callers_away_and_calls_are_counted
     .await;
     submit(&world.server, token(SECRET, "client")).await;
     let nameless = |metrics: &str| {
-        let told = counted(metrics, "nomad_nomad_rpc_acl_read");
-        let told = told
+        let reported = counted(metrics, "nomad_nomad_rpc_acl_read");
+        let reported = reported
             .iter()
             .filter(|(labels, _)| !labels.contains("identity="));
-        told.map(|(_, count)| count).sum::<u64>()
+        reported.map(|(_, count)| count).sum::<u64>()
     };
     let before = nameless(&world.server.prometheus());
     for _ in 0..2 {
@@ -55,8 +55,8 @@ async fn auth_07_calls_are_counted_and_timed_by_their_method_and_by_who_calls() 
     ];
     let of_node = |metrics: &str| {
         ["served", "timed"].map(|what| {
-            let told = counted(metrics, &format!("drover_requests_{what}_total"));
-            let of_node = told
+            let reported = counted(metrics, &format!("drover_requests_{what}_total"));
+            let of_node = reported
                 .iter()
                 .filter(|(series, _)| labels.iter().all(|label| series.contains(label)));
             of_node.map(|(_, count)| count).sum::<u64>()

@@ -68,7 +68,7 @@ pub struct Clients {
     beat: Beat,
     batch: alloc_batch::Batcher,
     proven: auth::Proven,
-    pace: blocking::Pace,
+    pace: blocking::WakePace,
     requests: Arc<Rates>,
 }
 
@@ -112,7 +112,7 @@ pub fn service_within(server: Arc<Server>, beat: Beat, limited: Limited) -> Serv
         beat,
         batch,
         proven: auth::Proven::default(),
-        pace: blocking::Pace::default(),
+        pace: blocking::WakePace::default(),
         requests: limited.requests,
     });
     of_host_volumes(of_volumes(Service::new(clients)))

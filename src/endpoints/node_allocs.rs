@@ -76,7 +76,7 @@ fn gone(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> bool {
 
 /// What is told of an allocation before it is fetched.
 #[derive(serde::Deserialize)]
-struct Seen {
+struct AllocVersion {
     #[serde(rename = "Alloc", default)]
     alloc: SeenAlloc,
 }
@@ -95,7 +95,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Ap
         let mut out = BTreeMap::new();
         let mut cursor = view.index_cursor::<AllocsByNode>(&Scan::group::<Id>(node.as_str()));
         // Every node asks, and most are told of few of many: no more of a row is decoded.
-        while let Some(Seen { alloc }) = cursor.next_part()? {
+        while let Some(AllocVersion { alloc }) = cursor.next_part()? {
             out.insert(alloc.id, alloc.alloc_modify_index);
         }
         Ok((view.index(), out))

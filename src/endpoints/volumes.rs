@@ -149,20 +149,24 @@ impl Clients {
 pub(super) async fn list(
     clients: Arc<Clients>,
     call: Call,
-    asked: VolumeListRequest,
+    requested: VolumeListRequest,
 ) -> Result<VolumeListResponse, ApiError> {
     let question = Question::new(Method::GET, &["volumes"])
         .text("type", volume_type::CSI)
-        .text("region", &asked.region)
-        .text("namespace", &asked.namespace)
-        .text("prefix", &asked.prefix)
-        .text("filter", &asked.filter)
-        .number("per_page", asked.per_page)
-        .text("next_token", &asked.next_token)
-        .flag("reverse", asked.reverse)
-        .text("plugin_id", &asked.plugin_id)
-        .text("node_id", &asked.node_id);
-    let question = waits(question, asked.min_query_index, asked.max_query_time);
+        .text("region", &requested.region)
+        .text("namespace", &requested.namespace)
+        .text("prefix", &requested.prefix)
+        .text("filter", &requested.filter)
+        .number("per_page", requested.per_page)
+        .text("next_token", &requested.next_token)
+        .flag("reverse", requested.reverse)
+        .text("plugin_id", &requested.plugin_id)
+        .text("node_id", &requested.node_id);
+    let question = waits(
+        question,
+        requested.min_query_index,
+        requested.max_query_time,
+    );
     let answered = clients.ask(call, question).await?;
     Ok(VolumeListResponse {
         volumes: read(&answered)?,
@@ -175,15 +179,19 @@ pub(super) async fn list(
 pub(super) async fn get(
     clients: Arc<Clients>,
     call: Call,
-    asked: NamedRequest,
+    requested: NamedRequest,
 ) -> Result<VolumeGetResponse, ApiError> {
-    if asked.id.is_empty() {
+    if requested.id.is_empty() {
         return Err(missing("volume ID"));
     }
-    let question = Question::new(Method::GET, &["volume", "csi", &asked.id])
-        .text("region", &asked.region)
-        .text("namespace", &asked.namespace);
-    let question = waits(question, asked.min_query_index, asked.max_query_time);
+    let question = Question::new(Method::GET, &["volume", "csi", &requested.id])
+        .text("region", &requested.region)
+        .text("namespace", &requested.namespace);
+    let question = waits(
+        question,
+        requested.min_query_index,
+        requested.max_query_time,
+    );
     let Some(answered) = clients.found(call, question).await? else {
         return Ok(VolumeGetResponse {
             index: clients.index_of(CsiVolumes::ID),
@@ -202,12 +210,12 @@ pub(super) async fn get(
 pub(super) async fn register(
     clients: Arc<Clients>,
     call: Call,
-    asked: VolumesRequest,
+    requested: VolumesRequest,
 ) -> Result<VolumesResponse, ApiError> {
     let mut question = Question::new(Method::PUT, &["volumes"])
-        .text("region", &asked.region)
-        .text("namespace", &asked.namespace);
-    question.body = written("Volumes", &asked.volumes)?;
+        .text("region", &requested.region)
+        .text("namespace", &requested.namespace);
+    question.body = written("Volumes", &requested.volumes)?;
     volumes(clients.ask(call, question).await?)
 }
 
@@ -215,19 +223,19 @@ pub(super) async fn register(
 pub(super) async fn create(
     clients: Arc<Clients>,
     call: Call,
-    asked: VolumesRequest,
+    requested: VolumesRequest,
 ) -> Result<VolumesResponse, ApiError> {
     let mut made = VolumesResponse::default();
-    if asked.volumes.is_empty() {
+    if requested.volumes.is_empty() {
         return Err(missing("volume definition"));
     }
-    for volume in asked.volumes.into_vec() {
+    for volume in requested.volumes.into_vec() {
         if volume.id.is_empty() {
             return Err(missing("volume ID"));
         }
         let mut question = Question::new(Method::PUT, &["volume", "csi", &volume.id, "create"])
-            .text("region", &asked.region)
-            .text("namespace", &asked.namespace);
+            .text("region", &requested.region)
+            .text("namespace", &requested.namespace);
         question.body = written("Volumes", &[volume])?;
         let one = volumes(clients.ask(call.clone(), question).await?)?;
         made.volumes.to_mut().extend(one.volumes.into_vec());
@@ -248,40 +256,40 @@ fn volumes(answered: Answered) -> Result<VolumesResponse, ApiError> {
 pub(super) async fn deregister(
     clients: Arc<Clients>,
     call: Call,
-    asked: VolumeIdsRequest,
+    requested: VolumeIdsRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let force = asked.force;
+    let force = requested.force;
     let end = |question: Question| question.flag("force", force);
-    one_by_one(&clients, call, &asked, (&[], end)).await
+    one_by_one(&clients, call, &requested, (&[], end)).await
 }
 
 /// `CSIVolume.Delete`.
 pub(super) async fn delete(
     clients: Arc<Clients>,
     call: Call,
-    asked: VolumeIdsRequest,
+    requested: VolumeIdsRequest,
 ) -> Result<WriteResponse, ApiError> {
-    let secrets = in_head(&asked.secrets)?;
+    let secrets = in_head(&requested.secrets)?;
     let end = |question: Question| question.header(SECRETS, secrets.clone());
-    one_by_one(&clients, call, &asked, (&["delete"], end)).await
+    one_by_one(&clients, call, &requested, (&["delete"], end)).await
 }
 
 async fn one_by_one(
     clients: &Arc<Clients>,
     call: Call,
-    asked: &VolumeIdsRequest,
+    requested: &VolumeIdsRequest,
     (verb, end): (&[&str], impl Fn(Question) -> Question),
 ) -> Result<WriteResponse, ApiError> {
-    if asked.volume_ids.is_empty() || asked.volume_ids.iter().any(String::is_empty) {
+    if requested.volume_ids.is_empty() || requested.volume_ids.iter().any(String::is_empty) {
         return Err(missing("volume IDs"));
     }
     let mut index = 0;
-    for id in &asked.volume_ids {
+    for id in &requested.volume_ids {
         let mut path = vec!["volume", "csi", id.as_str()];
         path.extend(verb);
         let question = Question::new(Method::DELETE, &path)
-            .text("region", &asked.region)
-            .text("namespace", &asked.namespace);
+            .text("region", &requested.region)
+            .text("namespace", &requested.namespace);
         index = clients.ask(call.clone(), end(question)).await?.index;
     }
     Ok(WriteResponse { index })
@@ -291,16 +299,16 @@ async fn one_by_one(
 async fn external(
     clients: &Arc<Clients>,
     call: Call,
-    asked: &ExternalRequest,
+    requested: &ExternalRequest,
     what: &str,
 ) -> Result<Answered, ApiError> {
     let question = Question::new(Method::GET, &["volumes", what])
-        .text("region", &asked.region)
-        .text("namespace", &asked.namespace)
-        .text("plugin_id", &asked.plugin_id)
-        .number("per_page", asked.per_page)
-        .text("next_token", &asked.next_token)
-        .header(SECRETS, in_head(&asked.secrets)?);
+        .text("region", &requested.region)
+        .text("namespace", &requested.namespace)
+        .text("plugin_id", &requested.plugin_id)
+        .number("per_page", requested.per_page)
+        .text("next_token", &requested.next_token)
+        .header(SECRETS, in_head(&requested.secrets)?);
     clients.ask(call, question).await
 }
 
@@ -308,9 +316,9 @@ async fn external(
 pub(super) async fn list_external(
     clients: Arc<Clients>,
     call: Call,
-    asked: ExternalRequest,
+    requested: ExternalRequest,
 ) -> Result<ExternalResponse, ApiError> {
-    let answered = external(&clients, call, &asked, "external").await?;
+    let answered = external(&clients, call, &requested, "external").await?;
     read(&answered)
 }
 
@@ -318,21 +326,21 @@ pub(super) async fn list_external(
 pub(super) async fn list_snapshots(
     clients: Arc<Clients>,
     call: Call,
-    asked: ExternalRequest,
+    requested: ExternalRequest,
 ) -> Result<SnapshotsResponse, ApiError> {
-    read(&external(&clients, call, &asked, "snapshot").await?)
+    read(&external(&clients, call, &requested, "snapshot").await?)
 }
 
 /// `CSIVolume.CreateSnapshot`.
 pub(super) async fn create_snapshots(
     clients: Arc<Clients>,
     call: Call,
-    asked: SnapshotsRequest,
+    requested: SnapshotsRequest,
 ) -> Result<SnapshotsResponse, ApiError> {
     let mut question = Question::new(Method::PUT, &["volumes", "snapshot"])
-        .text("region", &asked.region)
-        .text("namespace", &asked.namespace);
-    question.body = written("Snapshots", &asked.snapshots)?;
+        .text("region", &requested.region)
+        .text("namespace", &requested.namespace);
+    question.body = written("Snapshots", &requested.snapshots)?;
     read(&clients.ask(call, question).await?)
 }
 
@@ -340,16 +348,16 @@ pub(super) async fn create_snapshots(
 pub(super) async fn delete_snapshots(
     clients: Arc<Clients>,
     call: Call,
-    asked: SnapshotsRequest,
+    requested: SnapshotsRequest,
 ) -> Result<Done, ApiError> {
-    if asked.snapshots.is_empty() {
+    if requested.snapshots.is_empty() {
         return Err(missing("snapshot ID"));
     }
-    for snapshot in asked.snapshots.iter() {
+    for snapshot in requested.snapshots.iter() {
         let secrets = Secrets(snapshot.secrets.clone().into_iter().collect());
         let question = Question::new(Method::DELETE, &["volumes", "snapshot"])
-            .text("region", &asked.region)
-            .text("namespace", &asked.namespace)
+            .text("region", &requested.region)
+            .text("namespace", &requested.namespace)
             .text("plugin_id", &snapshot.plugin_id)
             .text("snapshot_id", &snapshot.id)
             .header(SECRETS, in_head(&secrets)?);
@@ -362,17 +370,21 @@ pub(super) async fn delete_snapshots(
 pub(super) async fn list_plugins(
     clients: Arc<Clients>,
     call: Call,
-    asked: PluginListRequest,
+    requested: PluginListRequest,
 ) -> Result<PluginListResponse, ApiError> {
     let question = Question::new(Method::GET, &["plugins"])
         .text("type", volume_type::CSI)
-        .text("region", &asked.region)
-        .text("prefix", &asked.prefix)
-        .text("filter", &asked.filter)
-        .number("per_page", asked.per_page)
-        .text("next_token", &asked.next_token)
-        .flag("reverse", asked.reverse);
-    let question = waits(question, asked.min_query_index, asked.max_query_time);
+        .text("region", &requested.region)
+        .text("prefix", &requested.prefix)
+        .text("filter", &requested.filter)
+        .number("per_page", requested.per_page)
+        .text("next_token", &requested.next_token)
+        .flag("reverse", requested.reverse);
+    let question = waits(
+        question,
+        requested.min_query_index,
+        requested.max_query_time,
+    );
     let answered = clients.ask(call, question).await?;
     Ok(PluginListResponse {
         plugins: read(&answered)?,
@@ -385,15 +397,19 @@ pub(super) async fn list_plugins(
 pub(super) async fn get_plugin(
     clients: Arc<Clients>,
     call: Call,
-    asked: NamedRequest,
+    requested: NamedRequest,
 ) -> Result<PluginGetResponse, ApiError> {
-    if asked.id.is_empty() {
+    if requested.id.is_empty() {
         return Err(missing("plugin ID"));
     }
-    let question = Question::new(Method::GET, &["plugin", "csi", &asked.id])
-        .text("region", &asked.region)
-        .text("namespace", &asked.namespace);
-    let question = waits(question, asked.min_query_index, asked.max_query_time);
+    let question = Question::new(Method::GET, &["plugin", "csi", &requested.id])
+        .text("region", &requested.region)
+        .text("namespace", &requested.namespace);
+    let question = waits(
+        question,
+        requested.min_query_index,
+        requested.max_query_time,
+    );
     Ok(match clients.found(call, question).await? {
         Some(answered) => PluginGetResponse {
             plugin: Some(read(&answered)?),
@@ -410,10 +426,10 @@ pub(super) async fn get_plugin(
 pub(super) async fn delete_plugin(
     clients: Arc<Clients>,
     call: Call,
-    asked: NamedRequest,
+    requested: NamedRequest,
 ) -> Result<WriteResponse, ApiError> {
     let allowed = clients.bearer(&call, Identity::is_management).await?;
-    let command = DeleteCsiPlugin { id: asked.id };
+    let command = DeleteCsiPlugin { id: requested.id };
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }

@@ -109,8 +109,8 @@ async fn give(world: &World, secret: &str, rules: &str) {
 async fn answers(world: &World, token: &str) -> Vec<(&'static str, Option<Code>)> {
     let mut said = Vec::new();
     macro_rules! ask {
-        ($($method:ident($asked:expr)),* $(,)?) => {$(
-            let answer = world.call::<$method>(("", token), $asked).await;
+        ($($method:ident($requested:expr)),* $(,)?) => {$(
+            let answer = world.call::<$method>(("", token), $requested).await;
             said.push(($method::NAME, answer.err().map(|error| error.code)));
         )*};
     }

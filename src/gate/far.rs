@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use drover_events::model::{AclPolicy, AclRole, AclToken};
 use parking_lot::Mutex;
 
-use super::resolver::{ANONYMOUS, Found, Held, MANAGEMENT, Secret, Working, manager, policies_of};
+use super::resolver::{
+    ANONYMOUS, CachedToken, MANAGEMENT, ResolvedSecret, Secret, Working, manager, policies_of,
+};
 use super::workload;
 use crate::acl::{self, Acl, Policy, Strictness};
 use crate::error::{ApiError, Code};
@@ -57,10 +59,10 @@ type Sets = HashMap<Vec<(String, u64)>, Arc<Acl>>;
 pub(super) struct Far {
     caller: Caller,
     ttls: Mutex<Ttls>,
-    tokens: Kept<Secret, Arc<AclToken>>,
-    workloads: Kept<Secret, Arc<Working>>,
-    roles: Kept<String, Option<AclRole>>,
-    policies: Kept<String, Option<Written>>,
+    tokens: RemoteCache<Secret, Arc<AclToken>>,
+    workloads: RemoteCache<Secret, Arc<Working>>,
+    roles: RemoteCache<String, Option<AclRole>>,
+    policies: RemoteCache<String, Option<Written>>,
     sets: Mutex<Sets>,
     /// How long servers are asked, and how long not again after that none answered.
     asking: Duration,
@@ -76,10 +78,10 @@ impl Far {
             ttls: Mutex::new(ttls),
             asking: ASKING,
             again: AGAIN,
-            tokens: Kept::default(),
-            workloads: Kept::default(),
-            roles: Kept::default(),
-            policies: Kept::default(),
+            tokens: RemoteCache::default(),
+            workloads: RemoteCache::default(),
+            roles: RemoteCache::default(),
+            policies: RemoteCache::default(),
             sets: Mutex::default(),
             failed: Mutex::default(),
         }
@@ -107,17 +109,17 @@ impl Far {
     ///
     /// # Errors
     /// 503 where no server answers and nothing is known, 429 where they are asked too much.
-    pub(super) async fn find(&self, secret: Option<&str>) -> Result<Found, ApiError> {
+    pub(super) async fn find(&self, secret: Option<&str>) -> Result<ResolvedSecret, ApiError> {
         let Some(secret) = secret else {
             let names = BTreeSet::from([ANONYMOUS.to_owned()]);
-            return Ok(Found::Anonymous(self.compiled(names).await?.0));
+            return Ok(ResolvedSecret::Anonymous(self.compiled(names).await?.0));
         };
         if workload::is_signed(secret) {
             let working = self.workload(secret).await?;
-            return Ok(working.map_or(Found::Nobody, Found::Workload));
+            return Ok(working.map_or(ResolvedSecret::Nobody, ResolvedSecret::Workload));
         }
         let Some(token) = self.token(secret).await? else {
-            return Ok(Found::Nobody);
+            return Ok(ResolvedSecret::Nobody);
         };
         let ids = token.roles.iter().map(|link| link.id.clone()).collect();
         let found = self.roles_of(ids).await?;
@@ -129,7 +131,7 @@ impl Far {
             true => (manager(), Vec::new()),
             false => self.compiled(names).await?,
         };
-        Ok(Found::Bearer(Arc::new(Held {
+        Ok(ResolvedSecret::Bearer(Arc::new(CachedToken {
             token,
             acl,
             roles,
@@ -139,26 +141,26 @@ impl Far {
 
     /// The token of a secret. One that is none is not kept: it may be made in the next moment.
     async fn token(&self, secret: &str) -> Result<Option<Arc<AclToken>>, ApiError> {
-        let asked = ResolveAclTokenRequest {
+        let requested = ResolveAclTokenRequest {
             secret_id: secret.to_owned(),
         };
-        let ask = async { Ok(self.ask::<AclResolveToken>(&asked).await?.token) };
+        let ask = async { Ok(self.ask::<AclResolveToken>(&requested).await?.token) };
         self.tokens.one(secret, self.ttls().token, ask).await
     }
 
     /// The workload that this was signed of. One that is none is not kept either.
     async fn workload(&self, signed: &str) -> Result<Option<Arc<Working>>, ApiError> {
-        let asked = AclClaimPoliciesRequest {
+        let requested = AclClaimPoliciesRequest {
             signed: signed.to_owned(),
         };
-        let ask = async { Ok(working(self.ask::<AclGetClaimPolicies>(&asked).await?)) };
+        let ask = async { Ok(working(self.ask::<AclGetClaimPolicies>(&requested).await?)) };
         self.workloads.one(signed, self.ttls().token, ask).await
     }
 
     async fn roles_of(&self, ids: BTreeSet<String>) -> Result<Vec<AclRole>, ApiError> {
         let ask = move |role_ids: Vec<String>| async move {
-            let asked = AclRolesByIdRequest { role_ids };
-            let answer = self.ask::<AclGetRoles>(&asked).await?;
+            let requested = AclRolesByIdRequest { role_ids };
+            let answer = self.ask::<AclGetRoles>(&requested).await?;
             Ok(answer.roles.into_iter().collect())
         };
         self.roles.all(ids, self.ttls().role, ask).await
@@ -167,8 +169,8 @@ impl Far {
     /// What policies allow together, and the names of those that are there.
     async fn compiled(&self, names: BTreeSet<String>) -> Result<(Arc<Acl>, Vec<String>), ApiError> {
         let ask = move |names: Vec<String>| async move {
-            let asked = AclPolicySetRequest { names };
-            let answer = self.ask::<AclGetPolicies>(&asked).await?;
+            let requested = AclPolicySetRequest { names };
+            let answer = self.ask::<AclGetPolicies>(&requested).await?;
             let written = answer.policies.into_iter();
             Ok(written.map(|(name, policy)| (name, read(policy))).collect())
         };
@@ -191,13 +193,13 @@ impl Far {
     }
 
     /// Asks servers; where none answered a moment ago, that is the answer.
-    async fn ask<R: Rpc>(&self, asked: &R::Req) -> Result<R::Res, RpcError> {
+    async fn ask<R: Rpc>(&self, requested: &R::Req) -> Result<R::Res, RpcError> {
         if let Some((when, error)) = &*self.failed.lock()
             && when.elapsed() < self.again
         {
             return Err(error.clone());
         }
-        let answer = self.caller.call::<R>(asked, self.asking).await;
+        let answer = self.caller.call::<R>(requested, self.asking).await;
         let failed = answer.as_ref().err().filter(|error| are_away(error));
         *self.failed.lock() = failed.map(|error| (Instant::now(), error.clone()));
         answer
@@ -205,11 +207,11 @@ impl Far {
 }
 
 /// A workload as servers tell of it, and what it may do.
-fn working(told: AclClaimPoliciesResponse) -> Option<Working> {
-    let claim = told.claims?;
-    let policies: Vec<String> = told.policies.keys().cloned().collect();
-    let written: Vec<Written> = told.policies.into_values().map(read).collect();
-    let own = workload::own_paths(&claim, &told.task_group);
+fn working(reported: AclClaimPoliciesResponse) -> Option<Working> {
+    let claim = reported.claims?;
+    let policies: Vec<String> = reported.policies.keys().cloned().collect();
+    let written: Vec<Written> = reported.policies.into_values().map(read).collect();
+    let own = workload::own_paths(&claim, &reported.task_group);
     let of = |all: Vec<&Policy>| Acl::of_workload(&all, &claim.nomad_namespace, &own);
     Some(Working {
         acl: Arc::new(readable(&written).map_or_else(Acl::denied, of)),
@@ -241,7 +243,7 @@ fn are_away(error: &RpcError) -> bool {
     error.is_transient() && !busy
 }
 
-fn unasked(error: RpcError) -> ApiError {
+fn unrequested(error: RpcError) -> ApiError {
     match error {
         RpcError::Api(error) if error.code == Code::TooManyRequests => error,
         error => {
@@ -252,15 +254,15 @@ fn unasked(error: RpcError) -> ApiError {
 }
 
 /// What servers said, and when.
-struct Kept<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+struct RemoteCache<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
-impl<K, V> Default for Kept<K, V> {
+impl<K, V> Default for RemoteCache<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Hash + Eq, V: Clone> Kept<K, V> {
+impl<K: Hash + Eq, V: Clone> RemoteCache<K, V> {
     /// What was said, and whether that still counts by itself.
     fn get(&self, key: &K, ttl: Duration) -> (Option<V>, bool) {
         match self.0.lock().get(key) {
@@ -282,7 +284,7 @@ impl<K: Hash + Eq, V: Clone> Kept<K, V> {
     }
 }
 
-impl<V> Kept<Secret, Arc<V>> {
+impl<V> RemoteCache<Secret, Arc<V>> {
     /// What a secret is; servers are asked where that is not known, or was found out long ago.
     /// Where none answers, what was known counts.
     async fn one(
@@ -307,13 +309,13 @@ impl<V> Kept<Secret, Arc<V>> {
             }
             Err(error) => match known.filter(|_| are_away(&error)) {
                 Some(known) => Ok(Some(known)),
-                None => Err(unasked(error)),
+                None => Err(unrequested(error)),
             },
         }
     }
 }
 
-impl<V: Clone> Kept<String, Option<V>> {
+impl<V: Clone> RemoteCache<String, Option<V>> {
     /// What is known of each, and of the rest what servers say; what they do not name is not there.
     /// Where none answers, what was known counts.
     async fn all<Fut>(
@@ -345,7 +347,7 @@ impl<V: Clone> Kept<String, Option<V>> {
                 Err(error) => {
                     for (_, known) in some {
                         let known = known.clone().filter(|_| are_away(&error));
-                        found.extend(known.ok_or_else(|| unasked(error.clone()))?);
+                        found.extend(known.ok_or_else(|| unrequested(error.clone()))?);
                     }
                 }
             }

@@ -16,7 +16,7 @@ use crate::rpc::service::{Access, Call, Service};
 struct Servers {
     away: AtomicBool,
     busy: AtomicBool,
-    asked: Mutex<BTreeMap<&'static str, usize>>,
+    requested: Mutex<BTreeMap<&'static str, usize>>,
     tokens: Mutex<BTreeMap<String, AclToken>>,
     roles: Mutex<BTreeMap<String, AclRole>>,
     policies: Mutex<BTreeMap<String, AclPolicy>>,
@@ -32,12 +32,12 @@ impl Servers {
         if self.busy.load(Ordering::Relaxed) {
             return Err(ApiError::new(Code::TooManyRequests, "too much").after(2));
         }
-        *self.asked.lock().entry(name).or_default() += 1;
+        *self.requested.lock().entry(name).or_default() += 1;
         Ok(answer())
     }
 
-    fn asked(&self, name: &'static str) -> usize {
-        self.asked.lock().get(name).copied().unwrap_or_default()
+    fn requested(&self, name: &'static str) -> usize {
+        self.requested.lock().get(name).copied().unwrap_or_default()
     }
 
     fn policy(&self, name: &str, rules: &str, index: u64) {
@@ -54,10 +54,10 @@ impl Servers {
 async fn resolve(
     servers: Arc<Servers>,
     _: Call,
-    asked: ResolveAclTokenRequest,
+    requested: ResolveAclTokenRequest,
 ) -> Result<ResolveAclTokenResponse, ApiError> {
     servers.answer("token", || ResolveAclTokenResponse {
-        token: servers.tokens.lock().get(&asked.secret_id).cloned(),
+        token: servers.tokens.lock().get(&requested.secret_id).cloned(),
         index: 1,
     })
 }
@@ -65,11 +65,11 @@ async fn resolve(
 async fn roles(
     servers: Arc<Servers>,
     _: Call,
-    asked: AclRolesByIdRequest,
+    requested: AclRolesByIdRequest,
 ) -> Result<AclRolesByIdResponse, ApiError> {
     servers.answer("roles", || {
         let mut roles = servers.roles.lock().clone();
-        roles.retain(|id, _| asked.role_ids.contains(id));
+        roles.retain(|id, _| requested.role_ids.contains(id));
         AclRolesByIdResponse { roles, index: 1 }
     })
 }
@@ -77,11 +77,11 @@ async fn roles(
 async fn policies(
     servers: Arc<Servers>,
     _: Call,
-    asked: AclPolicySetRequest,
+    requested: AclPolicySetRequest,
 ) -> Result<AclPolicySetResponse, ApiError> {
     servers.answer("policies", || {
         let mut policies = servers.policies.lock().clone();
-        policies.retain(|name, _| asked.names.contains(name));
+        policies.retain(|name, _| requested.names.contains(name));
         AclPolicySetResponse { policies, index: 1 }
     })
 }
@@ -89,10 +89,10 @@ async fn policies(
 async fn workload(
     servers: Arc<Servers>,
     _: Call,
-    asked: AclClaimPoliciesRequest,
+    requested: AclClaimPoliciesRequest,
 ) -> Result<AclClaimPoliciesResponse, ApiError> {
     servers.answer("workload", || AclClaimPoliciesResponse {
-        claims: servers.workloads.lock().get(&asked.signed).cloned(),
+        claims: servers.workloads.lock().get(&requested.signed).cloned(),
         task_group: "g".to_owned(),
         policies: servers.policies.lock().clone(),
         index: 1,
@@ -178,7 +178,7 @@ async fn acl_10_mod_22_a_token_of_nothing_but_a_role_is_what_the_servers_say_and
         );
     }
     for kind in ["token", "roles", "policies"] {
-        assert_eq!(servers.asked(kind), 1, "{kind}");
+        assert_eq!(servers.requested(kind), 1, "{kind}");
     }
     // Who gives no token is who the servers' policy says.
     assert!(!reads_logs(&asks(&gate, "").await));
@@ -222,7 +222,7 @@ async fn acl_10_mod_22_what_changes_counts_in_time_and_what_was_known_while_serv
 
 /// How often servers were asked for tokens, roles and policies.
 fn questions(servers: &Servers) -> [usize; 3] {
-    ["token", "roles", "policies"].map(|kind| servers.asked(kind))
+    ["token", "roles", "policies"].map(|kind| servers.requested(kind))
 }
 
 #[tokio::test]
@@ -331,7 +331,7 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     use drover_events::actor::ActorKind;
     const SIGNED: &str = "a.b.c";
     let servers = servers();
-    let (kept, asked) = (gate(&servers, KEPT), gate(&servers, Duration::ZERO));
+    let (kept, requested) = (gate(&servers, KEPT), gate(&servers, Duration::ZERO));
     let none = asks(&kept, SIGNED).await;
     assert_eq!(none.refusal, Some(Refusal::Unknown));
     assert!(!kept.keeps(SIGNED), "it may be signed in the next moment");
@@ -351,8 +351,8 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     servers.workloads.lock().extend(signed);
     let ended = asks(&kept, "o.v.er").await;
     assert_eq!(ended.refusal, Some(Refusal::Expired));
-    servers.asked.lock().clear();
-    for gate in [&kept, &asked] {
+    servers.requested.lock().clear();
+    for gate in [&kept, &requested] {
         for _ in 0..2 {
             let who = asks(gate, SIGNED).await;
             assert!(reads_logs(&who) && !who.is_management());
@@ -367,19 +367,25 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
         }
     }
     assert_eq!(
-        servers.asked("workload"),
+        servers.requested("workload"),
         3,
         "the one that keeps it asks once"
     );
-    assert_eq!(servers.asked("token"), 0, "it is no token's secret");
-    assert!(kept.keeps(SIGNED) && !asked.keeps(SIGNED));
+    assert_eq!(servers.requested("token"), 0, "it is no token's secret");
+    assert!(kept.keeps(SIGNED) && !requested.keeps(SIGNED));
     // Nobody says otherwise; and then somebody does.
     servers.away.store(true, Ordering::Relaxed);
-    assert!(reads_logs(&asks(&asked, SIGNED).await), "what was known");
+    assert!(
+        reads_logs(&asks(&requested, SIGNED).await),
+        "what was known"
+    );
     servers.away.store(false, Ordering::Relaxed);
     servers.policy("broken", "no policy {", 9);
-    assert!(!reads_logs(&asks(&asked, SIGNED).await), "it might deny");
+    assert!(
+        !reads_logs(&asks(&requested, SIGNED).await),
+        "it might deny"
+    );
     servers.workloads.lock().clear();
-    let ended = asks(&asked, SIGNED).await;
+    let ended = asks(&requested, SIGNED).await;
     assert_eq!(ended.refusal, Some(Refusal::Unknown));
 }

@@ -29,7 +29,7 @@ use crate::keyring::{Keyring, Verified};
 use crate::rpc::caller::Caller;
 use crate::table_reads::admitting;
 use far::Far;
-use resolver::{Found, Resolver};
+use resolver::{ResolvedSecret, Resolver};
 
 pub use far::Ttls;
 pub use workload::{Attested, is_signed};
@@ -191,18 +191,18 @@ impl Gate {
             let (resolver, keyring) = (Arc::clone(resolver), Arc::clone(keyring));
             let (signed, verified) = (signed.to_owned(), verified.clone());
             let find = move || {
-                let asked = (&view, signed.as_str(), unix_nanos());
-                workload::find(&resolver, (&keyring, &verified), asked)
+                let requested = (&view, signed.as_str(), unix_nanos());
+                workload::find(&resolver, (&keyring, &verified), requested)
             };
             let found = admitting(find).await?.map_err(unread)?;
             return Ok(identity(found, addr, unix_nanos()));
         }
-        let asked = token.map(resolver::Secret::of);
-        let found = match resolver.known(&view, asked.as_ref()) {
+        let requested = token.map(resolver::Secret::of);
+        let found = match resolver.known(&view, requested.as_ref()) {
             Some(found) => found,
             None => {
                 let resolver = Arc::clone(resolver);
-                let find = move || resolver.find(&view, asked.as_ref());
+                let find = move || resolver.find(&view, requested.as_ref());
                 admitting(find).await?.map_err(unread)?
             }
         };
@@ -280,21 +280,23 @@ impl Gate {
     }
 }
 
-fn identity(found: Found, addr: &str, now: i64) -> Identity {
+fn identity(found: ResolvedSecret, addr: &str, now: i64) -> Identity {
     match found {
-        Found::Nobody => Identity::refused(addr, Refusal::Unknown),
-        Found::Anonymous(acl) => Identity::anonymous(addr, acl),
-        Found::Workload(working) if working.is_over(now) => {
+        ResolvedSecret::Nobody => Identity::refused(addr, Refusal::Unknown),
+        ResolvedSecret::Anonymous(acl) => Identity::anonymous(addr, acl),
+        ResolvedSecret::Workload(working) if working.is_over(now) => {
             Identity::refused(addr, Refusal::Expired)
         }
-        Found::Workload(working) => {
+        ResolvedSecret::Workload(working) => {
             let (claim, acl) = (Arc::clone(&working.claim), Arc::clone(&working.acl));
             let mut identity = Identity::workload(claim, addr, acl);
             identity.actor.policies.clone_from(&working.policies);
             identity
         }
-        Found::Bearer(held) if held.is_over(now) => Identity::refused(addr, Refusal::Expired),
-        Found::Bearer(held) => {
+        ResolvedSecret::Bearer(held) if held.is_over(now) => {
+            Identity::refused(addr, Refusal::Expired)
+        }
+        ResolvedSecret::Bearer(held) => {
             let acl = Arc::clone(&held.acl);
             let mut identity = Identity::bearer(Arc::clone(&held.token), addr, acl);
             identity.actor.roles.clone_from(&held.roles);

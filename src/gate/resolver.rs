@@ -52,13 +52,13 @@ impl Secret {
 
 /// What a secret was found to be.
 #[derive(Clone)]
-pub(super) enum Found {
+pub(super) enum ResolvedSecret {
     /// No token's.
     Nobody,
     /// None was given.
     Anonymous(Arc<Acl>),
     /// A token's, which may have expired.
-    Bearer(Arc<Held>),
+    Bearer(Arc<CachedToken>),
     /// It is signed, of a workload that lives.
     Workload(Arc<Working>),
 }
@@ -82,7 +82,7 @@ impl Working {
 }
 
 /// A token, and what it may do.
-pub(super) struct Held {
+pub(super) struct CachedToken {
     /// The token, without its secret.
     pub(super) token: Arc<AclToken>,
     /// What it may do.
@@ -93,7 +93,7 @@ pub(super) struct Held {
     pub(super) policies: Vec<String>,
 }
 
-impl Held {
+impl CachedToken {
     /// Whether its time is over at a moment, Unix nanoseconds.
     pub(super) fn is_over(&self, now: i64) -> bool {
         let expires = self.token.expiration_time.as_ref();
@@ -115,7 +115,7 @@ type Written = (Arc<str>, u64);
 type SetKey = Vec<Written>;
 
 /// A policy as it was last written.
-struct Known {
+struct CachedPolicy {
     name: Arc<str>,
     modified: u64,
     /// None where its rules cannot be read.
@@ -129,15 +129,15 @@ type Seen<T> = (u64, Option<Arc<T>>);
 /// Finds and remembers.
 #[derive(Default)]
 pub(super) struct Resolver {
-    secrets: Mutex<Generations<Option<Secret>, (Stamp, Found)>>,
+    secrets: Mutex<Generations<Option<Secret>, (Stamp, ResolvedSecret)>>,
     sets: Mutex<Generations<SetKey, Arc<Acl>>>,
     roles: Mutex<Generations<String, Seen<AclRole>>>,
-    policies: Mutex<Generations<Arc<str>, Seen<Known>>>,
+    policies: Mutex<Generations<Arc<str>, Seen<CachedPolicy>>>,
 }
 
 impl Resolver {
     /// What a secret was found to be, if nothing has changed since.
-    pub(super) fn known(&self, view: &View, secret: Option<&Secret>) -> Option<Found> {
+    pub(super) fn known(&self, view: &View, secret: Option<&Secret>) -> Option<ResolvedSecret> {
         let mut secrets = self.secrets.lock();
         let (then, found) = secrets.get(&secret.cloned())?;
         (*then == stamp(view)).then(|| found.clone())
@@ -147,12 +147,16 @@ impl Resolver {
     ///
     /// # Errors
     /// Those of the tables.
-    pub(super) fn find(&self, view: &View, secret: Option<&Secret>) -> Result<Found, StorageError> {
+    pub(super) fn find(
+        &self,
+        view: &View,
+        secret: Option<&Secret>,
+    ) -> Result<ResolvedSecret, StorageError> {
         let found = match secret {
-            None => Found::Anonymous(self.compiled(view, vec![ANONYMOUS])?.0),
+            None => ResolvedSecret::Anonymous(self.compiled(view, vec![ANONYMOUS])?.0),
             Some(secret) => match query::acl::by_secret(view, &secret.0)? {
-                None => return Ok(Found::Nobody),
-                Some(token) => Found::Bearer(Arc::new(self.held(view, token)?)),
+                None => return Ok(ResolvedSecret::Nobody),
+                Some(token) => ResolvedSecret::Bearer(Arc::new(self.held(view, token)?)),
             },
         };
         let kept = (stamp(view), found.clone());
@@ -160,7 +164,7 @@ impl Resolver {
         Ok(found)
     }
 
-    fn held(&self, view: &View, token: AclToken) -> Result<Held, StorageError> {
+    fn held(&self, view: &View, token: AclToken) -> Result<CachedToken, StorageError> {
         let mut found = Vec::with_capacity(token.roles.len());
         for link in token.roles.iter() {
             // A role that is gone gives nothing, and takes nothing away (ACL-06).
@@ -176,7 +180,7 @@ impl Resolver {
                 self.compiled(view, names.collect())?
             }
         };
-        Ok(Held {
+        Ok(CachedToken {
             token: Arc::new(token),
             acl,
             roles,
@@ -191,7 +195,7 @@ impl Resolver {
         names: Vec<&str>,
     ) -> Result<(Arc<Acl>, Vec<String>), StorageError> {
         let (known, held) = self.known_policies(view, names)?;
-        let written = |one: &Arc<Known>| (Arc::clone(&one.name), one.modified);
+        let written = |one: &Arc<CachedPolicy>| (Arc::clone(&one.name), one.modified);
         let key: SetKey = known.iter().map(written).collect();
         if let Some(acl) = self.sets.lock().get(&key) {
             return Ok((Arc::clone(acl), held));
@@ -219,7 +223,7 @@ impl Resolver {
         &self,
         view: &View,
         mut names: Vec<&str>,
-    ) -> Result<(Vec<Arc<Known>>, Vec<String>), StorageError> {
+    ) -> Result<(Vec<Arc<CachedPolicy>>, Vec<String>), StorageError> {
         names.sort_unstable();
         names.dedup();
         let mut known = Vec::with_capacity(names.len());
@@ -243,7 +247,7 @@ impl Resolver {
     }
 
     /// A policy as it was last written; none where there is none.
-    fn policy(&self, view: &View, name: &str) -> Result<Option<Arc<Known>>, StorageError> {
+    fn policy(&self, view: &View, name: &str) -> Result<Option<Arc<CachedPolicy>>, StorageError> {
         let now = view.table_index_of(AclPolicies::ID);
         let seen = self.policies.lock().get(name).cloned();
         let before = match seen {
@@ -270,12 +274,12 @@ impl Resolver {
 
 /// What policies say. One that cannot be read might deny something: then there is none, and
 /// everything is denied.
-fn readable(known: &[Arc<Known>]) -> Option<Vec<&Policy>> {
+fn readable(known: &[Arc<CachedPolicy>]) -> Option<Vec<&Policy>> {
     known.iter().map(|one| one.policy.as_deref()).collect()
 }
 
 /// A policy that was last written at an index.
-fn read(view: &View, name: &str, modified: u64) -> Result<Known, StorageError> {
+fn read(view: &View, name: &str, modified: u64) -> Result<CachedPolicy, StorageError> {
     let row = view.get::<AclPolicies>(name)?.unwrap_or_default();
     let policy = match acl::parse(&row.rules, Strictness::Lenient) {
         Ok(policy) => Some(Arc::new(policy)),
@@ -284,7 +288,7 @@ fn read(view: &View, name: &str, modified: u64) -> Result<Known, StorageError> {
             None
         }
     };
-    Ok(Known {
+    Ok(CachedPolicy {
         name: name.into(),
         modified,
         policy,

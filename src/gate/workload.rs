@@ -8,7 +8,7 @@ use drover_projections::query::acl::policies_of_job;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::{StorageError, View};
 
-use super::resolver::{Found, Resolver, Working};
+use super::resolver::{ResolvedSecret, Resolver, Working};
 use crate::keyring::{Claims, DEFAULT_AUDIENCE, Keyring, Verified};
 
 /// Where the variables lie that workloads may read by themselves.
@@ -65,16 +65,16 @@ pub(super) fn attested(
 pub(super) fn find(
     resolver: &Resolver,
     keys: (&Keyring, &Verified),
-    asked: (&View, &str, i64),
-) -> Result<Found, StorageError> {
-    let Some(attested) = attested(keys, asked)? else {
-        return Ok(Found::Nobody);
+    requested: (&View, &str, i64),
+) -> Result<ResolvedSecret, StorageError> {
+    let Some(attested) = attested(keys, requested)? else {
+        return Ok(ResolvedSecret::Nobody);
     };
     let names = attested.policies.iter().map(|one| one.name.as_str());
     let own = own_paths(&attested.claim, &attested.task_group);
     let namespace = attested.claim.nomad_namespace.as_str();
-    let (acl, policies) = resolver.of_workload(asked.0, names.collect(), (namespace, &own))?;
-    Ok(Found::Workload(Arc::new(Working {
+    let (acl, policies) = resolver.of_workload(requested.0, names.collect(), (namespace, &own))?;
+    Ok(ResolvedSecret::Workload(Arc::new(Working {
         acl: Arc::new(acl),
         policies,
         claim: Arc::new(attested.claim),

@@ -28,15 +28,15 @@ impl fmt::Display for Place {
 
 /// A value with the place where it begins.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct HclNode {
     /// Where the value begins.
     pub place: Place,
-    pub value: Value,
+    pub value: HclValue,
 }
 
 /// What a configuration file can say.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum HclValue {
     /// JSON's null; an attribute with it counts as absent.
     Null,
     /// `true` or `false`.
@@ -45,34 +45,34 @@ pub enum Value {
     Number(String),
     /// A quoted string or a heredoc, escapes resolved.
     String(String),
-    List(Vec<Node>),
+    List(Vec<HclNode>),
     /// A block's body or an object: keys in the order of the file, repeated ones too.
-    Object(Vec<Entry>),
+    Object(Vec<ObjectEntry>),
 }
 
-impl Value {
+impl HclValue {
     /// The word used for this kind of value in error texts, with its article.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Null => "null",
-            Value::Bool(_) => "a bool",
-            Value::Number(_) => "a number",
-            Value::String(_) => "a string",
-            Value::List(_) => "a list",
-            Value::Object(_) => "an object",
+            HclValue::Null => "null",
+            HclValue::Bool(_) => "a bool",
+            HclValue::Number(_) => "a number",
+            HclValue::String(_) => "a string",
+            HclValue::List(_) => "a list",
+            HclValue::Object(_) => "an object",
         }
     }
 }
 
 /// One key of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct ObjectEntry {
     /// The key, without quotes.
     pub key: String,
     /// Where the key stands.
     pub place: Place,
     /// Its value.
-    pub node: Node,
+    pub node: HclNode,
 }
 
 /// Why a file could not be read.
@@ -89,7 +89,7 @@ pub struct SyntaxError {
 ///
 /// # Errors
 /// The first place that is neither HCL nor JSON.
-pub fn parse(text: &str) -> Result<Node, SyntaxError> {
+pub fn parse(text: &str) -> Result<HclNode, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser {
         rest: text.chars().peekable(),
@@ -103,9 +103,9 @@ pub fn parse(text: &str) -> Result<Node, SyntaxError> {
         parser.skip_space()?;
         node
     } else {
-        Node {
+        HclNode {
             place,
-            value: Value::Object(parser.entries(None)?),
+            value: HclValue::Object(parser.entries(None)?),
         }
     };
     match parser.peek() {
@@ -186,7 +186,7 @@ impl Parser<'_> {
         self.fail("comment not terminated")
     }
 
-    fn entries(&mut self, close: Option<char>) -> Result<Vec<Entry>, SyntaxError> {
+    fn entries(&mut self, close: Option<char>) -> Result<Vec<ObjectEntry>, SyntaxError> {
         let mut entries = Vec::new();
         loop {
             self.skip_space()?;
@@ -205,7 +205,7 @@ impl Parser<'_> {
         }
     }
 
-    fn entry(&mut self) -> Result<Entry, SyntaxError> {
+    fn entry(&mut self) -> Result<ObjectEntry, SyntaxError> {
         let place = self.place;
         let key = self.key()?;
         let mut labels = Vec::new();
@@ -230,11 +230,11 @@ impl Parser<'_> {
             let nested = labels
                 .into_iter()
                 .rev()
-                .fold(node, |node, (place, key)| Node {
+                .fold(node, |node, (place, key)| HclNode {
                     place,
-                    value: Value::Object(vec![Entry { key, place, node }]),
+                    value: HclValue::Object(vec![ObjectEntry { key, place, node }]),
                 });
-            return Ok(Entry {
+            return Ok(ObjectEntry {
                 key,
                 place,
                 node: nested,
@@ -259,22 +259,22 @@ impl Parser<'_> {
         }
     }
 
-    fn value(&mut self) -> Result<Node, SyntaxError> {
+    fn value(&mut self) -> Result<HclNode, SyntaxError> {
         let place = self.place;
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return self.fail(format!("nested deeper than {MAX_DEPTH} levels"));
         }
         let value = match self.peek() {
-            Some('"') => Value::String(self.quoted()?),
-            Some('<') => Value::String(self.heredoc()?),
+            Some('"') => HclValue::String(self.quoted()?),
+            Some('<') => HclValue::String(self.heredoc()?),
             Some('{') => {
                 self.next();
-                Value::Object(self.entries(Some('}'))?)
+                HclValue::Object(self.entries(Some('}'))?)
             }
             Some('[') => {
                 self.next();
-                Value::List(self.list()?)
+                HclValue::List(self.list()?)
             }
             Some(c) if c.is_ascii_digit() || c == '-' || c == '+' || c == '.' => self.number(),
             Some(c) if c.is_alphabetic() => self.word()?,
@@ -282,10 +282,10 @@ impl Parser<'_> {
             None => return self.fail("expected a value, found the end of the file"),
         };
         self.depth -= 1;
-        Ok(Node { place, value })
+        Ok(HclNode { place, value })
     }
 
-    fn list(&mut self) -> Result<Vec<Node>, SyntaxError> {
+    fn list(&mut self) -> Result<Vec<HclNode>, SyntaxError> {
         let mut items = Vec::new();
         loop {
             self.skip_space()?;
@@ -303,21 +303,21 @@ impl Parser<'_> {
         }
     }
 
-    fn number(&mut self) -> Value {
+    fn number(&mut self) -> HclValue {
         let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_');
         let mut text = String::new();
         while let Some(c) = self.peek().filter(|&c| part(c)) {
             text.push(c);
             self.next();
         }
-        Value::Number(text)
+        HclValue::Number(text)
     }
 
-    fn word(&mut self) -> Result<Value, SyntaxError> {
+    fn word(&mut self) -> Result<HclValue, SyntaxError> {
         match self.key()?.as_str() {
-            "true" => Ok(Value::Bool(true)),
-            "false" => Ok(Value::Bool(false)),
-            "null" => Ok(Value::Null),
+            "true" => Ok(HclValue::Bool(true)),
+            "false" => Ok(HclValue::Bool(false)),
+            "null" => Ok(HclValue::Null),
             other => self.fail(format!(
                 "unknown word {other:?}; strings are written in quotes"
             )),
@@ -440,9 +440,9 @@ fn common_indent(lines: &[String]) -> usize {
 mod tests {
     use super::*;
 
-    fn object(text: &str) -> Vec<Entry> {
+    fn object(text: &str) -> Vec<ObjectEntry> {
         match parse(text).expect("parses").value {
-            Value::Object(entries) => entries,
+            HclValue::Object(entries) => entries,
             other => panic!("not an object: {other:?}"),
         }
     }
@@ -454,11 +454,11 @@ mod tests {
         assert_eq!(strip(&hcl), strip(&json));
     }
 
-    fn strip(entries: &[Entry]) -> String {
+    fn strip(entries: &[ObjectEntry]) -> String {
         entries
             .iter()
             .map(|e| match &e.node.value {
-                Value::Object(inner) => format!("{}{{{}}}", e.key, strip(inner)),
+                HclValue::Object(inner) => format!("{}{{{}}}", e.key, strip(inner)),
                 value => format!("{}={value:?};", e.key),
             })
             .collect()
@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn labels_nest() {
         let entries = object("plugin \"raw_exec\" {\n config { enabled = true }\n}");
-        let Value::Object(inner) = &entries[0].node.value else {
+        let HclValue::Object(inner) = &entries[0].node.value else {
             panic!("no object")
         };
         assert_eq!(inner[0].key, "raw_exec");
@@ -498,8 +498,8 @@ mod tests {
             "a = <<EOF\n one\n two\nEOF\nb = <<-X\n  in\n   deeper\n  X\nc = \"\\u00e9\\n\"",
         );
         let texts: Vec<_> = entries.iter().map(|e| e.node.value.clone()).collect();
-        assert_eq!(texts[0], Value::String(" one\n two\n".into()));
-        assert_eq!(texts[1], Value::String("in\n deeper\n".into()));
-        assert_eq!(texts[2], Value::String("é\n".into()));
+        assert_eq!(texts[0], HclValue::String(" one\n two\n".into()));
+        assert_eq!(texts[1], HclValue::String("in\n deeper\n".into()));
+        assert_eq!(texts[2], HclValue::String("é\n".into()));
     }
 }

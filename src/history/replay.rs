@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use drover_events::Recorded;
 use drover_migrations::DecodeError;
 use drover_migrations::schema::{self, SchemaError};
-use drover_projections::{Fold, Options, Projections, StorageError, TableDigest, View, Writer};
+use drover_projections::{
+    DatabaseOptions, Fold, Projections, StorageError, TableDigest, View, Writer,
+};
 
 use crate::log::{LogError, ReadOnlyLog, Readable};
-use crate::raft::snapshot::{Head, SnapshotDir};
+use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 
 /// Events applied at a time.
 const BATCH: usize = 4096;
@@ -193,7 +195,7 @@ fn replay_once(
     let last = to
         .or_else(|| log.committed())
         .unwrap_or(log.bounds().1.saturating_sub(1));
-    let (projections, writer) = Projections::open(scratch, Options::default())?;
+    let (projections, writer) = Projections::open(scratch, DatabaseOptions::default())?;
     let (entries, writer) = unfold_fast((log_dir, log), last, writer, progress)?;
     drop(writer);
     let state = StateAt::of(&projections);
@@ -330,7 +332,7 @@ pub fn foundations(log_dir: &Path, log: &dyn Readable) -> Result<Vec<SnapshotDir
     }
     let beside = log_dir.parent().unwrap_or(Path::new(".")).join("snapshots");
     let mut all = SnapshotDir::all(&beside).map_err(ReplayError::Base)?;
-    let follows = |head: &Head| head.base().is_some_and(|(index, _)| index + 1 >= first);
+    let follows = |head: &SnapshotHead| head.base().is_some_and(|(index, _)| index + 1 >= first);
     all.retain(|(head, _)| head.epoch == epoch.id && follows(head));
     Ok(all.into_iter().map(|(_, dir)| dir).collect())
 }
@@ -342,7 +344,7 @@ pub fn foundations(log_dir: &Path, log: &dyn Readable) -> Result<Vec<SnapshotDir
 /// # Errors
 /// As [`replay`]; a newer schema; a database that is damaged, with the file.
 pub fn catch_up(log_dir: &Path, path: &Path) -> Result<StateAt, ReplayError> {
-    let projections = fill(log_dir, path, &Options::default(), &mut |_, _| ())?;
+    let projections = fill(log_dir, path, &DatabaseOptions::default(), &mut |_, _| ())?;
     projections.verify()?;
     Ok(StateAt::of(&projections))
 }
@@ -355,7 +357,7 @@ pub fn catch_up(log_dir: &Path, path: &Path) -> Result<StateAt, ReplayError> {
 pub fn fill(
     log_dir: &Path,
     path: &Path,
-    options: &Options,
+    options: &DatabaseOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Arc<Projections>, ReplayError> {
     let log = open(log_dir, None)?;

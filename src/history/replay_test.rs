@@ -10,9 +10,9 @@ use crate::log::LogEngine;
 /// A log with a membership and an event of a kind that nobody knows yet.
 fn log_from_the_future(dir: &Path) -> PathBuf {
     let path = dir.join("log");
-    let options = crate::log::Options {
+    let options = crate::log::LogOptions {
         auto_commit: true,
-        ..crate::log::Options::journal()
+        ..crate::log::LogOptions::journal()
     };
     let (log, _) = LogEngine::open(&path, options).unwrap();
     let known = RaftPayload::membership(&[]).body(0, 1);
@@ -45,7 +45,7 @@ fn a_database_of_a_newer_drover_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let log = log_from_the_future(dir.path());
     let path = dir.path().join("db");
-    let db = Maintenance::open(&path, &Options::dev()).unwrap();
+    let db = Maintenance::open(&path, &DatabaseOptions::dev()).unwrap();
     db.write(&[], &SchemaHeader::at(SchemaVersion(99)).encode())
         .unwrap();
     drop(db);
@@ -58,7 +58,8 @@ fn a_database_of_a_newer_drover_is_refused() {
 fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
     let dir = tempfile::tempdir().unwrap();
     let log = ReadOnlyLog::open(&write_log(dir.path(), 300)).unwrap();
-    let open = |name: &str| Projections::open(dir.path().join(name), Options::dev()).unwrap();
+    let open =
+        |name: &str| Projections::open(dir.path().join(name), DatabaseOptions::dev()).unwrap();
     let (folded, fold) = open("folded");
     let (batched, mut batches) = open("batched");
     let fold = unfold(&log, None, 100, fold, &mut |_, _| ()).unwrap();

@@ -7,7 +7,7 @@ use drover_events::model::Namespace;
 use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
 use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
 
-use crate::log::{Entry, LogEngine, Options};
+use crate::log::{Entry, LogEngine, LogOptions};
 use crate::raft::seed::Seed;
 
 /// The time of the first event; each later one is a second after the one before.
@@ -67,9 +67,9 @@ pub(super) fn write_log(data_dir: &Path, count: u64) -> PathBuf {
 /// The same with these events behind Raft's first entry.
 pub(super) fn write_events(data_dir: &Path, events: impl Iterator<Item = Event>) -> PathBuf {
     let dir = data_dir.join("server/log");
-    let options = Options {
+    let options = LogOptions {
         segment_bytes: 64 << 10,
-        ..Options::default()
+        ..LogOptions::default()
     };
     let (log, _) = LogEngine::open(&dir, options).unwrap();
     let mut entries = vec![Entry {

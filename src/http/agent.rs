@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
-use super::aside::aside;
 use super::front::Read;
 use super::gate::Write;
+use super::offload::offload;
 use crate::error::{ApiError, Code};
 use crate::server::Around;
 
@@ -108,15 +108,15 @@ fn publisher_health(publisher: &Value) -> Option<Value> {
 pub(super) async fn reload(write: Write) -> Result<Answer, ApiError> {
     let server = Arc::clone(&write.api.server);
     // It reads files.
-    told(tokio::task::spawn_blocking(move || server.reload()).await)
+    reported(tokio::task::spawn_blocking(move || server.reload()).await)
 }
 
 /// The same of an agent without a server.
 pub(super) async fn reloaded(around: Arc<dyn Around>) -> Result<Answer, ApiError> {
-    told(tokio::task::spawn_blocking(move || around.reload()).await)
+    reported(tokio::task::spawn_blocking(move || around.reload()).await)
 }
 
-fn told(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, ApiError> {
+fn reported(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, ApiError> {
     let done = done.unwrap_or_else(|error| Err(error.to_string()));
     let rest = done.map_err(|error| ApiError::new(Code::Internal, error))?;
     let answer = Answer::nothing();
@@ -153,9 +153,9 @@ pub(super) fn measured<S: Serialize>(
         )),
         "prometheus" => Ok(Answer::of(
             "text/plain; version=0.0.4; charset=utf-8",
-            aside(text),
+            offload(text),
         )),
-        "" => Answer::json(&aside(summary)),
+        "" => Answer::json(&offload(summary)),
         other => {
             let text = format!("unknown metrics format {other:?}");
             Err(ApiError::new(Code::BadRequest, text))

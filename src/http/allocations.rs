@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::front::{Call, Read};
+use super::front::{FrontCall, Read};
 use super::gate::{self, Late, READ_JOB};
 use super::list::{self, storage};
 use super::new_id;
@@ -20,7 +20,7 @@ use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
 use super::services;
-use super::sight::{Keyed, Unasked};
+use super::sight::{Keyed, Unrequested};
 use super::state::Api;
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::alloc::StopAlloc;
@@ -186,7 +186,7 @@ fn shortened(mut stub: AllocListStub, resources: bool, task_states: bool) -> All
 /// 400 for a filter that is none, 500 when the rows cannot be read.
 pub(super) fn stubs_of(
     read: &Read<'_>,
-    rows: Unasked<'_, Keyed<AllocRow>>,
+    rows: Unrequested<'_, Keyed<AllocRow>>,
     keep: impl Fn(&AllocRow) -> Result<bool, ApiError>,
 ) -> Result<Answer, ApiError> {
     let filter = list::filter(read.options)?;
@@ -218,7 +218,7 @@ drover_events::wire! {
 
 /// `PUT /v1/allocation/:id/stop`.
 pub(super) async fn stop(late: Late) -> Result<Answer, ApiError> {
-    let find = |call: &Call| namespace_of(&call.api, &call.request.segment(2)?);
+    let find = |call: &FrontCall| namespace_of(&call.api, &call.request.segment(2)?);
     let missing = || ApiError::not_found("allocation not found");
     let write = late.in_namespace_of(&[Ns::AllocLifecycle], find, missing)?;
     let query = &write.request.query;

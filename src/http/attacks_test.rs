@@ -56,8 +56,8 @@ async fn with_a_role(routes: &Router) -> (String, Value, String) {
     for (name, rules) in [("weak", READ), ("strong", ALL)] {
         let policy = json!({"Name": name, "Rules": rules});
         let target = format!("/v1/acl/policy/{name}");
-        let (status, told) = ask(routes, &root, "PUT", &target, &policy).await;
-        assert_eq!(status, 200, "{told}");
+        let (status, reported) = ask(routes, &root, "PUT", &target, &policy).await;
+        assert_eq!(status, 200, "{reported}");
     }
     let role = json!({"Name": "ops", "Policies": [{"Name": "weak"}]});
     let (status, role) = ask(routes, &root, "PUT", "/v1/acl/role", &role).await;
@@ -98,9 +98,9 @@ async fn a_role_grants_its_holder_no_more_of_itself() {
             json!({"Name": "u", "Type": "client", "Policies": ["strong"]}),
         ),
     ] {
-        let (status, told) = ask(&routes, secret, method, target, &body).await;
+        let (status, reported) = ask(&routes, secret, method, target, &body).await;
         assert_eq!(
-            (status, told.as_str()),
+            (status, reported.as_str()),
             (403, Some("Permission denied")),
             "{target}"
         );
@@ -112,8 +112,8 @@ async fn a_role_grants_its_holder_no_more_of_itself() {
         (&now["Type"], &now["Roles"]),
         (&token["Type"], &token["Roles"])
     );
-    let (status, told) = ask(&routes, secret, "PUT", "/v1/jobs", &job("mine")).await;
-    assert_eq!(status, 403, "{told}");
+    let (status, reported) = ask(&routes, secret, "PUT", "/v1/jobs", &job("mine")).await;
+    assert_eq!(status, 403, "{reported}");
     server.stop().await;
 }
 
@@ -135,13 +135,13 @@ async fn a_new_role_under_the_name_of_one_that_is_gone_gives_its_former_holders_
     };
     assert_eq!((reads().await, writes().await), (200, 403));
     let of_role = format!("/v1/acl/role/{role}");
-    let (status, told) = ask(&routes, &root, "DELETE", &of_role, &Value::Null).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reported) = ask(&routes, &root, "DELETE", &of_role, &Value::Null).await;
+    assert_eq!(status, 200, "{reported}");
     assert_eq!((reads().await, writes().await), (403, 403));
     let anew = json!({"Name": "ops", "Policies": [{"Name": "strong"}]});
-    let (status, told) = ask(&routes, &root, "PUT", "/v1/acl/role", &anew).await;
-    assert_eq!(status, 200, "{told}");
-    assert_ne!(told["ID"], role);
+    let (status, reported) = ask(&routes, &root, "PUT", "/v1/acl/role", &anew).await;
+    assert_eq!(status, 200, "{reported}");
+    assert_ne!(reported["ID"], role);
     assert_eq!((reads().await, writes().await), (403, 403));
     server.stop().await;
 }
@@ -265,9 +265,9 @@ async fn no_filter_and_no_page_reaches_into_another_namespace() {
         if !has_red {
             assert!(all.text().contains("blue"), "{target}: {}", all.text());
         }
-        let told = server.seen("all:red", &target).await;
-        let text = told.text() + told.header("x-nomad-nexttoken");
-        assert_eq!(told.status, 200, "{target}: {text}");
+        let reported = server.seen("all:red", &target).await;
+        let text = reported.text() + reported.header("x-nomad-nexttoken");
+        assert_eq!(reported.status, 200, "{target}: {text}");
         assert_eq!(text.contains("red"), *has_red, "{target}: {text}");
         assert!(!text.contains("blue"), "{target}: {text}");
     }

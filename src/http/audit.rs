@@ -9,16 +9,17 @@ use drover_projections::tables::registry;
 use serde::Serialize;
 
 use super::answer::Answer;
-use super::aside::aside;
 use super::front::Read;
 use super::gate::demand;
+use super::offload::offload;
 use super::past;
 use super::pieces::{PIECE, Pieces};
 use super::query::Query;
 use super::stream::Permit;
 use crate::error::{ApiError, Code, chain};
 use crate::history::audit::{
-    AuditError, Between, Detail, Eyes, Object, ObjectType, Place, Question, Sees, Trail, Wanted,
+    AuditError, Between, Detail, Eyes, Object, ObjectType, OutcomeFilter, Question, RowPosition,
+    Sees, Trail,
 };
 use crate::history::record::Redactor;
 use crate::log::LogError;
@@ -96,7 +97,7 @@ fn trail<'a>(
 /// # Errors
 /// 400 names the parameter; 404 for what never was; 410 for what is no longer kept.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    aside(|| {
+    offload(|| {
         let redactor = redactor(read);
         let permit = permit(read);
         let sees = |change: &Change| permit.sees_change(change);
@@ -110,7 +111,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         Ok(kept_since(answer, trail.beginning()?))
     })
     .map(|answer: Answer| past::with_former(answer.at(read.view.index()), &read.api.log))
-    .map_err(|error| past::told(error, &read.api.log))
+    .map_err(|error| past::reported(error, &read.api.log))
 }
 
 /// Says from where on the past is kept, where something of it was dropped.
@@ -133,7 +134,7 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
         "" => return Err(ApiError::bad_request("the parameter id is missing")),
         id => id,
     };
-    aside(|| {
+    offload(|| {
         let redactor = redactor(read);
         let permit = permit(read);
         let sees = |change: &Change| permit.sees_change(change);
@@ -142,7 +143,7 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
         Ok(kept_since(Answer::json(&tree)?, trail.beginning()?))
     })
     .map(|answer: Answer| past::with_former(answer.at(read.view.index()), &read.api.log))
-    .map_err(|error| past::told(error, &read.api.log))
+    .map_err(|error| past::reported(error, &read.api.log))
 }
 
 /// `GET /v1/state/diff?from=&to=`: the rows that differ between two moments.
@@ -152,7 +153,7 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, ApiError> {
 pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
     let query = &read.request.query;
     let newest = read.view.index();
-    aside(|| {
+    offload(|| {
         let log = &read.api.log;
         let ends = ["from", "to"].map(|name| past::until(log, query, name, newest));
         let [from, to] = ends;
@@ -181,7 +182,7 @@ pub(super) fn between(read: &Read<'_>) -> Result<Answer, ApiError> {
             .header("x-drover-to", to.to_string()))
     })
     .map(|answer: Answer| answer.at(newest))
-    .map_err(|error| past::told(error, &read.api.log))
+    .map_err(|error| past::reported(error, &read.api.log))
 }
 
 /// A page in the making.
@@ -317,11 +318,11 @@ fn kinds(query: &Query) -> Result<Vec<EventKind>, ApiError> {
     names.filter(|name| !name.is_empty()).map(kind).collect()
 }
 
-fn wanted(query: &Query) -> Result<Wanted, ApiError> {
+fn wanted(query: &Query) -> Result<OutcomeFilter, ApiError> {
     match query.text("outcome") {
-        "" | "all" => Ok(Wanted::All),
-        "applied" => Ok(Wanted::Applied),
-        "refused" => Ok(Wanted::Refused),
+        "" | "all" => Ok(OutcomeFilter::All),
+        "applied" => Ok(OutcomeFilter::Applied),
+        "refused" => Ok(OutcomeFilter::Refused),
         other => Err(ApiError::bad_request(format!(
             "outcome {other:?} is none of applied, refused, all"
         ))),
@@ -370,7 +371,7 @@ const PAGE: &str = "a page of /v1/state/diff";
 
 /// Where the next page begins, for who asked: the row may be one that he may not see, so he is
 /// given it sealed.
-fn token(read: &Read<'_>, place: &Place) -> Result<String, ApiError> {
+fn token(read: &Read<'_>, place: &RowPosition) -> Result<String, ApiError> {
     let text = place.to_string();
     if permit(read).sees_all() {
         return Ok(text);
@@ -381,7 +382,7 @@ fn token(read: &Read<'_>, place: &Place) -> Result<String, ApiError> {
     Ok(format!("{}.{text}", sealed.key_id))
 }
 
-fn place(read: &Read<'_>) -> Result<Option<Place>, ApiError> {
+fn place(read: &Read<'_>) -> Result<Option<RowPosition>, ApiError> {
     let token = match read.request.query.text("next_token") {
         "" => return Ok(None),
         token => token,
@@ -394,9 +395,9 @@ fn place(read: &Read<'_>) -> Result<Option<Place>, ApiError> {
             key_id: key.to_owned(),
         };
         let clear = read.api.keyring.open_secret(PAGE, &sealed).ok()?;
-        Place::parse(&clear)
+        RowPosition::parse(&clear)
     };
-    Place::parse(token)
+    RowPosition::parse(token)
         .or_else(opened)
         .map(Some)
         .ok_or_else(|| ApiError::bad_request(format!("next_token {token:?} is none of this list")))
@@ -436,13 +437,13 @@ mod tests {
         let settled = propose(&proposer, decided).await.unwrap();
         assert!(settled.rejection.is_some());
 
-        let told = server.get("/v1/audit?outcome=refused").await.json();
-        assert_eq!(told.as_array().map(Vec::len), Some(1), "{told:#}");
-        assert_eq!(told[0]["Index"], settled.index);
-        assert_eq!(told[0]["Outcome"], "refused");
-        assert_eq!(told[0]["Reason"], "guard 0 did not hold: 0 was found");
-        assert_eq!(told[0]["Changes"], serde_json::json!([]));
-        assert_eq!(told[0]["Actor"]["name"], "tester");
+        let reported = server.get("/v1/audit?outcome=refused").await.json();
+        assert_eq!(reported.as_array().map(Vec::len), Some(1), "{reported:#}");
+        assert_eq!(reported[0]["Index"], settled.index);
+        assert_eq!(reported[0]["Outcome"], "refused");
+        assert_eq!(reported[0]["Reason"], "guard 0 did not hold: 0 was found");
+        assert_eq!(reported[0]["Changes"], serde_json::json!([]));
+        assert_eq!(reported[0]["Actor"]["name"], "tester");
         let applied = server
             .get("/v1/audit?outcome=applied&per_page=1000")
             .await

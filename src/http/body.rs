@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 /// The body of a response.
 #[derive(Debug)]
-pub(super) struct Body(Inner);
+pub(super) struct Body(BodyInner);
 
 /// Why a transfer is cut: what was to be sent whole ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -18,12 +18,12 @@ pub(super) struct Body(Inner);
 pub(super) struct BrokenOff;
 
 #[derive(Debug)]
-enum Inner {
+enum BodyInner {
     Pieces(VecDeque<Bytes>, u64),
     One(Option<Bytes>),
     Stream(mpsc::Receiver<Bytes>),
     Whole(mpsc::Receiver<Option<Bytes>>),
-    Changed(Box<Body>, Option<Box<dyn Change>>),
+    Changed(Box<Body>, Option<Box<dyn BodyChange>>),
     Until(Box<Body>, Ending),
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Ending {
 }
 
 /// What a body goes through on its way out, piece by piece.
-pub(super) trait Change: Send + Sync + std::fmt::Debug {
+pub(super) trait BodyChange: Send + Sync + std::fmt::Debug {
     /// The next piece as it is sent; it may come out empty, and with a later one.
     fn piece(&mut self, piece: &[u8]) -> Vec<u8>;
     /// What is left at the end.
@@ -48,48 +48,48 @@ impl Body {
     /// No bytes at all.
     #[must_use]
     pub(super) const fn empty() -> Self {
-        Self(Inner::One(None))
+        Self(BodyInner::One(None))
     }
 
     /// Pieces sent one after the other, never copied together.
     #[must_use]
     pub(super) fn pieces(pieces: Vec<Bytes>) -> Self {
         let size = pieces.iter().map(|p| p.len() as u64).sum();
-        Self(Inner::Pieces(pieces.into(), size))
+        Self(BodyInner::Pieces(pieces.into(), size))
     }
 
     /// Whatever comes through the channel until its sender is gone.
     #[must_use]
     pub(super) const fn stream(receiver: mpsc::Receiver<Bytes>) -> Self {
-        Self(Inner::Stream(receiver))
+        Self(BodyInner::Stream(receiver))
     }
 
     /// Whatever comes through the channel until `None`. Where its sender is gone before, the
     /// transfer is cut, so that nobody takes a part for the whole.
     #[must_use]
     pub(super) const fn whole(receiver: mpsc::Receiver<Option<Bytes>>) -> Self {
-        Self(Inner::Whole(receiver))
+        Self(BodyInner::Whole(receiver))
     }
 
     /// The same body, changed on its way.
     #[must_use]
-    pub(super) fn through(self, change: impl Change + 'static) -> Self {
-        Self(Inner::Changed(Box::new(self), Some(Box::new(change))))
+    pub(super) fn through(self, change: impl BodyChange + 'static) -> Self {
+        Self(BodyInner::Changed(Box::new(self), Some(Box::new(change))))
     }
 
     /// The same body, which ends when `over` does. What was to come whole is cut then, so that
     /// nobody takes a part for it.
     #[must_use]
     pub(super) fn until(self, over: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(Inner::Until(Box::new(self), Ending(Box::pin(over))))
+        Self(BodyInner::Until(Box::new(self), Ending(Box::pin(over))))
     }
 
     /// Whether its end says that all came.
     fn promises_all(&self) -> bool {
         match &self.0 {
-            Inner::One(_) | Inner::Pieces(..) | Inner::Whole(_) => true,
-            Inner::Stream(_) => false,
-            Inner::Changed(body, _) | Inner::Until(body, _) => body.promises_all(),
+            BodyInner::One(_) | BodyInner::Pieces(..) | BodyInner::Whole(_) => true,
+            BodyInner::Stream(_) => false,
+            BodyInner::Changed(body, _) | BodyInner::Until(body, _) => body.promises_all(),
         }
     }
 
@@ -97,9 +97,12 @@ impl Body {
     #[must_use]
     pub(super) fn len(&self) -> Option<u64> {
         match &self.0 {
-            Inner::One(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            Inner::Pieces(_, size) => Some(*size),
-            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) | Inner::Until(..) => None,
+            BodyInner::One(bytes) => Some(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            BodyInner::Pieces(_, size) => Some(*size),
+            BodyInner::Stream(_)
+            | BodyInner::Whole(_)
+            | BodyInner::Changed(..)
+            | BodyInner::Until(..) => None,
         }
     }
 
@@ -112,16 +115,19 @@ impl Body {
     /// The pieces of a body that is not a stream.
     pub(super) fn into_pieces(self) -> Result<Vec<Bytes>, Self> {
         match self.0 {
-            Inner::One(bytes) => Ok(bytes.into_iter().collect()),
-            Inner::Pieces(pieces, _) => Ok(pieces.into()),
-            Inner::Stream(_) | Inner::Whole(_) | Inner::Changed(..) | Inner::Until(..) => Err(self),
+            BodyInner::One(bytes) => Ok(bytes.into_iter().collect()),
+            BodyInner::Pieces(pieces, _) => Ok(pieces.into()),
+            BodyInner::Stream(_)
+            | BodyInner::Whole(_)
+            | BodyInner::Changed(..)
+            | BodyInner::Until(..) => Err(self),
         }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self(Inner::One(Some(bytes).filter(|b| !b.is_empty())))
+        Self(BodyInner::One(Some(bytes).filter(|b| !b.is_empty())))
     }
 }
 
@@ -146,24 +152,24 @@ impl HttpBody for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let next = match &mut self.0 {
-            Inner::One(bytes) => bytes.take(),
-            Inner::Pieces(pieces, size) => {
+            BodyInner::One(bytes) => bytes.take(),
+            BodyInner::Pieces(pieces, size) => {
                 let piece = pieces.pop_front();
                 *size -= piece.as_ref().map_or(0, |p| p.len() as u64);
                 piece
             }
-            Inner::Stream(receiver) => match receiver.poll_recv(context) {
+            BodyInner::Stream(receiver) => match receiver.poll_recv(context) {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
             },
-            Inner::Until(body, over) => {
+            BodyInner::Until(body, over) => {
                 if over.0.as_mut().poll(context).is_ready() {
                     let cut = body.promises_all().then_some(Err(BrokenOff));
                     return Poll::Ready(cut);
                 }
                 return Pin::new(body.as_mut()).poll_frame(context);
             }
-            Inner::Changed(body, change) => loop {
+            BodyInner::Changed(body, change) => loop {
                 let Some(changing) = change else { break None };
                 let piece = match Pin::new(body.as_mut()).poll_frame(context) {
                     Poll::Pending => return Poll::Pending,
@@ -181,7 +187,7 @@ impl HttpBody for Body {
                     break Some(piece.into());
                 }
             },
-            Inner::Whole(receiver) => match receiver.poll_recv(context) {
+            BodyInner::Whole(receiver) => match receiver.poll_recv(context) {
                 Poll::Ready(Some(next)) => next,
                 Poll::Ready(None) => return Poll::Ready(Some(Err(BrokenOff))),
                 Poll::Pending => return Poll::Pending,

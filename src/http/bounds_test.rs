@@ -39,7 +39,7 @@ async fn a_query_that_waits_holds_its_body_and_not_what_was_made_of_it() {
     let body = json!({ "Jobs": wanted, "Unknown": 1 }).to_string();
     let length = body.len();
     assert!(length > 100_000);
-    let asked = {
+    let requested = {
         let router = h.router();
         let target = "/v1/jobs/statuses?index=99999999&wait=5m";
         let request = hyper::Request::post(target);
@@ -52,7 +52,7 @@ async fn a_query_that_waits_holds_its_body_and_not_what_was_made_of_it() {
         held => Err(format!("{held} bytes are held")),
     };
     eventually("a query that waits", LONG, waits).await.unwrap();
-    asked.abort();
+    requested.abort();
     let gone = || match all - bodies.free() {
         0 => Ok(()),
         held => Err(format!("{held} bytes are held")),
@@ -61,9 +61,9 @@ async fn a_query_that_waits_holds_its_body_and_not_what_was_made_of_it() {
         .await
         .unwrap();
     // One that is read at once has room for what is made of it, and gives that back as well.
-    let told = h.ask("POST", "/v1/jobs/statuses", body).await;
-    assert_eq!(told.status, 200, "{}", told.text());
-    assert_eq!(told.header("x-drover-ignored"), "field Unknown");
+    let reported = h.ask("POST", "/v1/jobs/statuses", body).await;
+    assert_eq!(reported.status, 200, "{}", reported.text());
+    assert_eq!(reported.header("x-drover-ignored"), "field Unknown");
     eventually("all of it given back", LONG, gone)
         .await
         .unwrap();

@@ -120,7 +120,7 @@ fn requests(of: &Things, node: &str) -> Vec<(&'static str, String)> {
     all
 }
 
-async fn asked(both: &Both, token: &str, (method, target): (&str, &str)) -> Reply {
+async fn requested(both: &Both, token: &str, (method, target): (&str, &str)) -> Reply {
     let body = match method {
         "GET" => String::new(),
         _ => body(&both.blue).to_string(),
@@ -157,7 +157,7 @@ async fn nothing_of_another_namespace_is_read_or_changed_by_its_id() {
                 continue;
             }
             let target = queried(target, namespace, &node);
-            let reply = asked(&both, "all:red", (method, &target)).await;
+            let reply = requested(&both, "all:red", (method, &target)).await;
             let what = format!("{method} {target}: {} {}", reply.status, reply.text());
             match reply.status {
                 403 | 404 => {}
@@ -167,8 +167,8 @@ async fn nothing_of_another_namespace_is_read_or_changed_by_its_id() {
                     let text = reply.text().replace("disk-blue", "");
                     let text = text.replace("/disks/blue", "");
                     // What a plan tells is what its caller asked to plan.
-                    let told = *method == "GET" && text.contains("blue");
-                    assert!(!told, "{what}");
+                    let reported = *method == "GET" && text.contains("blue");
+                    assert!(!reported, "{what}");
                 }
                 _ => assert_ne!(namespace, "blue", "{what}"),
             }
@@ -187,8 +187,8 @@ async fn who_has_the_right_in_its_namespace_reads_and_changes_it_by_its_id() {
         .partition(|(method, _)| *method == "GET");
     for (method, target) in &reads {
         let target = queried(target, "blue", &node);
-        let may = asked(&both, "all:blue", (method, &target)).await;
-        let manager = asked(&both, "root", (method, &target)).await;
+        let may = requested(&both, "all:blue", (method, &target)).await;
+        let manager = requested(&both, "root", (method, &target)).await;
         let what = format!("{target}: {} {}", may.status, may.text());
         assert_ne!(may.status, 403, "{what}");
         assert_eq!(may.status, manager.status, "{what}");
@@ -199,7 +199,7 @@ async fn who_has_the_right_in_its_namespace_reads_and_changes_it_by_its_id() {
     }
     for (method, target) in &writes {
         let target = queried(target, "blue", &node);
-        let may = asked(&both, "all:blue", (method, &target)).await;
+        let may = requested(&both, "all:blue", (method, &target)).await;
         let what = format!("{method} {target}: {} {}", may.status, may.text());
         assert!(!matches!(may.status, 403 | 404), "{what}");
     }
@@ -225,9 +225,9 @@ async fn nobody_waits_for_what_he_may_not_see_nor_for_what_never_was() {
     ] {
         let ask = async |name: &str| {
             let target = format!("{}&index=999999&wait=60s", path.replace("NAME", name));
-            let asked = both.world.h.seen("all:red", &target);
-            let told = tokio::time::timeout(Duration::from_secs(20), asked).await;
-            told.unwrap_or_else(|_| panic!("{target} waits"))
+            let requested = both.world.h.seen("all:red", &target);
+            let reported = tokio::time::timeout(Duration::from_secs(20), requested).await;
+            reported.unwrap_or_else(|_| panic!("{target} waits"))
         };
         let hidden = ask(name).await;
         // Of allocations Nomad has other words for what is hidden than for what is not there.
@@ -236,9 +236,9 @@ async fn nobody_waits_for_what_he_may_not_see_nor_for_what_never_was() {
             continue;
         }
         let never = ask(NEVER).await;
-        let told = hidden.text().replace(name, NEVER);
+        let reported = hidden.text().replace(name, NEVER);
         assert_eq!(
-            (hidden.status, told),
+            (hidden.status, reported),
             (never.status, never.text()),
             "{path}"
         );

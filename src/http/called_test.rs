@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Forwarded;
 use super::harness::{Harness, counted};
-use super::provision_test::{Asked, volume, world};
+use super::provision_test::{PluginRequests, volume, world};
 use crate::acl::Acl;
 use crate::endpoints;
 use crate::error::{ApiError, Code};
@@ -39,9 +39,9 @@ impl Methods {
         Self(Arc::new(endpoints::service(Arc::clone(&h.server.0), beat)))
     }
 
-    async fn by<R: Rpc>(&self, token: &str, asked: R::Req) -> Result<R::Res, ApiError> {
+    async fn by<R: Rpc>(&self, token: &str, requested: R::Req) -> Result<R::Res, ApiError> {
         let caller = Caller::process(Arc::clone(&self.0), token);
-        match caller.once::<R>(&asked, LONG).await {
+        match caller.once::<R>(&requested, LONG).await {
             Ok(answer) => Ok(answer),
             Err(RpcError::Api(error)) => Err(error),
             Err(error) => panic!("{}: {error}", R::NAME),
@@ -83,7 +83,7 @@ fn snapshots(id: &str) -> SnapshotsRequest {
 }
 
 /// A volume that is made, shown and deleted.
-async fn made_and_deleted(methods: &Methods, h: &Harness, asked: &Asked) {
+async fn made_and_deleted(methods: &Methods, h: &Harness, requested: &PluginRequests) {
     let request = VolumesRequest {
         volumes: volumes("new"),
         ..VolumesRequest::default()
@@ -117,17 +117,17 @@ async fn made_and_deleted(methods: &Methods, h: &Harness, asked: &Asked) {
     secret.secrets = Secrets([("key".to_owned(), "canary-4".to_owned())].into());
     let deleted = methods.by::<VolumeDelete>("", secret).await.unwrap();
     assert!(deleted.index > got.index);
-    let told = asked.0.lock().join("\n");
+    let reported = requested.0.lock().join("\n");
     for canary in ["canary", "canary-3", "canary-4"] {
-        assert!(told.contains(&format!("\"{canary}\"")), "{told}");
+        assert!(reported.contains(&format!("\"{canary}\"")), "{reported}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_mod_30_csi_46_calls_about_volumes_do_what_requests_do() {
-    let (h, asked) = world().await;
+    let (h, requested) = world().await;
     let methods = Methods::of(&h);
-    made_and_deleted(&methods, &h, &asked).await;
+    made_and_deleted(&methods, &h, &requested).await;
     let external = ExternalRequest {
         plugin_id: "p".into(),
         per_page: 3,
@@ -194,8 +194,8 @@ async fn auth_08_a_call_that_a_request_stands_behind_is_counted_once() {
         let own = counts.iter().filter(|(series, _)| series.contains(WHO));
         own.map(|(_, count)| count).sum()
     };
-    let asked = VolumeListRequest::default;
-    methods.by::<VolumeList>(WHO, asked()).await.unwrap();
+    let requested = VolumeListRequest::default;
+    methods.by::<VolumeList>(WHO, requested()).await.unwrap();
     assert_eq!(requests().await, 0, "the call is what counts");
     assert_eq!(h.seen(WHO, "/v1/volumes?type=csi").await.status, 200);
     assert_eq!(requests().await, 1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use drover_testkit::{asked, so};
+use drover_testkit::{eventually_async, so};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
@@ -105,12 +105,12 @@ async fn browsers_of_other_origins_may_ask_where_nomad_lets_them() {
         ("/v1/client/fs/logs/x", "GET", 204, "GET"),
         ("/v1/jobs", "GET", 405, ""),
     ] {
-        let asked = [
+        let requested = [
             origin,
             ("access-control-request-method", method),
             ("access-control-request-headers", "x-nomad-token"),
         ];
-        let reply = with_headers(&h, "OPTIONS", target, &asked).await;
+        let reply = with_headers(&h, "OPTIONS", target, &requested).await;
         let seen = reply.header("access-control-allow-methods");
         assert_eq!((reply.status, seen), (status, allowed), "{target}");
         let names = if allowed.is_empty() {
@@ -239,8 +239,10 @@ async fn statuses_come_newest_first_in_pages() {
     assert_eq!(all, ["mill", "d", "b.c", "a"]);
     let first = &whole.json()[0];
     assert!(first["Allocs"].is_array(), "{first}");
-    let asked = json!({ "Jobs": [{ "ID": "d", "Namespace": "default" }] });
-    let named = h.ask("POST", "/v1/jobs/statuses", asked.to_string()).await;
+    let requested = json!({ "Jobs": [{ "ID": "d", "Namespace": "default" }] });
+    let named = h
+        .ask("POST", "/v1/jobs/statuses", requested.to_string())
+        .await;
     assert_eq!(ids(&named), ["d"]);
     let nothing = h.ask("POST", "/v1/jobs/statuses", "{}").await;
     assert_eq!(
@@ -374,7 +376,7 @@ async fn metrics_tell_what_the_server_holds() {
         let text = prometheus().await;
         so(text.contains("nomad_nomad_broker_total_ready"))
     };
-    let started = asked("scheduling to start", LONG, scheduling).await;
+    let started = eventually_async("scheduling to start", LONG, scheduling).await;
     started.unwrap();
     let text = prometheus().await;
     for name in [
@@ -392,7 +394,7 @@ async fn metrics_tell_what_the_server_holds() {
 }
 
 /// What metrics tell of a server that has begun to lead and was given a job.
-const TOLD: [&str; 31] = [
+const REPORTED: [&str; 31] = [
     "nomad_nomad_job_summary_queued{job=\"web\",task_group=\"g\",namespace=\"default\"}",
     "nomad_nomad_job_status_pending ",
     "nomad_raft_peers 1",
@@ -431,16 +433,16 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
     let h = Harness::start().await;
     h.register("web").await;
     // The scheduler comes to the job when it does.
-    let told = async || {
+    let reported = async || {
         let text = h.get("/v1/metrics?format=prometheus").await.text();
         let is_there = |line: &&str| text.lines().any(|l| l.starts_with(*line));
-        match TOLD.iter().find(|line| !is_there(line)) {
+        match REPORTED.iter().find(|line| !is_there(line)) {
             None => Ok(text),
             Some(missing) => Err(format!("no {missing} in {text}")),
         }
     };
-    let told = asked("all that is wanted", drover_testkit::LONG, told);
-    let text = told.await.unwrap();
+    let reported = eventually_async("all that is wanted", drover_testkit::LONG, reported);
+    let text = reported.await.unwrap();
     let problems = drover_testkit::lint::problems(&text);
     for (name, found) in &problems {
         let nomads = name.starts_with("nomad_");

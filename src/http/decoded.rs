@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use super::front::Call;
+use super::front::FrontCall;
 use crate::error::ApiError;
 use crate::table_reads::in_turn;
 
@@ -16,7 +16,7 @@ static DECODING: Semaphore = Semaphore::const_new(2);
 /// Jobs that are held to the rules at a time.
 static JUDGING: Semaphore = Semaphore::const_new(16);
 
-impl Call {
+impl FrontCall {
     /// Takes from the body what the handler needs. Where it is long, that is done away from the
     /// threads that serve, and for few at a time: it may take many times the body's length.
     ///
@@ -37,7 +37,7 @@ impl Call {
     /// that serve, however short it is.
     ///
     /// # Errors
-    /// As [`Call::decoded`].
+    /// As [`FrontCall::decoded`].
     pub(super) async fn judged<T: Send + 'static>(
         &self,
         take: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
@@ -87,7 +87,7 @@ mod tests {
             let put = hyper::Request::put("/v1/jobs").body(()).unwrap();
             let mut request = Request::head(put.into_parts().0).unwrap();
             request.body = vec![b' '; length].into();
-            let write = Call {
+            let write = FrontCall {
                 api: h.api.clone(),
                 request: request.into(),
             };

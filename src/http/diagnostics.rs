@@ -34,14 +34,14 @@ fn flag(request: &Request, name: &str) -> Result<bool, ApiError> {
 }
 
 /// `GET /v1/agent/monitor`.
-pub(super) async fn monitor(asked: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn monitor(requested: &Request) -> Result<Answer, ApiError> {
     let request = MonitorRequest {
-        log_level: owned(asked, "log_level"),
-        log_json: flag(asked, "log_json")?,
-        log_include_location: flag(asked, "log_include_location")?,
-        plain: flag(asked, "plain")?,
-        node_id: owned(asked, "node_id"),
-        server_id: owned(asked, "server_id"),
+        log_level: owned(requested, "log_level"),
+        log_json: flag(requested, "log_json")?,
+        log_include_location: flag(requested, "log_include_location")?,
+        plain: flag(requested, "plain")?,
+        node_id: owned(requested, "node_id"),
+        server_id: owned(requested, "server_id"),
     };
     request.level()?;
     let frames = monitor::listen(&request)?;
@@ -49,15 +49,15 @@ pub(super) async fn monitor(asked: &Request) -> Result<Answer, ApiError> {
 }
 
 /// `GET /v1/agent/monitor/export`.
-pub(super) async fn export(here: &Here, asked: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn export(here: &Here, requested: &Request) -> Result<Answer, ApiError> {
     let request = ExportRequest {
-        logs_since: owned(asked, "logs_since"),
-        service_name: owned(asked, "service_name"),
-        on_disk: flag(asked, "on_disk")?,
-        follow: flag(asked, "follow")?,
-        plain: flag(asked, "plain")?,
-        node_id: owned(asked, "node_id"),
-        server_id: owned(asked, "server_id"),
+        logs_since: owned(requested, "logs_since"),
+        service_name: owned(requested, "service_name"),
+        on_disk: flag(requested, "on_disk")?,
+        follow: flag(requested, "follow")?,
+        plain: flag(requested, "plain")?,
+        node_id: owned(requested, "node_id"),
+        server_id: owned(requested, "server_id"),
     };
     request.check()?;
     let file = here.log_file.as_deref();
@@ -75,11 +75,11 @@ fn may_debug(here: &Here) -> Result<(), ApiError> {
 }
 
 /// `GET /v1/agent/host`.
-pub(super) async fn host(here: &Here, asked: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn host(here: &Here, requested: &Request) -> Result<Answer, ApiError> {
     may_debug(here)?;
     let request = HostRequest {
-        node_id: owned(asked, "node_id"),
-        server_id: owned(asked, "server_id"),
+        node_id: owned(requested, "node_id"),
+        server_id: owned(requested, "server_id"),
     };
     let host_data = tokio::task::spawn_blocking(host::look)
         .await
@@ -97,17 +97,17 @@ pub(super) async fn host(here: &Here, asked: &Request) -> Result<Answer, ApiErro
 }
 
 /// `GET /v1/agent/pprof/{profile}`.
-pub(super) async fn pprof(here: &Here, asked: &Request) -> Result<Answer, ApiError> {
+pub(super) async fn pprof(here: &Here, requested: &Request) -> Result<Answer, ApiError> {
     may_debug(here)?;
-    let query = &asked.query;
+    let query = &requested.query;
     // What Go does with it, collecting garbage before it looks, has no counterpart.
     let _ = query.text("gc");
     let request = ProfileRequest {
-        profile: asked.behind(PROFILES)?,
+        profile: requested.behind(PROFILES)?,
         seconds: query.number("seconds")?.unwrap_or(0),
         debug: query.number("debug")?.unwrap_or(0),
-        node_id: owned(asked, "node_id"),
-        server_id: owned(asked, "server_id"),
+        node_id: owned(requested, "node_id"),
+        server_id: owned(requested, "server_id"),
     };
     Ok(profiled(profile::profile(&request).await?))
 }

@@ -14,7 +14,7 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gate::{self, READ_JOB, Write};
 use super::list::{self, storage};
-use super::query::Options;
+use super::query::ReadOptions;
 use super::request::Request;
 use super::rows::{self, Created};
 use super::sight::Rows;
@@ -92,7 +92,7 @@ pub(super) fn count(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 fn count_matching(
     read: &Read<'_>,
-    options: &Options,
+    options: &ReadOptions,
     filter: Option<&Filter>,
 ) -> Result<u64, ApiError> {
     let (_, rows) = rows::created::<EvalsByNamespace>(&read.view, options, READ_JOB)?;

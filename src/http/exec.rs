@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error};
 use super::answer::Answer;
 use super::client::ran::{self, Ready};
 use super::client::{unknown, whereabouts};
-use super::front::{self, Call, Incoming, Outline};
+use super::front::{self, FrontCall, Incoming, Outline};
 use super::gate::{self, Access, Late, Write};
 use super::list::storage;
 use super::request::Request;
@@ -64,7 +64,7 @@ pub(super) async fn serve(api: Arc<Api>, incoming: Incoming, access: Access) -> 
     let outline = Outline::of(&mut parts);
     let upgrade = Upgrade::of(&mut parts);
     let work = AssertUnwindSafe(begin(&api, parts, access, upgrade));
-    let answer = front::settle(work.catch_unwind().await);
+    let answer = front::finish_request(work.catch_unwind().await);
     front::respond(&api, outline, answer)
 }
 
@@ -87,10 +87,10 @@ async fn begin(
             Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
         }
         upgrade => {
-            let asked = Asked::admit(api, request, access).await?;
+            let requested = ExecTarget::admit(api, request, access).await?;
             match upgrade {
-                Ok(upgrade) => Ok(upgrade.accept(move |socket| asked.run(socket))),
-                Err(error) => asked.end(Err(error)).await,
+                Ok(upgrade) => Ok(upgrade.accept(move |socket| requested.run(socket))),
+                Err(error) => requested.end(Err(error)).await,
             }
         }
     }
@@ -111,19 +111,19 @@ fn flag(request: &Request, name: &str) -> Result<bool, ApiError> {
 /// Learns from the first frame who asks.
 async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut socket: Socket) {
     let stop = socket.stop.clone();
-    let asked = async {
+    let requested = async {
         let first = timeout(PATIENCE, first_frame(&mut socket)).await;
         let silent = || ApiError::bad_request("no handshake came in time");
         let hello = first.map_err(|_| silent())??;
         introduce(&mut request, &hello)?;
-        Asked::admit(&api, request, access).await
+        ExecTarget::admit(&api, request, access).await
     };
-    let asked = tokio::select! {
-        asked = asked => asked,
+    let requested = tokio::select! {
+        requested = requested => requested,
         () = stop.cancelled() => Err(stopping()),
     };
-    match asked {
-        Ok(asked) => asked.run(socket).await,
+    match requested {
+        Ok(requested) => requested.run(socket).await,
         Err(error) => socket.refuse(&error).await,
     }
 }
@@ -212,25 +212,25 @@ impl Needs {
 }
 
 /// What is asked for, by somebody who may.
-struct Asked {
+struct ExecTarget {
     write: Write,
-    place: Place,
+    place: ExecPlace,
     id: String,
     exec: ExecRequest,
     ticket: Ticket,
 }
 
 /// Where a command runs.
-enum Place {
+enum ExecPlace {
     /// In this agent's client.
     Near(Arc<Client>),
     /// On another machine, whose client could run it.
     Far(Box<Ready>),
 }
 
-impl Place {
+impl ExecPlace {
     /// Finds it, and asks whether it could run there.
-    async fn find(call: &Call, id: &str, exec: &ExecRequest) -> Result<Self, ApiError> {
+    async fn find(call: &FrontCall, id: &str, exec: &ExecRequest) -> Result<Self, ApiError> {
         match whereabouts(&call.api, id)? {
             Target::Here => {
                 let none = || ApiError::bad_request("No local Node and node_id not provided");
@@ -261,7 +261,7 @@ impl Place {
     }
 }
 
-impl Asked {
+impl ExecTarget {
     /// Finds out who asks and for what, and lets in who may.
     async fn admit(api: &Arc<Api>, mut request: Request, access: Access) -> Result<Self, ApiError> {
         front::admit(api, &mut request, access).await?;
@@ -279,9 +279,9 @@ impl Asked {
             command: exec.command.clone(),
             tty: exec.tty,
         });
-        let ticket = requests::asked_to_run(api, &request, ran.unwrap_or_default()).await?;
+        let ticket = requests::requested_to_run(api, &request, ran.unwrap_or_default()).await?;
         let request = Arc::new(request);
-        let call = Call {
+        let call = FrontCall {
             api: Arc::clone(api),
             request: Arc::clone(&request),
         };
@@ -290,7 +290,7 @@ impl Asked {
             let task = call.request.query.text("task").to_owned();
             let write = admitted(Late::new(call), &id, &task)?;
             let exec = exec?;
-            let place = Place::find(&write, &id, &exec).await?;
+            let place = ExecPlace::find(&write, &id, &exec).await?;
             Ok((write, place, exec))
         };
         match checked.await {
@@ -347,14 +347,14 @@ impl Asked {
             let stop = socket.stop.clone();
             tokio::select! {
                 end = carried.carry(&mut socket, to, output) => end,
-                () = right => End::Refused(gate::denied()),
-                () = stop.cancelled_owned() => End::Refused(stopping()),
+                () = right => SessionEnd::Refused(gate::denied()),
+                () = stop.cancelled_owned() => SessionEnd::Refused(stopping()),
             }
         };
         let (status, exit_code) = match &end {
-            End::Exited(code) => (101, Some(*code)),
-            End::Left => (101, None),
-            End::Refused(error) => (crate::net::status(error.code), None),
+            SessionEnd::Exited(code) => (101, Some(*code)),
+            SessionEnd::Left => (101, None),
+            SessionEnd::Refused(error) => (crate::net::status(error.code), None),
         };
         let session = Session {
             bytes_in: carried.bytes_in.into_inner(),
@@ -365,9 +365,9 @@ impl Asked {
             tracing::error!(%error, "the end of a command could not be written down");
         }
         match end {
-            End::Exited(_) => socket.done().await,
-            End::Refused(error) => socket.refuse(&error).await,
-            End::Left => {}
+            SessionEnd::Exited(_) => socket.done().await,
+            SessionEnd::Refused(error) => socket.refuse(&error).await,
+            SessionEnd::Left => {}
         }
     }
 }
@@ -404,7 +404,7 @@ pub(super) fn command(request: &Request) -> Result<ExecRequest, ApiError> {
 }
 
 /// How a session ended.
-enum End {
+enum SessionEnd {
     /// The command ended with this code.
     Exited(i32),
     /// The caller is gone.
@@ -427,7 +427,7 @@ impl Carried {
         socket: &mut Socket,
         to: mpsc::Sender<ExecIn>,
         output: mpsc::Receiver<ExecOut>,
-    ) -> End {
+    ) -> SessionEnd {
         let (sink, stream) = (&mut socket.stream).split();
         tokio::select! {
             end = self.send(sink, output) => end,
@@ -436,7 +436,7 @@ impl Carried {
     }
 
     /// Sends what the command writes.
-    async fn send<S>(&self, mut sink: S, mut output: mpsc::Receiver<ExecOut>) -> End
+    async fn send<S>(&self, mut sink: S, mut output: mpsc::Receiver<ExecOut>) -> SessionEnd
     where
         S: futures_util::Sink<Message, Error = Error> + Unpin,
     {
@@ -447,13 +447,13 @@ impl Carried {
                 frame = output.recv() => frame,
                 _ = beat.tick() => {
                     if sink.send(Message::Ping(Bytes::new())).await.is_err() {
-                        return End::Left;
+                        return SessionEnd::Left;
                     }
                     Some(ExecOut::Heartbeat)
                 }
             };
             let Some(frame) = frame else {
-                return End::Refused(ApiError::internal("the command was lost"));
+                return SessionEnd::Refused(ApiError::internal("the command was lost"));
             };
             if let ExecOut::Stdout(data) | ExecOut::Stderr(data) = &frame {
                 self.bytes_out
@@ -461,25 +461,25 @@ impl Carried {
             }
             let text = serde_json::to_string(&frame).unwrap_or_default();
             if sink.send(Message::text(text)).await.is_err() {
-                return End::Left;
+                return SessionEnd::Left;
             }
             if let ExecOut::Exited { code } = frame {
-                return End::Exited(code);
+                return SessionEnd::Exited(code);
             }
         }
     }
 
     /// Takes what comes for the command, as fast as it takes it.
-    async fn take<S>(&self, mut stream: S, to: mpsc::Sender<ExecIn>) -> End
+    async fn take<S>(&self, mut stream: S, to: mpsc::Sender<ExecIn>) -> SessionEnd
     where
         S: Stream<Item = Result<Message, Error>> + Unpin,
     {
-        let bad = |why: String| End::Refused(ApiError::bad_request(why));
+        let bad = |why: String| SessionEnd::Refused(ApiError::bad_request(why));
         loop {
             let data = match timeout(SILENCE, stream.next()).await {
-                Err(_) | Ok(None) => return End::Left,
+                Err(_) | Ok(None) => return SessionEnd::Left,
                 Ok(Some(Err(Error::Capacity(error)))) => return bad(error.to_string()),
-                Ok(Some(Err(_) | Ok(Message::Close(_)))) => return End::Left,
+                Ok(Some(Err(_) | Ok(Message::Close(_)))) => return SessionEnd::Left,
                 Ok(Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)))) => continue,
                 Ok(Some(Ok(message))) => message.into_data(),
             };

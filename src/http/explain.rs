@@ -3,10 +3,10 @@
 use drover_projections::tables::evals::Evals;
 
 use super::answer::Answer;
-use super::aside::aside;
 use super::evaluations;
 use super::front::Read;
 use super::list::storage;
+use super::offload::offload;
 use crate::error::{ApiError, Code, chain};
 use crate::history::explain::{ExplainError, explain};
 
@@ -16,7 +16,7 @@ use crate::history::explain::{ExplainError, explain};
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
     let id = read.request.segment(2)?;
     let snapshot = read.request.query.number("snapshot")?;
-    let explained = aside(|| explain(read.view.one(), &read.api.log, &id, snapshot));
+    let explained = offload(|| explain(read.view.one(), &read.api.log, &id, snapshot));
     Answer::json(&explained.map_err(refusal)?)
 }
 

@@ -24,7 +24,7 @@ use super::state::Settings;
 use crate::error::{ApiError, Code};
 use crate::rpc::caller::Caller;
 use crate::rpc::forward::ServerForward;
-use crate::rpc::whereabouts::{Place, Whereabouts};
+use crate::rpc::whereabouts::{ClientPlace, Whereabouts};
 
 /// How long the leader is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -63,9 +63,9 @@ async fn handed_on(
 ) -> Response {
     let (mut parts, body) = incoming.into_parts();
     let here = match leading.leader.now() {
-        Place::Here => true,
-        Place::There(_) => is_own(&parts),
-        Place::Unknown => is_own(&parts) || is_of_any(&parts),
+        ClientPlace::Here => true,
+        ClientPlace::There(_) => is_own(&parts),
+        ClientPlace::Unknown => is_own(&parts) || is_of_any(&parts),
     };
     if here {
         return next.run(Incoming::from_parts(parts, body)).await;
@@ -76,10 +76,10 @@ async fn handed_on(
         return refused(error);
     }
     let incoming = Incoming::from_parts(parts, body);
-    let asked = forward::asked(&incoming);
+    let requested = forward::requested(&incoming);
     let stream = leading
         .caller
-        .reach_whom::<ServerForward>(&leading.leader, &asked, LOOKING);
+        .reach_whom::<ServerForward>(&leading.leader, &requested, LOOKING);
     match stream.await {
         Ok(Some(stream)) => match forward::over(stream, incoming).await {
             Ok(response) => response,

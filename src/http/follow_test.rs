@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use drover_events::Actor;
-use drover_testkit::{LONG, asked, eventually, so};
+use drover_testkit::{LONG, eventually, eventually_async, so};
 use futures_util::future::BoxFuture;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -19,34 +19,34 @@ use super::forward_test::{FIRST, SECRET, World, known, opened};
 use super::harness::{Harness, counted};
 use super::request::Remote;
 use super::{Api, Leading, Settings, Shape, follow, router};
-use crate::client::control::{Answers, Way, stand};
+use crate::client::control::{Answers, DialSettings, stand};
 use crate::error::Code;
 use crate::net::tls::Role;
 use crate::net::{PerSecond, Rates};
 use crate::rpc::RpcError;
-use crate::rpc::asked::{self, Unanswered};
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::csi::{NodeExpandVolume, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crate::rpc::duplex::Duplex;
 use crate::rpc::forward::{ForwardRequest, ServerForward};
-use crate::rpc::server::{Limits, serve};
+use crate::rpc::requested::{self, Unanswered};
+use crate::rpc::server::{CallerLimits, serve};
 use crate::rpc::service::{Access, Call, Service};
 use crate::rpc::sessions::{ControlRequest, NodeDial};
-use crate::rpc::whereabouts::{Place, Whereabouts};
+use crate::rpc::whereabouts::{ClientPlace, Whereabouts};
 
 /// The routes of a server that follows, and calls the one that leads so.
 fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
     let api = follower.guarded(Settings::default());
-    let leads = Place::There(world.rpc.addr().to_string());
+    let leads = ClientPlace::There(world.rpc.addr().to_string());
     led(api, caller, &watch::Sender::new(leads))
 }
 
 /// The routes of a server that calls whoever leads by this.
-fn led(api: Api, caller: Caller, leader: &watch::Sender<Place>) -> Router {
+fn led(api: Api, caller: Caller, leader: &watch::Sender<ClientPlace>) -> Router {
     let leading = Leading {
         caller,
-        leader: Whereabouts::watched(leader.subscribe(), Place::clone),
+        leader: Whereabouts::watched(leader.subscribe(), ClientPlace::clone),
         settings: api.settings.clone(),
     };
     follow(router(Arc::new(api)), Arc::new(leading))
@@ -59,19 +59,19 @@ async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_afte
     let world = World::start().await;
     let follower = Harness::with_acls().await;
     let still = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = Place::There(still.local_addr().unwrap().to_string());
-    let leads = Place::There(world.rpc.addr().to_string());
+    let gone = ClientPlace::There(still.local_addr().unwrap().to_string());
+    let leads = ClientPlace::There(world.rpc.addr().to_string());
     let what = || (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
     // What the one after answers, and what this server does: here the token is none.
-    for (next, status) in [(leads, 200), (Place::Here, 403)] {
-        for first in [&gone, &Place::Unknown] {
+    for (next, status) in [(leads, 200), (ClientPlace::Here, 403)] {
+        for first in [&gone, &ClientPlace::Unknown] {
             let api = follower.guarded(Settings::default());
             let leader = watch::Sender::new(first.clone());
             let caller = world.caller("two", Role::Server, ("", ""));
             let routes = led(api, caller, &leader);
             let moves = async {
                 let held = match first {
-                    Place::There(_) => Some(still.accept().await.unwrap()),
+                    ClientPlace::There(_) => Some(still.accept().await.unwrap()),
                     _ => None,
                 };
                 // It has looked, and waits for what becomes of it.
@@ -102,13 +102,13 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
         ..Settings::default()
     };
     let api = Api::of(&follower.server, settings, Shape::default());
-    let leader = watch::Sender::new(Place::Unknown);
+    let leader = watch::Sender::new(ClientPlace::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
     let moves = async {
         let waits = || so(leader.receiver_count() > 2);
         eventually("it to wait", LONG, waits).await.unwrap();
-        leader.send_replace(Place::Here);
+        leader.send_replace(ClientPlace::Here);
     };
     let what = (Method::GET, "/v1/jobs", Value::Null);
     let (answer, ()) = tokio::join!(ask(&routes, "", what), moves);
@@ -121,7 +121,7 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
 async fn what_any_server_answers_waits_for_nobody_who_leads() {
     let follower = Harness::start().await;
     let api = Api::of(&follower.server, Settings::default(), Shape::default());
-    let leader = watch::Sender::new(Place::Unknown);
+    let leader = watch::Sender::new(ClientPlace::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
     for path in [
@@ -154,8 +154,8 @@ async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
     let service = Service::new(Arc::clone(&taken));
     let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let rpc = serve(listener, Arc::new(service), Limits::default()).unwrap();
-    let leads = watch::Sender::new(Place::There(rpc.addr().to_string()));
+    let rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
+    let leads = watch::Sender::new(ClientPlace::There(rpc.addr().to_string()));
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let api = Api::of(&follower.server, Settings::default(), Shape::default());
     let routes = led(api, caller, &leads);
@@ -243,8 +243,8 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
     assert_eq!(written.0, 200, "{}", written.1);
     assert_eq!(world.server.get("/v1/namespace/blue").await.status, 200);
     assert_eq!(follower.get("/v1/namespace/blue").await.status, 404);
-    let told = world.server.get("/v1/audit?kind=NamespacesUpserted").await;
-    let actors: Vec<Actor> = told
+    let reported = world.server.get("/v1/audit?kind=NamespacesUpserted").await;
+    let actors: Vec<Actor> = reported
         .json()
         .as_array()
         .unwrap()
@@ -307,21 +307,21 @@ async fn its_own(routes: &Router, root: &str) {
         let answer = ask(routes, root, (Method::GET, target, Value::Null)).await;
         assert_eq!(answer.0, 403, "{target}: {}", answer.1);
     }
-    let asked = (Method::GET, "/v1/jobs?stale=false", Value::Null);
-    let answer = ask(routes, root, asked).await;
+    let requested = (Method::GET, "/v1/jobs?stale=false", Value::Null);
+    let answer = ask(routes, root, requested).await;
     assert_eq!(answer, (200, "[]".to_owned()));
 }
 
 /// How many requests for the scaling policies a server wrote down as denied.
 async fn denied(server: &Harness) -> usize {
-    let told = server.get("/v1/audit/requests?class=denied").await.json();
-    let told = told.as_array().unwrap().iter();
-    let told = told.filter(|one| one["Path"] == "/v1/scaling/policies");
-    told.count()
+    let reported = server.get("/v1/audit/requests?class=denied").await.json();
+    let reported = reported.as_array().unwrap().iter();
+    let reported = reported.filter(|one| one["Path"] == "/v1/scaling/policies");
+    reported.count()
 }
 
-fn actor_of(told: &Value) -> Actor {
-    serde_json::from_value(told["Actor"].clone()).unwrap()
+fn actor_of(reported: &Value) -> Actor {
+    serde_json::from_value(reported["Actor"].clone()).unwrap()
 }
 
 /// A client's servers change while it is dialled: the session is its who asked for it.
@@ -331,8 +331,8 @@ async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
     impl Answers for Echo {
         fn answer(&self, mut stream: Duplex) -> BoxFuture<'static, ()> {
             Box::pin(async move {
-                let asked: String = stream.inflow.message().await.unwrap();
-                stream.outflow.message(&asked).unwrap();
+                let requested: String = stream.inflow.message().await.unwrap();
+                stream.outflow.message(&requested).unwrap();
                 stream.outflow.end();
                 // Not let go of before the other end has it all.
                 let _ = stream.inflow.next().await;
@@ -344,7 +344,7 @@ async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
     let caller = world.caller("client", Role::Client, (&node, SECRET));
     let servers = caller.servers().unwrap().clone();
     let named = node.clone();
-    let way = Way {
+    let way = DialSettings {
         caller,
         node: Box::new(move || named.clone()),
         answers: Arc::new(Echo),
@@ -352,7 +352,7 @@ async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
     };
     let standing = tokio::spawn(stand(Arc::new(way)));
     let sessions = Arc::clone(&world.server.server.sessions);
-    let reached = asked("the stream to stand", LONG, async || {
+    let reached = eventually_async("the stream to stand", LONG, async || {
         sessions.reaches(&node).then_some(()).ok_or("not yet")
     });
     reached.await.unwrap();
@@ -377,17 +377,17 @@ struct Plugin;
 impl Answers for Plugin {
     fn answer(&self, mut stream: Duplex) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let expand = async |_: Arc<()>, _: Call, asked: NodeExpandVolumeRequest| {
+            let expand = async |_: Arc<()>, _: Call, requested: NodeExpandVolumeRequest| {
                 Ok(NodeExpandVolumeResponse {
-                    capacity_bytes: asked.required_bytes,
+                    capacity_bytes: requested.required_bytes,
                     places: 1,
                 })
             };
             let service = Service::new(Arc::new(()));
             let service = service.method::<NodeExpandVolume, _, _>(Access::Server, expand);
-            let head: asked::Head = stream.inflow.message().await.unwrap();
+            let head: requested::Head = stream.inflow.message().await.unwrap();
             let ways = (stream.inflow, stream.outflow);
-            let answered = asked::answer(Some(Arc::new(service)), &head.target, ways);
+            let answered = requested::answer(Some(Arc::new(service)), &head.target, ways);
             answered.await.unwrap();
         })
     }
@@ -407,7 +407,7 @@ async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to()
             ..NodeExpandVolumeRequest::default()
         };
         let sessions = &world.server.server.sessions;
-        let answer = asked::call::<NodeExpandVolume>(sessions, &node, &request, LONG).await;
+        let answer = requested::call::<NodeExpandVolume>(sessions, &node, &request, LONG).await;
         answer.map(|answer| answer.capacity_bytes)
     };
     let no_path = || Unanswered::Unreached("No path to node".to_owned());
@@ -422,14 +422,14 @@ async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to()
 
     let client: Caller = world.caller("client", Role::Client, (&node, SECRET));
     let (named, way) = (node.clone(), client.at(&others[2]));
-    let way = Way {
+    let way = DialSettings {
         caller: way,
         node: Box::new(move || named.clone()),
         answers: Arc::new(Plugin),
         turns: Arc::new(tokio::sync::Semaphore::new(8)),
     };
     let standing = tokio::spawn(stand(Arc::new(way)));
-    let reached = asked("the node to be reached", LONG, async || {
+    let reached = eventually_async("the node to be reached", LONG, async || {
         match ask(7).await {
             Ok(bytes) => Ok(bytes),
             Err(error) => Err(error.to_string()),
@@ -438,7 +438,7 @@ async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to()
     assert_eq!(reached.await.unwrap(), 7);
     let held = |server: &Harness| server.server.sessions.reaches(&node);
     // Who chooses a node to ask leaves out none that may hold on to another server.
-    let may = |server: &Harness| asked::Reach::reaches(&server.server.sessions, &node);
+    let may = |server: &Harness| requested::Reach::reaches(&server.server.sessions, &node);
     let servers = [&world.server, &third, &holder];
     assert_eq!(servers.map(held), [false, false, true]);
     assert_eq!(servers.map(may), [true, false, true]);
@@ -455,7 +455,7 @@ async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to()
         assert_eq!(refused.code, Code::PermissionDenied, "{name}");
     }
     standing.abort();
-    let gone = asked("the node to be gone", LONG, async || match ask(7).await {
+    let gone = eventually_async("the node to be gone", LONG, async || match ask(7).await {
         Err(error) if error == no_path() => Ok(()),
         other => Err(format!("{other:?}")),
     });

@@ -15,7 +15,7 @@ use tokio::io::copy_bidirectional;
 
 use super::front::Incoming;
 use super::request::{Remote, Request};
-use super::socket::Line;
+use super::socket::SocketLine;
 use super::state::Settings;
 use crate::error::{ApiError, Code};
 use crate::rpc::RpcError;
@@ -60,13 +60,13 @@ pub(super) async fn send(
     incoming: Incoming,
     looking: Duration,
 ) -> Result<Response, ApiError> {
-    let asked = asked(&incoming);
-    let stream = caller.reach::<ServerForward>(&asked, looking).await;
+    let requested = requested(&incoming);
+    let stream = caller.reach::<ServerForward>(&requested, looking).await;
     over(stream.map_err(unreached)?, incoming).await
 }
 
 /// What a server is asked for that is to answer a request.
-pub(super) fn asked(incoming: &Incoming) -> ForwardRequest {
+pub(super) fn requested(incoming: &Incoming) -> ForwardRequest {
     let address = incoming.extensions().get::<Remote>();
     ForwardRequest {
         address: address.map_or_else(String::new, |remote| remote.0.to_string()),
@@ -92,7 +92,7 @@ pub(super) async fn over(stream: Duplex, mut incoming: Incoming) -> Result<Respo
         }
     });
     let upgrade = incoming.extensions_mut().remove::<OnUpgrade>();
-    let line = incoming.extensions_mut().remove::<Line>();
+    let line = incoming.extensions_mut().remove::<SocketLine>();
     rewrite(&mut incoming, upgrade.is_some())?;
     let mut response = sender.send_request(incoming).await.map_err(broken)?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -13,7 +13,7 @@ use drover_events::gojson::DurationTextOrEmpty;
 use drover_events::model::AclToken;
 use drover_projections::tables::acl_tokens::secret_hash as token_hash;
 use drover_testkit::certs::{Authority, Pair};
-use drover_testkit::{LONG, asked};
+use drover_testkit::{LONG, eventually_async};
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ use crate::commands::acl::{CreateAclToken, TtlBounds};
 use crate::commands::node::RegisterNode;
 use crate::endpoints;
 use crate::error::Code;
-use crate::net::tls::{Loader, Role, Settings as Tls};
+use crate::net::tls::{Loader, Role, TlsSettings as Tls};
 use crate::net::{PerSecond, Rates, Visitors};
 use crate::rpc::RpcError;
 use crate::rpc::caller::{Caller, Servers};
@@ -35,7 +35,7 @@ use crate::rpc::client::{Dialing, Pool};
 use crate::rpc::duplex::Duplex;
 use crate::rpc::forward::{ForwardRequest, ServerForward};
 use crate::rpc::methods::{AclWhoAmI, Empty, StatusLeader, StatusPing};
-use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::server::{CallerLimits, RpcServer, serve};
 use crate::rpc::service::Access::Public;
 use crate::rpc::service::{Call as RpcCall, Service};
 use crate::rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
@@ -108,9 +108,9 @@ pub(super) async fn opened(
     let service = endpoints::service(Arc::clone(&server.server.0), beat);
     let names = ["server.global.nomad", "localhost", "127.0.0.1"];
     let pair = authority.issue(name, &names).unwrap();
-    let limits = Limits {
+    let limits = CallerLimits {
         tls: tls(&authority.file(), &pair, Role::Server),
-        ..Limits::default()
+        ..CallerLimits::default()
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service), limits).unwrap();
@@ -202,9 +202,9 @@ impl World {
     /// Who registered a job, and by which request.
     async fn registered(&self, id: &str) -> (Actor, String) {
         let target = format!("/v1/audit?type=job&id={id}&kind=JobRegistered");
-        let told = self.server.get(&target).await.json();
-        let actor = serde_json::from_value(told[0]["Actor"].clone()).unwrap();
-        (actor, told[0]["RequestID"].as_str().unwrap().to_owned())
+        let reported = self.server.get(&target).await.json();
+        let actor = serde_json::from_value(reported[0]["Actor"].clone()).unwrap();
+        (actor, reported[0]["RequestID"].as_str().unwrap().to_owned())
     }
 
     pub(super) async fn stop(self) {
@@ -290,7 +290,7 @@ async fn auth_06_what_is_no_token_is_refused_in_the_same_words_whatever_it_is() 
         let read = world.ask(by, token, Method::GET, "/v1/acl/tokens", Value::Null);
         read.await
     };
-    let over = asked("the token to expire", LONG, async || {
+    let over = eventually_async("the token to expire", LONG, async || {
         match read(&two, SHORT).await.0 {
             403 => Ok(()),
             status => Err(status),
@@ -320,7 +320,7 @@ async fn auth_06_what_is_no_token_is_refused_in_the_same_words_whatever_it_is() 
 async fn acl_18_auth_06_auth_07_a_certificate_is_told_and_counted_by_its_name_and_address() {
     let world = World::start().await;
     let node = world.node.as_str();
-    for (name, role, by, told) in [
+    for (name, role, by, reported) in [
         ("two", Role::Server, ("", ""), ("", "")),
         ("bare", Role::Client, ("", ""), ("", "")),
         ("named", Role::Client, (node, SECRET), ("", node)),
@@ -345,7 +345,7 @@ async fn acl_18_auth_06_auth_07_a_certificate_is_told_and_counted_by_its_name_an
             (name, "127.0.0.1")
         );
         let token = who.acl_token.map(|token| token.r#type).unwrap_or_default();
-        assert_eq!((token.as_str(), who.client_id.as_str()), told, "{name}");
+        assert_eq!((token.as_str(), who.client_id.as_str()), reported, "{name}");
     }
     // A certificate makes no wrong secret a good one.
     let liar = world.caller("liar", Role::Server, (node, "nobody's"));
@@ -394,7 +394,7 @@ async fn ns_01_auth_04_a_namespace_is_written_by_a_manager_wherever_he_asked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_02_auth_05_what_a_client_forwards_comes_from_the_client_and_from_no_server() {
     let world = World::start().await;
-    let asked = ForwardRequest {
+    let requested = ForwardRequest {
         address: FIRST.to_owned(),
     };
     // A certificate of a client is none of a server: without a node's secret it opens nothing.
@@ -404,7 +404,7 @@ async fn auth_02_auth_05_what_a_client_forwards_comes_from_the_client_and_from_n
         ("liar", world.node.as_str(), world.root.as_str()),
     ] {
         let client = world.caller(name, Role::Client, (node, secret));
-        let refused = client.open::<ServerForward>(&asked, LONG).await;
+        let refused = client.open::<ServerForward>(&requested, LONG).await;
         let Err(RpcError::Api(refused)) = refused else {
             panic!("{name}: {refused:?}");
         };
@@ -450,8 +450,8 @@ async fn auth_09_who_asks_through_a_client_has_a_share_of_his_own() {
         ..PerSecond::default()
     });
     let ask = async |first: &str, by: &Caller| {
-        let asked = (Method::GET, "/v1/status/leader", Value::Null);
-        world.ask_from(first, by, "", asked).await.0
+        let requested = (Method::GET, "/v1/status/leader", Value::Null);
+        world.ask_from(first, by, "", requested).await.0
     };
     let all = (0..20).map(|_| ask("10.9.0.1:1", &client));
     let all = futures_util::future::join_all(all).await;
@@ -504,8 +504,8 @@ async fn auth_02_mod_30_a_node_is_dialled_over_mutual_tls_and_only_its_secret_ta
     let mut far = client.open::<NodeSession>(&taken, LONG).await.unwrap();
     let mut near = dialled.await.unwrap().unwrap();
     near.outflow.message(&"what is asked").unwrap();
-    let asked: String = far.inflow.message().await.unwrap();
-    assert_eq!(asked, "what is asked");
+    let requested: String = far.inflow.message().await.unwrap();
+    assert_eq!(requested, "what is asked");
     // More than the window, through TLS.
     let piece = bytes::Bytes::from(vec![7; 256 << 10]);
     let sent = tokio::spawn(async move {
@@ -544,10 +544,10 @@ async fn env_02_a_call_after_a_reload_shows_the_certificate_of_now() {
     let service = Service::new(Arc::clone(&seen)).method::<StatusPing, _, _>(Public, note);
     let pair = authority.issue("one", &names).unwrap();
     let serving = tls(&authority.file(), &pair, Role::Server);
-    let limits = Limits {
+    let limits = CallerLimits {
         tls: Arc::clone(&serving),
         parting: Duration::ZERO,
-        ..Limits::default()
+        ..CallerLimits::default()
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service), limits).unwrap();
@@ -574,7 +574,7 @@ async fn env_02_a_call_after_a_reload_shows_the_certificate_of_now() {
     serving
         .reload(&settings(&other.file(), &theirs, Role::Server))
         .unwrap();
-    let refused = asked("the connection to go", LONG, async || match ask().await {
+    let refused = eventually_async("the connection to go", LONG, async || match ask().await {
         Err(error) => Ok(error),
         Ok(_) => Err("it is answered"),
     });

@@ -13,11 +13,11 @@ use hyper::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Meta};
-use super::asked::Asked;
 use super::body::Body;
 use super::gate::{Access, Late, Write};
-use super::query::{self, Options, Query};
+use super::query::{self, Query, ReadOptions};
 use super::request::Request;
+use super::requested::RequestTrace;
 use super::sight::Sight;
 use super::state::{Api, Settings};
 use super::{auth, cors, gzip, known, measure, past, pretty, requests};
@@ -38,7 +38,7 @@ pub(super) struct Read<'a> {
     /// Who asks, by the tables of now.
     pub(super) identity: Arc<Identity>,
     /// The parameters of every read.
-    pub(super) options: &'a Options,
+    pub(super) options: &'a ReadOptions,
     /// One consistent view, as the caller may see it.
     pub(super) view: Sight,
 }
@@ -80,20 +80,20 @@ pub(super) enum Watched {
     /// Nothing: the read never blocks.
     Nothing,
     /// Nothing: it tells what happened, which may take long and is asked for a few at a time.
-    Told,
+    Reported,
     /// Nothing, and there is no past of it: it shows this agent as it is now.
     Now,
 }
 
 impl Watched {
     pub(super) fn blocks(self) -> bool {
-        !matches!(self, Self::Nothing | Self::Told | Self::Now)
+        !matches!(self, Self::Nothing | Self::Reported | Self::Now)
     }
 }
 
 /// A request that is no plain read. It owns what it needs, so that it may outlive the connection.
 #[derive(Clone)]
-pub(super) struct Call {
+pub(super) struct FrontCall {
     /// The server.
     pub(super) api: Arc<Api>,
     pub(super) request: Arc<Request>,
@@ -186,10 +186,10 @@ async fn queried(
             .read_body(body, settings.body_limit, &settings.bodies)
             .await?;
         still(&api, &mut request, access).await?;
-        let mut options = Options::read(&request.query)?;
+        let mut options = ReadOptions::read(&request.query)?;
         options.part = api.settings.list_part;
         let ticket = requests::received(&api.requests, &request).await?;
-        let asked = Arc::new(Asked {
+        let requested = Arc::new(RequestTrace {
             api: Arc::clone(&api),
             request,
             options,
@@ -197,11 +197,11 @@ async fn queried(
             watched,
             run,
         });
-        let answer = asked.answer(near).await;
-        let denied = || requests::denial(&asked.request);
+        let answer = requested.answer(near).await;
+        let denied = || requests::denial(&requested.request);
         requests::answered(&api.requests, ticket, denied, answer).await
     });
-    let answer = settle(work.catch_unwind().await);
+    let answer = finish_request(work.catch_unwind().await);
     respond(&api, outline, answer)
 }
 
@@ -247,11 +247,11 @@ where
         still(&api, &mut request, access).await?;
         recorded(api.as_ref(), request, |request| {
             let api = Arc::clone(&api);
-            run(Late::new(Call { api, request }))
+            run(Late::new(FrontCall { api, request }))
         })
         .await
     });
-    let answer = settle(work.catch_unwind().await);
+    let answer = finish_request(work.catch_unwind().await);
     respond(&api, outline, answer)
 }
 
@@ -275,11 +275,11 @@ where
         check_region(&api, &request)?;
         recorded(api.as_ref(), request, |request| {
             let api = Arc::clone(&api);
-            run(Late::new(Call { api, request }).admitted(), body)
+            run(Late::new(FrontCall { api, request }).admitted(), body)
         })
         .await
     });
-    let answer = settle(work.catch_unwind().await);
+    let answer = finish_request(work.catch_unwind().await);
     respond(&api, outline, answer)
 }
 
@@ -403,7 +403,7 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
 }
 
 /// The answer to a finished request; a panic is a fault of ours and is said so in the log.
-pub(super) fn settle(outcome: std::thread::Result<Result<Answer, ApiError>>) -> Answer {
+pub(super) fn finish_request(outcome: std::thread::Result<Result<Answer, ApiError>>) -> Answer {
     settled(outcome).unwrap_or_else(Answer::from)
 }
 

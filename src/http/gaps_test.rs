@@ -32,9 +32,9 @@ async fn a_plan_names_the_evaluations_it_would_create_and_what_changed_only() {
     assert_eq!(resources["Name"], "Resources");
     h.put("/v1/jobs", &changed).await;
     let versions = h.get("/v1/job/web/versions?diffs=true").await.json();
-    let told = &versions["Diffs"][0];
-    assert_eq!(told["Fields"], Value::Null, "{told}");
-    assert_eq!(told["TaskGroups"][0]["Fields"][0]["New"], "3");
+    let reported = &versions["Diffs"][0];
+    assert_eq!(reported["Fields"], Value::Null, "{reported}");
+    assert_eq!(reported["TaskGroups"][0]["Fields"][0]["New"], "3");
     h.stop().await;
 }
 
@@ -337,9 +337,12 @@ async fn fields_that_nothing_acts_on_are_named_at_any_depth_whatever_the_body_is
         "{}",
         done.text()
     );
-    let asked = json!({"Jobs": [{"ID": "web", "Namespace": "default"}, {"ID": "x", "Tint": 1}]});
-    let told = h.ask("POST", "/v1/jobs/statuses", asked.to_string()).await;
-    assert_eq!(told.header("x-drover-ignored"), "field Jobs[1].Tint");
+    let requested =
+        json!({"Jobs": [{"ID": "web", "Namespace": "default"}, {"ID": "x", "Tint": 1}]});
+    let reported = h
+        .ask("POST", "/v1/jobs/statuses", requested.to_string())
+        .await;
+    assert_eq!(reported.header("x-drover-ignored"), "field Jobs[1].Tint");
     let mut sourced = job("web");
     sourced["Submission"] = json!({"Source": "x", "Format": "hcl2", "Hue": {"a": 1}});
     let done = h.put("/v1/jobs", &sourced).await;

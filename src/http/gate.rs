@@ -14,7 +14,7 @@
 
 use std::ops::Deref;
 
-use super::front::{Call, Read};
+use super::front::{FrontCall, Read};
 use super::request::Request;
 use super::sight::All;
 use super::state::Settings;
@@ -278,19 +278,19 @@ impl Read<'_> {
 }
 
 /// A request that changes something or asks a client, before it is known whether it may.
-pub(super) struct Late(Call);
+pub(super) struct Late(FrontCall);
 
 impl Deref for Late {
-    type Target = Call;
+    type Target = FrontCall;
 
-    fn deref(&self) -> &Call {
+    fn deref(&self) -> &FrontCall {
         &self.0
     }
 }
 
 impl Late {
     /// Somebody who asks.
-    pub(super) const fn new(call: Call) -> Self {
+    pub(super) const fn new(call: FrontCall) -> Self {
         Self(call)
     }
 
@@ -331,7 +331,7 @@ impl Late {
     pub(super) fn in_namespace_of(
         self,
         any_of: &[Ns],
-        find: impl FnOnce(&Call) -> Result<Option<String>, ApiError>,
+        find: impl FnOnce(&FrontCall) -> Result<Option<String>, ApiError>,
         missing: impl FnOnce() -> ApiError,
     ) -> Result<Write, ApiError> {
         demand(in_namespace(self.acl(), "*", any_of))?;
@@ -347,19 +347,19 @@ impl Late {
 
 /// A request that may do what it asks for: the gate alone makes one.
 #[derive(Clone)]
-pub(super) struct Write(Call);
+pub(super) struct Write(FrontCall);
 
 impl Deref for Write {
-    type Target = Call;
+    type Target = FrontCall;
 
-    fn deref(&self) -> &Call {
+    fn deref(&self) -> &FrontCall {
         &self.0
     }
 }
 
 impl Write {
     /// The request, for what outlives it.
-    pub(super) fn into_call(self) -> Call {
+    pub(super) fn into_call(self) -> FrontCall {
         self.0
     }
 }

@@ -62,17 +62,17 @@ async fn streamed(both: &Both, token: &str, form: &str, until: &[&str]) -> Strin
     let reply = reply.await.unwrap();
     assert_eq!(reply.status().as_u16(), 200, "{token} {form}");
     let mut body = reply.into_body();
-    let mut told = String::new();
+    let mut reported = String::new();
     let all = async {
-        while !until.iter().all(|word| told.contains(word)) {
+        while !until.iter().all(|word| reported.contains(word)) {
             let frame = http_body_util::BodyExt::frame(&mut body).await;
             let frame = frame.unwrap().unwrap();
-            told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+            reported += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
         }
     };
     let in_time = tokio::time::timeout(LONG, all).await;
-    in_time.unwrap_or_else(|_| panic!("{token} {form}: only {told}"));
-    told
+    in_time.unwrap_or_else(|_| panic!("{token} {form}: only {reported}"));
+    reported
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,9 +107,9 @@ async fn events_of_another_namespace_are_absent_whatever_they_are_about() {
         let (red, blue) = (words(&both.red), words(&both.blue));
         let mut own: Vec<&str> = red.iter().map(String::as_str).collect();
         own.push("secret-red-last");
-        let told = streamed(&both, "all:red", form, &own).await;
+        let reported = streamed(&both, "all:red", form, &own).await;
         for word in blue.iter().map(String::as_str).chain(["blue"]) {
-            assert!(!told.contains(word), "{form}: {word}: {told}");
+            assert!(!reported.contains(word), "{form}: {word}: {reported}");
         }
         own.extend(blue.iter().map(String::as_str));
         streamed(&both, "root", form, &own).await;
@@ -119,7 +119,7 @@ async fn events_of_another_namespace_are_absent_whatever_they_are_about() {
 }
 
 /// Routes, and the capabilities of which one lets in.
-const ASKED: &[(&str, &str, &[Ns])] = &[
+const REQUESTED: &[(&str, &str, &[Ns])] = &[
     ("GET", "/v1/jobs?namespace=red", &[Ns::ListJobs]),
     ("GET", "/v1/job/job-red?namespace=red", &[Ns::ReadJob]),
     (
@@ -255,7 +255,7 @@ const ASKED: &[(&str, &str, &[Ns])] = &[
 async fn mod_23_each_route_lets_in_its_own_capabilities_and_no_neighbour() {
     let server = two_namespaces().await;
     let none = "00000000-0000-0000-0000-000000000000";
-    for (method, target, any_of) in ASKED {
+    for (method, target, any_of) in REQUESTED {
         let target = target.replace("ID", none);
         for one in Ns::ALL {
             let token = format!("only:{}", one.as_str());
@@ -333,14 +333,14 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
         assert_eq!(server.seen(token, target).await.status, 403);
     }
     let name = "nomad_nomad_rpc_scaling_list";
-    let told = counted(&server, name).await;
+    let reported = counted(&server, name).await;
     let of = |label: &str| {
-        let found = told.iter().find(|(series, _)| series.contains(label));
+        let found = reported.iter().find(|(series, _)| series.contains(label));
         found.map_or(0, |(_, count)| *count)
     };
-    assert_eq!(of("identity=\"token:auth-07-accessor\""), 2, "{told:?}");
-    assert_eq!(of("identity=\"client:auth-07-node\""), 1, "{told:?}");
-    assert!(of("identity=\"unauthenticated\"") >= 1, "{told:?}");
+    assert_eq!(of("identity=\"token:auth-07-accessor\""), 2, "{reported:?}");
+    assert_eq!(of("identity=\"client:auth-07-node\""), 1, "{reported:?}");
+    assert!(of("identity=\"unauthenticated\"") >= 1, "{reported:?}");
     let spent = spent(&server).await;
     for who in ["token:auth-07-accessor", "client:auth-07-node"] {
         let label = format!("identity=\"{who}\"");
@@ -363,8 +363,8 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
         ..super::Api::of(&server.server, settings, super::Shape::default())
     };
     let without = router::router(Arc::new(api));
-    let count = |told: &[(String, u64)]| {
-        let plain = told
+    let count = |reported: &[(String, u64)]| {
+        let plain = reported
             .iter()
             .filter(|(series, _)| !series.contains("identity="));
         plain.map(|(_, count)| count).sum::<u64>()
@@ -538,13 +538,13 @@ async fn no_answer_shows_the_hash_of_a_nodes_secret() {
         assert_eq!(node.json()["SecretID"], "", "{target}");
         assert!(!node.text().contains("hash"), "{target}");
     }
-    let told = server
+    let reported = server
         .seen("nodes", "/v1/nodes?filter=SecretID==%22hash%22")
         .await;
     assert!(
-        told.status == 400 || told.json() == json!([]),
+        reported.status == 400 || reported.json() == json!([]),
         "{}",
-        told.text()
+        reported.text()
     );
     server.stop().await;
 }

@@ -439,9 +439,9 @@ async fn who_may_not_see_it_does_not_wait_for_it() {
         "/v1/deployment/00000000-0000-0000-0000-000000000000?index=999999&wait=60s".to_owned(),
         "/v1/nodes?index=999999&wait=60s".to_owned(),
     ] {
-        let asked = server.seen("red", &target);
+        let requested = server.seen("red", &target);
         let limit = std::time::Duration::from_secs(20);
-        let reply = tokio::time::timeout(limit, asked).await;
+        let reply = tokio::time::timeout(limit, requested).await;
         let status = reply.expect("it does not wait").status;
         assert!(matches!(status, 403 | 404), "{target}: {status}");
     }

@@ -9,7 +9,7 @@ use std::io::Write;
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress};
 
-use super::body::Change;
+use super::body::BodyChange;
 
 /// Bodies below this are sent as they are, bytes.
 pub const MINIMUM: u64 = 1024;
@@ -135,7 +135,7 @@ impl Default for Flowing {
     }
 }
 
-impl Change for Flowing {
+impl BodyChange for Flowing {
     fn piece(&mut self, piece: &[u8]) -> Vec<u8> {
         // Writing into memory does not fail.
         let _ = self.0.write_all(piece);

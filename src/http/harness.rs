@@ -26,7 +26,7 @@ use crate::proposer::Origin;
 use crate::requests::RequestLog;
 use crate::server::Server;
 use crate::server::testing::Stopping;
-use drover_testkit::{LONG, asked, fixtures as testing};
+use drover_testkit::{LONG, eventually_async, fixtures as testing};
 
 /// A running server.
 pub(super) struct Harness {
@@ -225,7 +225,7 @@ impl Harness {
                 false => Err(reply.text()),
             }
         };
-        asked(target, LONG, ask).await.unwrap()
+        eventually_async(target, LONG, ask).await.unwrap()
     }
 
     /// Registers a small job; panics when that is refused.

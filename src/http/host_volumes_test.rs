@@ -20,18 +20,18 @@ use drover_testkit::fixtures;
 
 /// What the node was asked, and what it refuses.
 #[derive(Default)]
-struct Asked {
+struct NodeRequests {
     calls: Mutex<Vec<Value>>,
     refuses: Mutex<&'static str>,
     /// How it does, where not for good.
     code: Mutex<Option<Code>>,
 }
 
-impl Asked {
+impl NodeRequests {
     fn note(&self, method: &str, request: &impl serde::Serialize) -> Result<(), ApiError> {
-        let mut told = serde_json::to_value(request).unwrap();
-        told["Method"] = method.into();
-        self.calls.lock().push(told);
+        let mut reported = serde_json::to_value(request).unwrap();
+        reported["Method"] = method.into();
+        self.calls.lock().push(reported);
         match *self.refuses.lock() {
             refused if refused == method => {
                 let code = self.code.lock().unwrap_or(Code::Refused);
@@ -48,13 +48,15 @@ impl Asked {
     }
 }
 
-fn handlers(asked: &Arc<Asked>) -> Arc<dyn Dispatch> {
+fn handlers(requested: &Arc<NodeRequests>) -> Arc<dyn Dispatch> {
     Arc::new(
-        Service::new(Arc::clone(asked))
+        Service::new(Arc::clone(requested))
             .method::<ClientHostVolumeCreate, _, _>(
                 Access::Server,
-                async |asked: Arc<Asked>, _: Call, request: ClientHostVolumeCreateRequest| {
-                    asked.note("create", &request)?;
+                async |requested: Arc<NodeRequests>,
+                       _: Call,
+                       request: ClientHostVolumeCreateRequest| {
+                    requested.note("create", &request)?;
                     Ok(ClientHostVolumeCreateResponse {
                         host_path: format!("/volumes/{}", request.id),
                         capacity_bytes: request.requested_capacity_min_bytes,
@@ -65,14 +67,18 @@ fn handlers(asked: &Arc<Asked>) -> Arc<dyn Dispatch> {
             )
             .method::<ClientHostVolumeRegister, _, _>(
                 Access::Server,
-                async |asked: Arc<Asked>, _: Call, request: ClientHostVolumeRegisterRequest| {
-                    asked.note("register", &request).map(|()| Done {})
+                async |requested: Arc<NodeRequests>,
+                       _: Call,
+                       request: ClientHostVolumeRegisterRequest| {
+                    requested.note("register", &request).map(|()| Done {})
                 },
             )
             .method::<ClientHostVolumeDelete, _, _>(
                 Access::Server,
-                async |asked: Arc<Asked>, _: Call, request: ClientHostVolumeDeleteRequest| {
-                    asked.note("delete", &request)?;
+                async |requested: Arc<NodeRequests>,
+                       _: Call,
+                       request: ClientHostVolumeDeleteRequest| {
+                    requested.note("delete", &request)?;
                     Ok(ClientHostVolumeDeleteResponse::default())
                 },
             ),
@@ -105,12 +111,12 @@ async fn heard(h: &Harness, node: &str, status: &str) {
 }
 
 /// A server, the id of its node that runs the plugin, and what that is asked.
-async fn world() -> (Harness, String, Arc<Asked>) {
+async fn world() -> (Harness, String, Arc<NodeRequests>) {
     let h = Harness::start().await;
     let id = node(&h).await;
-    let asked = Arc::<Asked>::default();
-    client(&h.server.sessions, id.clone(), handlers(&asked));
-    (h, id, asked)
+    let requested = Arc::<NodeRequests>::default();
+    client(&h.server.sessions, id.clone(), handlers(&requested));
+    (h, id, requested)
 }
 
 fn volume(name: &str) -> Value {
@@ -125,8 +131,8 @@ fn volume(name: &str) -> Value {
 /// The kinds of the events of a volume, first ones first.
 async fn history(h: &Harness, id: &str) -> Vec<String> {
     let target = format!("/v1/audit?type=host-volume&id={id}");
-    let told = h.get(&target).await.json();
-    let entries = told.as_array().cloned().unwrap_or_default();
+    let reported = h.get(&target).await.json();
+    let entries = reported.as_array().cloned().unwrap_or_default();
     entries
         .iter()
         .map(|entry| entry["Kind"].as_str().unwrap_or_default().to_owned())
@@ -135,7 +141,7 @@ async fn history(h: &Harness, id: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_is_in_the_log_before_its_node_is_asked_and_lies_where_that_says() {
-    let (h, node, asked) = world().await;
+    let (h, node, requested) = world().await;
     let made = h.put("/v1/volume/host/create", &volume("data")).await;
     assert_eq!(made.status, 200, "{}", made.text());
     let answer = made.json();
@@ -153,7 +159,7 @@ async fn a_volume_is_in_the_log_before_its_node_is_asked_and_lies_where_that_say
         assert_eq!(shown[field], value, "{field}");
     }
     assert!(shown["ModifyIndex"].as_u64() > shown["CreateIndex"].as_u64());
-    let call = asked.calls.lock()[0].clone();
+    let call = requested.calls.lock()[0].clone();
     assert_eq!((&call["ID"], &call["Name"]), (&json!(id), &json!("data")));
     assert_eq!(call["Parameters"], json!({"mode": "0711"}));
     let mut again = volume("data");
@@ -174,9 +180,9 @@ async fn a_volume_is_in_the_log_before_its_node_is_asked_and_lies_where_that_say
         .ask("DELETE", &format!("/v1/volume/host/{id}/delete"), "")
         .await;
     assert_eq!(gone.json(), json!({"Index": gone.index()}));
-    assert_eq!(asked.methods(), ["create", "create", "delete"]);
+    assert_eq!(requested.methods(), ["create", "create", "delete"]);
     assert_eq!(
-        asked.calls.lock()[2]["HostPath"],
+        requested.calls.lock()[2]["HostPath"],
         json!(format!("/volumes/{id}"))
     );
     let missing = h.ask("DELETE", &format!("/v1/volume/host/{id}"), "").await;
@@ -209,13 +215,13 @@ async fn what_nobody_acts_on_is_named_in_the_answer_and_its_warnings() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_refuses_leaves_nothing_and_what_it_keeps_stays() {
-    let (h, node, asked) = world().await;
-    *asked.refuses.lock() = "create";
+    let (h, node, requested) = world().await;
+    *requested.refuses.lock() = "create";
     let refused = h.put("/v1/volume/host/create", &volume("data")).await;
     let text = format!("volume \"data\" was not taken by node {node}: no room");
     assert_eq!((refused.status, refused.text()), (500, text));
     assert_eq!(h.get("/v1/volumes?type=host").await.json(), json!([]));
-    *asked.refuses.lock() = "delete";
+    *requested.refuses.lock() = "delete";
     let made = h
         .put("/v1/volume/host/create", &volume("data"))
         .await
@@ -239,13 +245,13 @@ async fn what_a_node_refuses_leaves_nothing_and_what_it_keeps_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_may_have_made_although_it_failed_stays_pending() {
-    let (h, _, asked) = world().await;
-    *asked.refuses.lock() = "create";
+    let (h, _, requested) = world().await;
+    *requested.refuses.lock() = "create";
     for (n, code) in [Code::Internal, Code::Unavailable, Code::Timeout]
         .into_iter()
         .enumerate()
     {
-        *asked.code.lock() = Some(code);
+        *requested.code.lock() = Some(code);
         let failed = h
             .put("/v1/volume/host/create", &volume(&format!("v{n}")))
             .await;
@@ -263,7 +269,7 @@ async fn what_a_node_may_have_made_although_it_failed_stays_pending() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_that_a_plugin_made_is_registered_at_no_other_place() {
-    let (h, _, asked) = world().await;
+    let (h, _, requested) = world().await;
     let made = h
         .put("/v1/volume/host/create", &volume("data"))
         .await
@@ -277,7 +283,7 @@ async fn a_volume_that_a_plugin_made_is_registered_at_no_other_place() {
     again["Volume"]["HostPath"] = made["Volume"]["HostPath"].clone();
     let done = h.put("/v1/volume/host/register", &again).await;
     assert_eq!(done.status, 200, "{}", done.text());
-    assert_eq!(asked.methods(), ["create", "register"]);
+    assert_eq!(requested.methods(), ["create", "register"]);
     h.stop().await;
 }
 
@@ -289,8 +295,8 @@ async fn a_volume_of_a_node_that_is_gone_is_removed_by_force_alone() {
     let refused = h.put("/v1/volume/host/create", &volume("data")).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!(h.get("/v1/volumes?type=host").await.json(), json!([]));
-    let asked = Arc::<Asked>::default();
-    client(&h.server.sessions, node.clone(), handlers(&asked));
+    let requested = Arc::<NodeRequests>::default();
+    client(&h.server.sessions, node.clone(), handlers(&requested));
     let made = h
         .put("/v1/volume/host/create", &volume("data"))
         .await
@@ -309,7 +315,7 @@ async fn a_volume_of_a_node_that_is_gone_is_removed_by_force_alone() {
     let forced = h.ask("DELETE", &format!("{target}?force=true"), "").await;
     assert_eq!(forced.status, 200, "{}", forced.text());
     assert_eq!(h.get(&target).await.status, 404);
-    assert_eq!(asked.methods(), ["create"]);
+    assert_eq!(requested.methods(), ["create"]);
     h.stop().await;
 }
 
@@ -317,8 +323,8 @@ async fn a_volume_of_a_node_that_is_gone_is_removed_by_force_alone() {
 async fn ns_03_ns_05_a_host_volume_is_changed_by_who_may_in_its_namespace() {
     let h = two_namespaces().await;
     let id = node(&h).await;
-    let asked = Arc::<Asked>::default();
-    client(&h.server.sessions, id, handlers(&asked));
+    let requested = Arc::<NodeRequests>::default();
+    client(&h.server.sessions, id, handlers(&requested));
     let mut in_red = volume("data");
     in_red["Volume"]["Namespace"] = json!("red");
     let made = h.by("root", "PUT", "/v1/volume/host/create", &in_red).await;

@@ -275,10 +275,12 @@ async fn compression_and_indentation_change_the_form_only() {
         "/v1/jobs?per_page=7",
     ] {
         let plain = h.get(target).await;
-        let asked = hyper::Request::builder()
+        let requested = hyper::Request::builder()
             .uri(target)
             .header("accept-encoding", "gzip");
-        let packed = h.send(asked.body(Full::new(Bytes::new())).unwrap()).await;
+        let packed = h
+            .send(requested.body(Full::new(Bytes::new())).unwrap())
+            .await;
         assert_eq!(packed.header("content-encoding"), "gzip", "{target}");
         let mut body = Vec::new();
         flate2::read::GzDecoder::new(&packed.body[..])
@@ -309,7 +311,7 @@ async fn var_03_a_conflict_shows_what_is_there() {
             _ => Err(reply.text()),
         }
     };
-    let first = drover_testkit::asked("the first key", LONG, first);
+    let first = drover_testkit::eventually_async("the first key", LONG, first);
     let first = first.await.unwrap();
     let index = first.json()["ModifyIndex"].as_u64().unwrap();
     let (target, body) = put("?cas=0", "2");

@@ -106,8 +106,8 @@ async fn auth_03_handlers_of_every_kind_are_given_who_asks() {
                 assert_eq!((status, text.as_str()), (403, "Permission denied"));
                 continue;
             }
-            let told: Value = serde_json::from_str(&text).unwrap();
-            assert_eq!((status, &told), (200, &wanted), "{number} {token:?}");
+            let reported: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((status, &reported), (200, &wanted), "{number} {token:?}");
         }
     }
     h.stop().await;

@@ -78,9 +78,9 @@ mod tests {
         let names = ["a b", "x,y", "\n\u{e9}"].map(str::to_owned);
         assert_eq!(joined(&names), "a b, x%2Cy, %0A%C3%A9");
         let many = vec!["field \u{e9}".repeat(20); 300];
-        let told = joined(&many);
-        assert!(told.len() < 5_000, "{}", told.len());
-        assert!(told.ends_with(" more"), "{told}");
+        let reported = joined(&many);
+        assert!(reported.len() < 5_000, "{}", reported.len());
+        assert!(reported.ends_with(" more"), "{reported}");
         assert_eq!(joined(&["x".repeat(5_000)]), "and 1 more");
     }
 }

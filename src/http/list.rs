@@ -1,22 +1,22 @@
 //! Lists: filter, pages and rendering, the same for every resource.
 
 use drover_projections::filter::{self, FILTER_VERSION, Fields, Filter};
-use drover_projections::page::{PageToken, Pager, Step, TokenKind};
+use drover_projections::page::{PageStep, PageToken, Pager, TokenKind};
 use drover_projections::{Index, Scan, StorageError, Table, hex, unhex};
 use serde::Serialize;
 
 use super::answer::Answer;
 use super::front::Read;
 use super::pieces::Pieces;
-use super::query::Options;
-use super::sight::{Keyed, Rows, Unasked};
+use super::query::ReadOptions;
+use super::sight::{Keyed, Rows, Unrequested};
 use crate::error::{ApiError, chain};
 
 /// Compiles the filter of a request, if it has one.
 ///
 /// # Errors
 /// 400 with Nomad's prefix.
-pub(super) fn filter(options: &Options) -> Result<Option<Filter>, ApiError> {
+pub(super) fn filter(options: &ReadOptions) -> Result<Option<Filter>, ApiError> {
     if options.filter().is_empty() {
         return Ok(None);
     }
@@ -33,7 +33,7 @@ pub(super) fn filter(options: &Options) -> Result<Option<Filter>, ApiError> {
 ///
 /// # Errors
 /// 400 for a token of another form.
-pub(super) fn pager(options: &Options, kind: TokenKind) -> Result<Pager, ApiError> {
+pub(super) fn pager(options: &ReadOptions, kind: TokenKind) -> Result<Pager, ApiError> {
     let start = match options.next_token() {
         "" => None,
         token => Some(PageToken::parse(kind, token).map_err(|e| {
@@ -65,7 +65,7 @@ pub(super) fn matches<R: Fields>(filter: Option<&Filter>, row: &R) -> Result<boo
 }
 
 /// Bytes after which a page ends, or a list that comes whole is sent on.
-pub(super) fn most(options: &Options) -> usize {
+pub(super) fn most(options: &ReadOptions) -> usize {
     match options.per_page() {
         0 => part(options),
         _ => LONGEST_PAGE,
@@ -73,12 +73,12 @@ pub(super) fn most(options: &Options) -> usize {
 }
 
 /// Bytes after which a list without pages is sent on.
-pub(super) fn part(options: &Options) -> usize {
+pub(super) fn part(options: &ReadOptions) -> usize {
     options.part.unwrap_or(PART)
 }
 
 /// The list that a request begins, or goes on with.
-pub(super) fn begun(options: &Options) -> Pieces {
+pub(super) fn begun(options: &ReadOptions) -> Pieces {
     match options.later {
         true => Pieces::later(),
         false => Pieces::default(),
@@ -96,7 +96,7 @@ pub(super) const LONGEST_PAGE: usize = 8 << 20;
 /// # Errors
 /// 400 for a filter or token that is none, 500 when the rows cannot be read.
 pub(super) fn render<R, S>(
-    options: &Options,
+    options: &ReadOptions,
     kind: TokenKind,
     rows: impl Iterator<Item = Result<R, StorageError>>,
     token: impl Fn(&R) -> PageToken,
@@ -116,13 +116,13 @@ where
         let matches = || matches(filter.as_ref(), &row);
         let at = token(&row);
         match pager.offer(&at, matches)? {
-            Step::Skip => {}
-            Step::Take if pieces.bytes() >= most => {
+            PageStep::Skip => {}
+            PageStep::Take if pieces.bytes() >= most => {
                 full = Some(at.to_string());
                 break;
             }
-            Step::Take => pieces.push(&show(row)?)?,
-            Step::Stop => break,
+            PageStep::Take => pieces.push(&show(row)?)?,
+            PageStep::Stop => break,
         }
     }
     if let (true, Some(rest)) = (whole, &full) {
@@ -140,7 +140,7 @@ where
 pub(super) fn of_index<'v, I: Index>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Unasked<'v, Keyed<<I::Table as Table>::Row>>, ApiError> {
+) -> Result<Unrequested<'v, Keyed<<I::Table as Table>::Row>>, ApiError> {
     let scan = left(read.options, scan)?;
     Ok(read.view.keyed_by::<I>(scan))
 }
@@ -152,12 +152,12 @@ pub(super) fn of_index<'v, I: Index>(
 pub(super) fn of_table<'v, T: Table>(
     read: &'v Read<'_>,
     scan: Scan,
-) -> Result<Unasked<'v, Keyed<T::Row>>, ApiError> {
+) -> Result<Unrequested<'v, Keyed<T::Row>>, ApiError> {
     let scan = left(read.options, scan)?;
     Ok(read.view.keyed::<T>(scan))
 }
 
-fn left(options: &Options, scan: Scan) -> Result<Scan, ApiError> {
+fn left(options: &ReadOptions, scan: Scan) -> Result<Scan, ApiError> {
     Ok(match options.later {
         true => scan.after(&place(options.place())?),
         false => scan,
@@ -178,7 +178,7 @@ pub(super) fn place(rest: &str) -> Result<Vec<u8>, ApiError> {
 /// # Errors
 /// 400 for a filter that is none, 500 when the rows cannot be read.
 pub(super) fn render_whole<R, S>(
-    options: &Options,
+    options: &ReadOptions,
     rows: Rows<'_, Keyed<R>>,
     mut show: impl FnMut(R) -> Result<Option<S>, ApiError>,
 ) -> Result<Answer, ApiError>

@@ -161,7 +161,7 @@ fn registered() -> BTreeSet<String> {
     };
     let lines = router::lines().into_iter();
     let lines = lines.filter(|line| !line.path.contains('{') && of_rows(&line.access));
-    let route = |line: router::Line| {
+    let route = |line: router::RouteLine| {
         let method = line.methods.split(", ").next().expect("a method");
         format!("{method} {}", line.path)
     };

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
-use super::aside::aside;
 use super::front::Read;
+use super::offload::offload;
 use crate::error::{ApiError, Code};
 use crate::history::proof::ProofError;
 use crate::log::{Hash, LogError, SegmentInfo};
@@ -42,7 +42,7 @@ fn path(hashes: &[Hash]) -> Value {
 }
 
 /// A number that a request must give.
-fn asked(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
+fn requested(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
     let number = read.request.query.number(name)?;
     number.ok_or_else(|| ApiError::bad_request(format!("the parameter {name} is missing")))
 }
@@ -60,7 +60,7 @@ fn until(read: &Read<'_>, name: &str) -> Result<u64, ApiError> {
 
 /// `GET /v1/log/checkpoint`: the last checkpoint, a signed note.
 pub(super) fn checkpoint(read: &Read<'_>) -> Result<Answer, ApiError> {
-    match aside(|| read.api.ledger.latest()) {
+    match offload(|| read.api.ledger.latest()) {
         Some(note) => Ok(Answer::of(TEXT, note)),
         None => Err(ApiError::not_found("no checkpoint has been signed yet")),
     }
@@ -75,8 +75,8 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `GET /v1/log/proof/inclusion?event=N[&until=M]`: the event at N is in the log that ends at M.
 pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let (index, until) = (asked(read, "event")?, until(read, "until")?);
-    let proof = aside(|| read.api.ledger.inclusion(index, until)).map_err(refusal)?;
+    let (index, until) = (requested(read, "event")?, until(read, "until")?);
+    let proof = offload(|| read.api.ledger.inclusion(index, until)).map_err(refusal)?;
     Answer::json(&json!({
         "Index": index,
         "Leaf": proof.leaf,
@@ -89,8 +89,8 @@ pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// `GET /v1/log/proof/consistency?from=N[&to=M]`: the log up to N is the beginning of that up to M.
 pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let (from, to) = (asked(read, "from")?, until(read, "to")?);
-    let proof = aside(|| read.api.ledger.consistency(from, to)).map_err(refusal)?;
+    let (from, to) = (requested(read, "from")?, until(read, "to")?);
+    let proof = offload(|| read.api.ledger.consistency(from, to)).map_err(refusal)?;
     Answer::json(&json!({
         "From": from,
         "To": to,
@@ -108,7 +108,7 @@ pub(super) fn tile(read: &Read<'_>) -> Result<Answer, ApiError> {
     let (level, number, width) = tile_name(&rest)
         .ok_or_else(|| ApiError::bad_request(format!("{rest:?} is not the name of a tile")))?;
     let newest = read.view.index();
-    let bytes = aside(|| read.api.ledger.tile(level, number, width, newest));
+    let bytes = offload(|| read.api.ledger.tile(level, number, width, newest));
     match bytes {
         Ok(bytes) => Ok(Answer::of(BYTES, bytes)),
         Err(ProofError::Question(text)) => Err(ApiError::not_found(text)),
@@ -149,12 +149,12 @@ fn tile_name(name: &str) -> Option<(u32, u64, u64)> {
 /// `GET /v1/log/entries?from=N[&to=M]`: what the leaves are made of, from N on, as many as fit: for
 /// each the length of its body (u32, big endian), then the body.
 pub(super) fn entries(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let (from, to) = (asked(read, "from")?, until(read, "to")?);
+    let (from, to) = (requested(read, "from")?, until(read, "to")?);
     if from > to {
         let text = format!("from is {from}, which is above {to}");
         return Err(ApiError::bad_request(text));
     }
-    let found = aside(|| read.api.log.read_range(from, to + 1, ENTRIES));
+    let found = offload(|| read.api.log.read_range(from, to + 1, ENTRIES));
     let found = found.map_err(|error| refusal(error.into()))?;
     let mut bytes = Vec::with_capacity(found.iter().map(|entry| entry.body.len() + 4).sum());
     for entry in &found {
@@ -232,7 +232,7 @@ mod tests {
             }
         };
         let what = format!("a checkpoint at {beyond} or beyond");
-        let found = drover_testkit::asked(&what, drover_testkit::LONG, found);
+        let found = drover_testkit::eventually_async(&what, drover_testkit::LONG, found);
         found.await.unwrap()
     }
 

@@ -103,7 +103,7 @@ const LISTS: &[&str] = &[
 ];
 
 /// Paths that are asked with a body and change nothing.
-const ASKED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
+const REQUESTED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
 
 /// Put beside a request: as what it was counted, once it was where it is served.
 #[derive(Clone, Debug, Default)]
@@ -199,7 +199,7 @@ fn endpoint(method: &Method, path: &str) -> Option<(&'static str, &'static str)>
     let fits = ENDPOINTS.iter().filter(|(part, _)| within(part));
     let (_, endpoint) = fits.max_by_key(|(part, _)| part.len())?;
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let kind = match reads || ASKED.iter().any(|asked| within(asked)) {
+    let kind = match reads || REQUESTED.iter().any(|requested| within(requested)) {
         false => "write",
         true if LISTS.contains(&path) => "list",
         true => "read",
@@ -215,7 +215,8 @@ mod tests {
 
     #[test]
     fn how_long_requests_take_is_measured_by_endpoint_but_for_those_that_wait() {
-        let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+        let (telemetry, recorder) =
+            crate::telemetry::build(&crate::telemetry::TelemetryOptions::default());
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.build().unwrap();
         metrics::with_local_recorder(&recorder, || {
@@ -241,13 +242,13 @@ mod tests {
     #[test]
     fn auth_07_requests_are_named_by_their_route_and_never_by_what_callers_make_up() {
         async fn shown(method: &str, path: &str) -> String {
-            async fn told(request: Request) -> String {
+            async fn reported(request: Request) -> String {
                 let parts = request.into_parts().0;
                 named(&parts.method, &route(&parts))
             }
             let router = axum::Router::new()
-                .route("/v1/node/{id}/drain", axum::routing::any(told))
-                .route(jobs::ROUTE, axum::routing::any(told))
+                .route("/v1/node/{id}/drain", axum::routing::any(reported))
+                .route(jobs::ROUTE, axum::routing::any(reported))
                 .layer(axum::middleware::from_fn(failed));
             let request = Request::builder().method(method).uri(path);
             let request = request.body(axum::body::Body::empty()).unwrap();

@@ -12,7 +12,7 @@ use crate::commands::eval::UpsertEvals;
 /// A stream of evaluations that stands, and what it told so far.
 struct Following {
     body: axum::body::Body,
-    told: String,
+    reported: String,
 }
 
 impl Following {
@@ -26,21 +26,21 @@ impl Following {
         assert_eq!(reply.status().as_u16(), 200, "{token} {form}");
         Self {
             body: reply.into_body(),
-            told: String::new(),
+            reported: String::new(),
         }
     }
 
     /// Follows it until this was told.
     async fn until(&mut self, word: &str) {
-        let (body, told) = (&mut self.body, &mut self.told);
+        let (body, reported) = (&mut self.body, &mut self.reported);
         let followed = async {
-            while !told.contains(word) {
+            while !reported.contains(word) {
                 let frame = http_body_util::BodyExt::frame(body).await.unwrap();
-                *told += std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap();
+                *reported += std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap();
             }
         };
         let in_time = tokio::time::timeout(LONG, followed).await;
-        in_time.unwrap_or_else(|_| panic!("no {word} in {}", self.told));
+        in_time.unwrap_or_else(|_| panic!("no {word} in {}", self.reported));
     }
 }
 
@@ -49,8 +49,8 @@ async fn says(server: &Harness, what: &str, namespaces: &[&str]) {
     let mut evals = Vec::new();
     for namespace in namespaces {
         let target = format!("/v1/evaluations?namespace={namespace}");
-        let told = server.seen("root", &target).await.json();
-        let mut eval: Evaluation = serde_json::from_value(told[0].clone()).unwrap();
+        let reported = server.seen("root", &target).await.json();
+        let mut eval: Evaluation = serde_json::from_value(reported[0].clone()).unwrap();
         eval.status_description = format!("{what} in {namespace}");
         evals.push(eval);
     }
@@ -83,11 +83,16 @@ async fn of_an_event_about_two_namespaces_each_is_told_his_own() {
         }
         for what in ["before", live] {
             let [own, other] = ["red", "blue"].map(|name| format!("{what} in {name}"));
-            assert!(all.told.contains(&own) && all.told.contains(&other));
+            assert!(all.reported.contains(&own) && all.reported.contains(&other));
             // A CloudEvent is the whole event, or nothing.
-            assert_eq!(red.told.contains(&own), !whole, "{what}: {}", red.told);
+            assert_eq!(
+                red.reported.contains(&own),
+                !whole,
+                "{what}: {}",
+                red.reported
+            );
         }
-        assert!(!red.told.contains("blue"), "{form}: {}", red.told);
+        assert!(!red.reported.contains("blue"), "{form}: {}", red.reported);
     }
     publisher.abort();
     server.stop().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drover_events::model::{Evaluation, Namespace};
 use drover_projections::tables::evals::Evals;
 use drover_projections::{Scan, View};
-use drover_testkit::{LONG, asked};
+use drover_testkit::{LONG, eventually_async};
 use serde_json::{Value, json};
 
 use super::gate_test::who;
@@ -32,7 +32,7 @@ pub(super) async fn answers(h: &Harness, targets: &[String]) -> (u64, Vec<String
             false => Err("something was written meanwhile"),
         }
     };
-    asked("answers of one index", LONG, of_one_index)
+    eventually_async("answers of one index", LONG, of_one_index)
         .await
         .unwrap()
 }

@@ -30,7 +30,7 @@ const FORMER_HEADER: &str = "x-drover-former";
 const PARAMETER: &str = "as_of";
 
 /// Whether a request is about the past.
-pub(super) fn is_asked(query: &Query) -> bool {
+pub(super) fn is_requested(query: &Query) -> bool {
     query.get(PARAMETER).is_some_and(|raw| !raw.is_empty())
 }
 
@@ -77,7 +77,7 @@ pub(super) fn view(api: &Api, query: &Query) -> Result<(View, i64), ApiError> {
     let time = time_at(&api.log, index)?;
     let floor = view.position().floor;
     let shown = match moment {
-        Moment::Time(asked) => asked.max(time),
+        Moment::Time(requested) => requested.max(time),
         Moment::Index(_) => time,
     };
     let then = view.as_of(index, time).map(|view| (view, shown));
@@ -113,8 +113,8 @@ pub(super) fn since(
     };
     if index < first {
         let text = format!("{name} {:?} is no longer kept", query.text(name));
-        let asked = matches!(moment, Moment::Index(_)).then_some(index);
-        return Err(gone(&text, asked, log));
+        let requested = matches!(moment, Moment::Index(_)).then_some(index);
+        return Err(gone(&text, requested, log));
     }
     Ok(Some(index))
 }
@@ -164,8 +164,8 @@ pub(super) fn named(query: &Query, name: &str) -> Result<Option<Moment>, ApiErro
 /// 400 when it is there.
 pub(super) fn refuse(request: &Request) -> Result<(), ApiError> {
     let reads = matches!(request.method, Method::GET | Method::HEAD);
-    let asked = request.query.get(PARAMETER);
-    if asked.is_none_or(|raw| reads && raw.is_empty()) {
+    let requested = request.query.get(PARAMETER);
+    if requested.is_none_or(|raw| reads && raw.is_empty()) {
         return Ok(());
     }
     Err(ApiError::bad_request(match reads {
@@ -218,30 +218,30 @@ pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, ApiError>
     Moment::parse(raw, now).map_err(|error| ApiError::bad_request(format!("{name} {error}")))
 }
 
-/// What is said of a past that is not kept; `asked`: the index that was asked for, where it is
+/// What is said of a past that is not kept; `requested`: the index that was asked for, where it is
 /// known. If it lies before a restore, the commands are named that read it on this server.
-fn gone(what: &str, asked: Option<u64>, log: &LogEngine) -> ApiError {
+fn gone(what: &str, requested: Option<u64>, log: &LogEngine) -> ApiError {
     let first = log.bounds().0;
     let mut text = format!("{what}; the log begins at index {first}");
-    if let Some(dir) = former(asked, log) {
-        text += &kept_in(asked, &dir);
+    if let Some(dir) = former(requested, log) {
+        text += &kept_in(requested, &dir);
     }
     ApiError::new(Code::Gone, text)
 }
 
-fn kept_in(asked: Option<u64>, dir: &str) -> String {
+fn kept_in(requested: Option<u64>, dir: &str) -> String {
     let mut text = format!(
         ", where a backup was restored. What came before is kept on this server, and is read there \
          with `drover log events -data-dir {dir}`"
     );
-    if let Some(index) = asked {
+    if let Some(index) = requested {
         text += &format!(" and `drover state at {index} -data-dir {dir} -out OUT`");
     }
     text + &format!("; `drover log verify -data-dir {dir}` proves it")
 }
 
 /// An error about a past that is gone, with where it is kept if a restore is why.
-pub(super) fn told(mut error: ApiError, log: &LogEngine) -> ApiError {
+pub(super) fn reported(mut error: ApiError, log: &LogEngine) -> ApiError {
     if error.code == Code::Gone
         && !error.message.contains("-data-dir")
         && let Some(dir) = former(None, log)
@@ -264,14 +264,14 @@ pub(super) fn with_former(answer: Answer, log: &LogEngine) -> Answer {
 
 /// Where the log of the former epoch lies that has an index, or the newest one, if this epoch began
 /// with a restore and is whole.
-fn former(asked: Option<u64>, log: &LogEngine) -> Option<String> {
+fn former(requested: Option<u64>, log: &LogEngine) -> Option<String> {
     let begin = log.epoch().first_index;
     if begin == 0 || log.bounds().0 > begin {
         return None;
     }
     let mut kept = adopt::former_logs(log.dir().parent()?);
     let newest = kept.pop()?;
-    let has = |(first, _): &(u64, PathBuf)| asked.is_none_or(|asked| *first <= asked);
+    let has = |(first, _): &(u64, PathBuf)| requested.is_none_or(|requested| *first <= requested);
     let found = match has(&newest) {
         true => newest,
         false => kept.into_iter().rev().find(has).unwrap_or(newest),
@@ -310,12 +310,12 @@ mod tests {
 
     use super::super::harness::Harness;
     use super::*;
-    use crate::log::{Entry, Options};
+    use crate::log::{Entry, LogOptions};
 
     #[test]
     fn a_stretch_does_not_begin_before_the_first_event_that_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
-        let opened = LogEngine::open(dir.path(), Options::default());
+        let opened = LogEngine::open(dir.path(), LogOptions::default());
         let (log, _) = opened.expect("a log");
         // One each second, the first of them in the tenth.
         let entries = (0..10_u8).map(|number| Entry {

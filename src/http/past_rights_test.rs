@@ -9,7 +9,7 @@ use super::gate_test::two_namespaces;
 use super::harness::{Harness, job};
 use crate::commands::eval::UpsertEvals;
 use crate::commands::namespace::UpsertNamespaces;
-use crate::history::audit::Place;
+use crate::history::audit::RowPosition;
 use crate::history::record::redact::HASHED;
 
 /// The id of the first evaluation of a namespace, as a manager is told.
@@ -48,20 +48,20 @@ async fn the_audit_trail_tells_what_concerns_its_reader_and_no_more() {
     assert_eq!(server.seen("", target).await.status, 403);
     let all = server.seen("root", target).await;
     assert!(all.text().contains("job-blue") && all.text().contains("job-red"));
-    let told = server.seen("red", target).await;
-    assert_eq!(told.status, 200, "{}", told.text());
-    of_red_alone(&told.text());
-    let told = told.json();
-    let told = told.as_array().expect("a list");
+    let reported = server.seen("red", target).await;
+    assert_eq!(reported.status, 200, "{}", reported.text());
+    of_red_alone(&reported.text());
+    let reported = reported.json();
+    let reported = reported.as_array().expect("a list");
     let kinds = |list: &[Value]| -> Vec<String> {
         let kind = |entry: &Value| entry["Kind"].as_str().unwrap_or_default().to_owned();
         list.iter().map(kind).collect()
     };
     assert!(
-        kinds(told).iter().any(|kind| kind == "JobRegistered"),
-        "{told:?}"
+        kinds(reported).iter().any(|kind| kind == "JobRegistered"),
+        "{reported:?}"
     );
-    for entry in told {
+    for entry in reported {
         assert!(
             entry["Changes"]
                 .as_array()
@@ -119,19 +119,19 @@ async fn nobody_finds_by_asking_what_he_may_not_see_in_the_audit_trail() {
     }
     let own = eval_of(&server, "red").await;
     for name in [own.as_str(), &own[..8]] {
-        let told = server
+        let reported = server
             .seen("red", &format!("/v1/audit?type=eval&id={name}"))
             .await;
-        assert_eq!(told.status, 200, "{}", told.text());
-        assert!(told.text().contains(&own));
+        assert_eq!(reported.status, 200, "{}", reported.text());
+        assert!(reported.text().contains(&own));
     }
     // A value could be found out by asking for it.
-    let asked = server.seen("red", "/v1/audit?value=store").await;
-    assert_eq!(asked.status, 403, "{}", asked.text());
-    let asked = server
+    let requested = server.seen("red", "/v1/audit?value=store").await;
+    assert_eq!(requested.status, 403, "{}", requested.text());
+    let requested = server
         .by("red", "PUT", "/v1/audit", r#"{"Value":"store"}"#)
         .await;
-    assert_eq!(asked.status, 403, "{}", asked.text());
+    assert_eq!(requested.status, 403, "{}", requested.text());
     server.stop().await;
 }
 
@@ -142,12 +142,12 @@ async fn a_cause_chain_is_told_as_far_as_its_reader_may_see() {
         eval_of(&server, "red").await,
         eval_of(&server, "blue").await,
     );
-    let told = server
+    let reported = server
         .seen("red", &format!("/v1/audit/trace?id={red}"))
         .await;
-    assert_eq!(told.status, 200, "{}", told.text());
-    of_red_alone(&told.text());
-    let tree = told.json();
+    assert_eq!(reported.status, 200, "{}", reported.text());
+    of_red_alone(&reported.text());
+    let tree = reported.json();
     assert_eq!(tree["Roots"][0]["Kind"], "JobRegistered", "{tree:#}");
     let job = server
         .seen("red", "/v1/audit/trace?id=job:job-red&namespace=red")
@@ -189,10 +189,10 @@ async fn two_states_differ_for_their_reader_in_what_he_may_see() {
     assert_eq!(server.seen("", target).await.status, 403);
     let all = server.seen("root", target).await;
     assert!(all.text().contains("job-blue"), "{}", all.text());
-    let told = server.seen("red", target).await;
-    assert_eq!(told.status, 200, "{}", told.text());
-    of_red_alone(&told.text());
-    let rows = told.json();
+    let reported = server.seen("red", target).await;
+    assert_eq!(reported.status, 200, "{}", reported.text());
+    of_red_alone(&reported.text());
+    let rows = reported.json();
     let tables = rows.as_array().expect("a list").iter();
     let tables: Vec<&str> = tables.filter_map(|row| row["Table"].as_str()).collect();
     for table in ["jobs", "evals", "variables"] {
@@ -223,10 +223,10 @@ async fn a_decision_is_explained_to_who_may_read_its_job() {
         eval_of(&server, "blue").await,
     );
     let target = |id: &str| format!("/v1/evaluation/{id}/explain");
-    let told = server.seen("red", &target(&red)).await;
+    let reported = server.seen("red", &target(&red)).await;
     // It may not be decided yet, which is said to who may know.
-    assert!(matches!(told.status, 200 | 409), "{}", told.text());
-    of_red_alone(&told.text());
+    assert!(matches!(reported.status, 200 | 409), "{}", reported.text());
+    of_red_alone(&reported.text());
     as_if_it_never_was(&server, "/v1/evaluation/NAME/explain", &blue, NEVER).await;
     for target in [
         "/v1/log/entries?from=1",
@@ -235,8 +235,8 @@ async fn a_decision_is_explained_to_who_may_read_its_job() {
         "/v1/audit/requests",
         "/v1/operator/projections",
     ] {
-        let told = server.seen("red", target).await;
-        assert_eq!(told.status, 403, "{target}: {}", told.text());
+        let reported = server.seen("red", target).await;
+        assert_eq!(reported.status, 403, "{target}: {}", reported.text());
     }
     server.stop().await;
 }
@@ -258,7 +258,7 @@ async fn pages_of_two_states_name_no_row_that_is_hidden_and_reach_the_end() {
         if token.is_empty() {
             break;
         }
-        assert!(Place::parse(&token).is_none(), "{token} names a row");
+        assert!(RowPosition::parse(&token).is_none(), "{token} names a row");
     }
     assert_eq!(Value::Array(rows), all.json());
     let forged = format!("{target}&next_token=00000000.forged");
@@ -301,9 +301,12 @@ async fn hashes_of_values_are_told_to_who_may_see_all_alone() {
     ] {
         let all = server.seen("root", target).await.text();
         assert!(all.contains(HASHED), "{target}: {all}");
-        let told = server.seen("red", target).await.text();
-        assert!(told.contains("job-red") && !told.contains(HASHED), "{told}");
-        assert!(!told.contains("guess"), "{told}");
+        let reported = server.seen("red", target).await.text();
+        assert!(
+            reported.contains("job-red") && !reported.contains(HASHED),
+            "{reported}"
+        );
+        assert!(!reported.contains("guess"), "{reported}");
     }
     server.stop().await;
 }
@@ -332,7 +335,7 @@ async fn who_may_read_a_job_is_told_what_it_says_but_for_what_holds_credentials(
         "/v1/state/diff?from=0&per_page=1000&table=jobs",
         "/v1/audit?per_page=1000&kind=JobRegistered",
     ] {
-        let told = server.seen("red", target).await.text();
+        let reported = server.seen("red", target).await.text();
         for word in [
             "told-job",
             "told-group",
@@ -341,11 +344,11 @@ async fn who_may_read_a_job_is_told_what_it_says_but_for_what_holds_credentials(
             "told-body",
             "told/type",
         ] {
-            assert!(told.contains(word), "{target}: {word}: {told}");
+            assert!(reported.contains(word), "{target}: {word}: {reported}");
         }
         assert!(
-            told.contains("Authorization") && !told.contains("guess"),
-            "{told}"
+            reported.contains("Authorization") && !reported.contains("guess"),
+            "{reported}"
         );
     }
     server.stop().await;

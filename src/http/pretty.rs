@@ -1,6 +1,6 @@
 //! Indenting JSON that is rendered already (`?pretty`): four spaces and a final line break.
 
-use super::body::Change;
+use super::body::BodyChange;
 
 /// Indents one JSON document; what is not JSON comes out in some other form, but comes out.
 #[must_use]
@@ -21,7 +21,7 @@ pub(super) struct Indenter {
     opened: bool,
 }
 
-impl Change for Indenter {
+impl BodyChange for Indenter {
     fn piece(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len() * 2);
         for byte in piece {

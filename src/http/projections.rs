@@ -5,11 +5,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::Answer;
-use super::aside::aside;
 use super::front::Read;
 use super::gate::Write;
+use super::offload::offload;
 use crate::error::{ApiError, Code, chain};
-use crate::history::rebuild::{RebuildError, Settings};
+use crate::history::rebuild::{OnlineSettings, RebuildError};
 use crate::server::Server;
 
 /// MiB that a rebuild may hold in memory at most.
@@ -26,7 +26,7 @@ fn failed(error: RebuildError) -> ApiError {
 /// What a rebuild or a comparison is asked to keep to.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
-struct Wishes {
+struct RebuildRequest {
     /// Entries a second at most; 0: as fast as it can without being in the way.
     rate: u64,
     /// MiB held in memory.
@@ -37,10 +37,10 @@ struct Wishes {
     force: bool,
 }
 
-async fn settings(write: &Write) -> Result<Settings, ApiError> {
-    let wishes: Wishes = write.json_or_default().await?;
-    let defaults = Settings::default();
-    let memory = match wishes.memory {
+async fn settings(write: &Write) -> Result<OnlineSettings, ApiError> {
+    let requests: RebuildRequest = write.json_or_default().await?;
+    let defaults = OnlineSettings::default();
+    let memory = match requests.memory {
         None => defaults.memory,
         Some(mib) if (1..=MEMORY_MOST).contains(&mib) => mib << 20,
         Some(mib) => {
@@ -48,11 +48,11 @@ async fn settings(write: &Write) -> Result<Settings, ApiError> {
             return Err(ApiError::bad_request(text));
         }
     };
-    Ok(Settings {
+    Ok(OnlineSettings {
         memory,
-        rate: Some(wishes.rate).filter(|rate| *rate > 0),
-        discard_old: wishes.discard_old,
-        force: wishes.force,
+        rate: Some(requests.rate).filter(|rate| *rate > 0),
+        discard_old: requests.discard_old,
+        force: requests.force,
         ..defaults
     })
 }
@@ -73,7 +73,7 @@ fn begun(server: &Server, begun: std::io::Result<bool>) -> Result<Answer, ApiErr
 /// `GET /v1/operator/projections`: rows, bytes, index and digest of every table.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
     let server = &read.api.server;
-    Answer::json(&aside(|| server.tables()).map_err(failed)?)
+    Answer::json(&offload(|| server.tables()).map_err(failed)?)
 }
 
 /// `GET /v1/operator/projections/{rebuild,verify}`: how far what was begun is, or was.
@@ -103,6 +103,6 @@ pub(super) async fn cancel(write: Write) -> Result<Answer, ApiError> {
 /// `DELETE /v1/operator/projections/kept`: removes the databases that were set aside.
 pub(super) async fn discard(write: Write) -> Result<Answer, ApiError> {
     let server = &write.api.server;
-    let removed = aside(|| server.discard_tables()).map_err(failed)?;
+    let removed = offload(|| server.discard_tables()).map_err(failed)?;
     Answer::json(&json!({ "Removed": removed }))
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use drover_testkit::{asked, eventually};
+use drover_testkit::{eventually, eventually_async};
 use serde_json::{Value, json};
 
 use super::harness::Harness;
 use crate::commands::cluster::RecordDigests;
-use crate::history::rebuild::{DigestCheck, Settings};
+use crate::history::rebuild::{DigestCheck, OnlineSettings};
 use crate::server::Agreed;
 
 const LONG: Duration = Duration::from_secs(120);
@@ -25,7 +25,7 @@ async fn ended(h: &Harness) -> Value {
             false => Err(status),
         }
     };
-    let status = asked("its end", LONG, status).await;
+    let status = eventually_async("its end", LONG, status).await;
     status.unwrap()
 }
 
@@ -165,9 +165,9 @@ async fn without_space_for_it_a_rebuild_is_refused_and_nothing_is_left() {
     let h = Harness::start().await;
     variables(&h, 0..20).await;
     let before = h.server.projections.path();
-    let settings = Settings {
+    let settings = OnlineSettings {
         reserve: u64::MAX / 4,
-        ..Settings::default()
+        ..OnlineSettings::default()
     };
     assert!(h.server.begin_rebuild(settings).unwrap());
     let status = ended(&h).await;

@@ -10,25 +10,25 @@ use crate::commands::node::RegisterNode;
 use crate::error::ApiError;
 use crate::http::harness::{Harness, Reply};
 use crate::proposer::Origin;
-use crate::rpc::asked::{Head, answer};
 use crate::rpc::csi::*;
 use crate::rpc::duplex::{Duplex, Pace};
+use crate::rpc::requested::{Head, answer};
 use crate::rpc::service::{Access, Call, Dispatch, Service};
 use crate::rpc::sessions::{Dial, SessionRequest, Sessions};
 use drover_testkit::fixtures;
 
 /// What the plugin was asked.
 #[derive(Default)]
-pub(super) struct Asked(pub(super) Mutex<Vec<String>>);
+pub(super) struct PluginRequests(pub(super) Mutex<Vec<String>>);
 
 macro_rules! plugin {
-    ($asked:expr; $($method:ident($req:ty) => $answer:expr;)*) => {
-        Service::new($asked)$(.method::<$method, _, _>(
+    ($requested:expr; $($method:ident($req:ty) => $answer:expr;)*) => {
+        Service::new($requested)$(.method::<$method, _, _>(
             Access::Server,
-            async |asked: Arc<Asked>, _: Call, request: $req| {
-                let mut told: Value = serde_json::to_value(&request).unwrap();
-                told["Method"] = stringify!($method).into();
-                asked.0.lock().push(told.to_string());
+            async |requested: Arc<PluginRequests>, _: Call, request: $req| {
+                let mut reported: Value = serde_json::to_value(&request).unwrap();
+                reported["Method"] = stringify!($method).into();
+                requested.0.lock().push(reported.to_string());
                 let answer: fn($req) -> Result<_, ApiError> = $answer;
                 answer(request)
             },
@@ -36,8 +36,8 @@ macro_rules! plugin {
     };
 }
 
-fn plugin(asked: Arc<Asked>) -> Arc<dyn Dispatch> {
-    Arc::new(plugin! { asked;
+fn plugin(requested: Arc<PluginRequests>) -> Arc<dyn Dispatch> {
+    Arc::new(plugin! { requested;
         ControllerCreateVolume(ControllerCreateVolumeRequest) => |request| {
             Ok(ControllerCreateVolumeResponse {
                 external_volume_id: format!("ext-{}", request.name),
@@ -82,11 +82,11 @@ pub(super) fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn D
         } = near;
         while let Ok(dial) = inflow.message::<Dial>().await {
             let (mut here, there) = Duplex::pair(Pace::SESSION);
-            let asked = SessionRequest {
+            let requested = SessionRequest {
                 node_id: node.clone(),
                 session: dial.session,
             };
-            let _ = sessions.join(&asked, there);
+            let _ = sessions.join(&requested, there);
             let handlers = Some(Arc::clone(&handlers));
             tokio::spawn(async move {
                 let head: Head = here.inflow.message().await.unwrap();
@@ -97,7 +97,7 @@ pub(super) fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn D
 }
 
 /// A server, with a node that runs the plugin `p`.
-pub(super) async fn world() -> (Harness, Arc<Asked>) {
+pub(super) async fn world() -> (Harness, Arc<PluginRequests>) {
     let h = Harness::start().await;
     let mut node = fixtures::node(1);
     let info = CsiInfo {
@@ -118,7 +118,7 @@ pub(super) async fn world() -> (Harness, Arc<Asked>) {
     };
     node.csi_controller_plugins = [("p", info.clone())].into();
     node.csi_node_plugins = [("p", info)].into();
-    let (id, asked) = (node.id.clone(), Arc::<Asked>::default());
+    let (id, requested) = (node.id.clone(), Arc::<PluginRequests>::default());
     let command = RegisterNode {
         node,
         create_node_pool: true,
@@ -130,8 +130,8 @@ pub(super) async fn world() -> (Harness, Arc<Asked>) {
         event: None,
     };
     h.server.submit(ready, Origin::default()).await.unwrap();
-    client(&h.server.sessions, id, plugin(Arc::clone(&asked)));
-    (h, asked)
+    client(&h.server.sessions, id, plugin(Arc::clone(&requested)));
+    (h, requested)
 }
 
 pub(super) fn volume(name: &str) -> Value {
@@ -149,7 +149,7 @@ fn said(reply: &Reply) -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_46_volumes_and_snapshots_are_made_and_deleted_at_their_plugin() {
-    let (h, asked) = world().await;
+    let (h, requested) = world().await;
     let made = h.put("/v1/volume/csi/new/create", &volume("new")).await;
     assert_eq!(made.status, 200, "{}", made.text());
     assert!(made.index() > 0);
@@ -160,7 +160,7 @@ async fn csi_46_volumes_and_snapshots_are_made_and_deleted_at_their_plugin() {
     );
     assert_eq!(shown["Secrets"], Value::Null);
     assert!(
-        asked.0.lock()[0].contains("canary"),
+        requested.0.lock()[0].contains("canary"),
         "the plugin gets what it needs"
     );
     let other = h.put("/v1/volume/csi/other/create", &volume("new")).await;
@@ -199,7 +199,7 @@ async fn csi_46_volumes_and_snapshots_are_made_and_deleted_at_their_plugin() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_01_no_verb_takes_an_empty_body_list_or_id() {
     const EMPTY: &str = "Request body is empty";
-    let (h, asked) = world().await;
+    let (h, requested) = world().await;
     let index = h.get("/v1/volumes?type=csi").await.index();
     let (volume, snapshot) = ("missing volume definition", "missing snapshot definition");
     let (create, register) = ("/v1/volume/csi/x/create", "/v1/volume/csi/x");
@@ -245,20 +245,20 @@ async fn csi_01_no_verb_takes_an_empty_body_list_or_id() {
         ("DELETE", "/v1/volume/csi/", "", "resource not found"),
     ] {
         let reply = h.ask(method, target, body).await;
-        let (status, told) = said(&reply);
-        if !(400..500).contains(&status) || !told.contains(text) {
-            wrong.push(format!("{method} {target} {body}: {status} {told}"));
+        let (status, reported) = said(&reply);
+        if !(400..500).contains(&status) || !reported.contains(text) {
+            wrong.push(format!("{method} {target} {body}: {status} {reported}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     let after = h.get("/v1/volumes?type=csi").await.index();
     assert_eq!(after, index, "nothing of it reached the log");
-    assert!(asked.0.lock().is_empty(), "nor the plugin");
+    assert!(requested.0.lock().is_empty(), "nor the plugin");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_39_what_cannot_be_done_is_refused_in_words() {
-    let (h, asked) = world().await;
+    let (h, requested) = world().await;
     for (target, status, text) in [
         ("/v1/volume/csi/x/detach", 400, "detach requires node ID"),
         ("/v1/volume/csi/x/detach?node=n", 500, "volume not found: x"),
@@ -283,7 +283,7 @@ async fn csi_39_what_cannot_be_done_is_refused_in_words() {
         .await;
     assert_eq!(said(&none), (400, "missing volume definition".to_owned()));
     assert!(
-        asked.0.lock().is_empty(),
+        requested.0.lock().is_empty(),
         "nothing of it came to the plugin"
     );
     h.put("/v1/volume/csi/new/create", &volume("new")).await;

@@ -15,11 +15,15 @@ use crate::net::{Peer, Proxies};
 pub fn through(routes: Router, proxies: Proxies) -> Router {
     match proxies.is_empty() {
         true => routes,
-        false => routes.layer(from_fn_with_state(Arc::new(proxies), asked)),
+        false => routes.layer(from_fn_with_state(Arc::new(proxies), requested)),
     }
 }
 
-async fn asked(State(proxies): State<Arc<Proxies>>, mut request: Request, next: Next) -> Response {
+async fn requested(
+    State(proxies): State<Arc<Proxies>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let from = request.extensions().get::<Remote>().map(|from| from.0.ip());
     let client = from.and_then(|from| proxies.client(from, request.headers()));
     if let Some(client) = client {
@@ -43,14 +47,14 @@ mod tests {
 
     #[tokio::test]
     async fn auth_02_routes_behind_a_trusted_proxy_see_whom_it_asks_for() {
-        async fn told(request: Request) -> String {
+        async fn reported(request: Request) -> String {
             let remote = request.extensions().get::<Remote>().unwrap().0;
             let peer = request.extensions().get::<Peer>().unwrap();
             format!("{} {}", remote.ip(), peer.ip())
         }
-        let told = |trusted: &[&str]| {
+        let reported = |trusted: &[&str]| {
             let trusted: Vec<String> = trusted.iter().map(|&text| text.to_owned()).collect();
-            let routes = Router::new().fallback(told);
+            let routes = Router::new().fallback(reported);
             let from: SocketAddr = "10.0.0.5:1".parse().unwrap();
             let peer = Peer {
                 address: Some(from),
@@ -66,7 +70,7 @@ mod tests {
             (&["10.0.0.6"], "10.0.0.5 10.0.0.5"),
             (&[], "10.0.0.5 10.0.0.5"),
         ] {
-            let body = told(trusted).await.unwrap().into_body();
+            let body = reported(trusted).await.unwrap().into_body();
             let bytes = axum::body::to_bytes(body, 100).await.unwrap();
             assert_eq!(bytes, address);
         }

@@ -12,10 +12,10 @@ use crate::error::ApiError;
 
 /// The decoded parameters of a request, in order, and which of them anybody asked for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Query(Arc<Asked>);
+pub(super) struct Query(Arc<Parameter>);
 
 #[derive(Debug, Default)]
-struct Asked {
+struct Parameter {
     pairs: Vec<(String, String)>,
     /// One bit for each of the first parameters that somebody asked for.
     read: AtomicU64,
@@ -34,11 +34,11 @@ impl Query {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             pairs.push((decode(key, true)?, decode(value, true)?));
         }
-        let asked = Asked {
+        let requested = Parameter {
             pairs,
-            ..Asked::default()
+            ..Parameter::default()
         };
-        Ok(Self(Arc::new(asked)))
+        Ok(Self(Arc::new(requested)))
     }
 
     /// The names of all parameters, in order.
@@ -215,7 +215,7 @@ pub(super) fn decode(raw: &str, plus: bool) -> Result<String, ApiError> {
 
 /// What every read understands. What a handler asks for through a function counts as acted on.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Options {
+pub(super) struct ReadOptions {
     query: Query,
     index: u64,
     wait: i64,
@@ -234,7 +234,7 @@ pub(super) struct Options {
     pub(super) later: bool,
 }
 
-impl Options {
+impl ReadOptions {
     /// Reads them off a query.
     ///
     /// # Errors
@@ -302,31 +302,31 @@ impl Options {
 
     /// `index`: answer only once the resource is beyond it.
     pub(super) fn index(&self) -> u64 {
-        self.asked("index");
+        self.requested("index");
         self.index
     }
 
     /// `wait`, nanoseconds; 0 means the default.
     pub(super) fn wait(&self) -> i64 {
-        self.asked("wait");
+        self.requested("wait");
         self.wait
     }
 
     /// `prefix` of the id.
     pub(super) fn prefix(&self) -> &str {
-        self.asked("prefix");
+        self.requested("prefix");
         &self.prefix
     }
 
     /// Rows on a page, 0 for all.
     pub(super) fn per_page(&self) -> u32 {
-        self.asked("per_page");
+        self.requested("per_page");
         self.per_page
     }
 
     /// Where the page starts.
     pub(super) fn next_token(&self) -> &str {
-        self.asked("next_token");
+        self.requested("next_token");
         &self.next_token
     }
 
@@ -340,13 +340,13 @@ impl Options {
 
     /// The filter expression.
     pub(super) fn filter(&self) -> &str {
-        self.asked("filter");
+        self.requested("filter");
         &self.filter
     }
 
     /// Descending order.
     pub(super) fn reverse(&self) -> bool {
-        self.asked("reverse");
+        self.requested("reverse");
         self.reverse
     }
 
@@ -356,7 +356,7 @@ impl Options {
         self.filter.is_empty() && self.query.peek("diffs").is_empty()
     }
 
-    fn asked(&self, name: &str) {
+    fn requested(&self, name: &str) {
         let _ = self.query.get(name);
     }
 }
@@ -380,15 +380,15 @@ pub(super) fn pretty(query: &Query) -> bool {
 mod tests {
     use super::*;
 
-    fn options(raw: &str) -> Result<Options, ApiError> {
-        Options::read(&Query::parse(Some(raw))?)
+    fn options(raw: &str) -> Result<ReadOptions, ApiError> {
+        ReadOptions::read(&Query::parse(Some(raw))?)
     }
 
     #[test]
     fn every_option_is_read() {
         let all = "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t\
             &filter=ID%3D%3Dx&reverse=true";
-        let wanted = said(&Options {
+        let wanted = said(&ReadOptions {
             index: 7,
             wait: 60_000_000_000,
             namespace: "*".to_owned(),
@@ -398,12 +398,12 @@ mod tests {
             filter: "ID==x".to_owned(),
             reverse: true,
             stale: true,
-            ..Options::default()
+            ..ReadOptions::default()
         });
         assert_eq!(said(&options(all).unwrap()), wanted);
-        let none = said(&Options {
+        let none = said(&ReadOptions {
             namespace: "default".to_owned(),
-            ..Options::default()
+            ..ReadOptions::default()
         });
         assert_eq!(said(&options("").unwrap()), none);
         // Each by itself changes its own field and no other.
@@ -417,8 +417,8 @@ mod tests {
     }
 
     /// Every field by name: a new one is not forgotten here.
-    fn said(options: &Options) -> Vec<String> {
-        let Options {
+    fn said(options: &ReadOptions) -> Vec<String> {
+        let ReadOptions {
             query: _,
             index,
             wait,
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(query.ignored(), ["a", "b", "c", "per_page", "filter", "a"]);
         assert_eq!((query.text("a"), query.get("none")), ("1", None));
         assert_eq!(query.all("c").count(), 1);
-        let options = Options::read(&query).unwrap();
+        let options = ReadOptions::read(&query).unwrap();
         assert_eq!(query.ignored(), ["b", "per_page", "filter", "a"], "twice");
         assert_eq!((options.per_page(), options.filter()), (3, "x"));
         query.ignore(["header X".to_owned()]);
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn an_option_counts_as_acted_on_once_it_is_asked_for() {
-        type Ask = fn(&Options) -> String;
+        type Ask = fn(&ReadOptions) -> String;
         let all = "index=7&wait=1s&prefix=a&per_page=3&next_token=t&filter=ID&reverse=true";
         let names = Query::parse(Some(all)).unwrap().ignored();
         let asks: [(&str, &str, Ask); 7] = [
@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(names.len(), asks.len());
         for (name, value, ask) in asks {
             let query = Query::parse(Some(all)).unwrap();
-            let options = Options::read(&query).unwrap();
+            let options = ReadOptions::read(&query).unwrap();
             assert_eq!(query.ignored(), names, "{name}: reading them is not asking");
             assert_eq!(ask(&options), value, "{name}");
             let others: Vec<String> = names
@@ -516,7 +516,7 @@ mod tests {
             ("diffs=1", false),
         ] {
             let query = Query::parse(Some(raw)).unwrap();
-            let options = Options::read(&query).unwrap();
+            let options = ReadOptions::read(&query).unwrap();
             let before = query.ignored();
             assert_eq!(options.is_plain(), plain, "{raw}");
             assert_eq!(query.ignored(), before, "{raw}");

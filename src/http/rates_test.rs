@@ -58,29 +58,29 @@ fn limited(server: &Harness, allowed: PerSecond) -> (Router, Arc<Rates>) {
     (router(Arc::new(api)), rates)
 }
 
-struct Told {
+struct RateReport {
     status: u16,
     retry: String,
     text: String,
 }
 
-async fn ask(router: &Router, token: &str, from: &str, target: &str) -> Told {
+async fn ask(router: &Router, token: &str, from: &str, target: &str) -> RateReport {
     let from: SocketAddr = format!("{from}:4").parse().unwrap();
     let mut request = hyper::Request::get(target).extension(Remote(from));
     if !token.is_empty() {
         request = request.header("x-nomad-token", token);
     }
-    told(router, request.body(Body::empty()).unwrap()).await
+    reported(router, request.body(Body::empty()).unwrap()).await
 }
 
-async fn told(router: &Router, request: hyper::Request<Body>) -> Told {
+async fn reported(router: &Router, request: hyper::Request<Body>) -> RateReport {
     let response = router.clone().oneshot(request).await.unwrap();
     let retry = response.headers().get("retry-after").cloned();
     let status = response.status().as_u16();
     let body = axum::body::to_bytes(response.into_body(), 1 << 20)
         .await
         .unwrap();
-    Told {
+    RateReport {
         status,
         retry: retry.map_or(String::new(), |v| v.to_str().unwrap().to_owned()),
         text: String::from_utf8(body.to_vec()).unwrap(),
@@ -94,13 +94,13 @@ async fn exhaust(
     from: &str,
     target: &str,
     first: u16,
-) -> (Told, u64) {
+) -> (RateReport, u64) {
     for count in 1..=ENOUGH {
-        let told = ask(router, token, from, target).await;
-        if told.status == 429 {
-            return (told, count as u64);
+        let reported = ask(router, token, from, target).await;
+        if reported.status == 429 {
+            return (reported, count as u64);
         }
-        assert_eq!(told.status, first, "{}", told.text);
+        assert_eq!(reported.status, first, "{}", reported.text);
     }
     panic!("{ENOUGH} requests were not too much");
 }
@@ -119,12 +119,12 @@ async fn auth_08_auth_09_what_is_too_much_is_counted_and_refused_before_anything
 {
     let server = Harness::start().await;
     let (routes, rates) = limited(&server, one(1, 0, 0));
-    let (told, _) = exhaust(&routes, "forged", "10.0.0.1", "/v1/scaling/policies", 403).await;
-    assert_eq!(told.retry, "1");
+    let (reported, _) = exhaust(&routes, "forged", "10.0.0.1", "/v1/scaling/policies", 403).await;
+    assert_eq!(reported.retry, "1");
     assert!(
-        told.text.starts_with("rate limit exceeded"),
+        reported.text.starts_with("rate limit exceeded"),
         "{}",
-        told.text
+        reported.text
     );
     // Nobody else is: not from elsewhere, and not who is somebody.
     for (token, from, status) in [
@@ -132,17 +132,17 @@ async fn auth_08_auth_09_what_is_too_much_is_counted_and_refused_before_anything
         ("", "10.0.0.3", 403),
         ("root", "10.0.0.1", 200),
     ] {
-        let told = ask(&routes, token, from, "/v1/agent/self").await;
-        assert_eq!(told.status, status, "{token}: {}", told.text);
+        let reported = ask(&routes, token, from, "/v1/agent/self").await;
+        assert_eq!(reported.status, status, "{token}: {}", reported.text);
     }
     // One token is one, wherever it comes from; what is refused is counted.
-    let (told, asked) = exhaust(&routes, "rate-08", "10.0.0.4", "/v1/nodes", 403).await;
-    assert_eq!(told.retry, "1");
+    let (reported, requested) = exhaust(&routes, "rate-08", "10.0.0.4", "/v1/nodes", 403).await;
+    assert_eq!(reported.retry, "1");
     let counts = counted(&server, "nomad_nomad_rpc_node_list").await;
     let own = counts
         .iter()
         .find(|(series, _)| series.contains("token:rate-08"));
-    assert_eq!(own.map(|(_, count)| *count), Some(asked), "{counts:?}");
+    assert_eq!(own.map(|(_, count)| *count), Some(requested), "{counts:?}");
     let refused = counted(&server, "drover_requests_limited_total").await;
     assert!(
         refused
@@ -152,8 +152,8 @@ async fn auth_08_auth_09_what_is_too_much_is_counted_and_refused_before_anything
     );
     rates.limit(PerSecond::default());
     for _ in 0..10 {
-        let told = ask(&routes, "rate-08", "10.0.0.4", "/v1/nodes").await;
-        assert_eq!(told.status, 403, "{}", told.text);
+        let reported = ask(&routes, "rate-08", "10.0.0.4", "/v1/nodes").await;
+        assert_eq!(reported.status, 403, "{}", reported.text);
     }
     server.stop().await;
 }
@@ -174,10 +174,18 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
     for _ in 0..50 {
         assert_eq!(ask(&routes, "", "10.0.0.1", red).await.status, 403);
     }
-    let (told, _) = exhaust(&routes, "rate-a", "10.0.0.1", red, 200).await;
-    assert!(told.text.contains("this namespace"), "{}", told.text);
-    let (told, _) = exhaust(&routes, "rate-b", "10.0.0.2", red, 200).await;
-    assert!(told.text.contains("this namespace"), "{}", told.text);
+    let (reported, _) = exhaust(&routes, "rate-a", "10.0.0.1", red, 200).await;
+    assert!(
+        reported.text.contains("this namespace"),
+        "{}",
+        reported.text
+    );
+    let (reported, _) = exhaust(&routes, "rate-b", "10.0.0.2", red, 200).await;
+    assert!(
+        reported.text.contains("this namespace"),
+        "{}",
+        reported.text
+    );
     assert_eq!(ask(&routes, "", "10.0.0.1", red).await.status, 403);
     let blue = ask(&routes, "root", "10.0.0.1", "/v1/jobs?namespace=blue").await;
     assert_eq!(blue.status, 200, "{}", blue.text);
@@ -188,8 +196,12 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
     }
     // A request that a call stands for takes of it as well, and of nothing else once more.
     let (routes, _) = limited(&server, one(1, 1, 1));
-    let told = called(&routes, "rate-a", red).await;
-    assert!(told.text.contains("this namespace"), "{}", told.text);
+    let reported = called(&routes, "rate-a", red).await;
+    assert!(
+        reported.text.contains("this namespace"),
+        "{}",
+        reported.text
+    );
     assert_eq!(
         ask(&routes, "rate-a", "10.0.0.1", "/v1/regions")
             .await
@@ -200,16 +212,16 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
 }
 
 /// What is told a call in whose place a request is made, once it is too much.
-async fn called(router: &Router, token: &str, target: &str) -> Told {
+async fn called(router: &Router, token: &str, target: &str) -> RateReport {
     let from: SocketAddr = "10.0.0.1:4".parse().unwrap();
     for _ in 0..ENOUGH {
         let request = hyper::Request::get(target).extension(Remote(from));
         let request = request.extension(Called).header("x-nomad-token", token);
-        let told = told(router, request.body(Body::empty()).unwrap()).await;
-        if told.status == 429 {
-            return told;
+        let reported = reported(router, request.body(Body::empty()).unwrap()).await;
+        if reported.status == 429 {
+            return reported;
         }
-        assert_eq!(told.status, 200, "{}", told.text);
+        assert_eq!(reported.status, 200, "{}", reported.text);
     }
     panic!("{ENOUGH} calls were not too much");
 }
@@ -238,7 +250,7 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
     let mut refused = false;
     for _ in 0..ENOUGH {
         let request = said("10.0.0.1", hyper::Request::get("/v1/nodes"));
-        let answer = told(&routes, request.body(Body::empty()).unwrap()).await;
+        let answer = reported(&routes, request.body(Body::empty()).unwrap()).await;
         refused = answer.status == 429;
         if refused {
             break;
@@ -251,7 +263,7 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
     rates.limit(PerSecond::default());
     let request = said("10.0.0.3", hyper::Request::put("/v1/jobs"));
     let request = request.body(Body::from(job("web").to_string())).unwrap();
-    let written = told(&routes, request).await;
+    let written = reported(&routes, request).await;
     assert_eq!(written.status, 200, "{}", written.text);
     let trail = "/v1/audit?type=job&id=web&kind=JobRegistered";
     let trail = server.get(trail).await.json();

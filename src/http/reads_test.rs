@@ -19,7 +19,7 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gate::READ_JOB;
 use super::harness::{Harness, is_filled, job};
-use super::query::{Options, Query};
+use super::query::{Query, ReadOptions};
 use super::request::Request;
 use super::rows::{self, Created};
 use super::sight::{Rows, Sight};
@@ -175,7 +175,7 @@ async fn eval_12_a_count_costs_a_fraction_of_the_list() {
             api: &h.api,
             request: &request,
             identity: Arc::clone(&who),
-            options: &Options::read(&request.query).unwrap(),
+            options: &ReadOptions::read(&request.query).unwrap(),
             view: Sight::new(h.server.projections.view(), who, true),
         };
         taken(|| drop(handler(&read).unwrap()))
@@ -280,7 +280,7 @@ fn pages(
             "namespace=default&per_page={per_page}&reverse={reverse}&filter={filter}\
              &next_token={next_token}"
         );
-        let options = Options::read(&Query::parse(Some(&query)).unwrap()).unwrap();
+        let options = ReadOptions::read(&Query::parse(Some(&query)).unwrap()).unwrap();
         let (kind, rows) = match origin {
             Origins::Index => {
                 use drover_projections::tables::evals::EvalsByNamespace;

@@ -12,7 +12,7 @@ use drover_events::gojson;
 use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{Job, Node};
 use drover_projections::key::KeyBuf;
-use drover_projections::lists::{List, ListSnapshot, Listed, Page, Part};
+use drover_projections::lists::{List, ListPart, ListSnapshot, Listed, Page};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::job_summaries::JobSummaries;
@@ -28,7 +28,7 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gzip::{self, Packed};
 use super::list::storage;
-use super::query::Options;
+use super::query::ReadOptions;
 use super::rows::is_uuid;
 use super::sight::All;
 use crate::error::ApiError;
@@ -73,7 +73,7 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Ans
 
 /// Whether a page begins where its place says: places are keys, in which an id that is no UUID
 /// comes elsewhere than as the text that a token is.
-fn begins<L: Ready>(options: &Options) -> bool {
+fn begins<L: Ready>(options: &ReadOptions) -> bool {
     match options.next_token() {
         "" => true,
         token => match PageToken::parse(L::TOKEN, token) {
@@ -162,7 +162,7 @@ fn rendered(page: &Page, gzip: bool) -> Answer {
 fn packed(page: &Page) -> Answer {
     static MARKS: OnceLock<[Packed; 3]> = OnceLock::new();
     let [open, comma, close] = MARKS.get_or_init(|| [b"[", b",", b"]"].map(|m| Packed::new(m)));
-    let packed = |part: &Part| part.derived(|bytes| Packed::new(bytes));
+    let packed = |part: &ListPart| part.derived(|bytes| Packed::new(bytes));
     let parts: Vec<Arc<Packed>> = page.parts.iter().map(packed).collect();
     let mut pieces = vec![open];
     for (n, part) in parts.iter().enumerate() {

@@ -10,7 +10,7 @@ use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
-use drover_testkit::{LONG, asked, so};
+use drover_testkit::{LONG, eventually_async, so};
 use serde_json::Value;
 
 use super::harness::{Given, Harness};
@@ -57,9 +57,9 @@ fn walk(node: &Value, found: &mut BTreeMap<u64, BTreeSet<String>>) {
     }
 }
 
-fn tree(told: &Value) -> BTreeMap<u64, BTreeSet<String>> {
+fn tree(seen: &Value) -> BTreeMap<u64, BTreeSet<String>> {
     let mut found = BTreeMap::new();
-    for root in told["Roots"].as_array().unwrap() {
+    for root in seen["Roots"].as_array().unwrap() {
         walk(root, &mut found);
     }
     found
@@ -101,12 +101,12 @@ async fn who_waits_for_what_belongs_to_a_job_is_woken_by_that_alone() {
                 client_description: path.to_owned(),
                 ..update(row, status)
             };
-            let told = AllocsUpdatedByClient {
+            let seen = AllocsUpdatedByClient {
                 updates: vec![own],
                 nodes: vec![row.node_id.clone()],
                 ..AllocsUpdatedByClient::default()
             };
-            h.submit(Given(told.into()))
+            h.submit(Given(seen.into()))
         };
         report(&rows[1], "running").await;
         assert!(!waiter.is_woken(), "{path} by an allocation of another job");
@@ -139,14 +139,14 @@ async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
         })
         .collect();
     let (eval_one, eval_two) = (evals[0].id.clone(), evals[1].id.clone());
-    let told = AllocsUpdatedByClient {
+    let seen = AllocsUpdatedByClient {
         updates: vec![update(&one, "failed"), update(&two, "failed")],
         evals,
         nodes: vec![one.node_id.clone()],
         ..AllocsUpdatedByClient::default()
     };
-    let batch = h.submit(Given(told.into())).await;
-    for (asked, own, own_eval, other, other_eval) in [
+    let batch = h.submit(Given(seen.into())).await;
+    for (id_of, own, own_eval, other, other_eval) in [
         (
             format!("alloc:{}", one.id),
             &one,
@@ -177,33 +177,33 @@ async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
         ),
         (format!("eval:{eval_two}"), &two, &eval_two, &one, &eval_one),
     ] {
-        let told = h.get(&format!("/v1/audit/trace?id={asked}")).await.json();
-        let found = tree(&told);
+        let seen = h.get(&format!("/v1/audit/trace?id={id_of}")).await.json();
+        let found = tree(&seen);
         assert_eq!(
-            told["Roots"].as_array().unwrap().len(),
+            seen["Roots"].as_array().unwrap().len(),
             1,
-            "{asked}: {told:#}"
+            "{id_of}: {seen:#}"
         );
         let all: BTreeSet<&String> = found.values().flatten().collect();
         let of = |id: &str| all.iter().any(|thing| thing.contains(id));
-        assert!(of(&own.id) && of(own_eval), "{asked}: {told:#}");
-        assert!(!of(&other.id) && !of(other_eval), "{asked}: {told:#}");
-        assert!(found.contains_key(&own.alloc_modify_index), "{asked}");
-        assert!(found.contains_key(&batch), "{asked}");
+        assert!(of(&own.id) && of(own_eval), "{id_of}: {seen:#}");
+        assert!(!of(&other.id) && !of(other_eval), "{id_of}: {seen:#}");
+        assert!(found.contains_key(&own.alloc_modify_index), "{id_of}");
+        assert!(found.contains_key(&batch), "{id_of}");
         assert!(
             !found.contains_key(&other.alloc_modify_index),
-            "{asked}: {told:#}"
+            "{id_of}: {seen:#}"
         );
     }
     // Who asks for the event itself is told of both chains.
-    let told = h
+    let seen = h
         .get(&format!("/v1/audit/trace?id=event:{batch}"))
         .await
         .json();
-    assert_eq!(told["Roots"].as_array().unwrap().len(), 2, "{told:#}");
-    let found = tree(&told);
+    assert_eq!(seen["Roots"].as_array().unwrap().len(), 2, "{seen:#}");
+    let found = tree(&seen);
     for row in [&one, &two] {
-        assert!(found.contains_key(&row.alloc_modify_index), "{told:#}");
+        assert!(found.contains_key(&row.alloc_modify_index), "{seen:#}");
     }
     h.stop().await;
 }
@@ -224,16 +224,16 @@ async fn the_beginning_of_an_id_may_be_a_number() {
         decision: None,
     };
     let index = h.submit(Given(event.into())).await;
-    let told = h.get("/v1/audit/trace?id=65374321").await.json();
-    assert!(tree(&told).contains_key(&index), "{told:#}");
-    for (asked, said) in [
+    let seen = h.get("/v1/audit/trace?id=65374321").await.json();
+    assert!(tree(&seen).contains_key(&index), "{seen:#}");
+    for (id_of, said) in [
         ("6537432", "has not happened yet"),
         ("65374322", "has not happened yet"),
         ("event:65374321", "has not happened yet"),
         ("eval:653743210", "names no"),
     ] {
-        let refused = h.get(&format!("/v1/audit/trace?id={asked}")).await;
-        assert!(refused.text().contains(said), "{asked}: {}", refused.text());
+        let refused = h.get(&format!("/v1/audit/trace?id={id_of}")).await;
+        assert!(refused.text().contains(said), "{id_of}: {}", refused.text());
     }
     h.stop().await;
 }
@@ -256,17 +256,17 @@ async fn a_chain_with_many_ways_through_it_is_told_in_proportion_to_its_events()
             cause,
             ..update(&row, if at % 2 == 0 { "running" } else { "pending" })
         });
-        let told = AllocsUpdatedByClient {
+        let seen = AllocsUpdatedByClient {
             updates: updates.into(),
             nodes: vec![row.node_id.clone()],
             ..AllocsUpdatedByClient::default()
         };
-        causes = [causes[1], h.submit(Given(told.into())).await];
+        causes = [causes[1], h.submit(Given(seen.into())).await];
     }
-    let told = h.get("/v1/audit/trace?id=job:one").await.json();
-    let found = tree(&told);
+    let seen = h.get("/v1/audit/trace?id=job:one").await.json();
+    let found = tree(&seen);
     assert!(found.contains_key(&causes[1]), "the last is told of");
-    let all: usize = told["Roots"].as_array().unwrap().iter().map(nodes).sum();
+    let all: usize = seen["Roots"].as_array().unwrap().iter().map(nodes).sum();
     assert!(
         all <= 4 * found.len(),
         "{all} nodes of {} events",
@@ -314,12 +314,12 @@ async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {
     let batch = h.submit(Given(event.into())).await;
     for (own, other) in [(0, 1), (1, 0)] {
         let path = format!("/v1/audit/trace?id=eval:{}", ids[own]);
-        let told = h.get(&path).await.json();
-        let found = tree(&told);
-        assert!(found[&batch].contains(&ids[own]), "{told:#}");
+        let seen = h.get(&path).await.json();
+        let found = tree(&seen);
+        assert!(found[&batch].contains(&ids[own]), "{seen:#}");
         let all: BTreeSet<&String> = found.values().flatten().collect();
-        assert!(!all.contains(&ids[other]), "{told:#}");
-        assert_eq!(told["Roots"].as_array().unwrap().len(), 1, "{told:#}");
+        assert!(!all.contains(&ids[other]), "{seen:#}");
+        assert_eq!(seen["Roots"].as_array().unwrap().len(), 1, "{seen:#}");
     }
     h.stop().await;
 }
@@ -342,7 +342,11 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
         let same = h.get("/v1/job/web/scale").await.index() == before.index();
         so(!open && same).map(|()| before)
     };
-    let settled = async || asked("it to settle", LONG, settled).await.unwrap();
+    let settled = async || {
+        eventually_async("it to settle", LONG, settled)
+            .await
+            .unwrap()
+    };
     let before = settled().await;
     assert!(before.index() >= row.modify_index, "its allocation counts");
     assert_eq!(before.json()["TaskGroups"]["g"]["Running"], 0);

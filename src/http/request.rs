@@ -19,7 +19,7 @@ use super::query::{self, Query};
 use crate::error::ApiError;
 use crate::identity::Identity;
 use crate::keyring::Verified;
-use crate::net::body::{BEGIN, Rules, gather};
+use crate::net::body::{BEGIN, BodyRules, gather};
 use crate::net::tls::PeerCertificate;
 use crate::net::{Budget, Hold, Peer};
 
@@ -129,7 +129,7 @@ impl Request {
         B::Error: std::fmt::Display,
     {
         let address = self.address();
-        let rules = Rules {
+        let rules = BodyRules {
             limit,
             // A caller that waits for leave to send needs no more than the answer.
             linger: !self.headers.contains_key(hyper::header::EXPECT),
@@ -147,7 +147,7 @@ impl Request {
     ///
     /// # Errors
     /// 429 and 503 when there is no room for it.
-    pub(super) async fn room_to_decode(&self) -> Result<Option<Hold>, ApiError> {
+    pub(super) async fn space_to_decode(&self) -> Result<Option<Hold>, ApiError> {
         let Some(hold) = self.hold.as_ref().filter(|_| self.body.len() > SHORT) else {
             return Ok(None);
         };
@@ -257,9 +257,9 @@ mod tests {
     }
 
     /// A field that counts how often it is read.
-    struct Counted;
+    struct CountedField;
 
-    impl<'de> Deserialize<'de> for Counted {
+    impl<'de> Deserialize<'de> for CountedField {
         fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
             READS.set(READS.get() + 1);
             serde::de::IgnoredAny::deserialize(from).map(|_| Self)
@@ -272,12 +272,12 @@ mod tests {
     impl<'de> Deserialize<'de> for Body {
         fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
             #[derive(Deserialize)]
-            struct Inner {
+            struct RequestInner {
                 #[serde(rename = "Job")]
-                _job: Counted,
+                _job: CountedField,
             }
             READS.set(READS.get() + 1);
-            Inner::deserialize(from).map(|_| Self)
+            RequestInner::deserialize(from).map(|_| Self)
         }
     }
 
@@ -309,10 +309,10 @@ mod tests {
             let mut request = Request::head(post.into_parts().0).unwrap();
             let body = http_body_util::Full::new(Bytes::from(vec![b' '; length]));
             request.read_body(body, length, &budget).await.unwrap();
-            let room = request.room_to_decode().await.unwrap();
-            assert_eq!(room.is_some(), times > 0, "{length} bytes");
+            let space = request.space_to_decode().await.unwrap();
+            assert_eq!(space.is_some(), times > 0, "{length} bytes");
             assert_eq!(all - budget.free(), length * (1 + times), "{length} bytes");
-            drop(room);
+            drop(space);
             assert_eq!(all - budget.free(), length, "it is given back");
             drop(request);
             assert_eq!(budget.free(), all, "and so is that of the body");

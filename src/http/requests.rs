@@ -6,9 +6,9 @@ use std::sync::Arc;
 use hyper::Method;
 
 use super::answer::Answer;
-use super::aside::aside;
 use super::audit::{kept_since, limit, named};
 use super::front::Read;
+use super::offload::offload;
 use super::past;
 use super::pieces::Pieces;
 use super::request::Request;
@@ -17,7 +17,7 @@ use crate::base::clock::Moment;
 use crate::error::{ApiError, Code, chain};
 use crate::log::{LogEngine, LogError};
 use crate::net::denies;
-use crate::requests::{Asked, Class, LeftOut, Ran, Received, RequestLog, Ticket, unwritten};
+use crate::requests::{Class, LeftOut, Ran, Received, RequestLog, RequestQuery, Ticket, unwritten};
 
 /// Why a request matters that changes nothing; none where it does not.
 fn class(method: &Method, path: &str) -> Option<Class> {
@@ -112,7 +112,7 @@ pub(super) async fn received(
 ///
 /// # Errors
 /// 503 where it must be written and cannot be.
-pub(super) async fn asked_to_run(
+pub(super) async fn requested_to_run(
     api: &Api,
     request: &Request,
     ran: Ran,
@@ -153,7 +153,7 @@ pub(super) async fn answered(
         Some(ticket) => ticket.complete(status).await,
         None if denies(status) => {
             let Denial { received, stranger } = denied();
-            match stranger.filter(|from| !log.has_room_for_stranger(*from)) {
+            match stranger.filter(|from| !log.has_capacity_for_stranger(*from)) {
                 Some(from) => log.leave_out(from),
                 None => log.denied(received, status).await,
             }
@@ -176,9 +176,9 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
         let text = format!("this server keeps no request log: {why}");
         return Err(ApiError::not_found(text));
     };
-    aside(|| {
-        let asked = asked(read, log)?;
-        let listing = crate::requests::list(&**log, &asked).map_err(unread)?;
+    offload(|| {
+        let requested = requested(read, log)?;
+        let listing = crate::requests::list(&**log, &requested).map_err(unread)?;
         let beginning = crate::requests::beginning(&**log).map_err(unread)?;
         let mut pieces = Pieces::default();
         for entry in &listing.entries {
@@ -196,7 +196,7 @@ fn unread(error: LogError) -> ApiError {
     ApiError::internal(format!("log error: {text}"))
 }
 
-fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
+fn requested(read: &Read<'_>, log: &LogEngine) -> Result<RequestQuery, ApiError> {
     let query = &read.request.query;
     let class = match query.text("class") {
         "" => None,
@@ -205,13 +205,13 @@ fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
             ApiError::bad_request(format!("class {name:?} is none of {known}"))
         })?),
     };
-    let mut asked = Asked {
+    let mut requested = RequestQuery {
         class,
         actor: named(query, "actor"),
         path: named(query, "path"),
         newest_first: read.options.reverse(),
         limit: limit(read),
-        ..Asked::default()
+        ..RequestQuery::default()
     };
     match past::named(query, "since")? {
         Some(Moment::Index(index)) if index < log.bounds().0 => {
@@ -219,21 +219,21 @@ fn asked(read: &Read<'_>, log: &LogEngine) -> Result<Asked, ApiError> {
             let text = format!("since {index} is no longer kept; this log begins at {first}");
             return Err(ApiError::new(Code::Gone, text));
         }
-        Some(Moment::Index(index)) => asked.from = index,
-        Some(Moment::Time(time)) => asked.since = Some(time),
+        Some(Moment::Index(index)) => requested.from = index,
+        Some(Moment::Time(time)) => requested.since = Some(time),
         None => {}
     }
     match past::named(query, "until")? {
-        Some(Moment::Index(index)) => asked.to = Some(index),
-        Some(Moment::Time(time)) => asked.until = Some(time),
+        Some(Moment::Index(index)) => requested.to = Some(index),
+        Some(Moment::Time(time)) => requested.until = Some(time),
         None => {}
     }
-    match (query.number("next_token")?, asked.newest_first) {
-        (Some(token), true) => asked.to = Some(asked.to.map_or(token, |to| to.min(token))),
-        (Some(token), false) => asked.from = asked.from.max(token),
+    match (query.number("next_token")?, requested.newest_first) {
+        (Some(token), true) => requested.to = Some(requested.to.map_or(token, |to| to.min(token))),
+        (Some(token), false) => requested.from = requested.from.max(token),
         (None, _) => {}
     }
-    Ok(asked)
+    Ok(requested)
 }
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
     use crate::identity::{Identity, Refusal};
     use crate::log::Space;
     use crate::log::fake::FakeDisk;
-    use crate::requests::{Entry, Guarantee};
+    use crate::requests::{Guarantee, RequestLogEntry};
 
     #[test]
     fn what_matters_is_told_from_what_does_not() {
@@ -330,8 +330,8 @@ mod tests {
         // Nothing is shown of what is not there.
         let absent = server.put("/v1/var/not/there?cas=7", &body).await;
         assert_eq!(absent.status, 409);
-        let told = server.get("/v1/audit/requests?class=secret").await.json();
-        let told: Vec<_> = told
+        let reported = server.get("/v1/audit/requests?class=secret").await.json();
+        let reported: Vec<_> = reported
             .as_array()
             .unwrap()
             .iter()
@@ -339,7 +339,7 @@ mod tests {
             .collect();
         let path = &json!("/v1/var/db/pass");
         assert_eq!(
-            told,
+            reported,
             [
                 (&json!("PUT"), path, &json!(409)),
                 (&json!("DELETE"), path, &json!(409)),
@@ -359,15 +359,15 @@ mod tests {
         let reply = server.get("/v1/audit/requests?class=secret").await;
         assert!(!reply.text().contains("hunter2"));
         assert_eq!(reply.header("x-drover-lost"), "0");
-        let told = reply.json();
-        let told: Vec<_> = told
+        let reported = reply.json();
+        let reported: Vec<_> = reported
             .as_array()
             .unwrap()
             .iter()
             .map(|entry| (&entry["Path"], &entry["Complete"], &entry["Status"]))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 (&json!("/v1/var/db/pass"), &json!(true), &json!(200)),
                 (&json!("/v1/var/not/there"), &json!(true), &json!(404)),
@@ -507,8 +507,8 @@ mod tests {
             .unwrap();
         let reply = server.send(request).await;
         assert!(!reply.text().contains("canary"), "{}", reply.text());
-        let told = reply.json();
-        let denied: Vec<_> = told
+        let reported = reply.json();
+        let denied: Vec<_> = reported
             .as_array()
             .unwrap()
             .iter()
@@ -516,9 +516,9 @@ mod tests {
             .map(|entry| (entry["Method"].as_str().unwrap(), entry["Status"].as_u64()))
             .collect();
         let wanted = ["GET", "PUT", "PUT", "GET"].map(|method| (method, Some(403)));
-        assert_eq!(denied, wanted, "{told:#}");
+        assert_eq!(denied, wanted, "{reported:#}");
         assert!(
-            told.as_array().unwrap()[..4]
+            reported.as_array().unwrap()[..4]
                 .iter()
                 .all(|e| e["RequestID"] == "r-7")
         );
@@ -527,7 +527,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn auth_09_requests_of_strangers_over_http_are_bounded_as_their_calls_are() {
-        const ASKED: u64 = 300;
+        const REQUESTED: u64 = 300;
         let server = Harness::asking(Gate::fixed(|token, addr| match token {
             Some(name) => {
                 let token = AclToken {
@@ -541,7 +541,7 @@ mod tests {
         .await;
         // Those too that are written before it is decided about them.
         let paths = ["/v1/jobs", "/v1/var/db/pass", "/v1/client/fs/ls/a1"];
-        for (_, path) in (0..ASKED).zip(paths.iter().cycle()) {
+        for (_, path) in (0..REQUESTED).zip(paths.iter().cycle()) {
             assert_eq!(server.get(path).await.status, 403, "{path}");
         }
         // Who is somebody is written down each time.
@@ -550,19 +550,19 @@ mod tests {
             assert_eq!(reply.status, 403);
         }
         let log = server.api.requests.records().expect("one is kept");
-        let asked = Asked {
+        let requested = RequestQuery {
             limit: 1_000,
-            ..Asked::default()
+            ..RequestQuery::default()
         };
-        let told = crate::requests::list(&*log, &asked).unwrap().entries;
-        let known = |entry: &&Entry| entry.received.actor.id == "somebody";
-        assert_eq!(told.iter().filter(known).count(), 3);
-        let written = u64::try_from(told.len()).unwrap() - 3;
-        assert!(written < ASKED, "all are written down");
-        let left_out = told
+        let reported = crate::requests::list(&*log, &requested).unwrap().entries;
+        let known = |entry: &&RequestLogEntry| entry.received.actor.id == "somebody";
+        assert_eq!(reported.iter().filter(known).count(), 3);
+        let written = u64::try_from(reported.len()).unwrap() - 3;
+        assert!(written < REQUESTED, "all are written down");
+        let left_out = reported
             .iter()
             .flat_map(|entry| entry.received.left_out.values());
-        assert_eq!(written + left_out.sum::<u64>(), ASKED);
+        assert_eq!(written + left_out.sum::<u64>(), REQUESTED);
         server.stop().await;
     }
 
@@ -584,14 +584,14 @@ mod tests {
             [written, uploaded].map(|answer| answer.status().as_u16()),
             [403, 403]
         );
-        let told = server.get("/v1/audit/requests?class=denied").await.json();
-        let told: Vec<_> = told
+        let reported = server.get("/v1/audit/requests?class=denied").await.json();
+        let reported: Vec<_> = reported
             .as_array()
             .unwrap()
             .iter()
             .map(|entry| (entry["Path"].as_str().unwrap(), entry["Status"].as_u64()))
             .collect();
-        assert_eq!(told, [("/v1/jobs", Some(403)), (target, Some(403))]);
+        assert_eq!(reported, [("/v1/jobs", Some(403)), (target, Some(403))]);
         server.stop().await;
     }
 }

@@ -208,7 +208,7 @@ const MISSING: &[(&str, &str)] = &[
 ];
 
 /// Status and, of errors, the text: what is no error may never end.
-async fn told(h: &Harness, method: &str, target: &str, body: &str) -> (u16, String) {
+async fn reported(h: &Harness, method: &str, target: &str, body: &str) -> (u16, String) {
     let request = hyper::Request::builder().method(method).uri(target);
     let body = Full::new(Bytes::from(body.to_owned()));
     let request = request.body(axum::body::Body::new(body)).unwrap();
@@ -233,7 +233,7 @@ async fn every_route_of_nomads_is_answered() {
         ("E", text(&alloc["EvalID"])),
         ("D", text(&deployment["ID"])),
     ];
-    let mut asked = 0;
+    let mut requested = 0;
     for (methods, route) in ROUTES {
         let mut target = (*route).to_owned();
         for (letter, id) in ids.iter().chain(&more) {
@@ -242,12 +242,12 @@ async fn every_route_of_nomads_is_answered() {
                 .replace(&format!("={letter}"), &format!("={id}"));
         }
         for method in methods.split(' ') {
-            asked += 1;
+            requested += 1;
             let body = match target.as_str() {
                 "/v1/var/app" => json!({"Items": {"a": "b"}}).to_string(),
                 _ => String::new(),
             };
-            let (status, text) = told(&h, method, &target, &body).await;
+            let (status, text) = reported(&h, method, &target, &body).await;
             let said = format!("{method} {target}: {status} {text}");
             assert_ne!(status, 405, "{said}");
             // The node of this allocation is nobody's machine.
@@ -265,6 +265,6 @@ async fn every_route_of_nomads_is_answered() {
             }
         }
     }
-    assert!(asked > 250, "{asked}");
+    assert!(requested > 250, "{requested}");
     h.stop().await;
 }

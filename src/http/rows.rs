@@ -7,8 +7,8 @@ use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::{Id, Index, Prefix, Scan, Table};
 
 use super::list::storage;
-use super::query::Options;
-use super::sight::{Rows, Sight, Unasked};
+use super::query::ReadOptions;
+use super::sight::{Rows, Sight, Unrequested};
 use crate::acl::NamespaceCapability as Ns;
 use crate::error::ApiError;
 
@@ -54,7 +54,7 @@ type Listing<'v, I> = (TokenKind, Rows<'v, <<I as Index>::Table as Table>::Row>)
 /// The rows a request asks for, and the form of their tokens.
 pub(super) fn created<'v, I>(
     view: &'v Sight,
-    options: &'v Options,
+    options: &'v ReadOptions,
     any_of: &'static [Ns],
 ) -> Result<Listing<'v, I>, ApiError>
 where
@@ -84,7 +84,7 @@ where
 /// The namespaces that a request asks for and its caller may see.
 fn seen_namespaces(
     view: &Sight,
-    options: &Options,
+    options: &ReadOptions,
     any_of: &'static [Ns],
 ) -> Result<Vec<String>, ApiError> {
     if options.namespace != "*" {
@@ -99,7 +99,7 @@ fn seen_namespaces(
 /// How many rows a list without prefix and filter has; none of them is read.
 pub(super) fn count<I>(
     view: &Sight,
-    options: &Options,
+    options: &ReadOptions,
     any_of: &'static [Ns],
 ) -> Result<u64, ApiError>
 where
@@ -113,7 +113,7 @@ where
 }
 
 /// The names that begin with the prefix, from the page's start on.
-pub(super) fn named(options: &Options) -> Scan {
+pub(super) fn named(options: &ReadOptions) -> Scan {
     let scan = Scan::prefix(Prefix::new().open(options.prefix()));
     let scan = match options.next_token() {
         "" => scan,
@@ -127,7 +127,7 @@ pub(super) fn named(options: &Options) -> Scan {
 }
 
 /// The part of a creation index that a namespace takes, from the page's start on.
-fn by_creation(namespace: &str, options: &Options) -> Scan {
+fn by_creation(namespace: &str, options: &ReadOptions) -> Scan {
     let group = Prefix::new().str(namespace);
     let scan = Scan::prefix(group.clone());
     let scan = match PageToken::parse(TokenKind::IndexId, options.next_token()) {
@@ -158,7 +158,7 @@ pub(super) fn is_uuid(id: &str) -> bool {
 /// The rows whose ids begin with the prefix.
 fn by_prefix<'v, T>(
     view: &'v Sight,
-    options: &'v Options,
+    options: &'v ReadOptions,
     any_of: &'static [Ns],
 ) -> Result<Rows<'v, T::Row>, ApiError>
 where
@@ -179,8 +179,8 @@ where
 /// start on.
 pub(super) fn ids<'v, T: Table<Key = Id>>(
     view: &'v Sight,
-    options: &Options,
-) -> Result<Unasked<'v, T::Row>, ApiError> {
+    options: &ReadOptions,
+) -> Result<Unrequested<'v, T::Row>, ApiError> {
     if let Some(why) = no_id_prefix(options.prefix()) {
         return Err(ApiError::refused(format!("index error: {why}")));
     }

@@ -24,7 +24,7 @@ use tower::Service;
 
 use super::called;
 use super::request::Remote;
-use super::socket::Line;
+use super::socket::SocketLine;
 use crate::error::ApiError;
 use crate::net::{
     Arrival, Begun, Door, HTTP_BUFFER, Host, LEAVING, Listener, PARTING, Peer, Stream, Visit,
@@ -144,12 +144,12 @@ struct Visitor {
     router: Router,
     visitors: Arc<Visitors>,
     peer: Peer,
-    state: Arc<State>,
-    line: Line,
+    state: Arc<ConnectionState>,
+    line: SocketLine,
 }
 
 /// What is going on on a connection.
-struct State {
+struct ConnectionState {
     /// Whether anything was asked.
     spoke: AtomicBool,
     /// Requests that are not answered to the end, and since when there is none.
@@ -200,10 +200,10 @@ impl Visitor {
 }
 
 /// A request that is not answered to the end.
-struct Open(Arc<State>);
+struct Open(Arc<ConnectionState>);
 
 impl Open {
-    fn new(state: &Arc<State>) -> Self {
+    fn new(state: &Arc<ConnectionState>) -> Self {
         state.open.lock().0 += 1;
         Self(Arc::clone(state))
     }
@@ -246,7 +246,7 @@ impl hyper::body::Body for Counted {
 
 impl Front {
     fn visitor(&self, peer: Peer, stop: &CancellationToken) -> Visitor {
-        let state = State {
+        let state = ConnectionState {
             spoke: AtomicBool::new(false),
             open: Mutex::new((0, Instant::now())),
         };
@@ -255,7 +255,7 @@ impl Front {
             visitors: Arc::clone(&self.visitors),
             peer,
             state: Arc::new(state),
-            line: Line::new(stop.clone()),
+            line: SocketLine::new(stop.clone()),
         }
     }
 
@@ -264,12 +264,12 @@ impl Front {
     async fn first(&self, arrival: Arrival) {
         let visitor = self.visitor(arrival.peer.clone(), &arrival.stop);
         let line = visitor.line.clone();
-        self.asked(arrival, visitor).await;
+        self.requested(arrival, visitor).await;
         line.ended().await;
     }
 
-    async fn asked(&self, arrival: Arrival, visitor: Visitor) {
-        let mut told = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
+    async fn requested(&self, arrival: Arrival, visitor: Visitor) {
+        let mut reported = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             stream, due, stop, ..
         } = arrival;
@@ -300,7 +300,7 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     stopping = true;
                 }
-                () = told.as_mut(), if !stopping => {
+                () = reported.as_mut(), if !stopping => {
                     connection.as_mut().graceful_shutdown();
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
@@ -314,7 +314,7 @@ impl Front {
 
     /// HTTP/2: the same, many requests at once; a connection without one is ended after a while.
     async fn second(&self, arrival: Arrival) {
-        let mut told = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
+        let mut reported = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             mut stream,
             peer,
@@ -355,7 +355,7 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     stopping = true;
                 }
-                () = told.as_mut(), if !stopping => {
+                () = reported.as_mut(), if !stopping => {
                     connection.as_mut().graceful_shutdown();
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
@@ -384,7 +384,7 @@ async fn stopped(stop: &CancellationToken) {
 }
 
 /// Ready when nothing is open for so long that the connection has to end.
-async fn idle(state: &State, due: Instant, quiet: Duration) {
+async fn idle(state: &ConnectionState, due: Instant, quiet: Duration) {
     loop {
         let (open, since) = *state.open.lock();
         let ends = match state.spoke.load(Ordering::Relaxed) {
@@ -408,8 +408,8 @@ async fn idle(state: &State, due: Instant, quiet: Duration) {
 mod tests {
     use super::*;
 
-    fn state() -> Arc<State> {
-        Arc::new(State {
+    fn state() -> Arc<ConnectionState> {
+        Arc::new(ConnectionState {
             spoke: AtomicBool::new(false),
             open: Mutex::new((0, Instant::now())),
         })

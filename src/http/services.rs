@@ -13,7 +13,7 @@ use super::gate::{READ_JOB, Write};
 use super::jobs;
 use super::list::{self, storage};
 use super::pieces::Pieces;
-use super::sight::{Keyed, Unasked};
+use super::sight::{Keyed, Unrequested};
 use crate::acl::NamespaceCapability as Ns;
 use crate::commands::service::DeleteService;
 use crate::error::{ApiError, Code};
@@ -117,7 +117,7 @@ fn index(read: &Read<'_>) -> u64 {
 /// 400 for a filter that is none, 500 when the rows cannot be read.
 pub(super) fn of(
     read: &Read<'_>,
-    rows: Unasked<'_, Keyed<ServiceRegistration>>,
+    rows: Unrequested<'_, Keyed<ServiceRegistration>>,
 ) -> Result<Answer, ApiError> {
     let filter = list::filter(read.options)?;
     let answer = list::render_whole(read.options, rows.of_route(), |row| {

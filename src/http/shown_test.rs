@@ -24,9 +24,9 @@ async fn an_audit_tells_the_stretch_and_the_namespace_that_were_asked_for() {
     ] {
         let reply = h.get(&format!("/v1/audit?per_page=1000{query}")).await;
         assert_eq!(reply.status, 200, "{query}: {}", reply.text());
-        let told = reply.json();
-        let told = told.as_array().expect("a list");
-        let has = |index: u64| told.iter().any(|entry| entry["Index"] == index);
+        let reported = reply.json();
+        let reported = reported.as_array().expect("a list");
+        let has = |index: u64| reported.iter().any(|entry| entry["Index"] == index);
         assert_eq!(
             (has(first), has(second)),
             (has_first, has_second),
@@ -72,8 +72,8 @@ async fn statuses_and_lists_show_what_they_were_asked_for() {
     let (h, _) = placed().await;
     let shown = h.get("/v1/jobs/statuses").await.json();
     let web = &shown[0];
-    let told = [&web["ID"], &web["NodePool"], &web["ParentID"]];
-    assert_eq!(told, [&json!("web"), &json!("default"), &json!("")]);
+    let reported = [&web["ID"], &web["NodePool"], &web["ParentID"]];
+    assert_eq!(reported, [&json!("web"), &json!("default"), &json!("")]);
     let deployment = h.get("/v1/job/web/deployment").await.json();
     assert!(deployment["ID"].is_string());
     assert_eq!(web["LatestDeployment"]["ID"], deployment["ID"], "{web}");
@@ -96,14 +96,14 @@ async fn allocations_are_listed_with_the_states_of_their_tasks_unless_nobody_wan
         state: "running".into(),
         ..TaskState::default()
     };
-    let told = Allocation {
+    let reported = Allocation {
         id: list[0]["ID"].as_str().expect("an id").to_owned(),
         node_id: node,
         client_status: "running".into(),
         task_states: [("t", state)].into(),
         ..Allocation::default()
     };
-    let (allocs, caller) = (vec![told], None);
+    let (allocs, caller) = (vec![reported], None);
     h.submit(UpdateAllocsFromClient { allocs, caller }).await;
     for (query, shown) in [
         ("", true),

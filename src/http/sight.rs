@@ -1,8 +1,9 @@
 //! What a read sees of its view: one thing after another as it likes, for its route's access was
 //! asked about that; many at once only by what its caller may.
 //!
-//! Invariant: rows of a range come as [`Unasked`], which is nothing that can be walked. Only asking
-//! makes [`Rows`] of them: a handler that lists, counts or searches without that does not compile.
+//! Invariant: rows of a range come as [`Unrequested`], which is nothing that can be walked. Only
+//! asking makes [`Rows`] of them: a handler that lists, counts or searches without that does not
+//! compile.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(super) struct Sight {
 
 /// Rows of which nobody has asked yet whether the caller may see them.
 #[must_use = "rows that nobody asks about are shown to nobody"]
-pub(super) struct Unasked<'v, R> {
+pub(super) struct Unrequested<'v, R> {
     rows: Rows<'v, R>,
     who: &'v Arc<Identity>,
     whole: bool,
@@ -96,8 +97,8 @@ impl Sight {
     pub(super) fn found<'v, R: 'v>(
         &'v self,
         rows: impl Iterator<Item = Result<R, StorageError>> + 'v,
-    ) -> Unasked<'v, R> {
-        Unasked {
+    ) -> Unrequested<'v, R> {
+        Unrequested {
             rows: Box::new(rows),
             who: &self.who,
             whole: self.whole,
@@ -105,23 +106,26 @@ impl Sight {
     }
 
     /// The rows of a range of a table.
-    pub(super) fn rows<T: Table>(&self, scan: Scan) -> Unasked<'_, T::Row> {
+    pub(super) fn rows<T: Table>(&self, scan: Scan) -> Unrequested<'_, T::Row> {
         self.found(self.view.scan::<T>(scan))
     }
 
     /// The rows of ranges of a table, one after another.
-    pub(super) fn ranges<T: Table>(&self, scans: Vec<Scan>) -> Unasked<'_, T::Row> {
+    pub(super) fn ranges<T: Table>(&self, scans: Vec<Scan>) -> Unrequested<'_, T::Row> {
         let rows = scans.into_iter().flat_map(|scan| self.view.scan::<T>(scan));
         self.found(rows)
     }
 
     /// The rows of a range of an index.
-    pub(super) fn rows_by<I: Index>(&self, scan: Scan) -> Unasked<'_, <I::Table as Table>::Row> {
+    pub(super) fn rows_by<I: Index>(
+        &self,
+        scan: Scan,
+    ) -> Unrequested<'_, <I::Table as Table>::Row> {
         self.found(self.view.by_index_scan::<I>(scan))
     }
 
     /// The rows of a range of a table with their keys.
-    pub(super) fn keyed<T: Table>(&self, scan: Scan) -> Unasked<'_, Keyed<T::Row>> {
+    pub(super) fn keyed<T: Table>(&self, scan: Scan) -> Unrequested<'_, Keyed<T::Row>> {
         self.found(self.view.scan_keyed::<T>(scan))
     }
 
@@ -129,7 +133,7 @@ impl Sight {
     pub(super) fn keyed_by<I: Index>(
         &self,
         scan: Scan,
-    ) -> Unasked<'_, Keyed<<I::Table as Table>::Row>> {
+    ) -> Unrequested<'_, Keyed<<I::Table as Table>::Row>> {
         self.found(self.view.by_index_keyed::<I>(scan))
     }
 
@@ -171,10 +175,10 @@ impl Sight {
     }
 }
 
-impl<'v, R: 'v> Unasked<'v, R> {
+impl<'v, R: 'v> Unrequested<'v, R> {
     /// The same in another form.
-    pub(super) fn map<S: 'v>(self, form: impl Fn(R) -> S + 'v) -> Unasked<'v, S> {
-        Unasked {
+    pub(super) fn map<S: 'v>(self, form: impl Fn(R) -> S + 'v) -> Unrequested<'v, S> {
+        Unrequested {
             rows: Box::new(self.rows.map(move |row| row.map(&form))),
             who: self.who,
             whole: self.whole,
@@ -232,6 +236,6 @@ mod tests {
     /// would not compile.
     #[test]
     fn rows_that_nobody_asked_about_cannot_be_walked() {
-        <Unasked<'_, String> as Walked<_>>::is_not();
+        <Unrequested<'_, String> as Walked<_>>::is_not();
     }
 }

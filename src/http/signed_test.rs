@@ -21,7 +21,7 @@ use crate::rpc::RpcError;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::methods::{AclWhoAmI, AuthenticatedIdentity, Empty};
-use crate::rpc::server::{Limits, serve};
+use crate::rpc::server::{CallerLimits, serve};
 use crate::rpc::service::{Call, Dispatch as _};
 
 /// A server whose node has an allocation of job web; the allocation.
@@ -66,8 +66,8 @@ async fn acl_18_auth_06_what_was_signed_of_a_workload_is_it_while_it_lives_whoev
         assert_eq!(read(by, &live).await.0, 200);
         assert_eq!(read(by, &missing).await, denied);
     }
-    let told = who(&tasks).await.unwrap();
-    let claims = told.claims.expect("it is told what was signed of it");
+    let reported = who(&tasks).await.unwrap();
+    let claims = reported.claims.expect("it is told what was signed of it");
     let said = [
         &claims.namespace,
         &claims.job_id,
@@ -75,8 +75,11 @@ async fn acl_18_auth_06_what_was_signed_of_a_workload_is_it_while_it_lives_whoev
         &claims.task_name,
     ];
     assert_eq!(said, ["default", "web", &alloc, "t"]);
-    assert!(told.acl_token.is_none() && told.client_id.is_empty());
-    assert_eq!((&*told.tls_name, &*told.remote_ip), ("task", "127.0.0.1"));
+    assert!(reported.acl_token.is_none() && reported.client_id.is_empty());
+    assert_eq!(
+        (&*reported.tls_name, &*reported.remote_ip),
+        ("task", "127.0.0.1")
+    );
     let nobody = world.caller("nobody", Role::Client, ("", &missing));
     let refused = who(&nobody).await.unwrap_err();
     assert_eq!(refused.code, Code::PermissionDenied);
@@ -114,13 +117,13 @@ async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share
     };
     let served = endpoints::service_within(Arc::clone(&world.server.server.0), beat, limited);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let rpc = serve(listener, Arc::new(served), Limits::default()).unwrap();
+    let rpc = serve(listener, Arc::new(served), CallerLimits::default()).unwrap();
     let by = |token: &str| {
         let servers = Servers::new(vec![rpc.addr().to_string()]);
         Caller::network(Pool::new(1), servers, token)
     };
-    let is_too_much = |told: Result<AuthenticatedIdentity, ApiError>| {
-        told.is_err_and(|error| error.code == Code::TooManyRequests)
+    let is_too_much = |reported: Result<AuthenticatedIdentity, ApiError>| {
+        reported.is_err_and(|error| error.code == Code::TooManyRequests)
     };
     let used_up = async |caller: &Caller| {
         for _ in 0..2_000 {
@@ -132,10 +135,10 @@ async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share
     };
     let (forged, known) = (by("a.b.c"), by(&live));
     used_up(&forged).await;
-    let told = who(&known).await;
+    let reported = who(&known).await;
     assert!(
-        told.is_ok(),
-        "what strangers use up is none of its share: {told:?}"
+        reported.is_ok(),
+        "what strangers use up is none of its share: {reported:?}"
     );
     used_up(&known).await;
     world.stop().await;

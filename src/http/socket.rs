@@ -39,12 +39,12 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A connection, as what it becomes sees it.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct SocketLine {
     became: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Line {
+impl SocketLine {
     /// One that ends when it is told to.
     pub(super) fn new(stop: CancellationToken) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Line {
 pub(super) struct Upgrade {
     on: OnUpgrade,
     key: String,
-    line: Line,
+    line: SocketLine,
 }
 
 /// The connection, upgraded.
@@ -96,11 +96,11 @@ impl Upgrade {
     /// 400: it asks for no WebSocket, or not as it should.
     pub(super) fn of(parts: &mut Parts) -> Result<Self, ApiError> {
         let headers = &parts.headers;
-        let is_asked = parts.method == Method::GET
+        let is_requested = parts.method == Method::GET
             && says(headers, header::CONNECTION, "upgrade")
             && says(headers, header::UPGRADE, "websocket");
         let bad = |text: &str| Err(ApiError::bad_request(text));
-        if !is_asked {
+        if !is_requested {
             return bad("this is answered over a WebSocket only: ask for an upgrade");
         }
         if !says(headers, header::SEC_WEBSOCKET_VERSION, "13") {
@@ -110,8 +110,8 @@ impl Upgrade {
             return bad("a WebSocket needs the header Sec-WebSocket-Key");
         };
         let key = derive_accept_key(key.as_bytes());
-        let line = parts.extensions.remove::<Line>();
-        let line = line.unwrap_or_else(|| Line::new(CancellationToken::new()));
+        let line = parts.extensions.remove::<SocketLine>();
+        let line = line.unwrap_or_else(|| SocketLine::new(CancellationToken::new()));
         match parts.extensions.remove::<OnUpgrade>() {
             Some(on) => Ok(Self { on, key, line }),
             None => bad("this connection cannot become a WebSocket: use HTTP/1.1"),
@@ -239,7 +239,7 @@ pub(super) fn same_origin(headers: &HeaderMap) -> Result<(), ApiError> {
 mod tests {
     use super::*;
 
-    fn asked(headers: &[(&'static str, &str)]) -> Parts {
+    fn requested(headers: &[(&'static str, &str)]) -> Parts {
         let mut request = hyper::Request::get("/");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -264,11 +264,11 @@ mod tests {
         ] {
             let some = whole.iter().enumerate().filter(|(at, _)| *at != missing);
             let some: Vec<_> = some.map(|(_, pair)| *pair).collect();
-            let refused = Upgrade::of(&mut asked(&some)).err().expect("refused");
+            let refused = Upgrade::of(&mut requested(&some)).err().expect("refused");
             assert_eq!(crate::net::status(refused.code), 400);
             assert!(refused.message.contains(text), "{}", refused.message);
         }
-        let mut put = asked(&whole);
+        let mut put = requested(&whole);
         put.method = Method::HEAD;
         assert!(Upgrade::of(&mut put).is_err());
     }
@@ -288,14 +288,14 @@ mod tests {
             ("null", "a.example", false),
             ("", "", false),
         ] {
-            let parts = asked(&[("origin", origin), ("host", host)]);
+            let parts = requested(&[("origin", origin), ("host", host)]);
             assert_eq!(same_origin(&parts.headers).is_ok(), same, "{origin} {host}");
         }
         assert!(
-            same_origin(&asked(&[("host", "a")]).headers).is_ok(),
+            same_origin(&requested(&[("host", "a")]).headers).is_ok(),
             "no browser"
         );
-        assert!(same_origin(&asked(&[("origin", "http://a")]).headers).is_err());
+        assert!(same_origin(&requested(&[("origin", "http://a")]).headers).is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@ const PRIORITY: i64 = 200;
 /// `PUT /v1/system/gc`: everything that is over goes, whatever its age.
 pub(super) async fn gc(write: Write) -> Result<Answer, ApiError> {
     let index = write.api.projections.applied_index();
-    let wish = Evaluation {
+    let request = Evaluation {
         id: new_id(),
         namespace: "-".to_owned(),
         priority: PRIORITY,
@@ -29,7 +29,7 @@ pub(super) async fn gc(write: Write) -> Result<Answer, ApiError> {
     };
     let done = write
         .submit(UpsertEvals {
-            evals: vec![wish],
+            evals: vec![request],
             decision: None,
         })
         .await?;

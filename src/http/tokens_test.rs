@@ -58,11 +58,11 @@ async fn tokens(routes: &Router) -> (Value, String, String) {
     let gone = make(json!({"Name": "gone", "Type": "management"})).await;
     let narrow = make(json!({"Name": "narrow", "Type": "client", "Policies": ["none"]})).await;
     let revoked = text(&gone, "SecretID");
-    let (status, told) = ask(routes, &revoked, "GET", "/v1/jobs", &Value::Null).await;
-    assert_eq!(status, 200, "it is one: {told}");
+    let (status, reported) = ask(routes, &revoked, "GET", "/v1/jobs", &Value::Null).await;
+    assert_eq!(status, 200, "it is one: {reported}");
     let of_gone = format!("/v1/acl/token/{}", text(&gone, "AccessorID"));
-    let (status, told) = ask(routes, &secret, "DELETE", &of_gone, &Value::Null).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reported) = ask(routes, &secret, "DELETE", &of_gone, &Value::Null).await;
+    assert_eq!(status, 200, "{reported}");
     (root, revoked, text(&narrow, "SecretID"))
 }
 
@@ -101,7 +101,7 @@ async fn auth_06_what_is_no_token_of_now_gives_nothing_whatever_its_shape() {
                 _ => token.clone(),
             };
             let headers = [(header, value.as_slice())];
-            for asked in [
+            for requested in [
                 ("GET", "/v1/jobs"),
                 ("GET", "/v1/acl/policies"),
                 ("GET", "/v1/acl/token/self"),
@@ -109,14 +109,14 @@ async fn auth_06_what_is_no_token_of_now_gives_nothing_whatever_its_shape() {
                 ("PUT", "/v1/jobs"),
                 ("PUT", "/v1/acl/token"),
             ] {
-                let answer = with(&routes, asked, &headers).await;
+                let answer = with(&routes, requested, &headers).await;
                 let denied = (403, "Permission denied".to_owned());
-                assert_eq!(answer, denied, "{what} in {header}: {asked:?}");
+                assert_eq!(answer, denied, "{what} in {header}: {requested:?}");
             }
         }
     }
-    let (status, told) = ask(&routes, &secret, "GET", "/v1/jobs", &Value::Null).await;
-    assert_eq!((status, told), (200, json!([])), "nothing was written");
+    let (status, reported) = ask(&routes, &secret, "GET", "/v1/jobs", &Value::Null).await;
+    assert_eq!((status, reported), (200, json!([])), "nothing was written");
     server.stop().await;
     other.stop().await;
 }

@@ -44,7 +44,7 @@ async fn csi_02_what_its_plugin_does_not_confirm_is_nowhere_and_is_no_event() {
     let text =
         "controller validate volume: ValidateVolumeCapabilities: NotFound: no volume \"bad\"";
     refused(with("data", "ExternalID", json!(BAD)), text).await;
-    assert_eq!(world.asked.names(), ["ControllerValidateVolume"]);
+    assert_eq!(world.requested.names(), ["ControllerValidateVolume"]);
     let typo = with("data", "PluginID", json!("pp"));
     refused(typo, "no CSI plugin named: pp could be found").await;
     world.report(false, "").await;
@@ -53,7 +53,11 @@ async fn csi_02_what_its_plugin_does_not_confirm_is_nowhere_and_is_no_event() {
         "failed to find clients running controller plugin \"p\"",
     )
     .await;
-    assert_eq!(world.asked.names().len(), 1, "nobody was asked but once");
+    assert_eq!(
+        world.requested.names().len(),
+        1,
+        "nobody was asked but once"
+    );
     let listed = world.h.get(list).await;
     assert_eq!((listed.index(), listed.text()), (before, "[]".to_owned()));
     assert_eq!(events().await, 0, "nothing of it is in the log");
@@ -107,7 +111,7 @@ async fn csi_06_whatever_describes_a_volume_is_held_to_the_same_rules() {
     ] {
         let id = volume["ID"].as_str().unwrap().to_owned();
         let before = world.index();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for target in [
             "/v1/volumes".to_owned(),
             format!("/v1/volume/csi/{id}"),
@@ -119,9 +123,12 @@ async fn csi_06_whatever_describes_a_volume_is_held_to_the_same_rules() {
                 "{target} {text}: {}",
                 reply.text()
             );
-            told.push(said(&reply));
+            reported.push(said(&reply));
         }
-        assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
+        assert!(
+            reported.iter().all(|one| *one == reported[0]),
+            "{reported:?}"
+        );
         assert_eq!(world.index(), before, "{text}: it is in the log");
     }
     world.h.stop().await;
@@ -175,7 +182,7 @@ const BRINGS: [Brings; 9] = [
 
 /// Each call has what its volume is and has, and the node of a controller where one is asked.
 fn check(calls: &[(&'static str, Value)], node: &str, name: &str, context: &Value) {
-    for (method, asked) in calls {
+    for (method, requested) in calls {
         let brings = BRINGS.iter().find(|one| one.0 == *method);
         let (_, field, secret, parameters, in_context) = brings.expect(method);
         let wanted = if *method == "ControllerCreateVolume" {
@@ -183,28 +190,28 @@ fn check(calls: &[(&'static str, Value)], node: &str, name: &str, context: &Valu
         } else {
             name
         };
-        assert_eq!(asked[field], wanted, "{method}: {asked}");
-        assert_eq!(asked["PluginID"], "p", "{method}");
+        assert_eq!(requested[field], wanted, "{method}: {requested}");
+        assert_eq!(requested["PluginID"], "p", "{method}");
         if *secret {
             assert_eq!(
-                asked["Secrets"],
+                requested["Secrets"],
                 json!({"key": "canary"}),
-                "{method}: {asked}"
+                "{method}: {requested}"
             );
         }
         if *parameters {
             assert_eq!(
-                asked["Parameters"],
+                requested["Parameters"],
                 json!({"tier": "gold"}),
-                "{method}: {asked}"
+                "{method}: {requested}"
             );
         }
         if !in_context.is_empty() {
-            assert_eq!(&asked[in_context], context, "{method}: {asked}");
+            assert_eq!(&requested[in_context], context, "{method}: {requested}");
         }
         match method.starts_with("Controller") {
-            true => assert_eq!(asked["ControllerNodeID"], node, "{method}: PLG-06"),
-            false => assert_eq!(asked["NodeID"], node, "{method}: {asked}"),
+            true => assert_eq!(requested["ControllerNodeID"], node, "{method}: PLG-06"),
+            false => assert_eq!(requested["NodeID"], node, "{method}: {requested}"),
         }
     }
 }
@@ -219,7 +226,7 @@ async fn live(world: &World, volume: &Value, grows: bool) {
     assert_eq!(taken.volume.parameters["tier"], "gold");
     assert_eq!(taken.volume.secrets["key"], "canary");
     assert!(!taken.volume.context.is_empty());
-    let attach = world.asked.only("ControllerAttachVolume");
+    let attach = world.requested.only("ControllerAttachVolume");
     for (field, value) in [
         ("ClientCSINodeID", json!("node-far")),
         ("AttachmentMode", json!("file-system")),
@@ -244,7 +251,7 @@ async fn live(world: &World, volume: &Value, grows: bool) {
             grown.text()
         );
         assert_eq!(
-            world.asked.only("NodeExpandVolume")["AllocID"],
+            world.requested.only("NodeExpandVolume")["AllocID"],
             json!(alloc)
         );
     }
@@ -277,7 +284,7 @@ async fn csi_08_csi_09_csi_10_plg_06_every_call_brings_what_the_volume_has() {
         let reply = world.h.put(&target, &one(&volume)).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
         live(&world, &volume, false).await;
-        let calls = world.asked.take();
+        let calls = world.requested.take();
         check(&calls, &world.node, name, &json!({"zone": "a"}));
         seen.extend(calls.iter().map(|(method, _)| *method));
     }
@@ -295,7 +302,7 @@ async fn csi_08_csi_09_csi_10_plg_06_every_call_brings_what_the_volume_has() {
         reply.text()
     );
     live(&world, &wanted, true).await;
-    let calls = world.asked.take();
+    let calls = world.requested.take();
     check(&calls, &world.node, "ext-made", &json!({"made": "here"}));
     seen.extend(calls.iter().map(|(method, _)| *method));
     let all: std::collections::BTreeSet<_> = BRINGS.iter().map(|one| one.0).collect();
@@ -309,11 +316,11 @@ async fn csi_08_csi_09_csi_10_plg_06_every_call_brings_what_the_volume_has() {
         let reply = world.h.ask(method, target, "").await;
         assert_eq!(reply.status, 200, "{target}: {}", reply.text());
     }
-    let calls = world.asked.take();
+    let calls = world.requested.take();
     assert!(
         calls
             .iter()
-            .all(|(_, asked)| asked["ControllerNodeID"] == world.node),
+            .all(|(_, requested)| requested["ControllerNodeID"] == world.node),
         "{calls:?}"
     );
     assert_eq!(calls.len(), 3);
@@ -323,7 +330,7 @@ async fn csi_08_csi_09_csi_10_plg_06_every_call_brings_what_the_volume_has() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plg_07_plg_09_a_call_goes_over_the_stream_of_its_node_and_names_both() {
     let world = World::open().await;
-    let (second, asked) = world.second().await;
+    let (second, requested) = world.second().await;
     let mut detached = Vec::new();
     for number in 0..4 {
         let id = format!("data-{number}");
@@ -339,8 +346,8 @@ async fn plg_07_plg_09_a_call_goes_over_the_stream_of_its_node_and_names_both() 
         done.await.unwrap();
     }
     let mut nodes = Vec::new();
-    for (node, asked) in [(&world.node, &world.asked), (&second, &asked)] {
-        let calls = asked.take();
+    for (node, requested) in [(&world.node, &world.requested), (&second, &requested)] {
+        let calls = requested.take();
         assert!(calls.len() >= 4, "each controller has its turn: {calls:?}");
         for (method, request) in calls {
             let field = match method.starts_with("Controller") {
@@ -394,9 +401,9 @@ async fn csi_46_what_a_provider_has_is_listed_by_a_controller_page_by_page() {
         .h
         .get("/v1/volumes/external?plugin_id=p&per_page=3&next_token=x")
         .await;
-    let told = listed.json();
-    assert_eq!(told["NextToken"], "after-x-3", "{told}");
-    let stub = &told["Volumes"][0];
+    let reported = listed.json();
+    assert_eq!(reported["NextToken"], "after-x-3", "{reported}");
+    let stub = &reported["Volumes"][0];
     for (field, value) in [
         ("ExternalID", json!("far")),
         ("CapacityBytes", json!(9)),
@@ -404,30 +411,30 @@ async fn csi_46_what_a_provider_has_is_listed_by_a_controller_page_by_page() {
         ("Status", json!("it leaks")),
         ("PublishedExternalNodeIDs", json!(["node-far"])),
     ] {
-        assert_eq!(stub[field], value, "{field}: {told}");
+        assert_eq!(stub[field], value, "{field}: {reported}");
     }
     let request = hyper::Request::get("/v1/volumes/snapshot?plugin_id=p&per_page=2&next_token=y")
         .header("X-Nomad-CSI-Secrets", "key=hidden")
         .body(http_body_util::Full::default())
         .unwrap();
-    let told = world.h.send(request).await;
-    assert!(!told.text().contains("canary"), "{}", told.text());
-    let told = told.json();
-    assert_eq!(told["NextToken"], "after-y-2", "{told}");
-    let snapshot = &told["Snapshots"][0];
+    let reported = world.h.send(request).await;
+    assert!(!reported.text().contains("canary"), "{}", reported.text());
+    let reported = reported.json();
+    assert_eq!(reported["NextToken"], "after-y-2", "{reported}");
+    let snapshot = &reported["Snapshots"][0];
     assert_eq!(
         (&snapshot["ID"], &snapshot["Secrets"]),
         (&json!("snap-one"), &Value::Null)
     );
-    let asked = world.asked.only("ControllerListSnapshots");
-    assert_eq!(asked["Secrets"], json!({"key": "hidden"}));
+    let requested = world.requested.only("ControllerListSnapshots");
+    assert_eq!(requested["Secrets"], json!({"key": "hidden"}));
     assert_eq!(
-        (&asked["MaxEntries"], &asked["StartingToken"]),
+        (&requested["MaxEntries"], &requested["StartingToken"]),
         (&json!(2), &json!("y"))
     );
-    let asked = world.asked.only("ControllerListVolumes");
+    let requested = world.requested.only("ControllerListVolumes");
     assert_eq!(
-        (&asked["MaxEntries"], &asked["StartingToken"]),
+        (&requested["MaxEntries"], &requested["StartingToken"]),
         (&json!(3), &json!("x"))
     );
     // Without a healthy controller there is nobody to ask.

@@ -97,7 +97,7 @@ async fn is_given_back(world: &World, place: (&str, &str)) {
     world.alloc_is(&alloc, "complete").await;
     let volume = format!("/v1/volume/csi/{id}?namespace={namespace}");
     world.until(&volume, is_free).await;
-    let names = world.asked.names();
+    let names = world.requested.names();
     assert!(
         names.ends_with(&["NodeDetachVolume", "ControllerDetachVolume"]),
         "{names:?}"
@@ -109,9 +109,9 @@ async fn ns_04_a_volume_is_taken_from_its_node_in_its_own_namespace() {
     let world = World::open().await;
     namespaces(&world.h).await;
     is_given_back(&world, ("red", "data")).await;
-    let asked = world.asked.only("NodeDetachVolume");
-    let place = (&asked["VolumeNamespace"], &asked["VolumeID"]);
-    assert_eq!(place, (&json!("red"), &json!("data")), "{asked}");
+    let requested = world.requested.only("NodeDetachVolume");
+    let place = (&requested["VolumeNamespace"], &requested["VolumeID"]);
+    assert_eq!(place, (&json!("red"), &json!("data")), "{requested}");
     world.h.stop().await;
 }
 
@@ -134,10 +134,12 @@ async fn vw_01_evaluations_are_processed_while_the_watcher_waits_for_a_plugin() 
     let place = (DEFAULT, "data");
     let alloc = world.user(place, false).await;
     world.claim(place, &alloc, false).await.unwrap();
-    let held = world.asked.held_detaches().await;
+    let held = world.requested.held_detaches().await;
     world.alloc_is(&alloc, "complete").await;
-    let asked = || so(world.asked.names().contains(&"NodeDetachVolume"));
-    eventually("the watcher to ask", LONG, asked).await.unwrap();
+    let requested = || so(world.requested.names().contains(&"NodeDetachVolume"));
+    eventually("the watcher to ask", LONG, requested)
+        .await
+        .unwrap();
     let registered = world.h.register("web").await.json();
     let path = format!("/v1/evaluation/{}", registered["EvalID"].as_str().unwrap());
     let done = |eval: &Value| eval["Status"] == "complete";
@@ -148,7 +150,7 @@ async fn vw_01_evaluations_are_processed_while_the_watcher_waits_for_a_plugin() 
     assert!(!is_free(&shown), "it is waited for: {shown}");
     drop(held);
     world.until("/v1/volume/csi/data", is_free).await;
-    let names = world.asked.names();
+    let names = world.requested.names();
     let both = ["NodeDetachVolume", "ControllerDetachVolume"];
     assert!(names.ends_with(&both), "{names:?}");
     world.h.stop().await;
@@ -184,10 +186,10 @@ async fn csi_42_a_volume_removed_by_force_is_neither_unmounted_nor_detached() {
     world.claim(place, &alloc, false).await.unwrap();
     world.alloc_is(&alloc, "complete").await;
     world.until("/v1/volume/csi/other", is_free).await;
-    let calls = world.asked.take();
+    let calls = world.requested.take();
     let of_data = calls
         .iter()
-        .filter(|(_, asked)| asked.to_string().contains("ext-data"));
+        .filter(|(_, requested)| requested.to_string().contains("ext-data"));
     let of_data: Vec<_> = of_data.map(|(method, _)| *method).collect();
     assert_eq!(
         of_data,
@@ -209,22 +211,22 @@ async fn job_12_by_force_a_plugin_detaches_what_nobody_claims_and_nothing_that_s
     }
     let odd = (400, "invalid force value".to_owned());
     assert_eq!(detach("&force=maybe").await, odd);
-    assert_eq!(world.asked.names(), ["ControllerValidateVolume"]);
+    assert_eq!(world.requested.names(), ["ControllerValidateVolume"]);
     assert_eq!(detach("&force=true").await, (200, String::new()));
     assert_eq!(
-        world.asked.names(),
+        world.requested.names(),
         ["ControllerValidateVolume", "ControllerDetachVolume"]
     );
-    let asked = world.asked.only("ControllerDetachVolume");
+    let requested = world.requested.only("ControllerDetachVolume");
     for (field, value) in [("VolumeID", "ext-data"), ("ClientCSINodeID", "node-far")] {
-        assert_eq!(asked[field], value, "{asked}");
+        assert_eq!(requested[field], value, "{requested}");
     }
     let place = (DEFAULT, "data");
     let alloc = world.user(place, false).await;
     world.claim(place, &alloc, false).await.unwrap();
     let text = format!("volume \"data\" is in use on node \"{}\"", world.node);
     assert_eq!(detach("&force=true").await, (500, text));
-    world.asked.only("ControllerDetachVolume");
+    world.requested.only("ControllerDetachVolume");
     world.h.stop().await;
 }
 
@@ -243,9 +245,12 @@ async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
     claim.claim.claim = drover_events::csi::mode::WRITE;
     claim.claim.state = drover_events::csi::state::UNPUBLISHING;
     world.h.submit(claim).await;
-    let shown: Vec<_> = world.asked.names();
-    let told = world.asked.only("ControllerAttachVolume").to_string();
-    assert!(told.contains("canary"), "the plugin is shown it: {shown:?}");
+    let shown: Vec<_> = world.requested.names();
+    let reported = world.requested.only("ControllerAttachVolume").to_string();
+    assert!(
+        reported.contains("canary"),
+        "the plugin is shown it: {shown:?}"
+    );
     let again = world
         .h
         .put("/v1/volume/csi/data", &one(&volume("data")))
@@ -282,10 +287,10 @@ async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
             reply.text()
         );
     }
-    let told = streamed(&world).await;
+    let reported = streamed(&world).await;
     assert!(
-        told.contains("CSIVolume") && !told.contains("canary"),
-        "{told}"
+        reported.contains("CSIVolume") && !reported.contains("canary"),
+        "{reported}"
     );
     let World { h, .. } = world;
     h.server.shutdown().await;
@@ -325,17 +330,17 @@ async fn streamed(world: &World) -> String {
         .unwrap();
     let reply = tower::ServiceExt::oneshot(world.h.router(), request).await;
     let mut body = reply.unwrap().into_body();
-    let mut told = String::new();
+    let mut reported = String::new();
     let all = async {
-        while told.matches("CSIVolumeClaim").count() < 2 {
+        while reported.matches("CSIVolumeClaim").count() < 2 {
             let frame = http_body_util::BodyExt::frame(&mut body).await;
             let frame = frame.unwrap().unwrap();
-            told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+            reported += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
         }
     };
     let in_time = tokio::time::timeout(LONG, all).await;
-    in_time.unwrap_or_else(|_| panic!("only {told}"));
+    in_time.unwrap_or_else(|_| panic!("only {reported}"));
     end.cancel();
     publisher.abort();
-    told
+    reported
 }

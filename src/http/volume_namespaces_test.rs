@@ -4,7 +4,7 @@ use drover_events::csi::{mode, state};
 use drover_events::model::Namespace;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
-use drover_testkit::{LONG, asked, eventually, so};
+use drover_testkit::{LONG, eventually, eventually_async, so};
 use serde_json::{Value, json};
 
 use super::gate_test::two_namespaces;
@@ -75,8 +75,8 @@ async fn ns_03_a_description_that_names_its_namespace_needs_the_right_there() {
 /// The volumes, with their namespaces, to which garbage collection gave a sign.
 async fn signalled(h: &Harness) -> Vec<[String; 2]> {
     let list = "/v1/audit?kind=CsiVolumeClaimed&actor=core_gc&payload=true&per_page=1000";
-    let told = h.get(list).await.json();
-    let payloads = told.as_array().expect("a list").iter();
+    let reported = h.get(list).await.json();
+    let payloads = reported.as_array().expect("a list").iter();
     let payloads = payloads.map(|entry| &entry["Payload"]);
     let signs = payloads.filter(|payload| payload["Claim"] == mode::GC);
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
@@ -120,7 +120,7 @@ async fn ns_06_claims_of_a_job_are_collected_in_its_own_namespace() {
     let (prod, default) = (row("prod"), row("default"));
     let done = h.ask("PUT", "/v1/system/gc", "").await;
     assert_eq!(done.status, 200, "{}", done.text());
-    let signs = asked("a sign", LONG, async || {
+    let signs = eventually_async("a sign", LONG, async || {
         let signs = signalled(&h).await;
         so(!signs.is_empty()).map(|()| signs)
     });

@@ -25,20 +25,20 @@ use crate::gate::Gate;
 use crate::proposer::Origin;
 use crate::rpc::csi::*;
 use crate::rpc::service::{Access, Call, Dispatch, Service};
-use crate::volumes::{StepError, Taken};
+use crate::volumes::{ClaimGrant, StepError};
 
 /// The plugin of these tests.
 pub(super) const PLUGIN: &str = "p";
 
 /// What the plugin was asked: the method, and the request as it came.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct PluginRequests {
     calls: Mutex<Vec<(&'static str, Value)>>,
     /// Who detaches a volume, reads it first.
     detaching: RwLock<()>,
 }
 
-impl Asked {
+impl PluginRequests {
     /// The names of all calls, in their order.
     pub(super) fn names(&self) -> Vec<&'static str> {
         self.calls.lock().iter().map(|(name, _)| *name).collect()
@@ -63,8 +63,8 @@ impl Asked {
     }
 
     /// A call has come; it goes on when it may.
-    async fn comes(&self, method: &'static str, told: Value) {
-        self.calls.lock().push((method, told));
+    async fn comes(&self, method: &'static str, reported: Value) {
+        self.calls.lock().push((method, reported));
         if method.contains("Detach") {
             drop(self.detaching.read().await);
         }
@@ -120,12 +120,12 @@ fn listed_snapshots(
 }
 
 macro_rules! plugin {
-    ($asked:expr; $($method:ident($req:ty) => $answer:expr;)*) => {
-        Service::new($asked)$(.method::<$method, _, _>(
+    ($requested:expr; $($method:ident($req:ty) => $answer:expr;)*) => {
+        Service::new($requested)$(.method::<$method, _, _>(
             Access::Server,
-            async |asked: Arc<Asked>, _: Call, request: $req| {
-                let told = serde_json::to_value(&request).unwrap();
-                asked.comes(stringify!($method), told).await;
+            async |requested: Arc<PluginRequests>, _: Call, request: $req| {
+                let reported = serde_json::to_value(&request).unwrap();
+                requested.comes(stringify!($method), reported).await;
                 let answer: fn($req) -> Result<_, ApiError> = $answer;
                 answer(request)
             },
@@ -133,8 +133,8 @@ macro_rules! plugin {
     };
 }
 
-fn plugin(asked: Arc<Asked>) -> Arc<dyn Dispatch> {
-    Arc::new(plugin! { asked;
+fn plugin(requested: Arc<PluginRequests>) -> Arc<dyn Dispatch> {
+    Arc::new(plugin! { requested;
         ControllerCreateVolume(ControllerCreateVolumeRequest) => |request| {
             Ok(ControllerCreateVolumeResponse {
                 external_volume_id: format!("ext-{}", request.name),
@@ -182,7 +182,7 @@ fn plugin(asked: Arc<Asked>) -> Arc<dyn Dispatch> {
 /// The server, the plugin, and the node that runs it.
 pub(super) struct World {
     pub(super) h: Harness,
-    pub(super) asked: Arc<Asked>,
+    pub(super) requested: Arc<PluginRequests>,
     pub(super) node: String,
 }
 
@@ -221,11 +221,11 @@ impl World {
     pub(super) async fn with(h: Harness) -> World {
         let world = World {
             h,
-            asked: Arc::default(),
+            requested: Arc::default(),
             node: fixtures::node(1).id,
         };
         world.report(true, "").await;
-        let handlers = plugin(Arc::clone(&world.asked));
+        let handlers = plugin(Arc::clone(&world.requested));
         client(&world.h.server.sessions, world.node.clone(), handlers);
         world
     }
@@ -236,22 +236,22 @@ impl World {
     }
 
     /// A second node with the plugin, and a client of its own: its id, and what that is asked.
-    pub(super) async fn second(&self) -> (String, Arc<Asked>) {
-        let (node, asked) = (fixtures::node(2).id, Arc::<Asked>::default());
+    pub(super) async fn second(&self) -> (String, Arc<PluginRequests>) {
+        let (node, requested) = (fixtures::node(2).id, Arc::<PluginRequests>::default());
         self.registers(2, true, "").await;
-        let handlers = plugin(Arc::clone(&asked));
+        let handlers = plugin(Arc::clone(&requested));
         client(&self.h.server.sessions, node.clone(), handlers);
-        (node, asked)
+        (node, requested)
     }
 
     async fn registers(&self, number: usize, healthy: bool, alloc: &str) {
         let mut node = fixtures::node(number);
-        let told = CsiInfo {
+        let reported = CsiInfo {
             alloc_id: alloc.to_owned(),
             ..info(healthy)
         };
-        node.csi_controller_plugins = [(PLUGIN, told.clone())].into();
-        node.csi_node_plugins = [(PLUGIN, told)].into();
+        node.csi_controller_plugins = [(PLUGIN, reported.clone())].into();
+        node.csi_node_plugins = [(PLUGIN, reported)].into();
         let node_id = node.id.clone();
         let command = RegisterNode {
             node,
@@ -346,7 +346,7 @@ impl World {
         (namespace, volume): (&str, &str),
         alloc: &str,
         read_only: bool,
-    ) -> Result<Taken, StepError> {
+    ) -> Result<ClaimGrant, StepError> {
         let claim = CsiVolumeClaimed {
             namespace: namespace.to_owned(),
             volume_id: volume.to_owned(),
@@ -360,14 +360,14 @@ impl World {
 
     /// What its client says of an allocation.
     pub(super) async fn alloc_is(&self, alloc: &str, status: &str) {
-        let told = Allocation {
+        let reported = Allocation {
             id: alloc.to_owned(),
             node_id: self.node.clone(),
             client_status: status.to_owned(),
             ..Allocation::default()
         };
         let command = UpdateAllocsFromClient {
-            allocs: vec![told],
+            allocs: vec![reported],
             caller: None,
         };
         self.h.submit(command).await;

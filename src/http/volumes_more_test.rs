@@ -14,7 +14,7 @@ use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_plugins::CsiPlugins;
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::jobs::Jobs;
-use drover_testkit::{LONG, asked, fixtures, so};
+use drover_testkit::{LONG, eventually_async, fixtures, so};
 use serde_json::{Value, json};
 
 use super::gate_test::two_namespaces;
@@ -195,11 +195,11 @@ async fn ev_10_answers_about_volumes_are_made_on_the_view_they_were_begun_with()
 
 /// What the client of an allocation says of it.
 pub(super) async fn becomes(h: &Harness, alloc: &Allocation, status: &str) {
-    let told = Allocation {
+    let reported = Allocation {
         client_status: status.into(),
         ..alloc.clone()
     };
-    let (allocs, caller) = (vec![told], None);
+    let (allocs, caller) = (vec![reported], None);
     h.submit(UpdateAllocsFromClient { allocs, caller }).await;
 }
 
@@ -241,7 +241,7 @@ async fn ev_10_an_answer_about_a_volume_and_its_allocations_mixes_no_two_indexes
         seen[held] += 1;
         so(seen.iter().all(|times| *times >= 20))
     };
-    asked("it to be seen free and held", LONG, look)
+    eventually_async("it to be seen free and held", LONG, look)
         .await
         .unwrap();
     over.store(true, Ordering::Relaxed);
@@ -418,13 +418,21 @@ async fn ev_18_what_is_refused_of_volumes_names_it_and_says_each_thing_once() {
             body => body.to_string(),
         };
         let reply = h.ask(method, &target, body).await;
-        let told = reply.text();
-        assert_eq!((reply.status, told.as_str()), (status, text), "{target}");
-        let mut parts: Vec<_> = told.split(": ").map(str::trim).collect();
+        let reported = reply.text();
+        assert_eq!(
+            (reply.status, reported.as_str()),
+            (status, text),
+            "{target}"
+        );
+        let mut parts: Vec<_> = reported.split(": ").map(str::trim).collect();
         let all = parts.len();
         parts.sort_unstable();
         parts.dedup();
-        assert_eq!(parts.len(), all, "{target} says something twice: {told}");
+        assert_eq!(
+            parts.len(),
+            all,
+            "{target} says something twice: {reported}"
+        );
     }
     h.stop().await;
 }
@@ -444,8 +452,8 @@ async fn eval_16_csi_29_a_job_that_waits_for_a_volume_goes_on_when_it_is_free() 
         ..RegisterJob::default()
     })
     .await;
-    let blocked = |told: &Value| {
-        let all = told.as_array().cloned().unwrap_or_default();
+    let blocked = |reported: &Value| {
+        let all = reported.as_array().cloned().unwrap_or_default();
         all.iter().any(|eval| eval["Status"] == "blocked")
     };
     h.until("/v1/job/next/evaluations", blocked).await;
@@ -485,8 +493,8 @@ async fn csi_17_csi_18_lists_are_for_who_may_see_something_in_them() {
     ] {
         let reply = h.seen(token, target).await;
         assert_eq!(reply.status, status, "{token} {target}: {}", reply.text());
-        let told = reply.header("x-nomad-index").is_empty();
-        assert_eq!(told, status == 403, "{token} {target}");
+        let reported = reply.header("x-nomad-index").is_empty();
+        assert_eq!(reported, status == 403, "{token} {target}");
     }
     // Who may see nothing of it waits for nothing of it.
     let begun = std::time::Instant::now();

@@ -8,7 +8,7 @@ use drover_events::model::{CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiVolume, V
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::nodes;
-use drover_testkit::{asked, fixtures};
+use drover_testkit::{eventually_async, fixtures};
 use serde_json::{Value, json};
 
 use super::harness::{Harness, is_filled};
@@ -162,17 +162,20 @@ async fn csi_09_an_event_shows_of_a_volume_what_a_read_shows() {
     let request = hyper::Request::get(target).body(axum::body::Body::empty());
     let reply = tower::ServiceExt::oneshot(h.router(), request.unwrap()).await;
     let mut body = reply.unwrap().into_body();
-    let mut told = String::new();
-    while !told.contains("MountFlags") {
+    let mut reported = String::new();
+    while !reported.contains("MountFlags") {
         let frame = http_body_util::BodyExt::frame(&mut body);
         let frame = tokio::time::timeout(drover_testkit::LONG, frame)
             .await
             .expect("in time");
         let frame = frame.unwrap().unwrap();
-        told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        reported += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
     }
-    assert!(told.contains("\"MountFlags\":[\"[REDACTED]\"]"), "{told}");
-    assert!(!told.contains("canary"), "{told}");
+    assert!(
+        reported.contains("\"MountFlags\":[\"[REDACTED]\"]"),
+        "{reported}"
+    );
+    assert!(!reported.contains("canary"), "{reported}");
     publisher.abort();
     h.stop().await;
 }
@@ -279,8 +282,8 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
         let origin = crate::proposer::Origin::default();
         let failed = volumes.unpublish(("default", "data"), &alloc, &origin);
         let error = failed.await.expect_err("nobody reaches the node");
-        let told = h.get("/v1/volume/csi/data/explain").await.json();
-        let held = &told["Claims"][0];
+        let reported = h.get("/v1/volume/csi/data/explain").await.json();
+        let held = &reported["Claims"][0];
         assert_eq!(held["HinderedBy"], json!(error.to_string()));
         // The watcher tries as well.
         assert!(held["Tries"].as_u64() >= Some(tries), "{held}");
@@ -291,7 +294,7 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
         }];
         h.submit(crate::commands::namespace::UpsertNamespaces { namespaces })
             .await;
-        let index = &told["ModifyIndex"];
+        let index = &reported["ModifyIndex"];
         let path = format!("/v1/volume/csi/data/explain?as_of={index}");
         let was = h.get(&path).await.json();
         let was = &was["Claims"][0];
@@ -347,9 +350,12 @@ fn held(alloc: &str) -> ClaimVolume {
 }
 
 /// The first row of what is told of a volume, and the index of it.
-async fn first_told(h: &Harness, id: &str) -> (Value, Value) {
-    let told = h.get(&format!("/v1/volume/csi/{id}/explain")).await.json();
-    (told["Claims"][0].clone(), told["ModifyIndex"].clone())
+async fn first_reported(h: &Harness, id: &str) -> (Value, Value) {
+    let reported = h.get(&format!("/v1/volume/csi/{id}/explain")).await.json();
+    (
+        reported["Claims"][0].clone(),
+        reported["ModifyIndex"].clone(),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -359,18 +365,24 @@ async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_is_explained() {
     let origin = crate::proposer::Origin::default();
     let claimed = h.server.volumes.claim(held(&alloc).claim, origin).await;
     let error = claimed.expect_err("nobody reaches a controller");
-    let (told, index) = first_told(&h, "data").await;
-    assert_eq!(told["State"], "held", "{told}");
-    assert_eq!(told["WaitsFor"], "a controller to attach it to its node");
-    assert_eq!(told["HinderedBy"], json!(error.to_string()));
-    assert_eq!(told["Tries"], 1);
-    let since = |field: &str| told[field].as_i64().unwrap();
+    let (reported, index) = first_reported(&h, "data").await;
+    assert_eq!(reported["State"], "held", "{reported}");
+    assert_eq!(
+        reported["WaitsFor"],
+        "a controller to attach it to its node"
+    );
+    assert_eq!(reported["HinderedBy"], json!(error.to_string()));
+    assert_eq!(reported["Tries"], 1);
+    let since = |field: &str| reported[field].as_i64().unwrap();
     assert!(since("Since") > 0 && since("HinderedSince") >= since("Since"));
     let mut attached = held(&alloc);
     attached.claim.published = true;
     h.submit(attached).await;
-    let (told, _) = first_told(&h, "data").await;
-    assert_eq!((&told["WaitsFor"], &told["Tries"]), (&json!(""), &json!(0)));
+    let (reported, _) = first_reported(&h, "data").await;
+    assert_eq!(
+        (&reported["WaitsFor"], &reported["Tries"]),
+        (&json!(""), &json!(0))
+    );
     let path = format!("/v1/volume/csi/data/explain?as_of={index}");
     let was = h.get(&path).await.json()["Claims"][0].clone();
     assert_eq!(was["WaitsFor"], "a controller to attach it to its node");
@@ -385,55 +397,61 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     let mut settles = held(&alloc);
     settles.claim.state = state::SETTLING;
     h.submit(settles).await;
-    let (told, _) = first_told(&h, "data").await;
+    let (reported, _) = first_reported(&h, "data").await;
     assert_eq!(
-        (&told["AllocationID"], &told["State"]),
+        (&reported["AllocationID"], &reported["State"]),
         (&json!(alloc), &json!("settling"))
     );
     assert_eq!(
-        told["WaitsFor"],
+        reported["WaitsFor"],
         "the end of a call that may still be under way"
     );
-    assert!(told["Since"].as_i64().unwrap() > 0);
+    assert!(reported["Since"].as_i64().unwrap() > 0);
     let mut deleted = ClaimVolume::default();
     deleted.claim.namespace = "default".into();
     deleted.claim.volume_id = "other".into();
     deleted.claim.claim = mode::DELETE;
     h.submit(deleted).await;
-    let (told, _) = first_told(&h, "other").await;
+    let (reported, _) = first_reported(&h, "other").await;
     assert_eq!(
-        (&told["AllocationID"], &told["State"]),
+        (&reported["AllocationID"], &reported["State"]),
         (&json!(""), &json!("deleting"))
     );
-    assert_eq!(told["WaitsFor"], "its provider to delete it");
-    assert!(told["Since"].as_i64().unwrap() > 0);
+    assert_eq!(reported["WaitsFor"], "its provider to delete it");
+    assert!(reported["Since"].as_i64().unwrap() > 0);
     let place = ("default", "other");
     let (waiting, origin) = (Waiting::Deletion, Origin::default());
     // The watcher sees to it as well: what is told is what came of the last look at it.
-    let told = asked(
+    let reported = eventually_async(
         "what hinders it is told",
         drover_testkit::LONG,
         async || {
             let seen = h.server.volumes.see_to(place, &waiting, &origin).await;
             let error = seen.expect_err("it may still be deleted").to_string();
-            let (told, _) = first_told(&h, "other").await;
-            match told["HinderedBy"] == json!(error) {
-                true => Ok(told),
-                false => Err(format!("{told}, not {error}")),
+            let (reported, _) = first_reported(&h, "other").await;
+            match reported["HinderedBy"] == json!(error) {
+                true => Ok(reported),
+                false => Err(format!("{reported}, not {error}")),
             }
         },
     );
-    let told = told.await.unwrap();
-    assert!(told["HinderedSince"].as_i64().unwrap() > 0, "{told}");
+    let reported = reported.await.unwrap();
+    assert!(
+        reported["HinderedSince"].as_i64().unwrap() > 0,
+        "{reported}"
+    );
     let growth = NoteGrowth {
         namespace: "default".to_owned(),
         id: "data".to_owned(),
         done: 0,
     };
     h.submit(growth).await;
-    let told = h.get("/v1/volume/csi/data/explain").await.json();
-    let says = told["Says"].as_str().unwrap();
-    assert!(says.contains("as large as it is at its provider"), "{told}");
+    let reported = h.get("/v1/volume/csi/data/explain").await.json();
+    let says = reported["Says"].as_str().unwrap();
+    assert!(
+        says.contains("as large as it is at its provider"),
+        "{reported}"
+    );
     h.stop().await;
 }
 
@@ -448,9 +466,12 @@ async fn csi_45_what_was_attached_waits_for_a_controller_whatever_its_plugin_is_
         claim.claim.published = published;
         h.submit(claim).await;
     }
-    let told = h.get("/v1/volume/csi/data/explain").await.json();
-    let waits = &told["Claims"][0]["WaitsFor"];
-    assert_eq!(waits, "a controller to detach it from its node", "{told}");
+    let reported = h.get("/v1/volume/csi/data/explain").await.json();
+    let waits = &reported["Claims"][0]["WaitsFor"];
+    assert_eq!(
+        waits, "a controller to detach it from its node",
+        "{reported}"
+    );
     h.stop().await;
 }
 
@@ -487,8 +508,8 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
         ),
     ] {
         h.submit(claim(to)).await;
-        let told = explained().await;
-        let held = &told["Claims"][0];
+        let reported = explained().await;
+        let held = &reported["Claims"][0];
         assert_eq!(held["AllocationID"], json!(alloc));
         assert_eq!(held["NodeID"], json!(node));
         assert_eq!(
@@ -496,7 +517,7 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
             (&json!(name), &json!("write"))
         );
         assert_eq!(
-            (&held["WaitsFor"], &told["Says"]),
+            (&held["WaitsFor"], &reported["Says"]),
             (&json!(waits), &json!(says)),
             "{name}"
         );
@@ -569,8 +590,8 @@ async fn csi_12_ev_07_plugins_are_listed_shown_and_found() {
         (404, "plugin not found")
     );
     for (context, prefix, found) in [("volumes", "da", "data"), ("plugins", "host", "hostpath")] {
-        let asked = json!({"Context": context, "Prefix": prefix});
-        let matches = h.put("/v1/search", &asked).await.json()["Matches"][context].clone();
+        let requested = json!({"Context": context, "Prefix": prefix});
+        let matches = h.put("/v1/search", &requested).await.json()["Matches"][context].clone();
         assert_eq!(matches, json!([found]), "{context}");
     }
     h.stop().await;

@@ -114,14 +114,14 @@ pub(super) fn signed(h: &Harness, claims: &Claims) -> String {
 
 /// An allocation ends, as its node says.
 pub(super) async fn ends(h: &Harness, node: &str, alloc: &str) {
-    let told = Allocation {
+    let reported = Allocation {
         id: alloc.to_owned(),
         node_id: node.to_owned(),
         client_status: "complete".to_owned(),
         ..Allocation::default()
     };
     let command = UpdateAllocsFromClient {
-        allocs: vec![told],
+        allocs: vec![reported],
         caller: None,
     };
     h.submit(command).await;
@@ -306,13 +306,16 @@ async fn auth_06_acl_15_a_client_is_told_by_servers_who_a_workload_is_and_what_i
     assert_eq!(who.actor.policies, ["web"]);
     let may = |namespace| who.acl.namespace_allows(namespace, Ns::ReadJob);
     assert!(may("web") && !may("db") && !may("default"));
-    let asked = ("default", "nomad/jobs/web/g/t", VariableCapability::Read);
-    assert!(who.acl.variable_allows(asked.0, asked.1, asked.2));
+    let requested = ("default", "nomad/jobs/web/g/t", VariableCapability::Read);
+    assert!(
+        who.acl
+            .variable_allows(requested.0, requested.1, requested.2)
+    );
     // Signed by nobody here, and of one that has ended.
-    let asked = AclClaimPoliciesRequest {
+    let requested = AclClaimPoliciesRequest {
         signed: token.clone(),
     };
-    assert!(!format!("{asked:?}").contains(&token));
+    assert!(!format!("{requested:?}").contains(&token));
     let mut forged = token.clone();
     forged.pop();
     world.ends().await;

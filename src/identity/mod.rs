@@ -208,10 +208,10 @@ mod tests {
 
     fn made() -> PeerCertificate {
         let key = rcgen::KeyPair::generate().unwrap();
-        let mut asked = rcgen::CertificateParams::default();
+        let mut requested = rcgen::CertificateParams::default();
         let name = rcgen::DnType::CommonName;
-        asked.distinguished_name.push(name, "cli.global.nomad");
-        let made = asked.self_signed(&key).unwrap();
+        requested.distinguished_name.push(name, "cli.global.nomad");
+        let made = requested.self_signed(&key).unwrap();
         PeerCertificate::of(made.der()).unwrap()
     }
 

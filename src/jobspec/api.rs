@@ -45,9 +45,9 @@ impl ApiJob {
 
     /// The same without the priority, which servers fill in from their configuration.
     pub fn complete(&mut self) {
-        let unsaid = self.priority().is_none();
+        let unstated = self.priority().is_none();
         self.canonicalise();
-        if unsaid {
+        if unstated {
             self.fields.remove("Priority");
         }
     }

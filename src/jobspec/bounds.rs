@@ -4,7 +4,7 @@
 //! budget first (`scan`), and once it is over the clock is looked at.
 
 use super::budget::{Budget, Cost};
-use super::diagnostic::{Diagnostic, Source};
+use super::diagnostic::{Diagnostic, SourceText};
 use super::scan::{self, Form};
 use hcl_edit::expr::Expression;
 use hcl_edit::parser::{Error, parse_body, parse_expr, parse_template};
@@ -41,7 +41,7 @@ impl From<Unread> for String {
 ///
 /// # Errors
 /// The place of the first thing that is not HCL, or a limit that it is over.
-pub(super) fn parse(source: &Source, budget: &Budget) -> Result<Body, Diagnostic> {
+pub(super) fn parse(source: &SourceText, budget: &Budget) -> Result<Body, Diagnostic> {
     length(source)?;
     bounded(&source.text, Form::Body, budget, parse_body).map_err(|unread| match unread {
         Unread::Invalid(error) => invalid(source, &error),
@@ -69,7 +69,7 @@ pub(super) fn template(text: &str, budget: &Budget) -> Result<Template, String> 
 ///
 /// # Errors
 /// What is no JSON or no object, or a limit that it is over.
-pub(super) fn json(source: &Source, budget: &Budget) -> Result<Map<String, Json>, Diagnostic> {
+pub(super) fn json(source: &SourceText, budget: &Budget) -> Result<Map<String, Json>, Diagnostic> {
     length(source)?;
     let read = serde_json::from_str(&source.text);
     let in_time = budget.look();
@@ -98,11 +98,11 @@ fn bounded<T>(
     parsed.map_err(Unread::Invalid)
 }
 
-fn too_large(source: &Source, place: Option<Range<usize>>, why: String) -> Diagnostic {
+fn too_large(source: &SourceText, place: Option<Range<usize>>, why: String) -> Diagnostic {
     source.problem(place, "Specification too large", why)
 }
 
-fn length(source: &Source) -> Result<(), Diagnostic> {
+fn length(source: &SourceText) -> Result<(), Diagnostic> {
     let length = source.text.len();
     if length > MAX_TEXT {
         let detail = format!("The text is {length} bytes long; at most {MAX_TEXT} are read.");
@@ -111,7 +111,7 @@ fn length(source: &Source) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-fn invalid(source: &Source, err: &Error) -> Diagnostic {
+fn invalid(source: &SourceText, err: &Error) -> Diagnostic {
     let at = err.location().offset();
     if let Some(block) = single_line(&source.text, at) {
         let detail = "A block that is written on one line holds one argument and nothing else: \
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn read(text: String) -> Result<Body, Diagnostic> {
-        parse(&Source::new("t.hcl", text), &Budget::default())
+        parse(&SourceText::new("t.hcl", text), &Budget::default())
     }
 
     #[test]
@@ -233,7 +233,10 @@ mod tests {
     fn what_is_read_late_is_refused() {
         let late = || Budget::ending(Instant::now());
         let detail = |problem: Diagnostic| problem.detail;
-        let (native, object) = (Source::new("t.hcl", "a = 1\n"), Source::new("t.json", "{}"));
+        let (native, object) = (
+            SourceText::new("t.hcl", "a = 1\n"),
+            SourceText::new("t.json", "{}"),
+        );
         for why in [
             parse(&native, &late()).map_err(detail).err(),
             json(&object, &late()).map_err(detail).err(),

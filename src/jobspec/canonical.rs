@@ -27,11 +27,11 @@ pub(super) fn fill<T: Specified>(o: &mut Object) {
         let Some(default) = field.default else {
             continue;
         };
-        let unsaid = match o.get(field.json) {
+        let unstated = match o.get(field.json) {
             None | Some(Json::Null) => true,
             Some(value) => field.empty_is_unsaid && !said(value),
         };
-        if unsaid {
+        if unstated {
             o.insert(field.json.to_owned(), default.to_json());
         }
     }
@@ -52,7 +52,7 @@ pub(super) fn fill_each<T: Specified>(o: &mut Object, key: &str) {
 }
 
 /// A block that says nothing, as the model has it.
-pub(super) fn unsaid<T: Specified + DeserializeOwned>() -> T {
+pub(super) fn unstated<T: Specified + DeserializeOwned>() -> T {
     let mut block = Object::new();
     fill::<T>(&mut block);
     gojson::from_value(Json::Object(block)).expect("the compiler holds defaults to their fields")

@@ -84,7 +84,7 @@ const YEAR: Range = Range {
 
 /// What one field allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Field {
+struct CronField {
     any: bool,
     values: BTreeSet<u32>,
     days: Vec<Special>,
@@ -105,7 +105,7 @@ enum Special {
     Nth(u32, u32),
 }
 
-impl Field {
+impl CronField {
     fn takes(&self, value: u32) -> bool {
         self.any || self.values.contains(&value)
     }
@@ -151,21 +151,21 @@ fn nearest(date: Date, day: u32) -> Option<u32> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Times that a clock shows.
-    Clock(Box<Fields>),
+    Clock(Box<CronFields>),
     /// Every so many seconds, counted from the start of 1970.
     Every(i64),
 }
 
 /// The fields of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fields {
-    seconds: Field,
-    minutes: Field,
-    hours: Field,
-    days: Field,
-    months: Field,
-    weekdays: Field,
-    years: Field,
+pub struct CronFields {
+    seconds: CronField,
+    minutes: CronField,
+    hours: CronField,
+    days: CronField,
+    months: CronField,
+    weekdays: CronField,
+    years: CronField,
 }
 
 impl Schedule {
@@ -182,7 +182,7 @@ impl Schedule {
             }
             return Ok(Self::Every(nanos / SECOND_NANOS));
         }
-        Fields::parse(spec).map(|fields| Self::Clock(Box::new(fields)))
+        CronFields::parse(spec).map(|fields| Self::Clock(Box::new(fields)))
     }
 
     /// Whether there is any such day at all.
@@ -234,7 +234,7 @@ impl Stretch {
     }
 }
 
-impl Fields {
+impl CronFields {
     fn parse(spec: &str) -> Result<Self, String> {
         let spec = if spec.starts_with('@') {
             let lower = spec.to_ascii_lowercase();
@@ -410,8 +410,8 @@ pub fn next_launch(periodic: &PeriodicConfig, after: i64) -> Option<i64> {
     Launches::of(periodic).ok()?.after(after)
 }
 
-fn field(text: &str, range: &Range) -> Result<Field, String> {
-    let mut field = Field::default();
+fn field(text: &str, range: &Range) -> Result<CronField, String> {
+    let mut field = CronField::default();
     for part in text.split(',') {
         item(part, range, &mut field)
             .ok_or_else(|| format!("syntax error in {} field: '{part}'", range.name))?;
@@ -419,7 +419,7 @@ fn field(text: &str, range: &Range) -> Result<Field, String> {
     Ok(field)
 }
 
-fn item(text: &str, range: &Range, field: &mut Field) -> Option<()> {
+fn item(text: &str, range: &Range, field: &mut CronField) -> Option<()> {
     let (body, step) = text
         .split_once('/')
         .map_or((text, None), |(b, s)| (b, Some(s)));

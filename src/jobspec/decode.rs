@@ -1,7 +1,7 @@
 //! Applies the decode table to an evaluated tree: out comes a job in the API's JSON form, with
 //! only what was said in it. Every problem is reported; decoding goes on after each.
 
-use super::diagnostic::{Diagnostics, Source};
+use super::diagnostic::{Diagnostics, SourceText};
 use super::duration;
 use super::fixup;
 use super::tree::{Attribute, Block, Place};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 /// Decodes blocks of one text.
 pub(super) struct Decoder<'a> {
     /// The text, for places.
-    pub source: &'a Source,
+    pub source: &'a SourceText,
     /// Where problems go.
     pub problems: &'a mut Diagnostics,
 }

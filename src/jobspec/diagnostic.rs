@@ -11,12 +11,12 @@ pub struct Diagnostic {
     /// A sentence or two.
     pub detail: String,
     /// Where, if it has a place.
-    pub place: Option<Place>,
+    pub place: Option<SourceRange>,
 }
 
 /// A range in a named text; lines and columns count from 1, the end is exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceRange {
     /// The text's name.
     pub file: String,
     /// Line and column of the first character.
@@ -25,7 +25,7 @@ pub struct Place {
     pub end: (usize, usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((line, column), (last, end)) = (self.start, self.end);
         write!(f, "{}:{line},{column}-", self.file)?;
@@ -109,16 +109,16 @@ impl std::error::Error for Diagnostics {}
 
 /// A text with a name, able to say where an offset is.
 #[derive(Debug)]
-pub struct Source {
+pub struct SourceText {
     /// Its name in diagnostics.
     pub name: String,
     pub text: String,
     lines: Vec<usize>,
 }
 
-impl Source {
+impl SourceText {
     /// Names a text.
-    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> SourceText {
         let text = text.into();
         let lines = std::iter::once(0)
             .chain(
@@ -128,7 +128,7 @@ impl Source {
                     .map(|(i, _)| i + 1),
             )
             .collect();
-        Source {
+        SourceText {
             name: name.into(),
             text,
             lines,
@@ -141,9 +141,9 @@ impl Source {
     }
 
     /// The place of a byte range.
-    pub fn place(&self, span: Range<usize>) -> Place {
+    pub fn place(&self, span: Range<usize>) -> SourceRange {
         let end = span.end.max(span.start);
-        Place {
+        SourceRange {
             file: self.name.clone(),
             start: self.position(span.start),
             end: self.position(end),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn places_count_characters_from_one() {
-        let source = Source::new("input.hcl", "a\nü = x\n");
+        let source = SourceText::new("input.hcl", "a\nü = x\n");
         let text = source.problem(Some(7..8), "Bad", "It is x.").to_string();
         assert_eq!(text, "input.hcl:2,5-6: Bad; It is x.");
         let two = source.problem(Some(0..8), "Bad", "Both.").to_string();

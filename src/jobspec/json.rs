@@ -2,7 +2,7 @@
 //! which keys are blocks and how many labels they have; strings are templates.
 
 use super::bounds;
-use super::diagnostic::{Diagnostics, Source};
+use super::diagnostic::{Diagnostics, SourceText};
 use super::eval::{Evaluator, Scope};
 use super::tree::{Attribute, Block};
 use super::value::Value;
@@ -16,16 +16,16 @@ const SHOWN: usize = 200;
 type Found<'f> = dyn FnMut(&[String], &Map<String, Json>) + 'f;
 
 /// Evaluates strings and builds trees from JSON.
-pub(super) struct Reader<'a> {
+pub(super) struct JsonReader<'a> {
     /// For the name in diagnostics.
-    pub source: &'a Source,
+    pub source: &'a SourceText,
     /// Evaluates templates.
     pub evaluator: &'a Evaluator<'a>,
     /// What templates may refer to.
     pub scope: &'a Scope<'a>,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     /// The blocks of type `name` that a JSON value stands for, its `labels` peeled off.
     pub(super) fn blocks(
         &self,
@@ -119,7 +119,7 @@ impl Reader<'_> {
                         return None;
                     }
                 };
-                let source = Source::new(self.source.name.clone(), text.clone());
+                let source = SourceText::new(self.source.name.clone(), text.clone());
                 let ev = Evaluator::new(&source, self.evaluator.functions, self.evaluator.budget);
                 match ev.bare_template(&template, self.scope) {
                     Ok(value) => {

@@ -49,8 +49,8 @@ pub use drover_events::duration;
 pub use functions::Functions;
 pub use normal::FieldError;
 pub use parse::{Input, parse, plain};
-pub use said::Said;
-pub use validate::{Limits, Validation, unbuilt, validate};
+pub use said::ParsedJob;
+pub use validate::{JobLimits, Validation, unbuilt, validate};
 
 #[cfg(test)]
 mod canonical_test;

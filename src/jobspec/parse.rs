@@ -4,10 +4,10 @@ use super::api::ApiJob;
 use super::bounds;
 use super::budget::Budget;
 use super::decode::Decoder;
-use super::diagnostic::{Diagnostics, Source};
+use super::diagnostic::{Diagnostics, SourceText};
 use super::eval::{Evaluator, Scope};
 use super::functions::Functions;
-use super::json::Reader;
+use super::json::JsonReader;
 use super::locals::{self, Local};
 use super::tree::{self, Block};
 use super::types;
@@ -60,7 +60,7 @@ impl<'a> Input<'a> {
 /// # Errors
 /// Every problem, with its place.
 pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
-    let source = Source::new(input.name, input.text);
+    let source = SourceText::new(input.name, input.text);
     let mut problems = Diagnostics::default();
     if input.text.trim().is_empty() {
         return Err(source
@@ -84,7 +84,7 @@ pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
 /// # Errors
 /// Every problem, with its place.
 pub fn plain(name: &str, text: &str) -> Result<Json, Diagnostics> {
-    let source = Source::new(name, text);
+    let source = SourceText::new(name, text);
     let budget = Budget::default();
     let body = bounds::parse(&source, &budget)?;
     let mut problems = Diagnostics::default();
@@ -99,7 +99,7 @@ pub fn plain(name: &str, text: &str) -> Result<Json, Diagnostics> {
 
 fn from_native(
     input: &Input<'_>,
-    source: &Source,
+    source: &SourceText,
     problems: &mut Diagnostics,
 ) -> Option<Map<String, Json>> {
     let budget = Budget::default();
@@ -147,7 +147,7 @@ fn from_native(
         return None;
     };
     let mut scope = Scope::default();
-    settle(input, &ev, &mut declared, &mut scope, problems);
+    assign_values(input, &ev, &mut declared, &mut scope, problems);
     if report_unset(source, &body, &declared, problems) {
         return None;
     }
@@ -156,7 +156,11 @@ fn from_native(
     decode(source, block, problems)
 }
 
-fn decode(source: &Source, block: Block, problems: &mut Diagnostics) -> Option<Map<String, Json>> {
+fn decode(
+    source: &SourceText,
+    block: Block,
+    problems: &mut Diagnostics,
+) -> Option<Map<String, Json>> {
     if block.labels.len() != 1 {
         let detail = "All job blocks must have 1 labels (name).";
         problems.push(source.problem(block.place, "Missing name for job", detail));
@@ -182,7 +186,7 @@ fn shorthand(ev: &Evaluator<'_>, body: &Body, into: &mut Variables, problems: &m
     }
 }
 
-fn read_locals(source: &Source, body: &Body, problems: &mut Diagnostics) -> Vec<Local> {
+fn read_locals(source: &SourceText, body: &Body, problems: &mut Diagnostics) -> Vec<Local> {
     for block in body.blocks() {
         let detail = "Blocks are not allowed here.";
         problems.push(source.problem(block.ident.span(), "Unexpected block", detail));
@@ -196,7 +200,7 @@ fn read_locals(source: &Source, body: &Body, problems: &mut Diagnostics) -> Vec<
 }
 
 /// Lays all values from outside over the defaults, checks them, and puts them into the scope.
-fn settle(
+fn assign_values(
     input: &Input<'_>,
     ev: &Evaluator<'_>,
     declared: &mut Variables,
@@ -236,7 +240,7 @@ fn settle(
 
 /// Finds uses of variables that have no value, so that they are named as such.
 fn report_unset(
-    source: &Source,
+    source: &SourceText,
     body: &Body,
     declared: &Variables,
     problems: &mut Diagnostics,
@@ -276,7 +280,7 @@ fn report_unset(
 
 fn from_json(
     input: &Input<'_>,
-    source: &Source,
+    source: &SourceText,
     problems: &mut Diagnostics,
 ) -> Option<Map<String, Json>> {
     let budget = Budget::default();
@@ -286,7 +290,7 @@ fn from_json(
     let mut declared = Variables::new();
     json_variables(&ev, &root, &mut declared, problems);
     let mut scope = Scope::default();
-    settle(input, &ev, &mut declared, &mut scope, problems);
+    assign_values(input, &ev, &mut declared, &mut scope, problems);
     json_locals(source, &ev, &root, &mut scope, problems);
     for key in root.keys() {
         if !["job", "variable", "variables", "locals", "//"].contains(&key.as_str()) {
@@ -294,7 +298,7 @@ fn from_json(
             problems.push(source.problem(None, "Extraneous JSON object property", detail));
         }
     }
-    let reader = Reader {
+    let reader = JsonReader {
         source,
         evaluator: &ev,
         scope: &scope,
@@ -354,20 +358,20 @@ fn json_variables(
                 }
             }
         }
-        variables::settle_default(source, name, &mut variable, problems);
+        variables::convert_default(source, name, &mut variable, problems);
         variables::declare(source, name, variable, declared, problems);
     }
 }
 
 fn json_locals(
-    source: &Source,
+    source: &SourceText,
     ev: &Evaluator<'_>,
     root: &Map<String, Json>,
     scope: &mut Scope<'_>,
     problems: &mut Diagnostics,
 ) {
     for (name, json) in json_objects(root.get("locals")).into_iter().flatten() {
-        let value = Reader {
+        let value = JsonReader {
             source,
             evaluator: ev,
             scope,

@@ -48,7 +48,7 @@ fn round_trip(job: ApiJob) -> Result<(), TestCaseError> {
     let again = read.into_model();
     let again = again.map_err(|e| TestCaseError::fail(e.to_string()))?;
     prop_assert_eq!(&model, &again);
-    let limits = super::Limits::default();
+    let limits = super::JobLimits::default();
     prop_assert_eq!(validate(&model, &limits), validate(&again, &limits));
     Ok(())
 }
@@ -68,8 +68,8 @@ proptest! {
             }
             Err(problems) => {
                 prop_assert!(!problems.is_empty());
-                let told = again.err().map(|problems| problems.to_string());
-                prop_assert_eq!(told, Some(problems.to_string()));
+                let reported = again.err().map(|problems| problems.to_string());
+                prop_assert_eq!(reported, Some(problems.to_string()));
             }
         }
     }

@@ -27,9 +27,9 @@ const MOST_PARTS: usize = 1 << 19;
 
 /// What a body says as its job: no more of it than jobs have, `null` where it says none.
 #[derive(Clone, Default, PartialEq)]
-pub struct Said(Json);
+pub struct ParsedJob(Json);
 
-impl Said {
+impl ParsedJob {
     /// The job, if there is one.
     ///
     /// # Errors
@@ -43,25 +43,25 @@ impl Said {
 }
 
 /// A job may hold what is secret.
-impl fmt::Debug for Said {
+impl fmt::Debug for ParsedJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Said").finish_non_exhaustive()
     }
 }
 
-impl Zero for Said {
+impl Zero for ParsedJob {
     fn is_zero(&self) -> bool {
         self.0.is_null()
     }
 }
 
-impl Serialize for Said {
+impl Serialize for ParsedJob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
     }
 }
 
-impl JsonSchema for Said {
+impl JsonSchema for ParsedJob {
     fn schema_name() -> Cow<'static, str> {
         "Said".into()
     }
@@ -71,13 +71,13 @@ impl JsonSchema for Said {
     }
 }
 
-impl<'de> Deserialize<'de> for Said {
+impl<'de> Deserialize<'de> for ParsedJob {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         let left = Left {
             parts: Cell::new(MOST_PARTS),
             marks: Cell::new(Unknown::MOST),
         };
-        let job = Part {
+        let job = JobPart {
             what: What::Object(Job::SHAPE),
             left: &left,
         };
@@ -118,12 +118,12 @@ impl From<Kind> for What {
 
 /// A value within the job.
 #[derive(Clone, Copy)]
-struct Part<'c> {
+struct JobPart<'c> {
     what: What,
     left: &'c Left,
 }
 
-impl Part<'_> {
+impl JobPart<'_> {
     /// Takes from what is left; what is of another kind than it should be is refused later, with
     /// its path.
     fn spend<E: serde::de::Error>(&self, parts: usize) -> Result<(), E> {
@@ -138,7 +138,7 @@ impl Part<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for JobPart<'_> {
     type Value = Json;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Json, D::Error> {
@@ -146,7 +146,7 @@ impl<'de> DeserializeSeed<'de> for Part<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Part<'_> {
+impl<'de> Visitor<'de> for JobPart<'_> {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -191,7 +191,7 @@ impl<'de> Visitor<'de> for Part<'_> {
             }
         };
         let mut out = Vec::new();
-        while let Some(item) = seq.next_element_seed(Part { what, ..self })? {
+        while let Some(item) = seq.next_element_seed(JobPart { what, ..self })? {
             self.spend::<A::Error>(1)?;
             out.push(item);
         }
@@ -224,7 +224,7 @@ impl<'de> Visitor<'de> for Part<'_> {
                 }
             };
             self.spend::<A::Error>(1)?;
-            let value = map.next_value_seed(Part { what, ..self })?;
+            let value = map.next_value_seed(JobPart { what, ..self })?;
             out.insert(key, value);
         }
         Ok(Json::Object(out))
@@ -241,7 +241,7 @@ mod tests {
     fn job(job: &str) -> Result<Json, String> {
         drover_events::wire! {
             struct Body {
-                job: Said = "Job",
+                job: ParsedJob = "Job",
             }
         }
         let body = drover_events::gojson::from_slice::<Body>(job.as_bytes());
@@ -286,7 +286,7 @@ mod tests {
             "ID": "web", &long: 1, "TaskGroups": [{ &long: true, "Volumes": labelled,
             "Tasks": [config] }],
         }});
-        let said = Said(job(&body.to_string()).expect("reads"));
+        let said = ParsedJob(job(&body.to_string()).expect("reads"));
         let read = said.job().expect("reads").expect("a job");
         let unknown = read.unknown();
         assert_eq!(unknown.len(), 4, "{}", unknown.len());

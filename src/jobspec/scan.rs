@@ -29,8 +29,8 @@ pub(super) enum Form {
 /// error is the place where an object gets too many keys.
 pub(super) fn work(text: &str, form: Form) -> Result<u64, usize> {
     let begin = match form {
-        Form::Body => Mode::Code(Level::of_keys(0)),
-        Form::Expression => Mode::Code(Level::default()),
+        Form::Body => Mode::Code(BracketLevel::of_keys(0)),
+        Form::Expression => Mode::Code(BracketLevel::default()),
         Form::Template => Mode::Template,
     };
     let mut scan = Scan {
@@ -48,7 +48,7 @@ pub(super) fn work(text: &str, form: Form) -> Result<u64, usize> {
 #[derive(Clone, Copy)]
 enum Mode {
     /// Code, up to the bracket that closes it.
-    Code(Level),
+    Code(BracketLevel),
     /// A quoted string.
     Quoted,
     /// A heredoc whose mark is the text of this range.
@@ -59,7 +59,7 @@ enum Mode {
 
 /// What was seen of the code between two brackets.
 #[derive(Clone, Copy, Default)]
-struct Level {
+struct BracketLevel {
     /// Whether it has keys: braces.
     has_keys: bool,
     /// How many there were.
@@ -72,12 +72,12 @@ struct Level {
     open: u64,
 }
 
-impl Level {
-    fn of_keys(item: usize) -> Level {
-        Level {
+impl BracketLevel {
+    fn of_keys(item: usize) -> BracketLevel {
+        BracketLevel {
             has_keys: true,
             item,
-            ..Level::default()
+            ..BracketLevel::default()
         }
     }
 
@@ -125,8 +125,8 @@ impl Scan<'_> {
     fn code(&mut self, at: usize) -> usize {
         match (self.text[at], self.byte(at + 1)) {
             (b'"', _) => self.stack.push(Mode::Quoted),
-            (b'{', _) => self.stack.push(Mode::Code(Level::of_keys(at + 1))),
-            (b'[' | b'(', _) => self.stack.push(Mode::Code(Level::default())),
+            (b'{', _) => self.stack.push(Mode::Code(BracketLevel::of_keys(at + 1))),
+            (b'[' | b'(', _) => self.stack.push(Mode::Code(BracketLevel::default())),
             (b'}' | b']' | b')', _) => self.close(),
             (b'#', _) | (b'/', b'/') => return self.comment(at, line_end(self.text, at)),
             (b'/', b'*') => return self.comment(at, find(self.text, at + 2, b"*/") + 2),
@@ -209,7 +209,7 @@ impl Scan<'_> {
             return at + 3;
         }
         if rest.starts_with(b"${") || rest.starts_with(b"%{") {
-            self.stack.push(Mode::Code(Level::default()));
+            self.stack.push(Mode::Code(BracketLevel::default()));
             return at + 2;
         }
         at + 1

@@ -1,7 +1,7 @@
 //! `variable` and `variables` blocks, and the values users give from outside.
 
 use super::bounds;
-use super::diagnostic::{Diagnostic, Diagnostics, Source};
+use super::diagnostic::{Diagnostic, Diagnostics, SourceText};
 use super::eval::{Evaluator, Scope};
 use super::refs::references;
 use super::types::{self, Type};
@@ -22,13 +22,13 @@ pub(super) struct Variable {
     /// Where the value came from, for error texts.
     pub from: &'static str,
     /// Rules the value must meet.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ValidationRule>,
     /// Where it is declared.
     pub place: Option<Range<usize>>,
 }
 
 /// A rule of a variable.
-pub(super) struct Rule {
+pub(super) struct ValidationRule {
     condition: Expression,
     message: String,
     place: Option<Range<usize>>,
@@ -48,7 +48,7 @@ pub(super) fn valid_name(name: &str) -> bool {
 
 /// Declares a variable, refusing a second one of the name.
 pub(super) fn declare(
-    source: &Source,
+    source: &SourceText,
     name: &str,
     variable: Variable,
     into: &mut Variables,
@@ -130,13 +130,13 @@ pub(super) fn read(
             }
         }
     }
-    settle_default(ev.source, label.as_str(), &mut variable, problems);
+    convert_default(ev.source, label.as_str(), &mut variable, problems);
     declare(ev.source, label.as_str(), variable, into, problems);
 }
 
 /// Converts a default to the variable's type.
-pub(super) fn settle_default(
-    source: &Source,
+pub(super) fn convert_default(
+    source: &SourceText,
     name: &str,
     variable: &mut Variable,
     problems: &mut Diagnostics,
@@ -160,7 +160,12 @@ pub(super) fn settle_default(
     }
 }
 
-fn rule(ev: &Evaluator<'_>, name: &str, b: &Block, problems: &mut Diagnostics) -> Option<Rule> {
+fn rule(
+    ev: &Evaluator<'_>,
+    name: &str,
+    b: &Block,
+    problems: &mut Diagnostics,
+) -> Option<ValidationRule> {
     let place = b.ident.span();
     let missing = |what: &str| {
         let detail = format!("The argument {what:?} is required, but no definition was found.");
@@ -215,7 +220,7 @@ fn rule(ev: &Evaluator<'_>, name: &str, b: &Block, problems: &mut Diagnostics) -
         );
         return None;
     }
-    Some(Rule {
+    Some(ValidationRule {
         condition: condition.value.clone(),
         message: text,
         place: span,
@@ -268,7 +273,7 @@ pub(super) fn set_file(
     means: (&super::functions::Functions, &super::budget::Budget),
     problems: &mut Diagnostics,
 ) {
-    let source = Source::new(name, text);
+    let source = SourceText::new(name, text);
     for (key, value, place) in file_values(&source, means, problems) {
         match variables.get_mut(&key) {
             None if strict => {
@@ -300,7 +305,7 @@ pub(super) fn set_file(
 type Given = (String, Value, Option<Range<usize>>);
 
 fn file_values(
-    source: &Source,
+    source: &SourceText,
     (functions, budget): (&super::functions::Functions, &super::budget::Budget),
     problems: &mut Diagnostics,
 ) -> Vec<Given> {

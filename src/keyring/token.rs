@@ -14,7 +14,7 @@ use super::{Claims, KeyringError, RootKey};
 const MAX_TOKEN: usize = 16 * 1024;
 
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct TokenHeader {
     alg: String,
     kid: String,
     typ: String,
@@ -22,7 +22,7 @@ struct Header {
 
 /// Signs claims with a key. Deterministic.
 pub(super) fn sign(key: &RootKey, claims: &Claims) -> Result<String, KeyringError> {
-    let header = Header {
+    let header = TokenHeader {
         alg: "EdDSA".to_owned(),
         kid: key.id().to_owned(),
         typ: "JWT".to_owned(),
@@ -62,7 +62,7 @@ pub(super) fn parse(token: &str) -> Result<Unverified<'_>, KeyringError> {
             .decode(part)
             .map_err(|_| malformed("malformed"))
     };
-    let header: Header =
+    let header: TokenHeader =
         serde_json::from_slice(&decode(header)?).map_err(|_| malformed("malformed header"))?;
     if header.alg != "EdDSA" {
         return Err(malformed("unsupported algorithm"));

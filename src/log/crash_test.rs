@@ -16,13 +16,13 @@ use super::*;
 
 const DIR: &str = "/log";
 
-fn options() -> Options {
-    Options {
+fn options() -> LogOptions {
+    LogOptions {
         segment_bytes: 32 << 10,
         zero_ahead: 2048,
         tail_bytes: 4096,
         mark_after: Duration::from_millis(1),
-        ..Options::default()
+        ..LogOptions::default()
     }
 }
 
@@ -33,7 +33,7 @@ fn body(index: u64, salt: u64, len: usize) -> Bytes {
     out.into()
 }
 
-fn open(disk: &FakeDisk, options: Options) -> Result<(LogEngine, OpenReport), LogError> {
+fn open(disk: &FakeDisk, options: LogOptions) -> Result<(LogEngine, OpenReport), LogError> {
     LogEngine::open_with(Arc::new(disk.clone()), Path::new(DIR), options)
 }
 
@@ -244,7 +244,7 @@ fn nothing_acknowledged_is_lost_when_the_power_goes() {
     }
 }
 
-fn filled(options: Options, entries: u64) -> FakeDisk {
+fn filled(options: LogOptions, entries: u64) -> FakeDisk {
     let disk = FakeDisk::default();
     let (log, _) = open(&disk, options).unwrap();
     for i in 0..entries {
@@ -260,7 +260,7 @@ fn filled(options: Options, entries: u64) -> FakeDisk {
 #[test]
 fn every_flipped_bit_is_found_by_place_and_never_served() {
     for seal in [false, true] {
-        let options = Options {
+        let options = LogOptions {
             seal,
             prepare: false,
             ..options()
@@ -294,7 +294,7 @@ fn every_flipped_bit_is_found_by_place_and_never_served() {
 }
 
 /// Either the flip hit padding and all is readable, or it is named, and what is served is right.
-fn check_flipped(bad: &FakeDisk, options: &Options, path: &Path, bit: usize) {
+fn check_flipped(bad: &FakeDisk, options: &LogOptions, path: &Path, bit: usize) {
     let place = format!("bit {bit} of {}", path.display());
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let mut found = None;
@@ -332,7 +332,7 @@ fn check_flipped(bad: &FakeDisk, options: &Options, path: &Path, bit: usize) {
 
 #[test]
 fn a_full_disk_fails_the_append_and_the_log_goes_on() {
-    let options = Options {
+    let options = LogOptions {
         on_full: OnFull::Fail,
         auto_commit: true,
         prepare: false,
@@ -372,7 +372,7 @@ fn a_full_disk_fails_the_append_and_the_log_goes_on() {
 
 #[test]
 fn a_waiting_log_keeps_what_is_queued_until_there_is_space() {
-    let options = Options {
+    let options = LogOptions {
         on_full: OnFull::Wait,
         seal: false,
         ..options()
@@ -409,7 +409,7 @@ fn low_space_is_told_before_the_segment_is_full() {
     let disk = FakeDisk::default();
     let (log, _) = open(
         &disk,
-        Options {
+        LogOptions {
             seal: false,
             ..options()
         },
@@ -429,7 +429,7 @@ fn what_waits_together_is_synced_together() {
     let disk = FakeDisk::default();
     let (log, _) = open(
         &disk,
-        Options {
+        LogOptions {
             mark_after: Duration::from_secs(60),
             ..options()
         },

@@ -1,4 +1,5 @@
-//! The calls: append, read, commit, truncate, purge. What they share with the writer is `Shared`.
+//! The calls: append, read, commit, truncate, purge. What they share with the writer is
+//! `LogShared`.
 
 use std::any::Any;
 use std::path::Path;
@@ -14,17 +15,17 @@ use super::file::{FileLayer, RealFiles};
 use super::format::{Entry, Epoch};
 use super::keeper::{self, KeeperState};
 use super::open::{self, OpenReport};
-use super::options::Options;
-use super::scan::{Scan, Source};
+use super::options::LogOptions;
+use super::scan::{EntrySource, Scan};
 use super::segment::SegmentInfo;
 use super::set::SegmentSet;
-use super::state::{Done, Job, Shared, Space};
+use super::state::{Done, Job, LogShared, Space};
 use super::tree::{CompactRange, Hash};
 use super::writer::Writer;
 
 /// A log that is open for writing. Dropping it writes a last mark and stops its threads.
 pub struct LogEngine {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     _lock: Box<dyn Any + Send + Sync>,
 }
@@ -35,7 +36,7 @@ impl LogEngine {
     /// # Errors
     /// [`LogError::Corrupt`] if what had been durable is damaged, [`LogError::Locked`] if another
     /// process writes it.
-    pub fn open(dir: &Path, options: Options) -> Result<(LogEngine, OpenReport), LogError> {
+    pub fn open(dir: &Path, options: LogOptions) -> Result<(LogEngine, OpenReport), LogError> {
         LogEngine::open_with(Arc::new(RealFiles), dir, options)
     }
 
@@ -43,7 +44,7 @@ impl LogEngine {
     pub fn open_with(
         files: Arc<dyn FileLayer>,
         dir: &Path,
-        options: Options,
+        options: LogOptions,
     ) -> Result<(LogEngine, OpenReport), LogError> {
         files
             .create_dir(dir)
@@ -72,7 +73,7 @@ impl LogEngine {
             .map_err(|e| LogError::io("sync", dir, e))?;
         let report = opened.report.clone();
         let keeper = KeeperState::new(opened.spares);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LogShared {
             dir: dir.to_owned(),
             files,
             epoch: Mutex::new(opened.epoch),

@@ -13,13 +13,13 @@ use super::*;
 /// How often a log is looked at while it is written.
 const LOOKS: u64 = 20;
 
-fn options() -> Options {
-    Options {
+fn options() -> LogOptions {
+    LogOptions {
         segment_bytes: 64 << 10,
         zero_ahead: 4096,
         tail_bytes: 8 << 10,
         mark_after: Duration::from_millis(5),
-        ..Options::default()
+        ..LogOptions::default()
     }
 }
 
@@ -355,7 +355,7 @@ fn a_reader_goes_on_when_what_it_reads_is_sealed_and_its_file_used_again() {
 #[test]
 fn a_reader_beside_a_busy_writer_sees_no_damage() {
     let dir = tempfile::tempdir().unwrap();
-    let big = Options {
+    let big = LogOptions {
         segment_bytes: 8 << 20,
         ..options()
     };
@@ -425,13 +425,13 @@ fn files_are_used_again() {
 #[test]
 fn a_journal_is_small() {
     let dir = tempfile::tempdir().unwrap();
-    let (log, _) = LogEngine::open(dir.path(), Options::journal()).unwrap();
+    let (log, _) = LogEngine::open(dir.path(), LogOptions::journal()).unwrap();
     for i in 0..200 {
         assert_eq!(log.append_one(1, 0, body(i)).unwrap(), i);
     }
     assert_eq!(log.committed().map(|(i, _)| i), Some(199));
     drop(log);
-    let (log, report) = LogEngine::open(dir.path(), Options::journal()).unwrap();
+    let (log, report) = LogEngine::open(dir.path(), LogOptions::journal()).unwrap();
     assert_eq!((log.bounds(), report.cut), ((0, 200), None));
     log.purge(150, Bytes::new(), Box::new(|r| r.unwrap()))
         .unwrap();

@@ -55,7 +55,7 @@ struct Dir {
 }
 
 #[derive(Clone)]
-enum Node {
+enum DiskNode {
     File(Content),
     Dir(Dir),
 }
@@ -64,8 +64,8 @@ enum Node {
 type Change = (usize, String, Option<usize>);
 
 #[derive(Clone)]
-struct Inner {
-    nodes: Vec<Node>,
+struct DiskInner {
+    nodes: Vec<DiskNode>,
     /// Changes of names that are not durable, in order; what is in one element happens at once.
     changes: Vec<Vec<Change>>,
     capacity: Option<usize>,
@@ -76,10 +76,10 @@ struct Inner {
     syncs: u64,
 }
 
-impl Default for Inner {
-    fn default() -> Inner {
-        Inner {
-            nodes: vec![Node::Dir(Dir::default())],
+impl Default for DiskInner {
+    fn default() -> DiskInner {
+        DiskInner {
+            nodes: vec![DiskNode::Dir(Dir::default())],
             changes: Vec::new(),
             capacity: None,
             failing: false,
@@ -94,18 +94,18 @@ fn not_found() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-impl Inner {
+impl DiskInner {
     fn file(&mut self, id: usize) -> &mut Content {
         match &mut self.nodes[id] {
-            Node::File(content) => content,
-            Node::Dir(_) => unreachable!("a handle is of a file"),
+            DiskNode::File(content) => content,
+            DiskNode::Dir(_) => unreachable!("a handle is of a file"),
         }
     }
 
     fn dir(&mut self, id: usize) -> io::Result<&mut Dir> {
         match &mut self.nodes[id] {
-            Node::Dir(dir) => Ok(dir),
-            Node::File(_) => Err(io::ErrorKind::NotADirectory.into()),
+            DiskNode::Dir(dir) => Ok(dir),
+            DiskNode::File(_) => Err(io::ErrorKind::NotADirectory.into()),
         }
     }
 
@@ -113,8 +113,8 @@ impl Inner {
         let files = self.walk().into_iter();
         files
             .map(|(_, id)| match &self.nodes[id] {
-                Node::File(content) => content.data.len(),
-                Node::Dir(_) => 0,
+                DiskNode::File(content) => content.data.len(),
+                DiskNode::Dir(_) => 0,
             })
             .sum()
     }
@@ -124,7 +124,7 @@ impl Inner {
         let mut found = Vec::new();
         let mut open = vec![(PathBuf::from("/"), ROOT)];
         while let Some((path, id)) = open.pop() {
-            let Node::Dir(dir) = &self.nodes[id] else {
+            let DiskNode::Dir(dir) = &self.nodes[id] else {
                 continue;
             };
             for (name, id) in &dir.live {
@@ -136,7 +136,7 @@ impl Inner {
         found
     }
 
-    fn room(&self, more: usize) -> io::Result<()> {
+    fn space(&self, more: usize) -> io::Result<()> {
         match self.capacity {
             Some(c) if self.used() + more > c => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),
@@ -192,7 +192,7 @@ impl Inner {
         Ok(())
     }
 
-    fn make(&mut self, path: &Path, node: Node) -> io::Result<usize> {
+    fn make(&mut self, path: &Path, node: DiskNode) -> io::Result<usize> {
         let (dir, name) = self.place(path)?;
         let id = self.nodes.len();
         self.nodes.push(node);
@@ -201,9 +201,9 @@ impl Inner {
     }
 
     /// Brings changes of names to the disk.
-    fn settle(&mut self, changes: Vec<Vec<Change>>) {
+    fn sync_names(&mut self, changes: Vec<Vec<Change>>) {
         for (dir, name, to) in changes.into_iter().flatten() {
-            if let Node::Dir(dir) = &mut self.nodes[dir] {
+            if let DiskNode::Dir(dir) = &mut self.nodes[dir] {
                 set(&mut dir.durable, &name, to);
             }
         }
@@ -218,7 +218,7 @@ fn set(names: &mut BTreeMap<String, usize>, name: &str, to: Option<usize>) {
 }
 
 #[derive(Clone, Default)]
-pub struct FakeDisk(Arc<Mutex<Inner>>);
+pub struct FakeDisk(Arc<Mutex<DiskInner>>);
 
 struct Handle {
     disk: FakeDisk,
@@ -233,12 +233,12 @@ impl FakeDisk {
         let keep = rng.random_range(0..=copy.changes.len());
         let mut kept = std::mem::take(&mut copy.changes);
         kept.truncate(keep);
-        copy.settle(kept);
+        copy.sync_names(kept);
         (copy.fault, copy.failing) = (None, false);
         for node in &mut copy.nodes {
             match node {
-                Node::Dir(dir) => dir.live = dir.durable.clone(),
-                Node::File(file) => cut(file, &mut rng),
+                DiskNode::Dir(dir) => dir.live = dir.durable.clone(),
+                DiskNode::File(file) => cut(file, &mut rng),
             }
         }
         FakeDisk(Arc::new(Mutex::new(copy)))
@@ -294,7 +294,7 @@ impl FakeDisk {
         let inner = self.0.lock();
         let files = inner.walk().into_iter();
         files
-            .filter(|(_, id)| matches!(inner.nodes[*id], Node::File(_)))
+            .filter(|(_, id)| matches!(inner.nodes[*id], DiskNode::File(_)))
             .map(|(path, _)| path)
             .collect()
     }
@@ -304,8 +304,8 @@ impl FakeDisk {
         let mut inner = self.0.lock();
         let id = inner.find(path).ok()?;
         match &inner.nodes[id] {
-            Node::File(content) => Some(content.data.clone()),
-            Node::Dir(_) => None,
+            DiskNode::File(content) => Some(content.data.clone()),
+            DiskNode::Dir(_) => None,
         }
     }
 
@@ -342,7 +342,7 @@ impl LogFile for Handle {
         let grow = to.saturating_sub(inner.file(self.id).data.len());
         // As on a real disk, part of the write may get through before the space ends.
         let full = if grow > 0 {
-            inner.room(grow).err()
+            inner.space(grow).err()
         } else {
             None
         };
@@ -419,7 +419,7 @@ impl FileLayer for FakeDisk {
                 return Ok(());
             }
             inner.works(Op::Create)?;
-            inner.make(dir, Node::Dir(Dir::default()))?;
+            inner.make(dir, DiskNode::Dir(Dir::default()))?;
         }
         self.sync_dir(parent(dir))
     }
@@ -438,13 +438,13 @@ impl FileLayer for FakeDisk {
     fn create(&self, path: &Path, size: u64) -> io::Result<Arc<dyn LogFile>> {
         let mut inner = self.0.lock();
         inner.works(Op::Create)?;
-        inner.room(size as usize)?;
+        inner.space(size as usize)?;
         let data = vec![0; size as usize];
         let content = Content {
             data,
             ..Content::default()
         };
-        let id = inner.make(path, Node::File(content))?;
+        let id = inner.make(path, DiskNode::File(content))?;
         Ok(self.handle(id))
     }
 
@@ -456,8 +456,8 @@ impl FileLayer for FakeDisk {
         let mut inner = self.0.lock();
         let id = inner.find(path)?;
         match &inner.nodes[id] {
-            Node::File(_) => Ok(self.handle(id)),
-            Node::Dir(_) => Err(io::ErrorKind::IsADirectory.into()),
+            DiskNode::File(_) => Ok(self.handle(id)),
+            DiskNode::Dir(_) => Err(io::ErrorKind::IsADirectory.into()),
         }
     }
 
@@ -499,7 +499,7 @@ impl FileLayer for FakeDisk {
             .into_iter()
             .partition(|change: &Vec<Change>| change.iter().any(|(of, _, _)| *of == id));
         inner.changes = rest;
-        inner.settle(due);
+        inner.sync_names(due);
         Ok(())
     }
 

@@ -12,17 +12,17 @@ use super::*;
 
 const DIR: &str = "/data/log";
 
-fn options() -> Options {
-    Options {
+fn options() -> LogOptions {
+    LogOptions {
         segment_bytes: 32 << 10,
         zero_ahead: 2048,
         tail_bytes: 1024,
         mark_after: Duration::from_millis(1),
-        ..Options::default()
+        ..LogOptions::default()
     }
 }
 
-fn open(disk: &FakeDisk, options: Options) -> Result<LogEngine, LogError> {
+fn open(disk: &FakeDisk, options: LogOptions) -> Result<LogEngine, LogError> {
     let files = Arc::new(disk.clone());
     LogEngine::open_with(files, Path::new(DIR), options).map(|(log, _)| log)
 }
@@ -139,7 +139,7 @@ fn a_log_whose_end_cannot_be_synced_is_not_opened() {
 
 #[test]
 fn an_error_of_reading_is_an_error_and_not_the_end() {
-    let plain = Options {
+    let plain = LogOptions {
         seal: false,
         prepare: false,
         ..options()
@@ -182,7 +182,7 @@ fn an_error_of_reading_is_an_error_and_not_the_end() {
 }
 
 /// A life of a log, as far as it gets; answers what was acknowledged, and from where it is kept.
-fn live(disk: &FakeDisk, options: Options) -> (BTreeMap<u64, Bytes>, u64) {
+fn live(disk: &FakeDisk, options: LogOptions) -> (BTreeMap<u64, Bytes>, u64) {
     let (mut acked, mut first) = (BTreeMap::new(), 0);
     let Ok(log) = open(disk, options) else {
         return (acked, first);
@@ -233,7 +233,7 @@ fn whichever_operation_fails_what_was_acknowledged_is_there() {
             disk.fail(op, at, 1);
             let (acked, purged) = live(
                 &disk,
-                Options {
+                LogOptions {
                     prepare,
                     ..options()
                 },
@@ -273,7 +273,7 @@ fn a_log_that_begins_elsewhere_is_whole_wherever_it_is_killed() {
     ] {
         for (at, seed) in (0..4).flat_map(|at| (0..8).map(move |seed| (at, seed))) {
             let disk = FakeDisk::default();
-            let plain = Options {
+            let plain = LogOptions {
                 prepare: false,
                 ..options()
             };
@@ -401,7 +401,7 @@ fn a_vote_stays_wherever_a_truncation_over_several_segments_is_killed() {
 
 #[test]
 fn a_truncation_that_has_no_room_leaves_the_log_as_it_was() {
-    let options = Options {
+    let options = LogOptions {
         on_full: OnFull::Fail,
         prepare: false,
         seal: false,

@@ -147,7 +147,7 @@ impl Header {
 
 /// A decoded frame header; the body follows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct LogFrame {
     crc: u32,
     pub(super) len: u32,
     pub(super) record: Record,
@@ -192,11 +192,11 @@ pub(super) fn put_frame(
     out.resize(start + frame_size(body.len()), 0);
 }
 
-impl Frame {
+impl LogFrame {
     /// Reads a frame's header; `None` if these bytes cannot begin a frame.
-    pub(super) fn parse(buf: &[u8], max_body: usize) -> Option<Frame> {
+    pub(super) fn parse(buf: &[u8], max_body: usize) -> Option<LogFrame> {
         let buf = buf.get(..FRAME)?;
-        let frame = Frame {
+        let frame = LogFrame {
             crc: u32_at(buf, 0),
             len: u32_at(buf, 4),
             record: Record::from_byte(buf[8])?,
@@ -301,7 +301,7 @@ mod tests {
         ) {
             let mut out = Vec::new();
             put_frame(&mut out, STAMP, Record::Entry, (kind, index, time), &body);
-            let frame = Frame::parse(&out, 1000).unwrap();
+            let frame = LogFrame::parse(&out, 1000).unwrap();
             prop_assert!(frame.check(&out, STAMP.seed));
             prop_assert!(!frame.check(&out, STAMP.seed + 1));
             let entry = frame.entry(&Bytes::from(out.clone()));
@@ -309,7 +309,7 @@ mod tests {
             prop_assert_eq!(&entry.body[..], &body[..]);
             let bit = flip.index((FRAME + body.len()) * 8);
             out[bit / 8] ^= 1 << (bit % 8);
-            let found = Frame::parse(&out, 1000).is_some_and(|f| f.check(&out, STAMP.seed));
+            let found = LogFrame::parse(&out, 1000).is_some_and(|f| f.check(&out, STAMP.seed));
             prop_assert!(!found);
         }
 
@@ -318,7 +318,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..5000),
         ) {
             // One in four billion would pass a checksum by chance.
-            let frame = Frame::parse(&bytes, 1000);
+            let frame = LogFrame::parse(&bytes, 1000);
             prop_assert!(!frame.is_some_and(|frame| frame.check(&bytes, 1)));
             prop_assert!(Header::decode(&bytes, OPEN_MAGIC, "x").is_err());
         }

@@ -79,7 +79,7 @@ mod tests {
     use drover_testkit::{LONG, so, wait_for};
 
     use super::super::format::Entry;
-    use super::super::options::Options;
+    use super::super::options::LogOptions;
     use super::*;
 
     fn segment(first: u64, entries: u64, bytes: u64, to: i64) -> SegmentInfo {
@@ -143,11 +143,11 @@ mod tests {
     fn age_counts_within_a_segment_whether_it_is_sealed_or_not() {
         let dir = tempfile::tempdir().unwrap();
         for seal in [false, true] {
-            let options = Options {
+            let options = LogOptions {
                 segment_bytes: 64 << 10,
                 seal,
                 auto_commit: true,
-                ..Options::default()
+                ..LogOptions::default()
             };
             let dir = dir.path().join(seal.to_string());
             let (log, _) = LogEngine::open(&dir, options).unwrap();

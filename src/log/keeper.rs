@@ -9,7 +9,7 @@ use super::error::LogError;
 use super::file::LogFile;
 use super::sealed;
 use super::segment::Segment;
-use super::state::{Shared, Space};
+use super::state::{LogShared, Space};
 
 /// Files kept for use again.
 const SPARES: usize = 1;
@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_millis(250);
 /// The longest time between two tries of sealing: each writes a whole file, or what fits of it.
 const RETRY_SEALING: Duration = Duration::from_secs(10);
 
-pub(super) struct Prepared {
+pub(super) struct PreparedFile {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn LogFile>,
     /// Bytes that were written before.
@@ -29,7 +29,7 @@ pub(super) struct Prepared {
 pub(super) struct KeeperState {
     /// The next file is wanted.
     pub(super) want: bool,
-    pub(super) prepared: Option<Prepared>,
+    pub(super) prepared: Option<PreparedFile>,
     /// A segment may be ready to be sealed.
     pub(super) seal: bool,
     pub(super) closed: bool,
@@ -72,7 +72,7 @@ impl Retry {
     }
 }
 
-pub(super) fn run(shared: &Arc<Shared>) {
+pub(super) fn run(shared: &Arc<LogShared>) {
     let (mut preparing, mut sealing) = (Retry::default(), Retry::default());
     while let Some((prepare_now, seal_now)) = wait(shared, &preparing, &sealing) {
         if prepare_now {
@@ -98,7 +98,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 
 /// Waits until the next file is to be allocated, segments to be sealed, or both; none once the log
 /// is closed.
-fn wait(shared: &Shared, preparing: &Retry, sealing: &Retry) -> Option<(bool, bool)> {
+fn wait(shared: &LogShared, preparing: &Retry, sealing: &Retry) -> Option<(bool, bool)> {
     let mut state = shared.keeper.lock();
     loop {
         if state.closed {
@@ -122,7 +122,7 @@ fn wait(shared: &Shared, preparing: &Retry, sealing: &Retry) -> Option<(bool, bo
     }
 }
 
-fn prepare(shared: &Shared) -> Result<(), LogError> {
+fn prepare(shared: &LogShared) -> Result<(), LogError> {
     let size = shared.options.segment_bytes;
     let (spare, path) = {
         let mut state = shared.keeper.lock();
@@ -138,7 +138,7 @@ fn prepare(shared: &Shared) -> Result<(), LogError> {
                 .files
                 .create(&path, size)
                 .map_err(|e| LogError::io("create", &path, e))?;
-            Prepared {
+            PreparedFile {
                 path,
                 file,
                 zeroed: 0,
@@ -154,13 +154,13 @@ fn prepare(shared: &Shared) -> Result<(), LogError> {
 }
 
 /// A used file under a new name; `None` if it is not fit.
-fn recycle(shared: &Shared, from: &Path, to: &Path, size: u64) -> Option<Prepared> {
+fn recycle(shared: &LogShared, from: &Path, to: &Path, size: u64) -> Option<PreparedFile> {
     let file = shared.files.open(from, true).ok()?;
     if file.size().ok()? < size || shared.files.rename(from, to).is_err() {
         let _ = shared.files.remove(from);
         return None;
     }
-    Some(Prepared {
+    Some(PreparedFile {
         path: to.to_owned(),
         file,
         zeroed: size,
@@ -168,7 +168,7 @@ fn recycle(shared: &Shared, from: &Path, to: &Path, size: u64) -> Option<Prepare
 }
 
 /// Seals every full segment whose entries are all committed.
-fn seal_all(shared: &Arc<Shared>) -> Result<(), LogError> {
+fn seal_all(shared: &Arc<LogShared>) -> Result<(), LogError> {
     let committed = shared.state.lock().committed_index();
     let Some(committed) = committed else {
         return Ok(());
@@ -208,12 +208,12 @@ fn seal_all(shared: &Arc<Shared>) -> Result<(), LogError> {
 }
 
 /// Keeps the file of a segment that nobody reads any more, or removes it.
-fn discard(shared: &Shared, segment: Arc<Segment>) -> Result<(), LogError> {
+fn discard(shared: &LogShared, segment: Arc<Segment>) -> Result<(), LogError> {
     let path = segment.path().clone();
     let unused = Arc::try_unwrap(segment).is_ok();
     let spare = path.with_extension("spare");
-    let room = shared.options.prepare && shared.keeper.lock().spares.len() < SPARES;
-    if unused && room && shared.files.rename(&path, &spare).is_ok() {
+    let space = shared.options.prepare && shared.keeper.lock().spares.len() < SPARES;
+    if unused && space && shared.files.rename(&path, &spare).is_ok() {
         shared.keeper.lock().spares.push(spare);
         return Ok(());
     }

@@ -7,7 +7,7 @@
 //! What it must not know: Raft, events, projections. An [`Entry`] is an index, a registered kind
 //! and a time (both only counted), and bytes. Vote, committed position and purge position are
 //! opaque local records. The server's log, the client's journal and the request log are all this
-//! engine with other [`Options`].
+//! engine with other [`LogOptions`].
 //!
 //! Invariants:
 //! 1. One thread writes. A round takes all that is queued, writes it with one `pwrite`, syncs
@@ -66,7 +66,7 @@ pub use file::{FileLayer, LogFile, RealFiles};
 pub use format::{Entry, Epoch, JOINED};
 pub use keep::Keep;
 pub use open::{Cut, OpenReport};
-pub use options::{OnFull, Options};
+pub use options::{LogOptions, OnFull};
 pub use readonly::ReadOnlyLog;
 pub use scan::{Readable, Scan};
 pub use segment::SegmentInfo;

@@ -9,13 +9,14 @@ use parking_lot::RwLock;
 use super::error::LogError;
 use super::file::{FileLayer, LogFile};
 use super::format::{
-    Epoch, Frame, HEADER, Header, JOINED, OPEN_MAGIC, Record, index_of_name, open_name, sealed_name,
+    Epoch, HEADER, Header, JOINED, LogFrame, OPEN_MAGIC, Record, index_of_name, open_name,
+    sealed_name,
 };
-use super::options::Options;
+use super::options::LogOptions;
 use super::sealed::SealedSegment;
 use super::segment::{Frames, OpenSegment, ScanEnd, Segment, scan_frames};
 use super::set::SegmentSet;
-use super::state::{Position, State};
+use super::state::{LogState, Position};
 use super::tree::{CompactRange, Tree, leaf_hash};
 use super::writer::Active;
 
@@ -46,7 +47,7 @@ pub struct OpenReport {
 pub(super) struct Opened {
     pub(super) report: OpenReport,
     pub(super) epoch: Epoch,
-    pub(super) state: State,
+    pub(super) state: LogState,
     pub(super) segments: Vec<Arc<Segment>>,
     pub(super) active: Active,
     pub(super) tree: Tree,
@@ -158,7 +159,7 @@ pub(super) fn scan_open(
 
 fn accept(
     offset: u64,
-    frame: &Frame,
+    frame: &LogFrame,
     body: &[u8],
     first: u64,
     offsets: &mut Vec<u32>,
@@ -195,7 +196,7 @@ fn accept(
 pub(super) fn open(
     files: &Arc<dyn FileLayer>,
     dir: &Path,
-    options: &Options,
+    options: &LogOptions,
 ) -> Result<Opened, LogError> {
     let mut names = names(&**files, dir)?;
     let mut report = OpenReport::default();
@@ -218,7 +219,7 @@ pub(super) fn open(
         let what = "the open segment after it is missing";
         return Err(LogError::corrupt(name, 0, index_of_name(name), what));
     };
-    let (last, zeroed) = settle(last, &mut report)?;
+    let (last, zeroed) = finalize_last(last, &mut report)?;
     let purged_next = locals.purged.as_ref().map(|(i, _)| i + 1);
     let mut segments = Vec::new();
     for name in &names.sealed {
@@ -294,7 +295,7 @@ fn remove(
         .map_err(|e| LogError::io("remove", path, e))
 }
 
-fn create(files: &dyn FileLayer, dir: &Path, options: &Options) -> Result<(), LogError> {
+fn create(files: &dyn FileLayer, dir: &Path, options: &LogOptions) -> Result<(), LogError> {
     let epoch = options.epoch.unwrap_or_else(|| Epoch {
         id: rand::random(),
         first_index: 0,
@@ -322,7 +323,7 @@ fn create(files: &dyn FileLayer, dir: &Path, options: &Options) -> Result<(), Lo
 }
 
 /// Decides where the last segment ends: an unsynced tail is cut, lost durable frames are an error.
-fn settle(last: Scanned, report: &mut OpenReport) -> Result<(OpenSegment, u64), LogError> {
+fn finalize_last(last: Scanned, report: &mut OpenReport) -> Result<(OpenSegment, u64), LogError> {
     let end = &last.end;
     if end.durable > end.end {
         return Err(last.corrupt());
@@ -403,7 +404,7 @@ fn check_order(segments: &[Segment], purged_next: Option<u64>) -> Result<(), Log
 fn assemble(
     segments: Vec<Arc<Segment>>,
     mut locals: Locals,
-    options: &Options,
+    options: &LogOptions,
     report: OpenReport,
     spares: Vec<PathBuf>,
     zeroed: u64,
@@ -437,7 +438,7 @@ fn assemble(
     } else {
         Tree::new(None, epoch.first_index)
     };
-    let state = State {
+    let state = LogState {
         next,
         first,
         durable_next: next,
@@ -445,7 +446,7 @@ fn assemble(
         vote: locals.vote,
         committed: locals.committed,
         purged: locals.purged,
-        ..State::default()
+        ..LogState::default()
     };
     Ok(Opened {
         report,

@@ -17,7 +17,7 @@ pub enum OnFull {
 
 /// The parameters of one log.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LogOptions {
     /// Bytes of a segment file, allocated when it is created. At most 1 GiB.
     pub segment_bytes: u64,
     /// Bytes zeroed ahead of the writer in a fresh file, so that most syncs change no metadata.
@@ -42,9 +42,9 @@ pub struct Options {
     pub epoch: Option<Epoch>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
             segment_bytes: 64 << 20,
             zero_ahead: 256 << 10,
             tail_bytes: 4 << 20,
@@ -60,11 +60,11 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl LogOptions {
     /// A small log without consensus, tree or background thread's spare files: the client's
     /// journal. A full disk is reported to the caller.
-    pub fn journal() -> Options {
-        Options {
+    pub fn journal() -> LogOptions {
+        LogOptions {
             segment_bytes: 1 << 20,
             zero_ahead: 16 << 10,
             tail_bytes: 64 << 10,
@@ -73,7 +73,7 @@ impl Options {
             tree: false,
             auto_commit: true,
             on_full: OnFull::Fail,
-            ..Options::default()
+            ..LogOptions::default()
         }
     }
 }

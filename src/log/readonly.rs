@@ -11,7 +11,7 @@ use super::error::LogError;
 use super::file::{FileLayer, RealFiles};
 use super::format::{Entry, Epoch, index_of_name, sealed_name};
 use super::open::{Locals, Names, names, scan_open};
-use super::scan::{Scan, Source};
+use super::scan::{EntrySource, Scan};
 use super::sealed::SealedSegment;
 use super::segment::{Segment, SegmentInfo};
 use super::set::SegmentSet;
@@ -39,7 +39,7 @@ struct View {
     damage: Option<LogError>,
 }
 
-impl Source for View {
+impl EntrySource for View {
     fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
         if from < self.first {
             return Err(LogError::Purged {

@@ -11,7 +11,7 @@ use super::readonly::ReadOnlyLog;
 const CHUNK: usize = 256 << 10;
 
 /// Anything entries can be read from by range.
-pub(super) trait Source {
+pub(super) trait EntrySource {
     /// Some of the entries `from..to`, at least one if there is any.
     fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError>;
 }
@@ -69,7 +69,7 @@ impl Readable for LogEngine {
 /// An iterator over the entries from an index to the end of the log, as it is when it gets there.
 /// After an error it ends.
 pub struct Scan<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn EntrySource,
     next: u64,
     to: u64,
     ready: VecDeque<Entry>,
@@ -77,7 +77,7 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(source: &'a dyn Source, from: u64, to: u64) -> Scan<'a> {
+    pub(super) fn new(source: &'a dyn EntrySource, from: u64, to: u64) -> Scan<'a> {
         Scan {
             source,
             next: from,

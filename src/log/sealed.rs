@@ -111,7 +111,7 @@ impl Footer {
     }
 
     fn decode(buf: &[u8]) -> Option<Footer> {
-        let mut at = Reader { buf, at: 0 };
+        let mut at = SealedReader { buf, at: 0 };
         let mut footer = Footer {
             next: at.u64()?,
             body_bytes: at.u64()?,
@@ -175,12 +175,12 @@ fn len32(len: usize) -> [u8; 4] {
         .to_le_bytes()
 }
 
-struct Reader<'a> {
+struct SealedReader<'a> {
     buf: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SealedReader<'a> {
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let out = self.buf.get(self.at..self.at.checked_add(n)?)?;
         self.at += n;

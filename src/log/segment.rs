@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use super::error::LogError;
 use super::file::LogFile;
-use super::format::{Entry, FRAME, Frame, HEADER, Header, Record};
+use super::format::{Entry, FRAME, HEADER, Header, LogFrame, Record};
 use super::sealed::SealedSegment;
 
 /// Where the entries of an open segment lie.
@@ -174,7 +174,7 @@ impl OpenSegment {
             } else {
                 Bytes::new()
             };
-            let frame = Frame::parse(&bytes, usize::MAX)
+            let frame = LogFrame::parse(&bytes, usize::MAX)
                 .filter(|f| f.check(&bytes, self.header.seed))
                 .filter(|f| f.record == Record::Entry && f.index == index);
             let Some(frame) = frame else {
@@ -236,7 +236,7 @@ pub(super) fn scan_frames(
     file: &dyn LogFile,
     header: &Header,
     max_body: usize,
-    accept: &mut dyn FnMut(u64, &Frame, &[u8]) -> bool,
+    accept: &mut dyn FnMut(u64, &LogFrame, &[u8]) -> bool,
 ) -> io::Result<ScanEnd> {
     let len = file.size()?;
     let mut window = Window {
@@ -256,7 +256,7 @@ pub(super) fn scan_frames(
             offset += 4096;
             continue;
         }
-        let parsed = Frame::parse(head, max_body);
+        let parsed = LogFrame::parse(head, max_body);
         let mut good = None;
         if let Some(frame) = parsed
             && offset + (FRAME + frame.len as usize) as u64 <= len

@@ -11,8 +11,8 @@ use super::error::LogError;
 use super::file::FileLayer;
 use super::format::{Entry, Epoch};
 use super::keeper::KeeperState;
-use super::options::{OnFull, Options};
-use super::scan::Source;
+use super::options::{LogOptions, OnFull};
+use super::scan::EntrySource;
 use super::set::SegmentSet;
 use super::tree::{CompactRange, Tree};
 
@@ -61,7 +61,7 @@ impl Job {
 pub(super) type Position = (u64, Bytes);
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct LogState {
     pub(super) queue: VecDeque<Job>,
     /// The index the next append must have.
     pub(super) next: u64,
@@ -90,7 +90,7 @@ pub(super) struct State {
     pub(super) closed: bool,
 }
 
-impl State {
+impl LogState {
     pub(super) fn check(&self) -> Result<(), LogError> {
         match &self.stopped {
             Some(why) => Err(LogError::Stopped(why.clone())),
@@ -171,12 +171,12 @@ impl State {
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct LogShared {
     pub(super) dir: PathBuf,
-    pub(super) options: Options,
+    pub(super) options: LogOptions,
     pub(super) files: Arc<dyn FileLayer>,
     pub(super) epoch: Mutex<Epoch>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<LogState>,
     pub(super) wake: Condvar,
     pub(super) segments: SegmentSet,
     pub(super) tree: Mutex<Tree>,
@@ -184,7 +184,7 @@ pub(super) struct Shared {
     pub(super) keeper_wake: Condvar,
 }
 
-impl Source for Shared {
+impl EntrySource for LogShared {
     fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError> {
         loop {
             let to = {
@@ -214,7 +214,7 @@ impl Source for Shared {
     }
 }
 
-fn from_tail(state: &State, from: u64, to: u64, max_bytes: usize) -> Vec<Entry> {
+fn from_tail(state: &LogState, from: u64, to: u64, max_bytes: usize) -> Vec<Entry> {
     let skip = (from - state.tail_first) as usize;
     let mut bytes = 0;
     let mut out = Vec::new();
@@ -228,7 +228,7 @@ fn from_tail(state: &State, from: u64, to: u64, max_bytes: usize) -> Vec<Entry> 
     out
 }
 
-impl Shared {
+impl LogShared {
     pub(super) fn set_space(&self, space: Space) {
         let mut state = self.state.lock();
         if state.space != space {

@@ -49,14 +49,14 @@ pub fn last_by(log: &dyn Readable, time: i64, last: u64) -> Result<Option<u64>, 
 mod tests {
     use super::super::engine::LogEngine;
     use super::super::format::Entry;
-    use super::super::options::Options;
+    use super::super::options::LogOptions;
     use super::super::readonly::ReadOnlyLog;
     use super::*;
 
     #[test]
     fn what_has_no_time_is_of_the_time_before_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, _) = LogEngine::open(dir.path(), Options::default()).unwrap();
+        let (log, _) = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
         let same = |time, last| {
             let found = last_by(&log, time, last).unwrap();
             let files = ReadOnlyLog::open(dir.path()).unwrap();

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::error::LogError;
 use super::format::{Entry, Record, Stamp, frame_size, put_frame};
 use super::segment::{OpenSegment, Segment};
-use super::state::{Done, Job, Position, Shared, Space, State};
+use super::state::{Done, Job, LogShared, LogState, Position, Space};
 use super::tree::{Hash, leaf_hash};
 
 /// Room left in a segment for marks and local records.
@@ -33,7 +33,7 @@ pub(super) struct Active {
 }
 
 pub(super) struct Writer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<LogShared>,
     pub(super) segment: Arc<Segment>,
     pub(super) pos: u64,
     pub(super) synced: u64,
@@ -49,18 +49,18 @@ pub(super) struct Writer {
     /// The committed position that the files tell.
     pub(super) committed: Option<Position>,
     pub(super) marked: bool,
-    pub(super) asked: bool,
+    pub(super) requested: bool,
     pub(super) seal_at: Option<u64>,
 }
 
-enum Taken {
+enum BatchEnd {
     Jobs(VecDeque<Job>),
     Idle,
     Closed,
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, active: Active) -> Writer {
+    pub(super) fn new(shared: Arc<LogShared>, active: Active) -> Writer {
         let committed = shared.state.lock().committed.clone();
         Writer {
             segment: active.segment,
@@ -75,7 +75,7 @@ impl Writer {
             held: Vec::new(),
             committed,
             marked: true,
-            asked: false,
+            requested: false,
             seal_at: None,
             shared,
         }
@@ -84,9 +84,9 @@ impl Writer {
     pub(super) fn run(mut self) {
         loop {
             let result = match self.take() {
-                Taken::Jobs(jobs) => self.round(jobs),
-                Taken::Idle => self.mark(),
-                Taken::Closed => {
+                BatchEnd::Jobs(jobs) => self.round(jobs),
+                BatchEnd::Idle => self.mark(),
+                BatchEnd::Closed => {
                     if !self.marked || self.new_commit().is_some() {
                         let _ = self.mark();
                     }
@@ -100,17 +100,17 @@ impl Writer {
         }
     }
 
-    fn take(&mut self) -> Taken {
+    fn take(&mut self) -> BatchEnd {
         let mut state = self.shared.state.lock();
         let deadline = Instant::now() + self.shared.options.mark_after;
         loop {
             if !state.queue.is_empty() {
-                return Taken::Jobs(std::mem::take(&mut state.queue));
+                return BatchEnd::Jobs(std::mem::take(&mut state.queue));
             }
             if state.closed {
-                return Taken::Closed;
+                return BatchEnd::Closed;
             }
-            if self.marked && self.commit_to_tell(&state, self.next).is_none() {
+            if self.marked && self.commit_to_report(&state, self.next).is_none() {
                 state.asleep = true;
                 self.shared.wake.wait(&mut state);
                 state.asleep = false;
@@ -121,7 +121,7 @@ impl Writer {
             }
             let waited = self.shared.wake.wait_until(&mut state, deadline);
             if waited.timed_out() && state.queue.is_empty() {
-                return Taken::Idle;
+                return BatchEnd::Idle;
             }
         }
     }
@@ -218,7 +218,7 @@ impl Writer {
     pub(super) fn locals(&mut self, next: u64) {
         let (vote, committed, purged) = {
             let state = self.shared.state.lock();
-            let committed = self.commit_to_tell(&state, next);
+            let committed = self.commit_to_report(&state, next);
             (state.vote.clone(), committed, state.purged.clone())
         };
         let committed = committed.or_else(|| self.committed.clone());
@@ -277,18 +277,18 @@ impl Writer {
     }
 
     fn new_commit(&self) -> Option<Position> {
-        self.commit_to_tell(&self.shared.state.lock(), self.next)
+        self.commit_to_report(&self.shared.state.lock(), self.next)
     }
 
     /// The committed position, if the files do not tell it yet and may. What is not written before
     /// it here is not told to be committed, though a majority may hold it; nor is anything while a
     /// truncation waits: the entry at that index may be the one that goes.
-    fn commit_to_tell(&self, state: &State, next: u64) -> Option<Position> {
-        let told = self.committed.as_ref().map(|(index, _)| *index);
+    fn commit_to_report(&self, state: &LogState, next: u64) -> Option<Position> {
+        let reported = self.committed.as_ref().map(|(index, _)| *index);
         let caught_up = state.generation == state.settled;
         let committed = state.committed.as_ref().filter(|_| caught_up);
         committed
-            .filter(|(index, _)| Some(*index) != told && *index < next)
+            .filter(|(index, _)| Some(*index) != reported && *index < next)
             .cloned()
     }
 
@@ -385,14 +385,14 @@ impl Writer {
     /// Asks for the next file in time, and for sealing when a full segment is committed.
     fn nudge_keeper(&mut self, committed: Option<u64>) {
         let options = &self.shared.options;
-        let prepare = options.prepare && !self.asked && self.pos > options.segment_bytes / 2;
+        let prepare = options.prepare && !self.requested && self.pos > options.segment_bytes / 2;
         let seal = options.seal && self.seal_at.is_some_and(|i| committed >= Some(i));
         if prepare || seal {
             let mut keeper = self.shared.keeper.lock();
             keeper.want |= prepare;
             keeper.seal |= seal;
             self.shared.keeper_wake.notify_one();
-            self.asked |= prepare;
+            self.requested |= prepare;
             if seal {
                 self.seal_at = None;
             }

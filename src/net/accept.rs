@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::tls::{Loader, PeerCertificate, Port, Wanted, explain};
+use super::tls::{Loader, PeerCertificate, Port, PortTls, explain};
 use super::{Peer, Refusals, Seldom, Stream, Visit, Visitors};
 
 /// Pause after the system refused a connection (out of descriptors).
@@ -190,7 +190,7 @@ pub async fn accept<H: Host>(
     stop: CancellationToken,
 ) -> TaskTracker {
     let open = TaskTracker::new();
-    let door = Arc::new((door, Told::default()));
+    let door = Arc::new((door, RecentWarnings::default()));
     let mut refusals = Refusals::default();
     let mut fault = Seldom::default();
     loop {
@@ -204,8 +204,8 @@ pub async fn accept<H: Host>(
             Ok((caller, peer)) => match door.0.visitors.enter(&peer) {
                 Some(visit) => {
                     let (host, door, stop) = (Arc::clone(&host), Arc::clone(&door), stop.clone());
-                    let told = (stop, reloads);
-                    open.spawn(visited(caller, peer, visit, host, door, told));
+                    let reported = (stop, reloads);
+                    open.spawn(visited(caller, peer, visit, host, door, reported));
                 }
                 None => turn_away::<H>(caller, &peer, &door, &mut refusals),
             },
@@ -223,7 +223,7 @@ pub async fn accept<H: Host>(
 
 /// What was told in the log not long ago.
 #[derive(Debug, Default)]
-struct Told {
+struct RecentWarnings {
     mixed: Mutex<Seldom>,
     failed: Mutex<Seldom>,
     full: Mutex<Seldom>,
@@ -233,14 +233,14 @@ struct Told {
 fn turn_away<H: Host>(
     caller: Caller,
     peer: &Peer,
-    (door, told): &(Door, Told),
+    (door, reported): &(Door, RecentWarnings),
     refusals: &mut Refusals,
 ) {
     metrics::counter!("drover.connections.refused_total", "port" => H::NAME).increment(1);
     if let Some(name) = H::EXCEEDED {
         metrics::counter!(name).increment(1);
     }
-    if told.full.lock().is_due() {
+    if reported.full.lock().is_due() {
         tracing::warn!(
             %peer,
             "{0}: too many connections of one address, or of all: see limits {{ \
@@ -263,12 +263,12 @@ fn turn_away<H: Host>(
 /// Says one last thing, so that it is heard: what is still said meanwhile is taken in, or the
 /// system would throw away what it has not delivered.
 async fn farewell(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &'static [u8]) {
-    let told = tokio::time::timeout(FAREWELL, async {
+    let reported = tokio::time::timeout(FAREWELL, async {
         stream.write_all(text).await?;
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(LAST_WORDS), &mut tokio::io::sink()).await
     });
-    if let Ok(Err(error)) = told.await {
+    if let Ok(Err(error)) = reported.await {
         tracing::trace!(%error, "nobody heard the last word");
     }
 }
@@ -278,7 +278,7 @@ async fn visited<H: Host>(
     mut peer: Peer,
     visit: Visit,
     host: Arc<H>,
-    door: Arc<(Door, Told)>,
+    door: Arc<(Door, RecentWarnings)>,
     (stop, reloads): (CancellationToken, watch::Receiver<()>),
 ) {
     let _visit = visit;
@@ -310,12 +310,12 @@ async fn shake<H: Host>(
     stream: TcpStream,
     peer: &mut Peer,
     due: Instant,
-    door: &(Door, Told),
+    door: &(Door, RecentWarnings),
 ) -> Option<Stream> {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot switch off delays");
     }
-    let (door, told) = door;
+    let (door, reported) = door;
     let mut first = [0; 1];
     match timeout_at(due, stream.peek(&mut first)).await {
         Ok(Ok(1)) => {}
@@ -326,7 +326,7 @@ async fn shake<H: Host>(
     }
     let encrypted = first == [HANDSHAKE];
     match door.tls.wanted(door.port) {
-        Wanted {
+        PortTls {
             tls: Some(config), ..
         } if encrypted => {
             let accept = TlsAcceptor::from(config).accept(stream).into_fallible();
@@ -334,7 +334,7 @@ async fn shake<H: Host>(
                 Ok(Ok(stream)) => encrypted_by(stream, peer),
                 Ok(Err((error, stream))) => {
                     let (_, why) = explain(&error);
-                    if told.failed.lock().is_due() {
+                    if reported.failed.lock().is_due() {
                         tracing::warn!(%peer, "{}: TLS handshake failed: {why}", H::NAME);
                     }
                     // The alert is on its way; who goes on talking must be able to read it.
@@ -347,19 +347,19 @@ async fn shake<H: Host>(
                 }
             }
         }
-        Wanted {
+        PortTls {
             tls: Some(_),
             clear_too: false,
         } => {
-            if told.mixed.lock().is_due() {
+            if reported.mixed.lock().is_due() {
                 let advice = clear_on_tls(door.port);
                 tracing::warn!(%peer, "{}: clear text where TLS is spoken: {advice}", H::NAME);
             }
             farewell(stream, H::TLS_ONLY).await;
             None
         }
-        Wanted { tls: None, .. } if encrypted => {
-            if told.mixed.lock().is_due() {
+        PortTls { tls: None, .. } if encrypted => {
+            if reported.mixed.lock().is_due() {
                 let advice = tls_on_clear(door.port);
                 tracing::warn!(%peer, "{}: TLS where clear text is spoken: {advice}", H::NAME);
             }

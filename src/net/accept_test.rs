@@ -1,6 +1,6 @@
 use std::sync::atomic::AtomicUsize;
 
-use drover_testkit::asked;
+use drover_testkit::eventually_async;
 use tokio_rustls::TlsConnector;
 
 use super::super::tls::Role;
@@ -33,11 +33,11 @@ impl Host for Echo {
         assert_ne!(&said, b"panic", "as it was told");
         let certificate = arrival.peer.certificate.as_ref();
         let role = certificate.and_then(|certificate| certificate.role);
-        let told = match arrival.reloads.has_changed() {
+        let reported = match arrival.reloads.has_changed() {
             Ok(true) => ", to show it again",
             _ => "",
         };
-        let text = format!("{} {role:?}{told}", arrival.peer.ip());
+        let text = format!("{} {role:?}{reported}", arrival.peer.ip());
         let _ = arrival.stream.write_all(text.as_bytes()).await;
         let _ = arrival.stream.shutdown().await;
     }
@@ -99,7 +99,7 @@ async fn a_panic_of_one_connection_ends_that_one_and_gives_its_place_back() {
     for _ in 0..3 {
         assert_eq!(open.say(b"panic").await, "");
         // The place is free a moment after the end is seen.
-        let next = asked("the next one", SOON, async || {
+        let next = eventually_async("the next one", SOON, async || {
             match &*open.say(b"hello").await {
                 "127.0.0.1 None" => Ok(()),
                 other => Err(other.to_owned()),
@@ -113,7 +113,8 @@ async fn a_panic_of_one_connection_ends_that_one_and_gives_its_place_back() {
 
 #[test]
 fn who_is_one_too_many_is_counted_by_nomads_name_as_well() {
-    let (telemetry, recorder) = drover_telemetry::build(&drover_telemetry::Options::default());
+    let (telemetry, recorder) =
+        drover_telemetry::build(&drover_telemetry::TelemetryOptions::default());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -183,8 +184,8 @@ async fn who_says_nothing_or_half_a_handshake_is_sent_away_and_hinders_nobody() 
     }
     assert_eq!(open.host.received.load(Ordering::Relaxed), 1);
     // Garbage within the handshake ends it as well.
-    let told = open.say(b"\x16\x03\x01\x00\x05hello").await;
-    assert!(!told.contains("127.0.0.1"), "{told}");
+    let reported = open.say(b"\x16\x03\x01\x00\x05hello").await;
+    assert!(!reported.contains("127.0.0.1"), "{reported}");
 }
 
 #[tokio::test]
@@ -262,7 +263,7 @@ async fn a_session_goes_on_no_longer_than_the_certificate_it_was_opened_with() {
     let served = || Some("127.0.0.1 Some(Client)".to_owned());
     assert_eq!(meet().await, (Some(Full), served()));
     let mut resumed = 0;
-    let ends = asked("its time to be over", SOON, async || match meet().await {
+    let ends = eventually_async("its time to be over", SOON, async || match meet().await {
         (Some(Resumed), None) => Ok(()),
         (Some(Resumed), Some(answer)) => {
             resumed += 1;

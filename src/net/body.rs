@@ -23,7 +23,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// What a body may be.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct BodyRules {
     /// Bytes at most.
     pub limit: usize,
     /// Whether the rest of a refused body is taken in for a while.
@@ -78,7 +78,7 @@ impl Gathered {
 /// # Errors
 /// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or slow,
 /// 429 and 503 when there is no room.
-pub async fn gather<B>(body: B, rules: Rules, hold: &mut Hold) -> Result<Bytes, ApiError>
+pub async fn gather<B>(body: B, rules: BodyRules, hold: &mut Hold) -> Result<Bytes, ApiError>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: std::fmt::Display,
@@ -98,7 +98,7 @@ where
 
 async fn gathered<B>(
     mut body: Pin<&mut B>,
-    rules: Rules,
+    rules: BodyRules,
     hold: &mut Hold,
 ) -> Result<Bytes, ApiError>
 where
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::Budget;
 
-    const RULES: Rules = Rules {
+    const RULES: BodyRules = BodyRules {
         limit: 1_000,
         linger: false,
         patient: false,

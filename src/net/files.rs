@@ -72,15 +72,17 @@ fn share(files: u64) -> u64 {
 /// Says when a fault that repeats is told again.
 #[derive(Debug, Default)]
 pub struct Seldom {
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Seldom {
     /// Whether it is time.
     pub fn is_due(&mut self) -> bool {
-        let due = self.told.is_none_or(|told| told.elapsed() >= SELDOM);
+        let due = self
+            .reported
+            .is_none_or(|reported| reported.elapsed() >= SELDOM);
         if due {
-            self.told = Some(Instant::now());
+            self.reported = Some(Instant::now());
         }
         due
     }
@@ -125,15 +127,18 @@ mod tests {
             .arg(own)
             .arg(name)
             .env(AGAIN, "1");
-        let told = shell.output().unwrap();
-        let text = String::from_utf8_lossy(&told.stdout);
-        assert!(told.status.success() && text.contains("1 passed"), "{text}");
+        let reported = shell.output().unwrap();
+        let text = String::from_utf8_lossy(&reported.stdout);
+        assert!(
+            reported.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_fault_is_told_once_in_a_while() {
         let mut seldom = Seldom::default();
-        let told = (0..1_000).filter(|_| seldom.is_due()).count();
-        assert!(told <= 2, "{told}");
+        let reported = (0..1_000).filter(|_| seldom.is_due()).count();
+        assert!(reported <= 2, "{reported}");
     }
 }

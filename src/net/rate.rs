@@ -206,7 +206,7 @@ impl Rates {
 
     /// Counts something; whether that is not too much. Nobody is refused for it, so that is not
     /// counted as a refusal.
-    pub fn have_room(&self, asking: &Asking<'_>) -> bool {
+    pub fn have_capacity(&self, asking: &Asking<'_>) -> bool {
         self.counted(|kept, now| kept.take(asking, now)).is_ok()
     }
 

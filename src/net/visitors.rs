@@ -17,11 +17,11 @@ pub struct Visitors {
     per_client: AtomicUsize,
     of_this_machine: AtomicUsize,
     most: usize,
-    inside: Mutex<Inside>,
+    inside: Mutex<VisitorCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct VisitorCounts {
     by_address: HashMap<Whence, usize>,
     all: usize,
 }
@@ -154,11 +154,11 @@ impl Refusals {
         let since = now.duration_since(self.at).as_secs_f64();
         self.left = (self.left + since * WORDS_PER_SECOND).min(WORDS_AT_ONCE);
         self.at = now;
-        let told = self.left >= 1.0;
-        if told {
+        let reported = self.left >= 1.0;
+        if reported {
             self.left -= 1.0;
         }
-        told
+        reported
     }
 }
 
@@ -194,10 +194,10 @@ mod tests {
         assert_eq!(all.len(), PER_CLIENT as usize);
         let own: Vec<Visit> = (0..200).filter_map(|_| usual.enter(&here)).collect();
         assert_eq!(own.len(), 200, "all that runs here shares one address");
-        let told = Visitors::new(Some(1), 1_000);
-        let _one = told.enter(&here).unwrap();
+        let reported = Visitors::new(Some(1), 1_000);
+        let _one = reported.enter(&here).unwrap();
         assert!(
-            told.enter(&here).is_none(),
+            reported.enter(&here).is_none(),
             "what is configured counts here too"
         );
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_flood_is_not_answered_one_by_one() {
         let mut refusals = Refusals::default();
-        let told = (0..10_000).filter(|_| refusals.word()).count();
-        assert!((100..1_000).contains(&told), "{told}");
+        let reported = (0..10_000).filter(|_| refusals.word()).count();
+        assert!((100..1_000).contains(&reported), "{reported}");
     }
 }

@@ -19,9 +19,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::client::agent::{Client, Start};
+use crate::client::agent::{Client, ClientStart};
 use crate::client::clock::Clock;
-use crate::client::config::{Settings, Shared};
+use crate::client::config::{ClientSettings, SharedSettings};
 use crate::client::control::Answers;
 use crate::client::journal::NoJournal;
 use crate::rpc::caller::{Caller, Servers};
@@ -37,7 +37,7 @@ const START_BATCH: usize = 256;
 
 /// What is to be simulated.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SimOptions {
     /// How many nodes.
     pub nodes: usize,
     /// RPC addresses of servers.
@@ -48,7 +48,7 @@ pub struct Options {
     pub class: String,
 }
 
-impl Default for Options {
+impl Default for SimOptions {
     fn default() -> Self {
         Self {
             nodes: 1,
@@ -64,7 +64,7 @@ const NEVER: std::time::Duration = std::time::Duration::from_secs(1 << 30);
 
 /// What was measured.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Stats {
+pub struct SimStats {
     /// Nodes simulated.
     pub nodes: usize,
     /// Nodes whose first heartbeat was answered.
@@ -104,18 +104,18 @@ impl Answers for Simulated {
 
 impl NodeSim {
     /// Starts the nodes. Must be called in a runtime.
-    pub async fn start(options: &Options) -> Self {
+    pub async fn start(options: &SimOptions) -> Self {
         let begun = Instant::now();
         let pool = Pool::new(CONNECTIONS);
         let counters = Arc::new(Counters::default());
-        let settings = Shared::new(Settings {
+        let settings = SharedSettings::new(ClientSettings {
             datacenter: options.datacenter.clone(),
             region: "global".into(),
             // Registration at once, and quick retries: what is measured is the servers.
             dev: true,
             // The machine under them is one: a thousand looks at it every second measure no server.
             collection_interval: NEVER,
-            ..Settings::default()
+            ..ClientSettings::default()
         });
         let mut clients = Vec::with_capacity(options.nodes);
         for number in 0..options.nodes {
@@ -126,7 +126,7 @@ impl NodeSim {
                 &node.secret_id,
             )
             .of_node(&node.id);
-            let client = Client::start(Start {
+            let client = Client::start(ClientStart {
                 settings: settings.clone(),
                 node: Arc::new(Mutex::new(Arc::new(node))),
                 caller,
@@ -164,13 +164,13 @@ impl NodeSim {
     }
 
     /// What was measured until now.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> SimStats {
         let ready = self
             .clients
             .iter()
             .filter(|c| c.contact().borrow().last_heartbeat > 0);
         let ready_ms = self.ready_after.lock().map_or(0, |d| d.as_millis());
-        Stats {
+        SimStats {
             nodes: self.clients.len(),
             ready: ready.count(),
             ready_ms: u64::try_from(ready_ms).unwrap_or(u64::MAX),
@@ -202,14 +202,14 @@ async fn registered(clients: &[Arc<Client>]) {
 /// # Errors
 /// No servers are given.
 pub async fn run(
-    options: &Options,
+    options: &SimOptions,
     print: impl Fn(&str),
     until: impl Future<Output = ()>,
 ) -> Result<(), String> {
     if options.servers.is_empty() {
         return Err("nodesim needs -servers ADDR[,ADDR]: the RPC addresses of servers".into());
     }
-    let line = |stats: &Stats| serde_json::to_string(stats).unwrap_or_default();
+    let line = |stats: &SimStats| serde_json::to_string(stats).unwrap_or_default();
     tokio::pin!(until);
     let sim = tokio::select! {
         sim = NodeSim::start(options) => sim,

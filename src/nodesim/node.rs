@@ -8,7 +8,7 @@ use drover_events::model::{
 };
 use sha2::{Digest, Sha256};
 
-use super::Options;
+use super::SimOptions;
 use crate::base::clock::unix_nanos;
 use crate::base::version::NOMAD_VERSION;
 
@@ -22,7 +22,7 @@ const DISK_MB: i64 = 100 * 1024;
 const PORTS: (i64, i64) = (20_000, 32_000);
 
 /// The node of a number: another process gives the same number another identity.
-pub(super) fn simulated(number: usize, options: &Options) -> Node {
+pub(super) fn simulated(number: usize, options: &SimOptions) -> Node {
     let name = format!("sim-{number}");
     let address = address(number);
     let mut resources = NodeResources {

@@ -17,10 +17,10 @@ fn updates_in_the_log(world: &World) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sim_01_hb_07_simulated_nodes_register_and_a_jobs_allocations_run_on_them() {
     let world = World::start().await;
-    let options = Options {
+    let options = SimOptions {
         nodes: 200,
         servers: vec![world.rpc.addr().to_string()],
-        ..Options::default()
+        ..SimOptions::default()
     };
     let sim = NodeSim::start(&options).await;
     tokio::time::timeout(Duration::from_secs(60), sim.ready())
@@ -51,7 +51,7 @@ async fn sim_01_hb_07_simulated_nodes_register_and_a_jobs_allocations_run_on_the
 
 #[tokio::test]
 async fn sim_01_without_servers_nothing_is_simulated() {
-    let error = run(&Options::default(), |_| {}, std::future::ready(()))
+    let error = run(&SimOptions::default(), |_| {}, std::future::ready(()))
         .await
         .unwrap_err();
     assert!(error.contains("-servers"), "{error}");

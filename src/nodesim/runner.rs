@@ -53,7 +53,7 @@ impl AllocRunnerFactory for SimFactory {
             done: watch::Sender::new(false),
             report,
         };
-        runner.tell(&alloc, client::RUNNING);
+        runner.report(&alloc, client::RUNNING);
         Ok(Arc::new(runner))
     }
 }
@@ -77,7 +77,7 @@ struct SimRunner {
 }
 
 impl SimRunner {
-    fn tell(&self, alloc: &Allocation, status: &str) {
+    fn report(&self, alloc: &Allocation, status: &str) {
         let running = status == client::RUNNING;
         let now = unix_nanos();
         let state = TaskState {
@@ -128,11 +128,11 @@ impl AllocRunner for SimRunner {
     fn update(&self, alloc: Arc<Allocation>) {
         *self.alloc.lock() = thin(&alloc);
         if !alloc.server_terminal() {
-            return self.tell(&alloc, client::RUNNING);
+            return self.report(&alloc, client::RUNNING);
         }
         if !self.done.send_replace(true) {
             self.counters.stopped.fetch_add(1, Ordering::Relaxed);
-            self.tell(&alloc, client::COMPLETE);
+            self.report(&alloc, client::COMPLETE);
         }
     }
 
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn sim_02_cl_24_a_runner_tells_that_it_runs_and_that_it_stopped_and_nothing_more() {
         let counters = Arc::new(Counters::default());
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let keep = told.clone();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let keep = reported.clone();
         let report: Report = Arc::new(move |a: Allocation| keep.lock().push(a.client_status));
         let alloc = Allocation {
             id: "a".into(),
@@ -179,7 +179,7 @@ mod tests {
             runner.update(Arc::new(stop.clone()));
         }
         assert!(*runner.done().borrow());
-        assert_eq!(*told.lock(), ["running", "complete"]);
+        assert_eq!(*reported.lock(), ["running", "complete"]);
         assert_eq!(counters.stopped.load(Ordering::Relaxed), 1);
         assert!(runner.control().is_none());
     }

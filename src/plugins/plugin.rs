@@ -80,8 +80,8 @@ impl Plugin {
     /// It did not answer.
     pub async fn info(&self) -> Result<Info, CallError> {
         let mut client = BasePluginClient::new(self.channel.clone());
-        let asked = client.plugin_info(base::PluginInfoRequest {});
-        let answer = made("PluginInfo", QUICK, asked).await?;
+        let requested = client.plugin_info(base::PluginInfoRequest {});
+        let answer = made("PluginInfo", QUICK, requested).await?;
         Ok(Info {
             has_devices: answer.r#type() == PluginType::Device,
             understood: answer.plugin_api_versions.iter().any(|one| one == API),
@@ -96,8 +96,8 @@ impl Plugin {
     /// It did not answer.
     pub async fn schema(&self) -> Result<Option<Spec>, CallError> {
         let mut client = BasePluginClient::new(self.channel.clone());
-        let asked = client.config_schema(base::ConfigSchemaRequest {});
-        Ok(made("ConfigSchema", QUICK, asked).await?.spec)
+        let requested = client.config_schema(base::ConfigSchemaRequest {});
+        Ok(made("ConfigSchema", QUICK, requested).await?.spec)
     }
 
     /// Gives it its settings, as [`crate::schema::encoded`] makes them.
@@ -106,12 +106,12 @@ impl Plugin {
     /// It does not take them.
     pub async fn configure(&self, settings: Vec<u8>) -> Result<(), CallError> {
         let mut client = BasePluginClient::new(self.channel.clone());
-        let asked = client.set_config(base::SetConfigRequest {
+        let requested = client.set_config(base::SetConfigRequest {
             msgpack_config: settings,
             nomad_config: None,
             plugin_api_version: API.to_owned(),
         });
-        made("SetConfig", QUICK, asked).await.map(drop)
+        made("SetConfig", QUICK, requested).await.map(drop)
     }
 
     /// Its devices, whenever they change.
@@ -120,8 +120,8 @@ impl Plugin {
     /// It did not answer.
     pub async fn fingerprint(&self) -> Result<Streaming<FingerprintResponse>, CallError> {
         let mut client = DevicePluginClient::new(self.channel.clone());
-        let asked = client.fingerprint(device::FingerprintRequest {});
-        opened("Fingerprint", asked).await
+        let requested = client.fingerprint(device::FingerprintRequest {});
+        opened("Fingerprint", requested).await
     }
 
     /// Makes devices ready for a task; what it needs to use them.
@@ -133,8 +133,8 @@ impl Plugin {
         ids: Vec<String>,
     ) -> Result<device::ContainerReservation, CallError> {
         let mut client = DevicePluginClient::new(self.channel.clone());
-        let asked = client.reserve(device::ReserveRequest { device_ids: ids });
-        let answer = made("Reserve", WORK, asked).await?;
+        let requested = client.reserve(device::ReserveRequest { device_ids: ids });
+        let answer = made("Reserve", WORK, requested).await?;
         Ok(answer.container_res.unwrap_or_default())
     }
 
@@ -144,10 +144,10 @@ impl Plugin {
     /// It did not answer.
     pub async fn stats(&self, interval: Duration) -> Result<Streaming<StatsResponse>, CallError> {
         let mut client = DevicePluginClient::new(self.channel.clone());
-        let asked = client.stats(device::StatsRequest {
+        let requested = client.stats(device::StatsRequest {
             collection_interval: prost_types::Duration::try_from(interval).ok(),
         });
-        opened("Stats", asked).await
+        opened("Stats", requested).await
     }
 
     /// Asks it to end.
@@ -156,8 +156,8 @@ impl Plugin {
     /// It did not answer.
     pub async fn shutdown(&self) -> Result<(), CallError> {
         let mut client = GrpcControllerClient::new(self.channel.clone());
-        let asked = client.shutdown(controller::Empty {});
-        made("Shutdown", QUICK, asked).await.map(drop)
+        let requested = client.shutdown(controller::Empty {});
+        made("Shutdown", QUICK, requested).await.map(drop)
     }
 }
 
@@ -181,9 +181,9 @@ impl CallError {
 /// first message, and that is there when something is to be told. Whoever has ended is gone.
 async fn opened<A>(
     call: &'static str,
-    asked: impl Future<Output = Result<Response<Streaming<A>>, Status>>,
+    requested: impl Future<Output = Result<Response<Streaming<A>>, Status>>,
 ) -> Result<Streaming<A>, CallError> {
-    match asked.await {
+    match requested.await {
         Ok(answer) => Ok(answer.into_inner()),
         Err(status) => Err(CallError::of(call, &status)),
     }
@@ -193,9 +193,9 @@ async fn opened<A>(
 async fn made<A>(
     call: &'static str,
     limit: Duration,
-    asked: impl Future<Output = Result<Response<A>, Status>>,
+    requested: impl Future<Output = Result<Response<A>, Status>>,
 ) -> Result<A, CallError> {
-    match timeout(limit, asked).await {
+    match timeout(limit, requested).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(CallError::of(call, &status)),
         Err(_) => Err(CallError {

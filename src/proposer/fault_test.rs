@@ -12,7 +12,7 @@ use super::proposer_test::{Put, event_of_today, on_disk, run, start};
 use super::*;
 use crate::error::Code;
 use crate::log::fake::{FakeDisk, Op};
-use crate::log::{LogEngine, OnFull, Options, Space};
+use crate::log::{LogEngine, LogOptions, OnFull, Space};
 use crate::raft::*;
 
 #[test]
@@ -20,10 +20,10 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes() {
     run(async {
         let dir = tempfile::tempdir().unwrap();
         let disk = FakeDisk::default();
-        let options = Options {
+        let options = LogOptions {
             segment_bytes: 64 << 10,
             on_full: OnFull::Wait,
-            ..Options::default()
+            ..LogOptions::default()
         };
         let (log, _) =
             LogEngine::open_with(Arc::new(disk.clone()), Path::new("/log"), options).unwrap();
@@ -73,7 +73,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_and_the_reason_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let disk = FakeDisk::default();
         let files = Arc::new(disk.clone());
-        let open = |files| LogEngine::open_with(files, Path::new("/log"), Options::default());
+        let open = |files| LogEngine::open_with(files, Path::new("/log"), LogOptions::default());
         let server = start(dir.path(), open(files).unwrap().0).await;
         let submit = |name: &str| {
             let put = Arc::new(Put(name.to_owned()));
@@ -83,12 +83,12 @@ fn after_a_failed_sync_nothing_is_acknowledged_and_the_reason_is_said() {
         disk.fail(Op::Sync, 0, 1);
         let refused = submit("lost").await.unwrap_err();
         assert_eq!(disk.failed(), 1);
-        let mut told = vec![refused];
+        let mut reported = vec![refused];
         let syncs = disk.syncs();
         for name in ["later", "last"] {
-            told.push(submit(name).await.unwrap_err());
+            reported.push(submit(name).await.unwrap_err());
         }
-        for error in told {
+        for error in reported {
             assert_eq!(error.code, Code::Unavailable, "{error}");
             assert!(error.message.contains("the log stopped"), "{error}");
             assert!(error.message.contains("the device fails"), "{error}");

@@ -44,7 +44,7 @@ use crate::commands::limits::{Part, check_rows, fit};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{ApiError, Code, chain, panic_text};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
-use crate::table_reads::{aside, deciding, deciding_long};
+use crate::table_reads::{deciding, deciding_long, offload};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -111,7 +111,7 @@ struct Submission {
 pub struct Proposer {
     tx: mpsc::Sender<Submission>,
     projections: Arc<Projections>,
-    room: Arc<Backpressure>,
+    space: Arc<Backpressure>,
     leadership: watch::Receiver<Leadership>,
     ready: watch::Receiver<Option<u64>>,
 }
@@ -138,14 +138,14 @@ impl Proposer {
             delay: AGAIN.0,
         };
         node.handle().spawn(task.run(rx));
-        let room = Arc::new(Backpressure::new(
+        let space = Arc::new(Backpressure::new(
             Arc::clone(node.log()),
             Arc::clone(&projections),
         ));
         Proposer {
             tx,
             projections,
-            room,
+            space,
             leadership: node.leadership(),
             ready,
         }
@@ -174,7 +174,7 @@ impl Proposer {
         let (mut guards, mut rules) = (0, 0);
         loop {
             self.lead().await?;
-            self.room.wait().await?;
+            self.space.wait().await?;
             let decided = {
                 let (own, command) = (self.clone(), Arc::clone(&command));
                 let (origin, long) = (origin.clone(), command.is_long());
@@ -188,7 +188,7 @@ impl Proposer {
                 Decided::Drafts { drafts, more } => (drafts, more),
                 Decided::Nothing(committed) => return Ok(committed),
             };
-            let rejection = match settle(self.propose(drafts).await?) {
+            let rejection = match combine(self.propose(drafts).await?) {
                 Ok(_) if more => continue,
                 Ok(committed) => return Ok(committed),
                 Err(rejection) => rejection,
@@ -225,7 +225,7 @@ impl Proposer {
         if elected && matches!(began.await, Ok(Ok(_))) {
             return Ok(());
         }
-        Err(self.room.or_fault(no_leader()))
+        Err(self.space.or_fault(no_leader()))
     }
 
     fn decide(&self, command: &dyn Command, origin: &Origin) -> Result<Decided, ApiError> {
@@ -274,11 +274,11 @@ impl Proposer {
         origin: &Origin,
     ) -> Result<impl Future<Output = Result<Response, ApiError>> + Send + 'static, ApiError> {
         self.lead().await?;
-        self.room.wait().await?;
+        self.space.wait().await?;
         let draft = caught(|| {
             check_rows(&event)?;
             if unreadable::is_met() {
-                aside(|| tried(&self.projections.view(), false, &event, &guards))?;
+                offload(|| tried(&self.projections.view(), false, &event, &guards))?;
             }
             encode(origin, id, guards, event).map_err(|(error, _)| error)
         })?;
@@ -286,10 +286,10 @@ impl Proposer {
         let (answer, wait) = oneshot::channel();
         let submission = Submission { drafts, answer };
         let sent = self.tx.send(submission).await;
-        sent.map_err(|_| self.room.or_fault(no_leader()))?;
-        let room = Arc::clone(&self.room);
+        sent.map_err(|_| self.space.or_fault(no_leader()))?;
+        let space = Arc::clone(&self.space);
         Ok(async move {
-            let mut responses = room.answer(wait).await?;
+            let mut responses = space.answer(wait).await?;
             responses.pop().ok_or_else(no_leader)
         })
     }
@@ -298,8 +298,8 @@ impl Proposer {
         let (answer, wait) = oneshot::channel();
         let submission = Submission { drafts, answer };
         let sent = self.tx.send(submission).await;
-        sent.map_err(|_| self.room.or_fault(no_leader()))?;
-        self.room.answer(wait).await
+        sent.map_err(|_| self.space.or_fault(no_leader()))?;
+        self.space.answer(wait).await
     }
 }
 
@@ -334,7 +334,7 @@ pub(crate) fn tried(
 
 /// What became of an event and its parts: the first refusal, or the last index with the replies
 /// taken together.
-fn settle(responses: Responses) -> Result<Committed, Rejection> {
+fn combine(responses: Responses) -> Result<Committed, Rejection> {
     let mut whole = Committed {
         index: 0,
         reply: Reply::None,
@@ -466,7 +466,7 @@ impl Task {
     async fn begin(&mut self, term: u64) -> Result<(), ApiError> {
         let view = self.projections.view();
         self.last_time = self.last_time.max(view.time());
-        let events = aside(|| caught(|| (self.first)(&view).map_err(ApiError::from)))?;
+        let events = offload(|| caught(|| (self.first)(&view).map_err(ApiError::from)))?;
         drop(view);
         let origin = Origin {
             actor: self.this.clone(),

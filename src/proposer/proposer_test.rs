@@ -20,7 +20,7 @@ use super::*;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{ApiError, Code};
-use crate::log::{LogEngine, Options};
+use crate::log::{LogEngine, LogOptions};
 use crate::raft::network::Alone;
 use crate::raft::*;
 
@@ -40,13 +40,13 @@ pub(super) async fn start(dir: &Path, log: LogEngine) -> Server {
 
 async fn start_with(dir: &Path, log: LogEngine, first: FirstEvents) -> Server {
     let (projections, writer) = Projections::open(dir.join("db"), Default::default()).unwrap();
-    let node = RaftNode::start(Start {
+    let node = RaftNode::start(RaftStart {
         number: 1,
         log: Arc::new(log),
         fold: Box::new(Projector::new(writer)),
         snapshots: dir.join("snapshots"),
         transport: Arc::new(Alone),
-        settings: Settings::default(),
+        settings: RaftSettings::default(),
         bootstrap: Some(BTreeMap::from([(1, Member::default())])),
     })
     .await
@@ -62,9 +62,9 @@ async fn start_with(dir: &Path, log: LogEngine, first: FirstEvents) -> Server {
 }
 
 pub(super) async fn on_disk(dir: &Path) -> Server {
-    let options = Options {
+    let options = LogOptions {
         segment_bytes: 1 << 20,
-        ..Options::default()
+        ..LogOptions::default()
     };
     start(dir, LogEngine::open(&dir.join("log"), options).unwrap().0).await
 }
@@ -200,7 +200,7 @@ pub(super) fn entries_of(server: &Server, kind: EventKind) -> Vec<drover_events:
 
 /// A server whose first events are these, once it takes commands.
 async fn begun(dir: &Path, first: FirstEvents) -> Server {
-    let log = LogEngine::open(&dir.join("log"), Options::default());
+    let log = LogEngine::open(&dir.join("log"), LogOptions::default());
     let server = start_with(dir, log.unwrap().0, first).await;
     let mut ready = server.proposer.ready();
     let leads = ready.wait_for(Option::is_some);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_testkit::{LONG, asked, eventually};
+use drover_testkit::{LONG, eventually, eventually_async};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use openraft::async_runtime::WatchReceiver;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::fold::opaque;
 use super::*;
-use crate::log::{CompactRange, LogEngine, Options};
+use crate::log::{CompactRange, LogEngine, LogOptions};
 
 fn member(n: u64) -> Member {
     Member {
@@ -84,28 +84,28 @@ impl Transport for Wire {
 }
 
 /// A lone server has no silence to wait out, so a long one shows.
-fn settings(size: u64) -> Settings {
+fn settings(size: u64) -> RaftSettings {
     match size {
-        1 => Settings {
+        1 => RaftSettings {
             election_min: Duration::from_secs(20),
             election_max: Duration::from_secs(30),
-            ..Settings::default()
+            ..RaftSettings::default()
         },
-        _ => Settings::default(),
+        _ => RaftSettings::default(),
     }
 }
 
 async fn start(dir: &Path, n: u64, size: u64, wires: &Wires) -> Arc<RaftNode> {
-    let options = Options {
+    let options = LogOptions {
         segment_bytes: 1 << 20,
-        ..Options::default()
+        ..LogOptions::default()
     };
     let (log, _) = LogEngine::open(&dir.join(format!("log-{n}")), options).unwrap();
     let transport = Arc::new(Wire {
         wires: wires.clone(),
         this: n.to_string(),
     });
-    let node = RaftNode::start(Start {
+    let node = RaftNode::start(RaftStart {
         number: n,
         log: Arc::new(log),
         fold: Box::new(Discard::default()),
@@ -255,7 +255,7 @@ fn three_servers_agree_and_outlive_their_leader() {
             let other = turns.next().unwrap();
             other.read_barrier(Consistency::Consistent).await
         };
-        let waited = asked("a majority to confirm", LONG, confirmed);
+        let waited = eventually_async("a majority to confirm", LONG, confirmed);
         waited.await.unwrap();
         let cut_off = first.read_barrier(Consistency::Consistent);
         let cut_off = tokio::time::timeout(Duration::from_secs(2), cut_off).await;
@@ -300,8 +300,8 @@ fn how_long_ago_followers_answered_is_measured_while_one_leads() {
         let measured = || {
             let text = telemetry.prometheus();
             let line = "nomad_raft_leader_lastContact_count ";
-            let told = text.lines().any(|told| told.starts_with(line));
-            told.then_some(()).ok_or("not yet")
+            let reported = text.lines().any(|reported| reported.starts_with(line));
+            reported.then_some(()).ok_or("not yet")
         };
         let waited = eventually("contact to be measured", LONG, measured);
         waited.await.unwrap();

@@ -18,7 +18,7 @@ const SNAPSHOT_FILE: u64 = 64 << 20;
 
 /// Where a fold stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct FoldPosition {
     /// The last applied index.
     pub index: u64,
     pub term: u64,
@@ -53,7 +53,7 @@ pub type Save = Box<dyn FnOnce(&Path) -> io::Result<()> + Send>;
 /// The state that committed entries are folded into.
 pub trait Fold: Send + 'static {
     /// Where it stands; `None` before the first entry.
-    fn place(&self) -> Option<Place>;
+    fn place(&self) -> Option<FoldPosition>;
 
     /// Applies entries in order; `done` is called for each once what it changed can be read.
     ///
@@ -135,9 +135,9 @@ fn decode(entry: &Entry) -> Result<Recorded, FoldError> {
 }
 
 impl Fold for Projector {
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<FoldPosition> {
         let p = self.projections.view().position();
-        p.begun.then_some(Place {
+        p.begun.then_some(FoldPosition {
             index: p.index,
             term: p.term,
             membership: p.membership,
@@ -221,11 +221,11 @@ impl Fold for Projector {
 /// Keeps nothing but where it stands.
 #[derive(Debug, Default)]
 pub struct Discard {
-    place: Option<Place>,
+    place: Option<FoldPosition>,
 }
 
 impl Fold for Discard {
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<FoldPosition> {
         self.place
     }
 
@@ -239,7 +239,7 @@ impl Fold for Discard {
             let before = self.place.unwrap_or_default();
             let member = openraft::entry::RaftPayload::get_membership(&e.payload).is_some();
             let membership = if member { index } else { before.membership };
-            self.place = Some(Place {
+            self.place = Some(FoldPosition {
                 index,
                 term,
                 membership,
@@ -266,7 +266,7 @@ impl Fold for Discard {
                 .ok_or(io::ErrorKind::InvalidData)
         };
         let (index, term, membership) = (next()?, next()?, next()?);
-        self.place = Some(Place {
+        self.place = Some(FoldPosition {
             index,
             term,
             membership,
@@ -289,7 +289,7 @@ pub fn opaque(len: usize) -> Payload {
 
 #[cfg(test)]
 mod tests {
-    use drover_projections::Options;
+    use drover_projections::DatabaseOptions;
     use openraft::entry::RaftEntry as _;
 
     use super::super::types::log_id;
@@ -297,11 +297,12 @@ mod tests {
 
     #[test]
     fn what_is_applied_saved_and_loaded_is_timed() {
-        let options = crate::telemetry::Options::default();
+        let options = crate::telemetry::TelemetryOptions::default();
         let (telemetry, recorder) = crate::telemetry::build(&options);
         let dir = tempfile::tempdir().unwrap();
         let open = |name: &str| {
-            let (_, writer) = Projections::open(dir.path().join(name), Options::dev()).unwrap();
+            let (_, writer) =
+                Projections::open(dir.path().join(name), DatabaseOptions::dev()).unwrap();
             Projector::new(writer)
         };
         let blank = |index| Entry::new(log_id(1, index), Payload::from(RaftPayload::blank()));
@@ -316,7 +317,10 @@ mod tests {
         let text = telemetry.prometheus();
         for what in ["apply", "snapshot", "restore"] {
             let line = format!("nomad_raft_fsm_{what}_count 1");
-            assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+            assert!(
+                text.lines().any(|reported| reported == line),
+                "no {line} in {text}"
+            );
         }
     }
 }

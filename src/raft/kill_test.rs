@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use super::network::Alone;
 use super::*;
 use crate::history::replay;
-use crate::log::{LogEngine, Options, ReadOnlyLog};
+use crate::log::{LogEngine, LogOptions, ReadOnlyLog};
 
 const DIR: &str = "DROVER_KILL_TEST_DIR";
 const WRITERS: u64 = 16;
@@ -53,19 +53,19 @@ fn event(name: &str) -> Payload {
 
 async fn start(dir: &Path) -> (Arc<RaftNode>, Arc<Projections>) {
     let (log_dir, path) = replay::places(dir);
-    let options = Options {
+    let options = LogOptions {
         segment_bytes: 1 << 20,
-        ..Options::default()
+        ..LogOptions::default()
     };
     let (log, _) = LogEngine::open(&log_dir, options).unwrap();
     let (projections, writer) = Projections::open(path, Default::default()).unwrap();
-    let node = RaftNode::start(Start {
+    let node = RaftNode::start(RaftStart {
         number: 1,
         log: Arc::new(log),
         fold: Box::new(Projector::new(writer)),
         snapshots: dir.join("server/snapshots"),
         transport: Arc::new(Alone),
-        settings: Settings::default(),
+        settings: RaftSettings::default(),
         bootstrap: Some(BTreeMap::from([(1, Member::default())])),
     })
     .await

@@ -13,7 +13,7 @@ use openraft::vote::RaftLeaderId;
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use tokio::sync::oneshot;
 
-use super::pace::Pace;
+use super::pace::LogPace;
 use super::types::{Entry, LogId, Payload, TypeConfig, Vote, log_id};
 use crate::log::{self, Done, LogEngine, LogError};
 use crate::telemetry::took;
@@ -30,7 +30,7 @@ const CHUNK: usize = 1 << 20;
 pub struct LogStore {
     log: Arc<LogEngine>,
     /// What is measured; nothing where the log is no server's.
-    pace: Option<Arc<Pace>>,
+    pace: Option<Arc<LogPace>>,
 }
 
 impl LogStore {
@@ -42,7 +42,7 @@ impl LogStore {
     /// The same, of the server with this number: what it writes as the leader is timed.
     #[must_use]
     pub fn of(self, number: u64) -> LogStore {
-        let pace = Some(Arc::new(Pace::new(number)));
+        let pace = Some(Arc::new(LogPace::new(number)));
         LogStore { pace, ..self }
     }
 

@@ -36,11 +36,11 @@ mod kill_test;
 #[cfg(test)]
 mod store_test;
 
-pub use fold::{Discard, Fold, FoldError, Observer, Place, Projector, Save, opaque};
+pub use fold::{Discard, Fold, FoldError, FoldPosition, Observer, Projector, Save, opaque};
 pub use log_store::LogStore;
 pub use network::{Method, Transport, TransportError};
 pub(crate) use node::fault;
-pub use node::{Leadership, RaftFailure, RaftNode, Settings, Start};
+pub use node::{Leadership, RaftFailure, RaftNode, RaftSettings, RaftStart};
 pub use read::Consistency;
 pub(crate) use read::no_leader;
 pub use state_machine::{Parked, StateMachine};

@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use super::fold::Fold;
 use super::log_store::LogStore;
 use super::network::{Method, Network, Transport, TransportError, decode, encode};
-use super::snapshot::{self, Head, SnapshotDir};
+use super::snapshot::{self, SnapshotDir, SnapshotHead};
 use super::state_machine::{Applier, Parked, StateMachine};
 use super::types::{Member, Payload, Response, TypeConfig};
 use super::write::LogWriter;
@@ -34,7 +34,7 @@ const PURGE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Time limits of Raft.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct RaftSettings {
     /// How often a leader shows itself.
     pub heartbeat: Duration,
     /// The shortest silence after which a follower stands for election.
@@ -45,11 +45,11 @@ pub struct Settings {
     pub snapshot_timeout: Duration,
 }
 
-impl Settings {
+impl RaftSettings {
     /// The same, every time between servers `by` times as long (`raft_multiplier`; 0 is 1).
-    pub fn stretched(self, by: u32) -> Settings {
+    pub fn stretched(self, by: u32) -> RaftSettings {
         let by = by.max(1);
-        Settings {
+        RaftSettings {
             heartbeat: self.heartbeat * by,
             election_min: self.election_min * by,
             election_max: self.election_max * by,
@@ -58,9 +58,9 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for RaftSettings {
+    fn default() -> RaftSettings {
+        RaftSettings {
             heartbeat: Duration::from_millis(100),
             election_min: Duration::from_millis(400),
             election_max: Duration::from_millis(800),
@@ -70,7 +70,7 @@ impl Default for Settings {
 }
 
 /// What a node is started with.
-pub struct Start {
+pub struct RaftStart {
     /// The number Raft knows this server by.
     pub number: u64,
     /// The log; its `on_full` must be `Wait`, since a failed append is fatal to openraft.
@@ -82,7 +82,7 @@ pub struct Start {
     /// The way to the other servers.
     pub transport: Arc<dyn Transport>,
     /// Time limits.
-    pub settings: Settings,
+    pub settings: RaftSettings,
     /// The members of a new cluster; ignored where a log exists. `None` waits to be invited.
     pub bootstrap: Option<BTreeMap<u64, Member>>,
 }
@@ -133,7 +133,7 @@ impl RaftNode {
     ///
     /// # Errors
     /// If the log or the state cannot be read, or the threads cannot be started.
-    pub async fn start(start: Start) -> Result<Arc<RaftNode>, RaftFailure> {
+    pub async fn start(start: RaftStart) -> Result<Arc<RaftNode>, RaftFailure> {
         let (handle, thread) = spawn_runtime()?;
         let machine = StateMachine::new(start.fold, Arc::clone(&start.log), start.snapshots)?;
         let applier = machine.applier();
@@ -312,7 +312,7 @@ impl RaftNode {
     ///
     /// # Errors
     /// If the files cannot be written.
-    pub async fn write_state(&self, dir: PathBuf) -> io::Result<(Head, SnapshotDir)> {
+    pub async fn write_state(&self, dir: PathBuf) -> io::Result<(SnapshotHead, SnapshotDir)> {
         let membership = {
             let metrics = self.raft.server_metrics().borrow_watched().clone();
             metrics.membership_config.as_ref().clone()
@@ -395,7 +395,7 @@ fn spawn_runtime() -> io::Result<(Handle, RuntimeThread)> {
     Ok((handle, (stop, thread)))
 }
 
-fn config(settings: Settings) -> Config {
+fn config(settings: RaftSettings) -> Config {
     let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     Config {
         cluster_name: "drover".to_owned(),

@@ -33,7 +33,7 @@ impl Role {
 
 /// Follows the votes, entries and commits that a server's log is given.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct LogPace {
     /// The number Raft knows this server by.
     this: u64,
     now: Mutex<Now>,
@@ -46,7 +46,7 @@ struct Now {
     sent: VecDeque<(u64, Instant)>,
 }
 
-impl Pace {
+impl LogPace {
     /// A server that has just started: it follows.
     pub(super) fn new(this: u64) -> Self {
         let role = Role::Follower;
@@ -102,20 +102,22 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Options, build};
+    use crate::telemetry::{TelemetryOptions, build};
 
     #[test]
     fn elections_are_counted_and_what_a_leader_sends_is_timed_until_it_is_committed() {
-        let (telemetry, recorder) = build(&Options::default());
+        let (telemetry, recorder) = build(&TelemetryOptions::default());
         let of = |name: &str| {
             let text = telemetry.prometheus();
             let line = format!("nomad_raft_{name} ");
-            let value = text.lines().find_map(|told| told.strip_prefix(&line));
+            let value = text
+                .lines()
+                .find_map(|reported| reported.strip_prefix(&line));
             value.map_or(0, |value| value.parse::<u64>().unwrap())
         };
         let roles = || ["follower", "candidate", "leader"].map(|role| of(&format!("state_{role}")));
         metrics::with_local_recorder(&recorder, || {
-            let pace = Pace::new(7);
+            let pace = LogPace::new(7);
             assert_eq!(roles(), [1, 0, 0]);
             assert!(pace.writes(3).is_none(), "it follows");
             pace.voted(7, false);

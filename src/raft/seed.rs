@@ -43,7 +43,7 @@ impl Seed {
     ///
     /// # Errors
     /// A failed write.
-    pub fn settle(&self, log: &LogEngine, term: u64) -> Result<Option<String>, LogError> {
+    pub fn finalize(&self, log: &LogEngine, term: u64) -> Result<Option<String>, LogError> {
         let id = self.lone.as_ref().and_then(|id| id.parse().ok());
         if let Some(id) = id {
             let vote = Vote::new(term, node_number(&id));

@@ -14,7 +14,7 @@ use openraft::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{RaftSnapshotBuilder, Snapshot, SnapshotMeta};
 use serde::{Deserialize, Serialize};
 
-use super::fold::Place;
+use super::fold::FoldPosition;
 use super::state_machine::Applier;
 use super::types::{
     LogId, StoredMembership, TypeConfig, decode_membership, encode_membership, log_id,
@@ -24,7 +24,7 @@ use crate::log::{CompactRange, FileLayer, LogEngine, LogFile, RealFiles};
 
 /// What a snapshot says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
+pub struct SnapshotHead {
     /// The last log id in it: term and index; none for the empty state.
     pub last: Option<(u64, u64)>,
     /// Where the membership stands in the log: term and index.
@@ -43,12 +43,12 @@ pub struct Head {
     pub time: i64,
 }
 
-impl Head {
+impl SnapshotHead {
     fn of(
-        place: Option<Place>,
+        place: Option<FoldPosition>,
         log: &LogEngine,
         membership: &StoredMembership,
-    ) -> io::Result<Head> {
+    ) -> io::Result<SnapshotHead> {
         let epoch = log.epoch();
         let range = match place {
             Some(p) => log.range_at(p.index)?.map(|r| r.to_bytes()),
@@ -58,7 +58,7 @@ impl Head {
             .log_id()
             .as_ref()
             .map(|id| (*id.leader_id, id.index));
-        Ok(Head {
+        Ok(SnapshotHead {
             last: place.map(|p| (p.term, p.index)),
             membership_at: at,
             membership: encode_membership(membership.membership()),
@@ -110,7 +110,7 @@ impl Head {
     ///
     /// # Errors
     /// If they are malformed.
-    pub fn decode(bytes: &[u8]) -> io::Result<Head> {
+    pub fn decode(bytes: &[u8]) -> io::Result<SnapshotHead> {
         rmp_serde::from_slice(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 }
@@ -151,7 +151,7 @@ impl SnapshotDir {
     ///
     /// # Errors
     /// If a head cannot be read.
-    pub fn all(dir: &Path) -> io::Result<Vec<(Head, SnapshotDir)>> {
+    pub fn all(dir: &Path) -> io::Result<Vec<(SnapshotHead, SnapshotDir)>> {
         let found = Self::complete(&(Arc::new(RealFiles) as _), dir)?.into_iter();
         let mut found: Vec<_> = found
             .map(|(head, dir)| Ok((head?, dir)))
@@ -165,7 +165,7 @@ impl SnapshotDir {
     fn complete(
         files: &Arc<dyn FileLayer>,
         dir: &Path,
-    ) -> io::Result<Vec<(io::Result<Head>, SnapshotDir)>> {
+    ) -> io::Result<Vec<(io::Result<SnapshotHead>, SnapshotDir)>> {
         let names = match files.list(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
@@ -231,7 +231,7 @@ impl SnapshotDir {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn put_head(&self, head: &Head) -> io::Result<()> {
+    pub fn put_head(&self, head: &SnapshotHead) -> io::Result<()> {
         let state = self.state();
         for name in self.files.list(&state)? {
             self.files.open(&state.join(name), false)?.sync()?;
@@ -262,12 +262,12 @@ impl SnapshotDir {
     ///
     /// # Errors
     /// If it is missing or malformed.
-    pub fn head(&self) -> io::Result<Head> {
+    pub fn head(&self) -> io::Result<SnapshotHead> {
         self.read_head(&*self.files.open(&self.path.join(HEAD), false)?)
     }
 
-    fn read_head(&self, file: &dyn LogFile) -> io::Result<Head> {
-        let head = Head::decode(&atomic_file::read_open(file)?);
+    fn read_head(&self, file: &dyn LogFile) -> io::Result<SnapshotHead> {
+        let head = SnapshotHead::decode(&atomic_file::read_open(file)?);
         head.map_err(|e| {
             let path = self.path.display();
             io::Error::new(e.kind(), format!("the head of {path} is damaged: {e}"))
@@ -311,12 +311,15 @@ impl Snapshots {
     }
 
     /// The newest complete one.
-    pub(super) fn current(&self) -> io::Result<Option<(Head, SnapshotDir)>> {
+    pub(super) fn current(&self) -> io::Result<Option<(SnapshotHead, SnapshotDir)>> {
         self.newest_below(u64::MAX)
     }
 
     /// The newest complete one of an index below `next`.
-    pub(super) fn newest_below(&self, next: u64) -> io::Result<Option<(Head, SnapshotDir)>> {
+    pub(super) fn newest_below(
+        &self,
+        next: u64,
+    ) -> io::Result<Option<(SnapshotHead, SnapshotDir)>> {
         let found = SnapshotDir::complete(&self.files, &self.dir)?;
         for (head, dir) in found.into_iter().rev() {
             match head {
@@ -358,7 +361,7 @@ impl Snapshots {
 
     /// Makes `from` the current snapshot, for certain; those before are bases that the log may
     /// still need. One of the same place in the log stays until this one is there.
-    pub(super) fn add(&self, head: &Head, from: SnapshotDir) -> io::Result<SnapshotDir> {
+    pub(super) fn add(&self, head: &SnapshotHead, from: SnapshotDir) -> io::Result<SnapshotDir> {
         let name = head.name();
         let parent = crate::log::parent(&from.path);
         if parent == self.dir && from.path.extension().is_none() {
@@ -420,14 +423,14 @@ pub(super) async fn write(
     applier: &Applier,
     log: &LogEngine,
     membership: &StoredMembership,
-) -> io::Result<Head> {
+) -> io::Result<SnapshotHead> {
     let state = dir.state();
     dir.files.create_dir(&state)?;
     let (save, place) = applier.with(|fold| (fold.save(), fold.place())).await?;
     tokio::task::spawn_blocking(move || save(&state))
         .await
         .map_err(io::Error::other)??;
-    let head = Head::of(place, log, membership)?;
+    let head = SnapshotHead::of(place, log, membership)?;
     dir.put_head(&head)?;
     Ok(head)
 }

@@ -17,11 +17,11 @@ const OPS: [Op; 6] = [
     Op::SyncDir,
 ];
 
-fn head(index: u64, time: i64) -> Head {
-    Head {
+fn head(index: u64, time: i64) -> SnapshotHead {
+    SnapshotHead {
         last: Some((1, index)),
         time,
-        ..Head::default()
+        ..SnapshotHead::default()
     }
 }
 
@@ -35,7 +35,7 @@ fn files_of(index: u64) -> [(String, Vec<u8>); 3] {
 }
 
 /// Builds one as the builder does; the state's files are written by others, and not synced.
-fn build(snapshots: &Snapshots, head: &Head, index: u64) -> io::Result<()> {
+fn build(snapshots: &Snapshots, head: &SnapshotHead, index: u64) -> io::Result<()> {
     let scratch = snapshots.scratch()?;
     snapshots.files.create_dir(&scratch.state())?;
     for (name, content) in files_of(index) {

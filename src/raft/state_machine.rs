@@ -14,7 +14,7 @@ use openraft::{OptionalSend, Snapshot, SnapshotMeta};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::fold::{Fold, FoldError, Place};
+use super::fold::{Fold, FoldError, FoldPosition};
 use super::log_store::decode_entry;
 use super::snapshot::{Builder, SnapshotDir, Snapshots};
 use super::types::{Entry, LogId, Response, StoredMembership, TypeConfig, log_id};
@@ -154,7 +154,7 @@ impl StateMachine {
         self.applier.clone()
     }
 
-    async fn place(&self) -> io::Result<Option<Place>> {
+    async fn place(&self) -> io::Result<Option<FoldPosition>> {
         self.applier.with(|fold| fold.place()).await
     }
 }
@@ -163,7 +163,7 @@ impl StateMachine {
 fn last_membership(
     log: &LogEngine,
     snapshots: &Snapshots,
-    place: Place,
+    place: FoldPosition,
 ) -> io::Result<StoredMembership> {
     let (first, next) = log.bounds();
     if place.membership >= first && place.membership < next {

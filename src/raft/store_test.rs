@@ -7,16 +7,16 @@ use tempfile::TempDir;
 use std::sync::Arc;
 
 use super::*;
-use crate::log::{LogEngine, Options};
+use crate::log::{LogEngine, LogOptions};
 
 struct Builder;
 
 impl StoreBuilder<TypeConfig, LogStore, StateMachine, TempDir> for Builder {
     async fn build(&self) -> Result<(TempDir, LogStore, StateMachine), StorageError<TypeConfig>> {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = LogOptions {
             segment_bytes: 1 << 20,
-            ..Options::default()
+            ..LogOptions::default()
         };
         let (log, _) = LogEngine::open(&dir.path().join("log"), options).unwrap();
         let log = Arc::new(log);

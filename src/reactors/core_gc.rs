@@ -118,9 +118,9 @@ pub struct CoreGc {
     /// When claims on volumes were.
     last_claims: Mutex<Option<i64>>,
     /// What could not be removed the last time: it has its turn again after the others.
-    aside: Mutex<BTreeSet<String>>,
+    deferred: Mutex<BTreeSet<String>>,
     /// The same of what operators ask for, over the passes that it takes.
-    asked_aside: Mutex<BTreeSet<String>>,
+    requested_deferred: Mutex<BTreeSet<String>>,
     status: Mutex<GcStatus>,
 }
 
@@ -344,8 +344,8 @@ impl CoreGc {
             settings,
             last: Mutex::new(None),
             last_claims: Mutex::new(None),
-            aside: Mutex::default(),
-            asked_aside: Mutex::default(),
+            deferred: Mutex::default(),
+            requested_deferred: Mutex::default(),
             status: Mutex::default(),
         }
     }
@@ -354,29 +354,29 @@ impl CoreGc {
     /// complete once nothing is left.
     async fn obey(&self, context: &Context, each: &mut Each) -> Result<Option<Pass>, Failure> {
         let view = context.projections.view();
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for eval in view.by_index::<EvalsByNamespace>(CORE_NAMESPACE) {
             let asks =
                 |eval: &Evaluation| eval.status == eval::PENDING && eval.r#type == job_type::CORE;
-            asked.extend(each.row(eval)?.filter(asks));
+            requested.extend(each.row(eval)?.filter(asks));
         }
         drop(view);
-        if asked.is_empty() {
+        if requested.is_empty() {
             return Ok(None);
         }
         let forced = Self::new(self.settings.forced());
-        let before = std::mem::take(&mut *self.asked_aside.lock());
-        forced.aside.lock().clone_from(&before);
+        let before = std::mem::take(&mut *self.requested_deferred.lock());
+        forced.deferred.lock().clone_from(&before);
         let mut pass = forced.pass(context, each).await?;
         forced.volumes(context, each).await?;
-        let mut resisted = std::mem::take(&mut *forced.aside.lock());
+        let mut resisted = std::mem::take(&mut *forced.deferred.lock());
         // What resists keeps nobody behind it from its turn.
         pass.set_aside = resisted.iter().any(|what| !before.contains(what));
         if pass.goes_on() {
             resisted.extend(before);
-            *self.asked_aside.lock() = resisted;
+            *self.requested_deferred.lock() = resisted;
         }
-        for eval in asked.into_iter().filter(|_| !pass.goes_on()) {
+        for eval in requested.into_iter().filter(|_| !pass.goes_on()) {
             let id = eval.id.clone();
             if let Err(error) = complete(context, eval).await {
                 each.fail(&id, &*error);
@@ -414,8 +414,8 @@ impl CoreGc {
 
     async fn pass(&self, context: &Context, each: &mut Each) -> Result<Pass, Failure> {
         let cutoffs = Cutoffs::new(&self.settings, context.clock.now());
-        let aside = std::mem::take(&mut *self.aside.lock());
-        let mut sweep = Sweep::new(context, each, aside);
+        let deferred = std::mem::take(&mut *self.deferred.lock());
+        let mut sweep = Sweep::new(context, each, deferred);
         let (found, more_jobs) = over::jobs(&context.projections.view(), &cutoffs, &mut sweep)?;
         sweep.remove(found).await?;
         // What went with the jobs is not there any more.
@@ -426,7 +426,7 @@ impl CoreGc {
         drop(view);
         sweep.remove(found).await?;
         let (collected, failed) = sweep.end();
-        *self.aside.lock() = failed;
+        *self.deferred.lock() = failed;
         Ok(Pass {
             collected,
             more: more_jobs || more_evals,
@@ -470,14 +470,14 @@ impl Reactor for CoreGc {
         Box::pin(async move {
             tokio::time::sleep(TOGETHER).await;
             let mut each = Each::default();
-            let asked = self.obey(context, &mut each).await?;
+            let requested = self.obey(context, &mut each).await?;
             let now = context.clock.now();
             let interval = i64::try_from(self.settings.interval.as_nanos()).unwrap_or(i64::MAX);
             let due = self
                 .last
                 .lock()
                 .map_or(now, |last| last.saturating_add(interval));
-            let mut passes = vec![asked];
+            let mut passes = vec![requested];
             if due <= now {
                 let pass = self.pass(context, &mut each).await?;
                 // What was cut short is not over.
@@ -501,7 +501,7 @@ impl Reactor for CoreGc {
                 known.note(now, pass.collected);
             }
             let mut status = serde_json::to_value(*known)?;
-            each.tell(&mut status);
+            each.report(&mut status);
             Ok(Activation { sleep, status })
         })
     }

@@ -236,7 +236,7 @@ async fn an_operator_who_asks_for_it_gets_it_at_once() {
             create_node_pool: true,
         })
         .unwrap();
-    let wish = Evaluation {
+    let request = Evaluation {
         id: uuid::Uuid::new_v4().to_string(),
         namespace: "-".into(),
         r#type: "_core".into(),
@@ -245,7 +245,7 @@ async fn an_operator_who_asks_for_it_gets_it_at_once() {
         ..Evaluation::default()
     };
     direct.apply(EvalsUpserted {
-        evals: vec![wish.clone()],
+        evals: vec![request.clone()],
         decision: None,
     });
     let context = context(&direct);
@@ -254,7 +254,7 @@ async fn an_operator_who_asks_for_it_gets_it_at_once() {
     let eval = direct
         .projections
         .view()
-        .get::<Evals>(wish.id.as_str())
+        .get::<Evals>(request.id.as_str())
         .unwrap()
         .unwrap();
     assert_eq!(eval.status, "complete");
@@ -325,7 +325,7 @@ async fn a_collection_that_was_cut_short_goes_on_at_once() {
     assert!(last.sleep > Duration::from_secs(200), "{:?}", last.sleep);
     // The same for an operator who does not want to wait.
     dead_jobs(&direct, sweep::BATCH + 10);
-    let wish = Evaluation {
+    let request = Evaluation {
         id: uuid::Uuid::new_v4().to_string(),
         namespace: "-".into(),
         r#type: "_core".into(),
@@ -334,12 +334,15 @@ async fn a_collection_that_was_cut_short_goes_on_at_once() {
         ..Evaluation::default()
     };
     direct.apply(EvalsUpserted {
-        evals: vec![wish.clone()],
+        evals: vec![request.clone()],
         decision: None,
     });
     let status = || {
         let view = direct.projections.view();
-        view.get::<Evals>(wish.id.as_str()).unwrap().unwrap().status
+        view.get::<Evals>(request.id.as_str())
+            .unwrap()
+            .unwrap()
+            .status
     };
     let first = gc.activate(&context).await.unwrap();
     assert_eq!(

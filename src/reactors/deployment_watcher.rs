@@ -34,19 +34,19 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub struct DeploymentWatcher {
-    known: Mutex<Known>,
+    known: Mutex<DeploymentCache>,
 }
 
 /// The deployments that go on: a cache of the view.
 #[derive(Debug, Default)]
-struct Known {
+struct DeploymentCache {
     followed: Option<Followed>,
     open: BTreeSet<String>,
     /// How many deployments were read.
     read: usize,
 }
 
-impl Known {
+impl DeploymentCache {
     fn note(&mut self, deployment: &Deployment) {
         match goes_on(deployment) {
             true => self.open.insert(deployment.id.clone()),
@@ -71,7 +71,7 @@ fn goes_on(deployment: &Deployment) -> bool {
     }
 }
 
-impl Follow for Known {
+impl Follow for DeploymentCache {
     const TABLES: &'static [u16] = &[Deployments::ID];
     type With = Each;
 
@@ -107,7 +107,7 @@ impl Follow for Known {
 
 /// What is to be done about one deployment.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum DeploymentStep {
     /// It failed.
     Fail(DeploymentChange),
     /// Its canaries are healthy.
@@ -118,20 +118,20 @@ pub enum Step {
 
 /// The index of what a step follows from: the last change of what was seen. For allocations it is
 /// that of their health, for a deadline and a promotion that of the deployment.
-fn seen(view: &View, deployment: &Deployment, step: &Step) -> Result<u64, StorageError> {
+fn seen(view: &View, deployment: &Deployment, step: &DeploymentStep) -> Result<u64, StorageError> {
     let wanted = match step {
-        Step::Fail(DeploymentChange::UnhealthyAllocations) => Some(false),
-        Step::Evaluate(replace) => Some(replace.is_empty()),
-        Step::Promote => Some(true),
-        Step::Fail(_) => None,
+        DeploymentStep::Fail(DeploymentChange::UnhealthyAllocations) => Some(false),
+        DeploymentStep::Evaluate(replace) => Some(replace.is_empty()),
+        DeploymentStep::Promote => Some(true),
+        DeploymentStep::Fail(_) => None,
     };
     let Some(wanted) = wanted else {
         return Ok(deployment.modify_index);
     };
     let allocs = allocs_of(view, deployment)?;
-    let told = allocs.iter().filter(|alloc| health(alloc) == Some(wanted));
-    let told = told.filter_map(|alloc| alloc.deployment_status.as_ref());
-    let newest = told.map(|status| status.modify_index).max();
+    let reported = allocs.iter().filter(|alloc| health(alloc) == Some(wanted));
+    let reported = reported.filter_map(|alloc| alloc.deployment_status.as_ref());
+    let newest = reported.map(|status| status.modify_index).max();
     Ok(newest
         .filter(|index| *index > 0)
         .unwrap_or(deployment.modify_index))
@@ -145,7 +145,7 @@ pub fn look(
     view: &View,
     deployment: &Deployment,
     now: i64,
-) -> Result<(Option<Step>, Option<i64>), StorageError> {
+) -> Result<(Option<DeploymentStep>, Option<i64>), StorageError> {
     let allocs = allocs_of(view, deployment)?;
     let key = (deployment.namespace.as_str(), deployment.job_id.as_str());
     let Some(job) = view.get::<Jobs>(key)? else {
@@ -156,7 +156,7 @@ pub fn look(
         match unhealthy(deployment, &job, alloc) {
             Unhealthy::Fails => {
                 return Ok((
-                    Some(Step::Fail(DeploymentChange::UnhealthyAllocations)),
+                    Some(DeploymentStep::Fail(DeploymentChange::UnhealthyAllocations)),
                     None,
                 ));
             }
@@ -167,20 +167,23 @@ pub fn look(
     let paused = deployment.status == deployment::PAUSED;
     let due = progress_due(deployment).filter(|_| !paused);
     if due.is_some_and(|due| due <= now) {
-        return Ok((Some(Step::Fail(DeploymentChange::ProgressDeadline)), None));
+        return Ok((
+            Some(DeploymentStep::Fail(DeploymentChange::ProgressDeadline)),
+            None,
+        ));
     }
     if wants_promotion(deployment, &allocs) {
-        return Ok((Some(Step::Promote), due));
+        return Ok((Some(DeploymentStep::Promote), due));
     }
     if !replace.is_empty() {
-        return Ok((Some(Step::Evaluate(replace)), due));
+        return Ok((Some(DeploymentStep::Evaluate(replace)), due));
     }
     let seen = newest_eval(view, key)?;
     let changed = allocs.iter().any(|alloc| {
         let status = alloc.deployment_status.as_ref();
         health(alloc) == Some(true) && status.is_some_and(|s| s.modify_index > seen)
     });
-    Ok((changed.then(|| Step::Evaluate(Vec::new())), due))
+    Ok((changed.then(|| DeploymentStep::Evaluate(Vec::new())), due))
 }
 
 fn allocs_of(view: &View, deployment: &Deployment) -> Result<Vec<Allocation>, StorageError> {
@@ -274,24 +277,24 @@ fn wants_promotion(deployment: &Deployment, allocs: &[Allocation]) -> bool {
     any
 }
 
-fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Command> {
+fn command_of(deployment: &Deployment, view: &View, step: DeploymentStep) -> Arc<dyn Command> {
     let eval_id = uuid::Uuid::new_v4().to_string();
     let deployment_id = deployment.id.clone();
     match step {
-        Step::Fail(change) => Arc::new(SetDeploymentStatus {
+        DeploymentStep::Fail(change) => Arc::new(SetDeploymentStatus {
             deployment_id,
             change,
             eval_id,
             reverted: Default::default(),
         }),
-        Step::Promote => Arc::new(PromoteDeployment {
+        DeploymentStep::Promote => Arc::new(PromoteDeployment {
             deployment_id,
             all: true,
             groups: Vec::new(),
             eval_id,
         }),
-        Step::Evaluate(replace) => {
-            let wish = DesiredTransition {
+        DeploymentStep::Evaluate(replace) => {
+            let request = DesiredTransition {
                 reschedule: Some(true),
                 ..Default::default()
             };
@@ -300,7 +303,7 @@ fn command_of(deployment: &Deployment, view: &View, step: Step) -> Arc<dyn Comma
                     .is_ok_and(|index| index.is_some())
             });
             let transitions: BTreeMap<String, DesiredTransition> =
-                known.map(|id| (id, wish.clone())).collect();
+                known.map(|id| (id, request.clone())).collect();
             let eval = Evaluation {
                 id: eval_id,
                 namespace: deployment.namespace.clone(),
@@ -388,7 +391,7 @@ impl Reactor for DeploymentWatcher {
                 Duration::from_nanos(due.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
             });
             let mut status = serde_json::json!({ "Active": active, "Steps": steps });
-            each.tell(&mut status);
+            each.report(&mut status);
             Ok(Activation { sleep, status })
         })
     }

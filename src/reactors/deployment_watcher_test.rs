@@ -162,7 +162,7 @@ impl Stage {
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
     }
 
-    fn look(&self, deployment: &Deployment) -> (Option<Step>, Option<i64>) {
+    fn look(&self, deployment: &Deployment) -> (Option<DeploymentStep>, Option<i64>) {
         let view = self.direct.projections.view();
         look(&view, deployment, self.context.clock.now()).unwrap()
     }
@@ -200,21 +200,21 @@ fn step(
     state: DeploymentState,
     allocs: &[Placed],
     attempts: Option<i64>,
-) -> Option<Step> {
+) -> Option<DeploymentStep> {
     let stage = Stage::new(now, attempts);
     let deployment = deployment(state, 0);
     stage.deploy(&deployment, allocs);
     stage.look(&deployment).0
 }
 
-fn goes_on() -> Option<Step> {
-    Some(Step::Evaluate(Vec::new()))
+fn goes_on() -> Option<DeploymentStep> {
+    Some(DeploymentStep::Evaluate(Vec::new()))
 }
 
 #[test]
 fn health_makes_it_go_on_and_its_lack_replaces_or_fails() {
-    let fails = Some(Step::Fail(DeploymentChange::UnhealthyAllocations));
-    let replaces = Some(Step::Evaluate(vec!["a".to_owned()]));
+    let fails = Some(DeploymentStep::Fail(DeploymentChange::UnhealthyAllocations));
+    let replaces = Some(DeploymentStep::Evaluate(vec!["a".to_owned()]));
     let ended = Placed {
         client: "complete",
         ..FAILED
@@ -248,7 +248,7 @@ fn health_makes_it_go_on_and_its_lack_replaces_or_fails() {
 
 #[test]
 fn without_progress_until_the_deadline_it_fails_unless_all_is_healthy_or_an_operator_is_to_act() {
-    let late = Some(Step::Fail(DeploymentChange::ProgressDeadline));
+    let late = Some(DeploymentStep::Fail(DeploymentChange::ProgressDeadline));
     let done = DeploymentState {
         healthy_allocs: 2,
         ..group()
@@ -285,7 +285,7 @@ fn canaries_are_promoted_when_all_of_them_are_healthy_and_the_job_says_so() {
     };
     let other = placed("b", Some(true));
     let cases = [
-        ("healthy", canary(), HEALTHY, Some(Step::Promote)),
+        ("healthy", canary(), HEALTHY, Some(DeploymentStep::Promote)),
         ("to come", canary(), placed("a", None), None),
         ("not a canary", canary(), other, goes_on()),
         ("one of two", two, HEALTHY, goes_on()),
@@ -407,16 +407,16 @@ fn what_it_does_follows_from_what_it_saw() {
     let stored = stage.stored();
     let view = stage.direct.projections.view();
     let alloc = view.get::<Allocs>("a").unwrap().unwrap();
-    let told = alloc.deployment_status.as_ref().unwrap().modify_index;
-    let allocs = [goes_on().unwrap(), Step::Promote];
+    let reported = alloc.deployment_status.as_ref().unwrap().modify_index;
+    let allocs = [goes_on().unwrap(), DeploymentStep::Promote];
     for step in allocs {
         let cause = seen(&view, &stored, &step).unwrap();
         assert!(
-            cause > 0 && (cause == told || told == 0),
+            cause > 0 && (cause == reported || reported == 0),
             "{step:?}: {cause}"
         );
     }
-    let late = Step::Fail(DeploymentChange::ProgressDeadline);
+    let late = DeploymentStep::Fail(DeploymentChange::ProgressDeadline);
     assert_eq!(seen(&view, &stored, &late).unwrap(), stored.modify_index);
     let other = Arc::new(SetDeploymentStatus {
         deployment_id: "d".to_owned(),

@@ -20,7 +20,7 @@ use crate::base::clock::Clock;
 use crate::error::chain;
 pub(super) use crate::error::panic_text;
 use crate::proposer::decided::Propose;
-use crate::table_reads::all_aside;
+use crate::table_reads::offload_all;
 
 /// Threads that all reactors share; whoever takes long goes on beside them.
 const THREADS_OF_REACTORS: usize = 2;
@@ -119,13 +119,13 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// A running reactor. Dropping it stops it.
-pub struct Running {
+pub struct RunningReactor {
     task: JoinHandle<()>,
     board: Board,
     reactor: Arc<dyn Reactor>,
 }
 
-impl Running {
+impl RunningReactor {
     /// Lets it do nothing more.
     pub fn halt(&self) {
         self.task.abort();
@@ -138,7 +138,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningReactor {
     fn drop(&mut self) {
         self.task.abort();
         self.board
@@ -147,10 +147,10 @@ impl Drop for Running {
 }
 
 /// Starts a reactor.
-pub fn start(reactor: Arc<dyn Reactor>, context: Context, board: Board) -> Running {
+pub fn start(reactor: Arc<dyn Reactor>, context: Context, board: Board) -> RunningReactor {
     board.update(&*reactor, |status| status.running = true);
     let task = threads().spawn(run(Arc::clone(&reactor), context, board.clone()));
-    Running {
+    RunningReactor {
         task,
         board,
         reactor,
@@ -182,7 +182,7 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
         let waiter = context.projections.watch().register(reactor.interests());
         let activation = AssertUnwindSafe(reactor.activate(&context)).catch_unwind();
         // However long it looks at tables between two awaits, the others go on elsewhere.
-        let activation = all_aside(activation).await;
+        let activation = offload_all(activation).await;
         board.update(&*reactor, |status| status.activations += 1);
         match activation {
             Ok(Ok(Activation { sleep, status })) => {

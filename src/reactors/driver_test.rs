@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use drover_projections::Options;
+use drover_projections::DatabaseOptions;
 
 use super::*;
 use crate::reactors::testing::Idle;
@@ -35,7 +35,7 @@ impl Reactor for Moody {
 #[tokio::test]
 async fn a_reactor_that_fails_or_panics_is_reported_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
-    let (projections, _writer) = Projections::open(dir.path(), Options::dev()).unwrap();
+    let (projections, _writer) = Projections::open(dir.path(), DatabaseOptions::dev()).unwrap();
     let proposer = Arc::new(Idle);
     let context = Context {
         projections,
@@ -105,7 +105,7 @@ impl Reactor for Heavy {
 #[tokio::test]
 async fn reactors_that_hold_their_threads_hold_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
-    let (projections, _writer) = Projections::open(dir.path(), Options::dev()).unwrap();
+    let (projections, _writer) = Projections::open(dir.path(), DatabaseOptions::dev()).unwrap();
     let context = Context {
         projections,
         proposer: Arc::new(Idle),

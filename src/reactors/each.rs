@@ -148,7 +148,7 @@ impl Each {
     }
 
     /// Adds to a reactor's status how many failed, and why the first one did.
-    pub fn tell(&self, status: &mut serde_json::Value) {
+    pub fn report(&self, status: &mut serde_json::Value) {
         status["Failed"] = self.failed.into();
         if let Some(first) = &self.first {
             status["LastError"] = first.as_str().into();
@@ -172,9 +172,9 @@ mod tests {
         assert!(each.panicked());
         assert_eq!(each.judge("e", || Ok(4)).unwrap(), Some(4));
         let mut status = serde_json::json!({ "Active": 3 });
-        each.tell(&mut status);
-        let told = serde_json::json!({ "Active": 3, "Failed": 3, "LastError": "a: broken" });
-        assert_eq!(status, told);
+        each.report(&mut status);
+        let reported = serde_json::json!({ "Active": 3, "Failed": 3, "LastError": "a: broken" });
+        assert_eq!(status, reported);
     }
 
     #[tokio::test]
@@ -191,9 +191,9 @@ mod tests {
         );
         assert_eq!(each.attend("c", async { Ok::<u8, &str>(3) }).await, Some(3));
         let mut status = serde_json::json!({});
-        each.tell(&mut status);
-        let told = serde_json::json!({ "Failed": 2, "LastError": "a: it breaks" });
-        assert_eq!(status, told);
+        each.report(&mut status);
+        let reported = serde_json::json!({ "Failed": 2, "LastError": "a: it breaks" });
+        assert_eq!(status, reported);
     }
 
     #[test]
@@ -225,10 +225,10 @@ mod tests {
             assert_eq!(each.row::<u8>(Err(damaged("5ee0"))).unwrap(), None);
         }
         let mut status = serde_json::json!({});
-        each.tell(&mut status);
+        each.report(&mut status);
         let why = "left out: a stored row is damaged (key 5ee0)";
-        let told = serde_json::json!({ "Failed": 2, "LastError": why });
-        assert_eq!(status, told, "it counts whenever it is come to");
+        let reported = serde_json::json!({ "Failed": 2, "LastError": why });
+        assert_eq!(status, reported, "it counts whenever it is come to");
         let gone = StorageError::Snapshot("it is gone".to_owned());
         each.row::<u8>(Err(gone)).unwrap_err();
         assert_eq!(each.failed(), 2);
@@ -244,7 +244,7 @@ mod tests {
         let cause = std::io::Error::other("the disk is gone");
         assert_eq!(each.take::<(), _>("a", Err(Outer(cause))), None);
         let mut status = serde_json::json!({});
-        each.tell(&mut status);
+        each.report(&mut status);
         assert_eq!(
             status["LastError"],
             "a: a row cannot be read: the disk is gone"

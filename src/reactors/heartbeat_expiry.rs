@@ -114,7 +114,7 @@ impl Heartbeats {
     }
 
     /// A node whose deadline this was is dealt with, unless it was heard of in the meantime.
-    fn settle(&self, node: &str, at: i64) {
+    fn clear_expired(&self, node: &str, at: i64) {
         let mut deadlines = self.deadlines.lock();
         if deadlines.is_at(node, at) {
             deadlines.clear(node);
@@ -230,7 +230,7 @@ impl HeartbeatExpiry {
             }
         };
         if gone {
-            self.heartbeats.settle(node, at);
+            self.heartbeats.clear_expired(node, at);
         } else {
             let again = later(context.clock.now(), AGAIN);
             self.heartbeats.postpone(node, at, again);
@@ -268,7 +268,7 @@ impl Reactor for HeartbeatExpiry {
             });
             let waiting = self.heartbeats.len();
             let mut status = json!({ "Waiting": waiting, "Missed": missed });
-            each.tell(&mut status);
+            each.report(&mut status);
             Ok(Activation { sleep, status })
         })
     }

@@ -49,7 +49,7 @@ fn a_node_that_is_heard_of_while_it_is_given_up_is_waited_for_again() {
     let (at, node) = heartbeats.late(20 * SECOND).remove(0);
     heartbeats.beat("a", 20 * SECOND, 0.0);
     assert!(!heartbeats.is_late(&node, at));
-    heartbeats.settle(&node, at);
+    heartbeats.clear_expired(&node, at);
     assert_eq!(
         heartbeats.next(),
         Some(40 * SECOND),
@@ -57,7 +57,7 @@ fn a_node_that_is_heard_of_while_it_is_given_up_is_waited_for_again() {
     );
     heartbeats.postpone(&node, at, SECOND);
     assert_eq!(heartbeats.next(), Some(40 * SECOND));
-    heartbeats.settle(&node, 40 * SECOND);
+    heartbeats.clear_expired(&node, 40 * SECOND);
     assert!(heartbeats.is_empty());
 }
 
@@ -123,8 +123,12 @@ async fn a_node_that_is_silent_for_too_long_is_down_and_says_why() {
     assert_eq!(activation.status["Missed"], 1);
     let view = stage.direct.projections.view();
     let lost = nodes::get(&view, &node(1).id).unwrap().unwrap();
-    let told = lost.events.iter().map(|event| event.message.as_str());
-    assert!(told.into_iter().any(|text| text == "Node heartbeat missed"));
+    let reported = lost.events.iter().map(|event| event.message.as_str());
+    assert!(
+        reported
+            .into_iter()
+            .any(|text| text == "Node heartbeat missed")
+    );
     assert!(lost.last_missed_heartbeat_index > 0);
     assert_eq!(
         stage.expiry.heartbeats.len(),
@@ -137,7 +141,8 @@ async fn a_node_that_is_silent_for_too_long_is_down_and_says_why() {
 
 #[test]
 fn how_long_it_takes_to_give_up_a_node_is_measured() {
-    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let (telemetry, recorder) =
+        crate::telemetry::build(&crate::telemetry::TelemetryOptions::default());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();

@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
-use super::kafka::{Held, Hold};
+use super::kafka::{Hold, PublisherPosition};
 use crate::history::backup::base;
 use crate::history::proof::Ledger;
 use crate::history::store::keep::{self, Archived};
-use crate::history::store::{Place, Store};
+use crate::history::store::{ArchivePlace, Store};
 use crate::keyring::Keyring;
 use crate::log::{Keep, SegmentInfo};
 use crate::raft::RaftNode;
@@ -46,7 +46,7 @@ pub struct Keeping {
     /// How often it is looked at.
     pub interval: Duration,
     /// Where what is dropped is copied to before.
-    pub archive: Option<Place>,
+    pub archive: Option<ArchivePlace>,
     /// The server's directory.
     pub server: PathBuf,
     /// The server's id, under which its copies lie in the archive.
@@ -54,7 +54,7 @@ pub struct Keeping {
     /// The way to the log.
     pub raft: Arc<RaftNode>,
     /// What a publisher of events has not published yet, where there is one.
-    pub held: Option<Arc<Held>>,
+    pub held: Option<Arc<PublisherPosition>>,
 }
 
 /// The reactor.
@@ -101,7 +101,7 @@ impl Retention {
         };
         let mut moved = Moved::default();
         for (index, base) in bases.iter().rev().filter(fits) {
-            self.tell_unpublished(context, *index)?;
+            self.report_unpublished(context, *index)?;
             let what = format!("the base at {index}");
             let Some(went) = each.attend(&what, self.move_to(*index, base)).await else {
                 continue;
@@ -155,7 +155,7 @@ impl Retention {
     }
 
     /// Says that what is dropped now never came to Kafka, where that is so.
-    fn tell_unpublished(&self, context: &Context, index: u64) -> Result<(), Failure> {
+    fn report_unpublished(&self, context: &Context, index: u64) -> Result<(), Failure> {
         let hold = self.unpublished(context)?;
         if let Some(hold) = hold.filter(|hold| hold.published < index) {
             tracing::warn!(
@@ -333,7 +333,7 @@ impl Reactor for Retention {
             let on = self.keeping.keep.is_on() || self.keeping.requests.1.is_on();
             let sleep = if on { self.keeping.interval } else { OFF };
             status["FirstRequest"] = requests.into();
-            each.tell(&mut status);
+            each.report(&mut status);
             Ok(Activation { sleep, status })
         })
     }

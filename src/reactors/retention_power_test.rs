@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::history::backup::base::NOTE;
 use crate::log::fake::FakeDisk;
-use crate::log::{Entry, LogFile, Options as LogOptions};
+use crate::log::{Entry, LogFile, LogOptions};
 
 /// The machine's own disk, and one in memory on which the same is done: that knows what of it would
 /// be there if the power went.

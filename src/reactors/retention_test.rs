@@ -7,7 +7,7 @@ use drover_events::Actor;
 use drover_events::cluster::LeaderElected;
 use drover_events::model::Namespace;
 use drover_events::namespace::NamespacesUpserted;
-use drover_projections::{Options, Projections, View, hex};
+use drover_projections::{DatabaseOptions, Projections, View, hex};
 
 use super::*;
 use crate::base::clock::Clock;
@@ -17,7 +17,7 @@ use crate::history::proof::state_digest;
 use crate::log::{FileLayer, LogEngine, ReadOnlyLog, RealFiles};
 use crate::proposer::{Origin, Proposer};
 use crate::raft::network::Alone;
-use crate::raft::{Member, Projector, Settings, Start};
+use crate::raft::{Member, Projector, RaftSettings, RaftStart};
 use crate::reactors::testing::Idle;
 use crate::requests::Guarantee;
 
@@ -48,17 +48,17 @@ impl Command for Write {
 }
 
 async fn raft(server: &Path, disk: Disk) -> (Arc<RaftNode>, Arc<Projections>) {
-    let opened = Projections::open(server.join("db"), Options::dev());
+    let opened = Projections::open(server.join("db"), DatabaseOptions::dev());
     let (projections, writer) = opened.unwrap();
     let (files, options) = disk;
     let (log, _) = LogEngine::open_with(files, &server.join("log"), options).unwrap();
-    let start = Start {
+    let start = RaftStart {
         number: 1,
         log: Arc::new(log),
         fold: Box::new(Projector::new(writer)),
         snapshots: server.join("snapshots"),
         transport: Arc::new(Alone),
-        settings: Settings::default(),
+        settings: RaftSettings::default(),
         bootstrap: Some(BTreeMap::from([(1, Member::default())])),
     };
     (RaftNode::start(start).await.unwrap(), projections)
@@ -72,7 +72,7 @@ pub(in super::super) async fn kept(
 }
 
 /// The disk of a log, and how it is written.
-type Disk = (Arc<dyn FileLayer>, crate::log::Options);
+type Disk = (Arc<dyn FileLayer>, crate::log::LogOptions);
 
 /// The same where the log is on such a disk.
 async fn kept_on(
@@ -94,9 +94,9 @@ async fn kept_on(
         },
         requests: (Arc::new(requests.unwrap()), Keep::default()),
         interval: OFF,
-        archive: Some(Place {
+        archive: Some(ArchivePlace {
             url: dir.join("archive").display().to_string(),
-            ..Place::default()
+            ..ArchivePlace::default()
         }),
         server,
         id: "one".into(),
@@ -260,14 +260,14 @@ async fn the_reactor_drops_what_lies_in_the_archive_and_nothing_else() {
     world.roll().await;
     world.write(10).await;
     let (index, _) = world.base().await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while world.first() <= index {
         let done = world.retention.activate(&world.context).await.unwrap();
-        told.push(done.status["Waits"].as_str().unwrap_or_default().to_owned());
-        assert!(told.len() < 4, "{told:?}");
+        reported.push(done.status["Waits"].as_str().unwrap_or_default().to_owned());
+        assert!(reported.len() < 4, "{reported:?}");
         world.roll().await;
     }
-    assert_eq!(told, ["for segments below the base to be sealed", ""]);
+    assert_eq!(reported, ["for segments below the base to be sealed", ""]);
     world.stop().await;
 }
 
@@ -298,15 +298,15 @@ async fn the_horizon_moves_whichever_base_cannot_be_gone_to() {
         }
         damage(&bases[bad].1, cut);
         let goal = bases[if bad == 2 { 1 } else { 2 }].0;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while world.first() <= goal {
             let done = world.retention.activate(&world.context).await.unwrap();
-            told.push(done.status);
-            assert!(told.len() < 4, "{told:?}");
+            reported.push(done.status);
+            assert!(reported.len() < 4, "{reported:?}");
             world.roll().await;
         }
-        assert_eq!(world.first(), goal + 1, "{told:?}");
-        let why = told[0]["LastError"].as_str().unwrap_or_default();
+        assert_eq!(world.first(), goal + 1, "{reported:?}");
+        let why = reported[0]["LastError"].as_str().unwrap_or_default();
         let named = why.starts_with(&format!("the base at {}: ", bases[bad].0));
         assert_eq!(named, bad == 2, "those behind it are not come to: {why}");
         world.stop().await;

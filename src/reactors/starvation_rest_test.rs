@@ -115,8 +115,10 @@ async fn volumes_are_freed_whichever_of_them_cannot_be() {
             eventually("it is free", LONG, free).await.unwrap();
         }
         assert!(world.row(bad).in_use(), "{fault:?}");
-        let told = || so(!world.volumes.troubles(("default", bad)).is_empty());
-        eventually("it is told why not", LONG, told).await.unwrap();
+        let reported = || so(!world.volumes.troubles(("default", bad)).is_empty());
+        eventually("it is told why not", LONG, reported)
+            .await
+            .unwrap();
         if fault == Fault::Panic {
             faulty.heal();
             let free = || is_free(bad);

@@ -520,7 +520,7 @@ async fn an_end_that_was_written_without_an_answer_is_written_once() {
     direct.first_key();
     add_node(&direct, 1);
     let bad = add_job(&direct, "bad", 1, 1);
-    let faulty = Faulty::new(&direct, "\"bad\"", Fault::Unsaid);
+    let faulty = Faulty::new(&direct, "\"bad\"", Fault::Unstated);
     let scheduling = scheduling(&direct, faulty);
     until("it was given up", &direct, |view| {
         eval_of(view, &bad).status == "failed"

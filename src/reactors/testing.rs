@@ -9,9 +9,9 @@ use drover_events::envelope::{Envelope, Recorded};
 use drover_events::keyring::RootKeyUpserted;
 use drover_events::model::RootKeyMeta;
 use drover_events::{Actor, Event, EventId, Guard};
-use drover_projections::maintenance::{Maintenance, Part, RawChange};
+use drover_projections::maintenance::{FamilyPart, Maintenance, RawChange};
 use drover_projections::{
-    Key as _, Options, Outcome, Projections, Rejection, Reply, Table, Writer,
+    DatabaseOptions, Key as _, Outcome, Projections, Rejection, Reply, Table, Writer,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -55,7 +55,7 @@ pub(crate) enum Fault {
     /// It is committed, and refused where it is applied.
     Refuse,
     /// A command is committed, and the answer says that it was not.
-    Unsaid,
+    Unstated,
     None,
 }
 
@@ -93,7 +93,7 @@ impl Faulty {
         }
         match how {
             Fault::None | Fault::Refuse => Ok(()),
-            Fault::Unsaid => Err(ApiError::new(
+            Fault::Unstated => Err(ApiError::new(
                 Code::Unavailable,
                 "it may still be committed",
             )),
@@ -131,7 +131,7 @@ impl Propose for Faulty {
         match self.checked(&*command) {
             Ok(()) => self.direct.submit(command, reactor),
             Err(error) => {
-                if *self.how.lock() == Fault::Unsaid {
+                if *self.how.lock() == Fault::Unstated {
                     let _ = self.direct.command(&*command);
                 }
                 async move { Err(error) }.boxed()
@@ -143,14 +143,14 @@ impl Propose for Faulty {
 /// A row loses its last byte, as a disk may lose it: it can be read no more, and whoever applies an
 /// event that touches it stops.
 pub(crate) fn spoil<T: Table>(database: &Path, key: &T::Key) {
-    let db = Maintenance::open(database, &Options::dev()).unwrap();
+    let db = Maintenance::open(database, &DatabaseOptions::dev()).unwrap();
     let header = db.header().unwrap().unwrap_or_default();
     let mut own = T::ID.to_be_bytes().to_vec();
     own.extend_from_slice(&key.to_bytes());
-    let rows = db.entries(Part::Rows, &[], usize::MAX).unwrap();
+    let rows = db.entries(FamilyPart::Rows, &[], usize::MAX).unwrap();
     let (key, mut value) = rows.into_iter().find(|(key, _)| *key == own).unwrap();
     value.pop().unwrap();
-    db.write(&[RawChange::Put(Part::Rows, key, value)], &header)
+    db.write(&[RawChange::Put(FamilyPart::Rows, key, value)], &header)
         .unwrap();
 }
 
@@ -174,7 +174,7 @@ struct Inner {
 impl Direct {
     pub(crate) fn new() -> Arc<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let (projections, writer) = Projections::open(dir.path(), Options::dev()).unwrap();
+        let (projections, writer) = Projections::open(dir.path(), DatabaseOptions::dev()).unwrap();
         let inner = Inner {
             writer,
             index: 0,
@@ -203,7 +203,7 @@ impl Direct {
         inner.writer.flush().unwrap();
         drop((projections, inner.writer));
         change(dir.path());
-        let (projections, writer) = Projections::open(dir.path(), Options::dev()).unwrap();
+        let (projections, writer) = Projections::open(dir.path(), DatabaseOptions::dev()).unwrap();
         let inner = Mutex::new(Inner { writer, ..inner });
         Arc::new(Self {
             projections,
@@ -298,7 +298,7 @@ impl Direct {
         self.held.store(false, Ordering::SeqCst);
         let mut inner = self.inner.lock();
         for (recorded, answer) in std::mem::take(&mut inner.waiting) {
-            let _ = answer.send(inner.settle(recorded));
+            let _ = answer.send(inner.apply_recorded(recorded));
         }
     }
 
@@ -349,7 +349,7 @@ impl Inner {
         (index, applied.remove(0).outcome)
     }
 
-    fn settle(&mut self, recorded: Recorded) -> Settled {
+    fn apply_recorded(&mut self, recorded: Recorded) -> Settled {
         let (index, outcome) = self.apply(recorded);
         let rejection = match outcome {
             Outcome::Rejected(rejection) => Some(rejection),
@@ -374,7 +374,7 @@ impl Propose for Direct {
             self.arrived.notify_one();
             async move { wait.await.map_err(|_| ApiError::internal("dropped")) }.boxed()
         } else {
-            let settled = inner.settle(recorded);
+            let settled = inner.apply_recorded(recorded);
             async move { Ok(settled) }.boxed()
         };
         async move { Ok(settling) }.boxed()

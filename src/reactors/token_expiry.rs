@@ -30,7 +30,7 @@ pub struct TokenExpiry {
     /// How long a token that has expired is kept.
     keep: Duration,
     /// What could not be removed the last time: it has its turn again after the others.
-    aside: Mutex<BTreeSet<String>>,
+    deferred: Mutex<BTreeSet<String>>,
 }
 
 /// What one look found.
@@ -45,7 +45,7 @@ impl TokenExpiry {
     pub fn new(keep: Duration) -> Self {
         Self {
             keep,
-            aside: Mutex::default(),
+            deferred: Mutex::default(),
         }
     }
 
@@ -54,7 +54,7 @@ impl TokenExpiry {
         &self,
         view: &View,
         cutoff: i64,
-        aside: &BTreeSet<String>,
+        deferred: &BTreeSet<String>,
         each: &mut Each,
     ) -> Result<Due, StorageError> {
         let mut due = Due {
@@ -71,7 +71,7 @@ impl TokenExpiry {
                     due.next = due.next.min(expires);
                     break;
                 }
-                if !aside.contains(&token.accessor_id) {
+                if !deferred.contains(&token.accessor_id) {
                     due.accessors.push(token.accessor_id);
                 }
             }
@@ -111,7 +111,7 @@ impl TokenExpiry {
                 }
                 Err(error) => {
                     each.fail(&format!("token {}", accessors[0]), &error);
-                    self.aside.lock().extend(accessors);
+                    self.deferred.lock().extend(accessors);
                 }
             }
         }
@@ -200,16 +200,16 @@ impl Reactor for TokenExpiry {
             let now = context.clock.now();
             let keep = i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX);
             let cutoff = now.saturating_sub(keep);
-            let aside = std::mem::take(&mut *self.aside.lock());
+            let deferred = std::mem::take(&mut *self.deferred.lock());
             let view = context.projections.view();
-            let due = self.due(&view, cutoff, &aside, &mut each)?;
+            let due = self.due(&view, cutoff, &deferred, &mut each)?;
             drop(view);
             let removed = self
                 .remove(context, &mut each, due.accessors, cutoff)
                 .await?;
             let (one_time, next) = self.one_time(context, &mut each).await?;
             let mut status = json!({ "Removed": removed, "OneTimeRemoved": one_time });
-            each.tell(&mut status);
+            each.report(&mut status);
             let next = next.min(due.next.saturating_add(keep)).saturating_sub(now);
             let sleep = Duration::from_nanos(u64::try_from(next).unwrap_or(0));
             Ok(Activation {

@@ -269,7 +269,7 @@ fn what_is_over_goes_though_what_goes_with_one_of_it_cannot_be_read() {
 #[test]
 fn what_an_operator_asks_for_is_done_though_what_another_asked_for_cannot_be_read() {
     let direct = Direct::new();
-    let wish = |number: usize| Evaluation {
+    let request = |number: usize| Evaluation {
         id: uuid(number),
         namespace: "-".into(),
         r#type: "_core".into(),
@@ -278,7 +278,7 @@ fn what_an_operator_asks_for_is_done_though_what_another_asked_for_cannot_be_rea
         ..Evaluation::default()
     };
     direct.apply(EvalsUpserted {
-        evals: vec![wish(1), wish(2)],
+        evals: vec![request(1), request(2)],
         decision: None,
     });
     let direct = damaged::<Evals>(direct, &Id::new(uuid(1)));
@@ -450,7 +450,7 @@ fn add_volume(direct: &Direct, number: usize) -> String {
     let alloc = harness::alloc_id(number);
     let (_, outcome) = direct.apply(harness::published(&id, &alloc, ONE));
     assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
-    direct.apply(harness::told(&alloc, "complete"));
+    direct.apply(harness::reported(&alloc, "complete"));
     id
 }
 

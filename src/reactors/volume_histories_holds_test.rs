@@ -69,9 +69,9 @@ impl History<'_> {
             turns(8).await;
             self.holds()?;
         }
-        let told = self.world.volumes.all_troubles(1);
-        if !told.is_empty() {
-            return Err(format!("what is over is told of: {told:?}"));
+        let reported = self.world.volumes.all_troubles(1);
+        if !reported.is_empty() {
+            return Err(format!("what is over is told of: {reported:?}"));
         }
         self.grows(limit).await
     }
@@ -104,7 +104,7 @@ impl History<'_> {
         let rest = |id| self.world.known(id).is_none_or(|row| row.is_at_rest());
         let free = rest(&self.volume) && rest(&made);
         // Why a volume is not deleted is told until whoever asked for that has heard it.
-        let asked = self.calls.iter().any(|call| !call.is_finished());
-        free && !asked && self.world.strict.is_idle() && self.watcher.workers() == 0
+        let requested = self.calls.iter().any(|call| !call.is_finished());
+        free && !requested && self.world.strict.is_idle() && self.watcher.workers() == 0
     }
 }

@@ -54,7 +54,7 @@ const SHOWN: usize = 20;
 
 /// The reactor.
 pub struct VolumeWatcher {
-    shared: Arc<Shared>,
+    shared: Arc<WatcherShared>,
     workers: Mutex<JoinSet<()>>,
     /// What was followed last; none before the first look at all.
     followed: Mutex<Option<u64>>,
@@ -64,7 +64,7 @@ pub struct VolumeWatcher {
 }
 
 /// What workers share.
-struct Shared {
+struct WatcherShared {
     volumes: Arc<Volumes>,
     server: String,
     desks: Mutex<HashMap<Key, Desk>>,
@@ -82,14 +82,14 @@ struct Desk {
     news: bool,
     /// The index of what was said last.
     cause: Option<u64>,
-    told: Arc<Notify>,
+    reported: Arc<Notify>,
 }
 
 impl VolumeWatcher {
     /// Gives back what is over, in the name of this server.
     pub fn new(volumes: Arc<Volumes>, server: &str) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(WatcherShared {
                 volumes,
                 server: server.to_owned(),
                 desks: Mutex::default(),
@@ -172,7 +172,7 @@ impl VolumeWatcher {
         );
         if let Some(desk) = self.shared.desks.lock().get_mut(&key) {
             (desk.news, desk.cause) = (true, cause);
-            desk.told.notify_one();
+            desk.reported.notify_one();
             return Ok(());
         }
         // Only this reactor makes workers, so between the two looks none came.
@@ -181,14 +181,14 @@ impl VolumeWatcher {
             volumes.forget((&key.0, &key.1), &[]);
             return Ok(());
         }
-        let told = Arc::new(Notify::new());
+        let reported = Arc::new(Notify::new());
         let desk = Desk {
             news: true,
             cause,
-            told: Arc::clone(&told),
+            reported: Arc::clone(&reported),
         };
         self.shared.desks.lock().insert(key.clone(), desk);
-        let worker = Worker::new(&self.shared, key, told);
+        let worker = Worker::new(&self.shared, key, reported);
         self.workers.lock().spawn(worker.run());
         Ok(())
     }
@@ -299,9 +299,9 @@ impl Reactor for VolumeWatcher {
                 *self.followed.lock() = None;
             }
             done?;
-            let mut told = self.status(failed);
-            each.tell(&mut told.status);
-            Ok(told)
+            let mut reported = self.status(failed);
+            each.report(&mut reported.status);
+            Ok(reported)
         })
     }
 }
@@ -313,9 +313,9 @@ fn delays(first: Duration) -> impl Iterator<Item = Duration> {
 
 /// What frees the claims of one volume.
 struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WatcherShared>,
     key: Key,
-    told: Arc<Notify>,
+    reported: Arc<Notify>,
     /// One of the claims that it waits for need not be given back any more.
     over: Notify,
     /// Its volume, in every line of the log that is its own: a release says so by itself.
@@ -328,7 +328,7 @@ impl Drop for Worker {
         let mut desks = self.shared.desks.lock();
         if desks
             .get(&self.key)
-            .is_some_and(|desk| Arc::ptr_eq(&desk.told, &self.told))
+            .is_some_and(|desk| Arc::ptr_eq(&desk.reported, &self.reported))
         {
             desks.remove(&self.key);
         }
@@ -336,12 +336,12 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    fn new(shared: &Arc<Shared>, key: Key, told: Arc<Notify>) -> Self {
+    fn new(shared: &Arc<WatcherShared>, key: Key, reported: Arc<Notify>) -> Self {
         Self {
             span: tracing::info_span!("volume", namespace = key.0, volume = key.1),
             shared: Arc::clone(shared),
             key,
-            told,
+            reported,
             over: Notify::new(),
         }
     }
@@ -373,7 +373,7 @@ impl Worker {
                 Some(one) = claims.next() => {
                     at_work.remove(&one);
                 }
-                () = self.told.notified() => {}
+                () = self.reported.notified() => {}
             }
         }
     }

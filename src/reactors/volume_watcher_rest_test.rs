@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::*;
 use crate::commands::csi::RegisterVolumes;
 use crate::volumes::Trouble;
-use crate::volumes::harness::{told, volume};
+use crate::volumes::harness::{reported, volume};
 
 /// A watcher that followed everything that happened, whatever it heard of it.
 fn resting(world: &World) -> Watched {
@@ -52,9 +52,12 @@ async fn a_look_at_a_volume_that_panics_leaves_it_another_turn() {
     watcher
         .breaks
         .store(true, std::sync::atomic::Ordering::Release);
-    let told = watcher.activate(&context).await.unwrap();
-    assert_eq!((&told.status["Failed"], watcher.workers()), (&json!(1), 0));
-    assert_eq!(told.sleep, BUSY, "it is not left for long");
+    let reported = watcher.activate(&context).await.unwrap();
+    assert_eq!(
+        (&reported.status["Failed"], watcher.workers()),
+        (&json!(1), 0)
+    );
+    assert_eq!(reported.sleep, BUSY, "it is not left for long");
     watcher.activate(&context).await.unwrap();
     until("it is free", || !world.row(&volume).in_use()).await;
 }
@@ -229,16 +232,16 @@ async fn vw_17_every_line_says_once_of_which_volume_it_is_and_each_step_has_its_
     let text = String::from_utf8(log.0.lock().clone()).unwrap();
     let of = format!("namespace=\"default\" volume=\"{volume}\"");
     let release = format!("TRACE release{{{of} alloc=\"{alloc}\"}}: ");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for line in text.lines().map(str::trim_start) {
         assert_eq!(line.matches("namespace=").count(), 1, "{line}");
         assert_eq!(line.matches(&of).count(), 1, "{line}");
         match line.strip_prefix(&release) {
-            Some(step) => told.push(step),
+            Some(step) => reported.push(step),
             None => {
                 let own = format!("DEBUG volume{{{of}}}: it is not free yet alloc=\"{alloc}\" ");
                 assert!(line.starts_with(&own), "{line}");
-                told.push("it is not free yet");
+                reported.push("it is not free yet");
             }
         }
     }
@@ -249,7 +252,7 @@ async fn vw_17_every_line_says_once_of_which_volume_it_is_and_each_step_has_its_
         "its controller has detached the volume",
         "a claim is free",
     ];
-    assert_eq!(told, steps, "{text}");
+    assert_eq!(reported, steps, "{text}");
 }
 
 /// How many volumes come and go, and how many of them at once.
@@ -280,7 +283,7 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
             } else {
                 world.claim(id, &alloc).await.unwrap();
             }
-            over.updates.extend(told(&alloc, "complete").updates);
+            over.updates.extend(reported(&alloc, "complete").updates);
         }
         world.direct.apply(over);
         let tried = |trouble: &Trouble| trouble.error.contains("detach");

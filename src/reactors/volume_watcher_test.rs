@@ -5,7 +5,7 @@ use drover_events::model::status::access_mode::{
 use drover_testkit::{LONG, eventually};
 
 use super::super::core_gc::{CoreGc, GcSettings};
-use super::super::driver::{Board, Running, start};
+use super::super::driver::{Board, RunningReactor, start};
 use super::super::each::Each;
 use super::*;
 use crate::base::clock::Clock;
@@ -23,7 +23,7 @@ mod rest;
 struct Watched {
     watcher: Arc<VolumeWatcher>,
     context: Context,
-    _running: Running,
+    _running: RunningReactor,
 }
 
 fn context(world: &World) -> Context {
@@ -447,14 +447,14 @@ async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
     world.ends(&alloc);
     let watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
     let key = ("default".to_owned(), volume);
-    let told = Arc::new(Notify::new());
+    let reported = Arc::new(Notify::new());
     let desk = Desk {
         cause: None,
         news: true,
-        told: Arc::clone(&told),
+        reported: Arc::clone(&reported),
     };
     watcher.shared.desks.lock().insert(key.clone(), desk);
-    let worker = Worker::new(&watcher.shared, key.clone(), told);
+    let worker = Worker::new(&watcher.shared, key.clone(), reported);
     worker.heard();
     // It has looked, and is about to leave, when something is said of its volume.
     watcher.see_to(key.clone(), None).unwrap();

@@ -19,7 +19,7 @@ use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
 use super::digest_recorder::{DigestRecorder, DigestSettings};
 use super::drainer::Drainer;
-use super::driver::{Board, Context, Reactor, ReactorStatus, Running, Scope, start};
+use super::driver::{Board, Context, Reactor, ReactorStatus, RunningReactor, Scope, start};
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
 use super::periodic::PeriodicDispatcher;
@@ -279,8 +279,8 @@ struct Lead {
 
 impl Lead {
     async fn follow(self, mut ready: watch::Receiver<Option<u64>>) {
-        let always: Vec<Running> = self.list(Scope::EveryServer);
-        let mut leading: Vec<Running> = Vec::new();
+        let always: Vec<RunningReactor> = self.list(Scope::EveryServer);
+        let mut leading: Vec<RunningReactor> = Vec::new();
         let (mut term, mut begun) = (None, None);
         loop {
             let now = *ready.borrow_and_update();
@@ -314,7 +314,7 @@ impl Lead {
         stop_all(always).await;
     }
 
-    fn list(&self, scope: Scope) -> Vec<Running> {
+    fn list(&self, scope: Scope) -> Vec<RunningReactor> {
         let all = All::new(&self.heartbeats, &self.settings, &self.sources).into_list();
         let wanted = all.into_iter().filter(|reactor| reactor.scope() == scope);
         wanted
@@ -368,8 +368,8 @@ impl Lead {
     }
 }
 
-async fn stop_all(running: Vec<Running>) {
-    running.iter().for_each(Running::halt);
+async fn stop_all(running: Vec<RunningReactor>) {
+    running.iter().for_each(RunningReactor::halt);
     for one in running {
         one.stop().await;
     }

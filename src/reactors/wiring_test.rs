@@ -214,7 +214,8 @@ fn scheduling_that_is_started_too_late_does_not_outlive_its_reactors() {
 
 #[test]
 fn how_long_it_takes_to_lead_and_to_lead_no_more_is_measured() {
-    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let (telemetry, recorder) =
+        crate::telemetry::build(&crate::telemetry::TelemetryOptions::default());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -233,7 +234,10 @@ fn how_long_it_takes_to_lead_and_to_lead_no_more_is_measured() {
         let reactors = Reactors::start(projections, direct, ready, Default::default(), sources);
         let counted = |what: &str, wanted: u64| {
             let line = format!("nomad_nomad_leader_{what}_leadership_count {wanted}");
-            telemetry.prometheus().lines().any(|told| told == line)
+            telemetry
+                .prometheus()
+                .lines()
+                .any(|reported| reported == line)
         };
         for number in 1..=2 {
             term.send_replace(Some(number));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::RequestLog;
 use crate::error::chain;
-use crate::log::{FileLayer, LogEngine, LogError, Options, atomic_file};
+use crate::log::{FileLayer, LogEngine, LogError, LogOptions, atomic_file};
 
 /// Bytes of a segment.
 const SEGMENT: u64 = 1 << 20;
@@ -115,12 +115,12 @@ impl RequestLog {
 
 /// Opens the log in a directory; answers the time of its last record too.
 fn open(files: &Arc<dyn FileLayer>, dir: &Path) -> Result<(LogEngine, i64), LogError> {
-    let options = Options {
+    let options = LogOptions {
         segment_bytes: SEGMENT,
         max_body: LONGEST,
         tail_bytes: 256 << 10,
         tree: true,
-        ..Options::journal()
+        ..LogOptions::journal()
     };
     write_again(&**files, dir)?;
     let (log, report) = LogEngine::open_with(Arc::clone(files), dir, options)?;

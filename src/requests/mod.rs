@@ -39,11 +39,11 @@ use crate::error::{ApiError, Code, chain};
 use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
 
 use mend::Slot;
-pub use read::{Asked, Entry, Listing, Records, beginning, list};
+pub use read::{Listing, Records, RequestLogEntry, RequestQuery, beginning, list};
 use record::{COMPLETED, RECEIVED, body};
 pub use record::{Class, Completed, Ran, Received, Session};
 pub use strangers::LeftOut;
-use strangers::{Strangers, Taken};
+use strangers::{Strangers, SuppressedCount};
 
 /// What happens where a request cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,11 +101,11 @@ pub struct RequestLog {
 #[must_use = "a request without an end looks as if it had been given up"]
 pub struct Ticket {
     requests: Arc<RequestLog>,
-    state: State,
+    state: OpenRequest,
 }
 
 /// What is known of a request without an end.
-enum State {
+enum OpenRequest {
     /// It is written if it is not refused; of a stranger at this address, who has no room.
     Waits(Box<Received>, IpAddr),
     /// It was written, here and then (Unix nanoseconds).
@@ -239,7 +239,8 @@ impl RequestLog {
     /// # Errors
     /// With [`Guarantee::Enforced`], that it could not be written: the request must not go on.
     pub async fn receive(self: &Arc<Self>, received: &Received) -> Result<Ticket, LogError> {
-        self.receive_with(received, Taken::default()).await
+        self.receive_with(received, SuppressedCount::default())
+            .await
     }
 
     /// The same of a stranger at this address who may do nothing, if it is one. Where there is no
@@ -255,16 +256,16 @@ impl RequestLog {
         let Some(from) = stranger else {
             return self.receive(&received).await;
         };
-        if self.has_room_for_stranger(from) {
-            return self.receive_telling(received).await;
+        if self.has_capacity_for_stranger(from) {
+            return self.receive_reporting(received).await;
         }
         let requests = Arc::clone(self);
-        let state = State::Waits(Box::new(received), from);
+        let state = OpenRequest::Waits(Box::new(received), from);
         Ok(Ticket { requests, state })
     }
 
     /// Writes that a request was received, and what was left out before.
-    async fn receive_telling(self: &Arc<Self>, mut record: Received) -> Result<Ticket, LogError> {
+    async fn receive_reporting(self: &Arc<Self>, mut record: Received) -> Result<Ticket, LogError> {
         let taken = self.strangers.take();
         record.left_out.clone_from(taken.left_out());
         self.receive_with(&record, taken).await
@@ -273,26 +274,26 @@ impl RequestLog {
     async fn receive_with(
         self: &Arc<Self>,
         received: &Received,
-        taken: Taken,
+        taken: SuppressedCount,
     ) -> Result<Ticket, LogError> {
         let requests = Arc::clone(self);
         if !self.is_on() {
-            let state = State::Done;
+            let state = OpenRequest::Done;
             return Ok(Ticket { requests, state });
         }
         let received = received.cut();
         let make = |index, _| body(index, RECEIVED, &received);
         let written = self.write(RECEIVED, make, taken);
         let state = match written.await? {
-            Some((index, time)) => State::Open(index, time),
-            None => State::Lost,
+            Some((index, time)) => OpenRequest::Open(index, time),
+            None => OpenRequest::Lost,
         };
         Ok(Ticket { requests, state })
     }
 
     /// Whether one more denial of a stranger at this address is written; asking counts it as one.
-    pub fn has_room_for_stranger(&self, address: IpAddr) -> bool {
-        !self.is_on() || self.strangers.have_room(address)
+    pub fn has_capacity_for_stranger(&self, address: IpAddr) -> bool {
+        !self.is_on() || self.strangers.have_capacity(address)
     }
 
     /// Writes that a request was denied, and with which status; with it what was left out before.
@@ -300,7 +301,7 @@ impl RequestLog {
     /// # Errors
     /// With [`Guarantee::Enforced`], that it could not be written: the denial must not go out.
     pub async fn denied(self: &Arc<Self>, record: Received, status: u16) -> Result<(), LogError> {
-        let received = self.receive_telling(record).await?;
+        let received = self.receive_reporting(record).await?;
         received.complete(status).await
     }
 
@@ -327,7 +328,7 @@ impl RequestLog {
         self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
-        taken: Taken,
+        taken: SuppressedCount,
     ) -> Result<Option<(u64, i64)>, LogError> {
         if self.guarantee == Guarantee::BestEffort {
             return Ok(self.write_at_best(kind, make, taken));
@@ -341,15 +342,15 @@ impl RequestLog {
         self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
-        taken: Taken,
+        taken: SuppressedCount,
     ) -> Result<(u64, i64), LogError> {
-        let (told, durable) = tokio::sync::oneshot::channel();
+        let (reported, durable) = tokio::sync::oneshot::channel();
         let done = Box::new(move |outcome: Result<(), LogError>| {
             if outcome.is_ok() {
                 taken.written();
             }
             // Nobody hears it where the caller has left.
-            let _ = told.send(outcome);
+            let _ = reported.send(outcome);
         });
         let place = self.append(kind, make, done)?;
         durable.await.map_err(|_| LogError::Closed)??;
@@ -361,7 +362,7 @@ impl RequestLog {
         self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
-        taken: Taken,
+        taken: SuppressedCount,
     ) -> Option<(u64, i64)> {
         let lost = Arc::clone(&self.lost);
         let done = Box::new(move |outcome: Result<(), LogError>| match outcome {
@@ -415,23 +416,23 @@ impl Ticket {
         session: Option<Session>,
     ) -> Result<(), LogError> {
         let requests = Arc::clone(&self.requests);
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::Waits(_, from) if REFUSED.contains(&status) => requests.leave_out(from),
-            State::Waits(received, _) => {
+        match std::mem::replace(&mut self.state, OpenRequest::Done) {
+            OpenRequest::Waits(_, from) if REFUSED.contains(&status) => requests.leave_out(from),
+            OpenRequest::Waits(received, _) => {
                 let late = requests.receive(&received).await?;
                 Box::pin(late.complete_with(status, session)).await
             }
-            State::Open(index, time) => {
+            OpenRequest::Open(index, time) => {
                 let make = |at, now| end(at, (index, time), now, (status, session));
-                let ended = requests.write(COMPLETED, make, Taken::default());
+                let ended = requests.write(COMPLETED, make, SuppressedCount::default());
                 ended.await.map(drop)
             }
-            State::Lost => {
+            OpenRequest::Lost => {
                 let why = LogError::Stopped("its beginning was lost".to_owned());
                 count(&requests.lost, &why);
                 Ok(())
             }
-            State::Done => Ok(()),
+            OpenRequest::Done => Ok(()),
         }
     }
 }
@@ -439,13 +440,13 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         match self.state {
-            State::Open(index, time) => {
+            OpenRequest::Open(index, time) => {
                 let make = |at, now| end(at, (index, time), now, (0, None));
-                let nothing = Taken::default();
+                let nothing = SuppressedCount::default();
                 self.requests.write_at_best(COMPLETED, make, nothing);
             }
-            State::Waits(_, from) => self.requests.strangers.leave_out(from),
-            State::Lost | State::Done => {}
+            OpenRequest::Waits(_, from) => self.requests.strangers.leave_out(from),
+            OpenRequest::Lost | OpenRequest::Done => {}
         }
     }
 }

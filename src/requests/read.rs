@@ -51,7 +51,7 @@ impl Records for ReadOnlyLog {
 
 /// What is asked of the request log.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct RequestQuery {
     /// Only requests of this class.
     pub class: Option<Class>,
     /// Only requests of this actor: its kind, name, address, or the beginning of its id.
@@ -74,7 +74,7 @@ pub struct Asked {
 /// A request, and its end where it has one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Entry {
+pub struct RequestLogEntry {
     /// Its place in this server's request log.
     pub index: u64,
     /// When it was received, Unix nanoseconds.
@@ -98,7 +98,7 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// The requests.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RequestLogEntry>,
     /// Where the next page begins; none after the last.
     pub next: Option<u64>,
 }
@@ -107,9 +107,9 @@ pub struct Listing {
 ///
 /// # Errors
 /// What cannot be read.
-pub fn list(records: &dyn Records, asked: &Asked) -> Result<Listing, LogError> {
+pub fn list(records: &dyn Records, requested: &RequestQuery) -> Result<Listing, LogError> {
     loop {
-        match list_once(records, asked) {
+        match list_once(records, requested) {
             // Its beginning went meanwhile.
             Err(LogError::Purged { index, .. }) if index < records.bounds().0 => {}
             other => return other,
@@ -131,37 +131,39 @@ pub fn beginning(records: &dyn Records) -> Result<Option<(u64, i64)>, LogError> 
     }
 }
 
-fn list_once(records: &dyn Records, asked: &Asked) -> Result<Listing, LogError> {
+fn list_once(records: &dyn Records, requested: &RequestQuery) -> Result<Listing, LogError> {
     let (first, next) = records.bounds();
-    let mut low = asked.from.max(first);
-    let mut high = asked.to.map_or(next, |to| next.min(to.saturating_add(1)));
-    if let Some(since) = asked.since {
+    let mut low = requested.from.max(first);
+    let mut high = requested
+        .to
+        .map_or(next, |to| next.min(to.saturating_add(1)));
+    if let Some(since) = requested.since {
         low = low.max(first_from(records, (first, next), since)?);
     }
-    if let Some(until) = asked.until {
+    if let Some(until) = requested.until {
         high = high.min(first_from(records, (first, next), until.saturating_add(1))?);
     }
     let mut listing = Listing::default();
     let mut looks = 0;
     'pages: while low < high {
-        let (from, to) = match asked.newest_first {
+        let (from, to) = match requested.newest_first {
             true => (high.saturating_sub(STRIDE).max(low), high),
             false => (low, high.min(low + STRIDE)),
         };
         let mut stride = stretch(records, from, to)?;
-        if asked.newest_first {
+        if requested.newest_first {
             stride.reverse();
             high = from;
         } else {
             low = to;
         }
         for record in stride {
-            if listing.entries.len() >= asked.limit || looks >= LOOKS {
+            if listing.entries.len() >= requested.limit || looks >= LOOKS {
                 listing.next = Some(record.index);
                 break 'pages;
             }
             looks += 1;
-            listing.entries.extend(entry(&record, asked));
+            listing.entries.extend(entry(&record, requested));
         }
     }
     find_ends(records, &mut listing.entries, next)?;
@@ -199,17 +201,17 @@ fn first_from(
     Ok(low)
 }
 
-fn entry(record: &Record, asked: &Asked) -> Option<Entry> {
+fn entry(record: &Record, requested: &RequestQuery) -> Option<RequestLogEntry> {
     if record.kind != RECEIVED {
         return None;
     }
     let received: Received = parse(&record.body)?;
     let by = |actor: &String| received.actor.is_called(actor);
     let below = |path: &String| received.path.starts_with(path.as_str());
-    let wanted = asked.class.is_none_or(|class| class == received.class)
-        && asked.actor.as_ref().is_none_or(by)
-        && asked.path.as_ref().is_none_or(below);
-    wanted.then_some(Entry {
+    let wanted = requested.class.is_none_or(|class| class == received.class)
+        && requested.actor.as_ref().is_none_or(by)
+        && requested.path.as_ref().is_none_or(below);
+    wanted.then_some(RequestLogEntry {
         index: record.index,
         time: record.time,
         received,
@@ -221,7 +223,11 @@ fn entry(record: &Record, asked: &Asked) -> Option<Entry> {
 }
 
 /// Finds the ends of requests among the records behind them.
-fn find_ends(records: &dyn Records, entries: &mut [Entry], next: u64) -> Result<(), LogError> {
+fn find_ends(
+    records: &dyn Records,
+    entries: &mut [RequestLogEntry],
+    next: u64,
+) -> Result<(), LogError> {
     let places = entries.iter().enumerate();
     let mut open: HashMap<(u64, i64), usize> = places
         .map(|(place, entry)| ((entry.index, entry.time), place))

@@ -28,19 +28,19 @@ fn request(class: Class, path: &str, addr: &str) -> Received {
     }
 }
 
-fn all() -> Asked {
-    Asked {
+fn all() -> RequestQuery {
+    RequestQuery {
         limit: 100,
-        ..Asked::default()
+        ..RequestQuery::default()
     }
 }
 
-fn listed(requests: &RequestLog, asked: &Asked) -> Listing {
-    list(&*requests.records().unwrap(), asked).unwrap()
+fn listed(requests: &RequestLog, requested: &RequestQuery) -> Listing {
+    list(&*requests.records().unwrap(), requested).unwrap()
 }
 
-fn indexes(requests: &RequestLog, asked: &Asked) -> Vec<u64> {
-    let listing = listed(requests, asked);
+fn indexes(requests: &RequestLog, requested: &RequestQuery) -> Vec<u64> {
+    let listing = listed(requests, requested);
     listing.entries.iter().map(|entry| entry.index).collect()
 }
 
@@ -84,8 +84,8 @@ async fn requests_are_found_again_after_a_restart_with_their_ends() {
     answer(&log, &secret, 403).await;
     let exec = request(Class::Exec, "/v1/x", "10.0.0.1");
     let open = log.receive(&exec).await.unwrap();
-    let told = listed(&log, &all());
-    let shown: Vec<_> = told
+    let reported = listed(&log, &all());
+    let shown: Vec<_> = reported
         .entries
         .iter()
         .map(|entry| (entry.received.class, entry.complete, entry.status))
@@ -97,15 +97,15 @@ async fn requests_are_found_again_after_a_restart_with_their_ends() {
         (Class::Exec, false, 0),
     ];
     assert_eq!(shown, wanted, "answered, given up, denied, open");
-    assert_eq!(told.next, None);
-    let times: Vec<i64> = told.entries.iter().map(|entry| entry.time).collect();
+    assert_eq!(reported.next, None);
+    let times: Vec<i64> = reported.entries.iter().map(|entry| entry.time).collect();
     assert!(times.is_sorted() && times[0] > 0, "{times:?}");
 
     // The files say the same, also while they are written.
     log.records().unwrap().sync().unwrap();
     let files = ReadOnlyLog::open(dir.path()).unwrap();
     assert!(files.damage().is_none());
-    assert_eq!(list(&files, &all()).unwrap().entries, told.entries);
+    assert_eq!(list(&files, &all()).unwrap().entries, reported.entries);
     assert_eq!(log.lost(), 0);
     drop(open);
 }
@@ -125,29 +125,32 @@ async fn requests_are_chosen_by_class_actor_path_and_time() {
     let [a, b, c, d] = [0, 1, 2, 3].map(|at| (everything[at].index, everything[at].time));
     let text = |text: &str| Some(text.to_owned());
     let mut cases = vec![(all(), vec![a.0, b.0, c.0, d.0])];
-    let mut case = |change: &dyn Fn(&mut Asked), wanted: &[u64]| {
-        let mut asked = all();
-        change(&mut asked);
-        cases.push((asked, wanted.to_vec()));
+    let mut case = |change: &dyn Fn(&mut RequestQuery), wanted: &[u64]| {
+        let mut requested = all();
+        change(&mut requested);
+        cases.push((requested, wanted.to_vec()));
     };
-    case(&|asked| asked.class = Some(Class::Secret), &[a.0, c.0]);
-    case(&|asked| asked.actor = text("10.0.0.2"), &[b.0, c.0]);
-    case(&|asked| asked.path = text("/v1/var/"), &[a.0, c.0]);
-    let both = |asked: &mut Asked| {
-        (asked.path, asked.actor) = (text("/v1/var/db"), text("token"));
+    case(
+        &|requested| requested.class = Some(Class::Secret),
+        &[a.0, c.0],
+    );
+    case(&|requested| requested.actor = text("10.0.0.2"), &[b.0, c.0]);
+    case(&|requested| requested.path = text("/v1/var/"), &[a.0, c.0]);
+    let both = |requested: &mut RequestQuery| {
+        (requested.path, requested.actor) = (text("/v1/var/db"), text("token"));
     };
     case(&both, &[a.0]);
-    let between = |asked: &mut Asked| {
-        (asked.since, asked.until) = (Some(b.1), Some(c.1));
+    let between = |requested: &mut RequestQuery| {
+        (requested.since, requested.until) = (Some(b.1), Some(c.1));
     };
     case(&between, &[b.0, c.0]);
-    case(&|asked| asked.since = Some(d.1 + 1), &[]);
-    let back = |asked: &mut Asked| {
-        (asked.from, asked.to, asked.newest_first) = (b.0, Some(d.0), true);
+    case(&|requested| requested.since = Some(d.1 + 1), &[]);
+    let back = |requested: &mut RequestQuery| {
+        (requested.from, requested.to, requested.newest_first) = (b.0, Some(d.0), true);
     };
     case(&back, &[d.0, c.0, b.0]);
-    for (asked, wanted) in cases {
-        assert_eq!(indexes(&log, &asked), wanted, "{asked:?}");
+    for (requested, wanted) in cases {
+        assert_eq!(indexes(&log, &requested), wanted, "{requested:?}");
     }
 }
 
@@ -159,21 +162,21 @@ async fn pages_follow_one_another_in_both_directions() {
         answer(&log, &secret, 200).await;
     }
     for newest_first in [false, true] {
-        let mut asked = Asked {
+        let mut requested = RequestQuery {
             newest_first,
             limit: 150,
             ..all()
         };
         let mut found = Vec::new();
         loop {
-            let page = listed(&log, &asked);
+            let page = listed(&log, &requested);
             assert!(page.entries.len() <= 150);
             assert!(page.entries.iter().all(|entry| entry.complete));
             found.extend(page.entries.iter().map(|entry| entry.index));
             match (page.next, newest_first) {
                 (None, _) => break,
-                (next, true) => asked.to = next,
-                (Some(next), false) => asked.from = next,
+                (next, true) => requested.to = next,
+                (Some(next), false) => requested.from = next,
             }
         }
         assert_eq!(found.len(), 700);
@@ -230,7 +233,7 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
         log.records().unwrap().sync().unwrap();
         let logins = listed(
             &log,
-            &Asked {
+            &RequestQuery {
                 class: Some(Class::Login),
                 ..all()
             },
@@ -252,21 +255,21 @@ async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_re
     let secret = request(Class::Secret, "/v1/var/a", "198.51.100.1");
     let disk = FakeDisk::default();
     let log = on(&disk, Guarantee::Enforced);
-    while log.has_room_for_stranger(from) {}
-    let asked = async || log.receive_of(secret.clone(), Some(from)).await.unwrap();
-    asked().await.complete(403).await.unwrap();
-    drop(asked().await);
+    while log.has_capacity_for_stranger(from) {}
+    let requested = async || log.receive_of(secret.clone(), Some(from)).await.unwrap();
+    requested().await.complete(403).await.unwrap();
+    drop(requested().await);
     assert_eq!(listed(&log, &all()).entries.len(), 0);
-    asked().await.complete(200).await.unwrap();
-    asked().await.complete(504).await.unwrap();
-    let told = listed(&log, &all()).entries;
-    let ends: Vec<_> = told.iter().map(|entry| entry.complete).collect();
+    requested().await.complete(200).await.unwrap();
+    requested().await.complete(504).await.unwrap();
+    let reported = listed(&log, &all()).entries;
+    let ends: Vec<_> = reported.iter().map(|entry| entry.complete).collect();
     assert_eq!(ends, [true, true]);
     // What was not written is told with the next that is.
     let denied = request(Class::Denied, "/v1/jobs", "198.51.100.1");
     log.denied(denied, 403).await.unwrap();
-    let told = listed(&log, &all()).entries;
-    let left_out = told
+    let reported = listed(&log, &all()).entries;
+    let left_out = reported
         .iter()
         .flat_map(|entry| entry.received.left_out.values());
     assert_eq!(left_out.sum::<u64>(), 2);
@@ -274,7 +277,7 @@ async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_re
     disk.set_failing(true);
     drop(log.receive(&secret).await);
     until("it stops", || log.broken().is_some()).await;
-    assert!(asked().await.complete(403).await.is_err());
+    assert!(requested().await.complete(403).await.is_err());
 }
 
 /// Of a denial that could not be written nothing is lost, and whether there was room for it shows
@@ -300,9 +303,9 @@ async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answ
         until("it is written again", || log.broken().is_none()).await;
         log.denied(guess.clone(), 403).await.unwrap();
         log.leave_out(from).unwrap();
-        let told = listed(&log, &all()).entries.pop().unwrap().received;
+        let reported = listed(&log, &all()).entries.pop().unwrap().received;
         let wanted = LeftOut::from([("198.51.100.1".to_owned(), 2)]);
-        assert_eq!((told.class, told.left_out), (Class::Denied, wanted));
+        assert_eq!((reported.class, reported.left_out), (Class::Denied, wanted));
     }
     // A disk that is full refuses what comes, and the log goes on all the same.
     let disk = FakeDisk::default();
@@ -355,9 +358,9 @@ async fn what_is_enforced_survives_the_loss_of_power_and_damage_is_named() {
     let open = log.receive(&secret).await.unwrap();
     for seed in 0..20 {
         let after = on(&disk.power_cut(seed), Guarantee::Enforced);
-        let told = listed(&after, &all());
-        assert_eq!(told.entries.len(), 1, "seed {seed}");
-        assert!(!told.entries[0].complete, "seed {seed}");
+        let reported = listed(&after, &all());
+        assert_eq!(reported.entries.len(), 1, "seed {seed}");
+        assert!(!reported.entries[0].complete, "seed {seed}");
     }
     open.complete(200).await.unwrap();
     for _ in 0..50 {
@@ -414,8 +417,8 @@ async fn a_log_that_failed_is_opened_again_and_refuses_or_counts_meanwhile() {
         log.records().unwrap().sync().unwrap();
         for seed in 0..10 {
             let after = on(&disk.power_cut(seed), guarantee);
-            let told = listed(&after, &all()).entries;
-            let ends = [told.first().unwrap(), told.last().unwrap()];
+            let reported = listed(&after, &all()).entries;
+            let ends = [reported.first().unwrap(), reported.last().unwrap()];
             let ends = ends.map(|entry| (entry.received.class, entry.complete, entry.status));
             let wanted = [Class::Secret, Class::Login].map(|class| (class, true, 200));
             assert_eq!(ends, wanted, "{guarantee:?}, seed {seed}");
@@ -477,7 +480,7 @@ async fn old_segments_go_and_what_is_newer_stays_and_says_since_when() {
     let log = open();
     assert_eq!(log.records().unwrap().bounds(), (first, next));
     answer(&log, &long, 403).await;
-    let newest = Asked {
+    let newest = RequestQuery {
         newest_first: true,
         ..all()
     };
@@ -527,19 +530,22 @@ async fn mod_23_of_a_command_its_words_and_what_came_of_it_are_kept() {
     ticket.complete_with(101, Some(session)).await.unwrap();
     let long = "x".repeat(1 << 20);
     answer(&log, &ran(&[&long, "y", "z"]), 403).await;
-    let told = listed(&log, &all()).entries;
-    assert_eq!(told[0].received, ran(&["ls", "-l"]));
-    assert_eq!((told[0].status, told[0].session), (101, Some(session)));
-    let json = serde_json::to_value(&told[0]).unwrap();
+    let reported = listed(&log, &all()).entries;
+    assert_eq!(reported[0].received, ran(&["ls", "-l"]));
+    assert_eq!(
+        (reported[0].status, reported[0].session),
+        (101, Some(session))
+    );
+    let json = serde_json::to_value(&reported[0]).unwrap();
     assert_eq!(json["Ran"]["Command"], serde_json::json!(["ls", "-l"]));
     assert_eq!(json["Session"]["ExitCode"], 0);
-    let kept = told[1].received.ran.clone().unwrap().command;
+    let kept = reported[1].received.ran.clone().unwrap().command;
     assert!(
         kept[0].len() < 5_000 && kept[1..] == ["…"],
         "{}",
         kept[0].len()
     );
-    assert_eq!(told[1].session, None);
+    assert_eq!(reported[1].session, None);
     // Of others there is nothing of it.
     answer(&log, &request(Class::Files, "/v1/client/fs/ls/a", "a"), 200).await;
     let json = serde_json::to_value(&listed(&log, &all()).entries[2]).unwrap();

@@ -37,12 +37,12 @@ pub(super) struct Strangers {
 
 /// What was left out, on its way into a record; dropped before that is written it counts on.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct SuppressedCount {
     from: Arc<Mutex<LeftOut>>,
     left_out: LeftOut,
 }
 
-impl Taken {
+impl SuppressedCount {
     /// It is written.
     pub(super) fn written(mut self) {
         self.left_out.clear();
@@ -54,7 +54,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for SuppressedCount {
     fn drop(&mut self) {
         if self.left_out.is_empty() {
             return;
@@ -83,8 +83,8 @@ impl Default for Strangers {
 
 impl Strangers {
     /// Whether one more denial of a stranger at this address is written. Asking counts it as one.
-    pub(super) fn have_room(&self, address: IpAddr) -> bool {
-        self.rates.have_room(&Asking {
+    pub(super) fn have_capacity(&self, address: IpAddr) -> bool {
+        self.rates.have_capacity(&Asking {
             // All of them are one.
             identity: Some("strangers"),
             proved: false,
@@ -111,10 +111,10 @@ impl Strangers {
     }
 
     /// What was left out since the last record: that of now says it.
-    pub(super) fn take(&self) -> Taken {
+    pub(super) fn take(&self) -> SuppressedCount {
         let left_out = std::mem::take(&mut *self.left_out.lock());
         let from = Arc::clone(&self.left_out);
-        Taken { from, left_out }
+        SuppressedCount { from, left_out }
     }
 }
 
@@ -146,7 +146,8 @@ mod tests {
         let strangers = Strangers::default();
         let written = |addresses: &mut dyn Iterator<Item = String>| {
             let all = addresses.map(|address| address.parse().unwrap());
-            all.filter(|address| strangers.have_room(*address)).count()
+            all.filter(|address| strangers.have_capacity(*address))
+                .count()
         };
         // However slow the machine is.
         let (of_one, slow) = (60, 200);
@@ -178,8 +179,8 @@ mod tests {
         for last in 0..200 {
             strangers.leave_out(IpAddr::from([10, 0, 0, last]));
         }
-        let told = strangers.take();
-        assert_eq!(told.left_out().len(), APART + 1);
-        assert_eq!(told.left_out().values().sum::<u64>(), 200);
+        let reported = strangers.take();
+        assert_eq!(reported.left_out().len(), APART + 1);
+        assert_eq!(reported.left_out().values().sum::<u64>(), 200);
     }
 }

@@ -72,7 +72,7 @@ struct Ways {
 }
 
 #[derive(Clone)]
-enum Way {
+enum CallRoute {
     Network(Ways, Servers),
     Process(Arc<dyn Dispatch>),
 }
@@ -80,7 +80,7 @@ enum Way {
 /// Calls methods of the servers.
 #[derive(Clone)]
 pub struct Caller {
-    way: Way,
+    way: CallRoute,
     token: Arc<str>,
     node: Arc<str>,
 }
@@ -89,7 +89,7 @@ impl Caller {
     /// Over connections of `pool`; `token` says who calls.
     pub fn network(pool: Pool, servers: Servers, token: &str) -> Self {
         Self {
-            way: Way::Network(
+            way: CallRoute::Network(
                 Ways {
                     streams: pool.apart(),
                     calls: pool,
@@ -104,7 +104,7 @@ impl Caller {
     /// Within the process: the server of a development agent.
     pub fn process(service: Arc<dyn Dispatch>, token: &str) -> Self {
         Self {
-            way: Way::Process(service),
+            way: CallRoute::Process(service),
             token: token.into(),
             node: "".into(),
         }
@@ -121,7 +121,7 @@ impl Caller {
     #[must_use]
     pub fn at(&self, addr: &str) -> Self {
         let mut here = self.clone();
-        if let Way::Network(_, servers) = &mut here.way {
+        if let CallRoute::Network(_, servers) = &mut here.way {
             *servers = Servers::new(vec![addr.to_owned()]);
         }
         here
@@ -130,7 +130,7 @@ impl Caller {
     /// The same over the connections of streams, where sessions go.
     #[must_use]
     pub fn beside_streams(mut self) -> Self {
-        if let Way::Network(ways, _) = &mut self.way {
+        if let CallRoute::Network(ways, _) = &mut self.way {
             ways.calls = ways.streams.clone();
         }
         self
@@ -147,8 +147,8 @@ impl Caller {
     /// The servers, where there are connections to them.
     pub fn servers(&self) -> Option<&Servers> {
         match &self.way {
-            Way::Network(_, servers) => Some(servers),
-            Way::Process(_) => None,
+            CallRoute::Network(_, servers) => Some(servers),
+            CallRoute::Process(_) => None,
         }
     }
 
@@ -163,7 +163,7 @@ impl Caller {
     ) -> Result<R::Res, RpcError> {
         let body = wire::encode(request)?;
         let answer = match &self.way {
-            Way::Network(ways, servers) => {
+            CallRoute::Network(ways, servers) => {
                 let addr = servers
                     .first()
                     .ok_or_else(|| RpcError::Unreachable("no servers are known".into()))?;
@@ -176,7 +176,7 @@ impl Caller {
                 }
                 result?
             }
-            Way::Process(service) => {
+            CallRoute::Process(service) => {
                 tokio::time::timeout(timeout, service.dispatch(R::NAME, self.as_call(), body))
                     .await
                     .map_err(|_| RpcError::TimedOut(R::NAME))??
@@ -209,7 +209,7 @@ impl Caller {
         timeout: Duration,
     ) -> Result<(Duplex, Option<Carrier>), RpcError> {
         match &self.way {
-            Way::Network(ways, servers) => {
+            CallRoute::Network(ways, servers) => {
                 let pool = if R::APART { &ways.streams } else { &ways.calls };
                 let first = wire::encode(request)?;
                 let addr = servers
@@ -222,7 +222,7 @@ impl Caller {
                 }
                 opened.map(|(stream, carrier)| (stream, Some(carrier)))
             }
-            Way::Process(service) => {
+            CallRoute::Process(service) => {
                 let (mut near, far) = Duplex::pair(R::PACE);
                 let said = near.outflow.message(request);
                 said.map_err(|broken| RpcError::Malformed(broken.0))?;
@@ -277,7 +277,7 @@ where
         let left = end.saturating_duration_since(Instant::now());
         match attempt(left.max(RETRY)).await {
             Err(e) if e.is_transient() => {
-                let pause = e.told_or(wait);
+                let pause = e.reported_or(wait);
                 if Instant::now() + pause >= end {
                     return Err(e);
                 }

@@ -1,12 +1,12 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use drover_testkit::{LONG, asked, eventually, so};
+use drover_testkit::{LONG, eventually, eventually_async, so};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::server::{Limits, RpcServer, serve};
+use crate::server::{CallerLimits, RpcServer, serve};
 use crate::service::{Access, Service};
 use drover_error::{ApiError, Code};
 
@@ -75,7 +75,7 @@ async fn start(addr: &str, state: Arc<State>) -> RpcServer {
     serve(
         TcpListener::bind(addr).await.unwrap(),
         Arc::new(service(state)),
-        Limits::default(),
+        CallerLimits::default(),
     )
     .unwrap()
 }
@@ -107,8 +107,8 @@ async fn who_is_told_when_to_come_again_comes_then_and_not_before() {
     let refused = caller
         .call::<Echo>(&later, Duration::from_millis(900))
         .await;
-    let told = refused.unwrap_err().retry_after();
-    assert_eq!(told, Some(Duration::from_secs(1)));
+    let reported = refused.unwrap_err().retry_after();
+    assert_eq!(reported, Some(Duration::from_secs(1)));
     assert_eq!(state.calls.load(Ordering::Relaxed), 1);
 }
 
@@ -220,10 +220,10 @@ async fn mod_30_a_broken_connection_is_made_again() {
     let caller = caller(&[addr]);
     assert!(caller.call::<Echo>(&text("a"), SOON).await.is_ok());
     drop(server);
-    let bound = asked("the port", LONG, async || TcpListener::bind(addr).await);
+    let bound = eventually_async("the port", LONG, async || TcpListener::bind(addr).await);
     let listener = bound.await.unwrap();
     let service = Arc::new(service(state.clone()));
-    let _again = serve(listener, service, Limits::default()).unwrap();
+    let _again = serve(listener, service, CallerLimits::default()).unwrap();
     assert_eq!(
         caller.call::<Echo>(&text("b"), SOON).await.unwrap().text,
         "b"

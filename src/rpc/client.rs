@@ -63,7 +63,7 @@ type Sender = SendRequest<Outgoing>;
 
 /// A connection, and why it ended once it has.
 #[derive(Clone, Debug)]
-struct Line {
+struct Connection {
     sender: Sender,
     /// What was encrypted with, if anything was.
     tls: Option<Arc<ClientConfig>>,
@@ -76,7 +76,7 @@ struct Line {
 #[derive(Debug)]
 pub struct Carrier {
     addr: String,
-    line: Line,
+    line: Connection,
     dialing: Dialing,
 }
 
@@ -108,7 +108,7 @@ impl Carrier {
 /// How long a connection that breaks may take to say why.
 const WHY: Duration = Duration::from_millis(200);
 
-impl Line {
+impl Connection {
     /// Whether a call may go over it: it stands, and is made as one would be made now. What was
     /// begun before certificates were loaded anew ends where it was begun.
     fn serves(&self, how: &Dialing) -> bool {
@@ -146,7 +146,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Connections {
     dialing: Dialing,
-    slots: Vec<Mutex<Option<Line>>>,
+    slots: Vec<Mutex<Option<Connection>>>,
     turn: AtomicUsize,
 }
 
@@ -248,7 +248,7 @@ impl Pool {
         addr: &str,
         call: &Call,
         request: Request<Outgoing>,
-    ) -> Result<(Response<Incoming>, Line), RpcError> {
+    ) -> Result<(Response<Incoming>, Connection), RpcError> {
         let mut line = self.connections(addr).line(addr, call).await?;
         match line.sender.send_request(request).await {
             Ok(response) => Ok((response, line)),
@@ -291,7 +291,7 @@ fn request(
 }
 
 impl Connections {
-    async fn line(&self, addr: &str, call: &Call) -> Result<Line, RpcError> {
+    async fn line(&self, addr: &str, call: &Call) -> Result<Connection, RpcError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len();
         let mut slot = self.slots[turn].lock().await;
         if let Some(line) = slot.as_ref().filter(|line| line.serves(&self.dialing)) {
@@ -309,7 +309,7 @@ impl Connections {
 /// Says who calls before anything else is sent: until a node proved itself, a connection has few
 /// streams, and calls that wait would take them all. What is answered does not matter.
 async fn introduce(
-    line: &mut Line,
+    line: &mut Connection,
     addr: &str,
     call: &Call,
     timeout: Duration,
@@ -324,7 +324,7 @@ async fn introduce(
     }
 }
 
-async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
+async fn dial(addr: &str, how: &Dialing) -> Result<Connection, RpcError> {
     let failed = |e: &dyn std::fmt::Display| RpcError::Unreachable(format!("{addr}: {e}"));
     let (stream, tls) = tokio::time::timeout(how.timeout, reach(addr, how))
         .await
@@ -339,15 +339,15 @@ async fn dial(addr: &str, how: &Dialing) -> Result<Line, RpcError> {
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|e| failed(&in_words(&e)))?;
-    let (tell, ended) = watch::channel(None);
+    let (report, ended) = watch::channel(None);
     tokio::spawn(async move {
         if let Err(e) = connection.await {
             let why = in_words(&e);
             tracing::debug!("rpc: connection ended: {why}");
-            tell.send_replace(Some(why));
+            report.send_replace(Some(why));
         }
     });
-    Ok(Line {
+    Ok(Connection {
         sender,
         tls,
         left: CancellationToken::new(),

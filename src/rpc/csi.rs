@@ -1,5 +1,5 @@
 //! The methods of CSI volumes: what clients ask servers (`CSIVolume.…`), and what servers ask the
-//! clients that run plugins (`CSI.…`, in sessions: [`super::asked`]).
+//! clients that run plugins (`CSI.…`, in sessions: [`super::requested`]).
 //!
 //! Requests to plugins are structures with Nomad's names (CSI-11). The volume's id in them is what
 //! the plugin calls it (CSI-10); secrets go along and are never shown.
@@ -30,14 +30,14 @@ impl std::fmt::Debug for Secrets {
 /// Something a controller is asked: which plugin's, and on which node.
 pub trait AskController: Rpc {
     /// The plugin that is asked, and the node whose controller it is; empty until one is chosen.
-    fn of(asked: &mut Self::Req) -> (&str, &mut String);
+    fn of(requested: &mut Self::Req) -> (&str, &mut String);
 }
 
 macro_rules! controllers {
     ($($method:ident)*) => {$(
         impl AskController for $method {
-            fn of(asked: &mut Self::Req) -> (&str, &mut String) {
-                (&asked.plugin_id, &mut asked.controller_node_id)
+            fn of(requested: &mut Self::Req) -> (&str, &mut String) {
+                (&requested.plugin_id, &mut requested.controller_node_id)
             }
         }
     )*};

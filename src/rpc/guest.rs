@@ -75,12 +75,12 @@ impl Guest {
     }
 
     /// A stream was opened.
-    pub(super) fn enter(self: &Arc<Self>) -> Place {
+    pub(super) fn enter(self: &Arc<Self>) -> StreamSlot {
         let open = self.open.fetch_add(1, Ordering::Relaxed) + 1;
         if open > FEW_STREAMS && !self.is_proved() {
             self.ended.cancel();
         }
-        Place {
+        StreamSlot {
             guest: Arc::clone(self),
             turn: None,
             due: None,
@@ -148,13 +148,13 @@ impl Guest {
 
 /// One stream of a connection, from its beginning until its answer is sent.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamSlot {
     guest: Arc<Guest>,
     turn: Option<Hold>,
     due: Option<(Instant, u64)>,
 }
 
-impl Place {
+impl StreamSlot {
     pub(super) fn guest(&self) -> &Guest {
         &self.guest
     }
@@ -189,7 +189,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         if let Some(due) = self.due {
             self.guest.unsent.lock().due.remove(&due);
@@ -203,7 +203,7 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(super) struct Answer {
     rest: Rest,
-    _place: Place,
+    _place: StreamSlot,
 }
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The methods of host volumes: what users ask servers (`HostVolume.…`,
 //! `TaskGroupHostVolumeClaim.…`), and what servers ask the client on whose node one is
-//! (`ClientHostVolume.…`, in sessions: [`super::asked`]).
+//! (`ClientHostVolume.…`, in sessions: [`super::requested`]).
 //!
 //! All that clients are asked bears being repeated: what is made already is made, what is gone is
 //! gone.

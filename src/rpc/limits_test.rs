@@ -37,7 +37,7 @@ impl Rpc for Never {
 const SOON: Duration = Duration::from_secs(30);
 
 /// A server that knows one node, `known` with the secret `s`.
-async fn start(limits: Limits) -> RpcServer {
+async fn start(limits: CallerLimits) -> RpcServer {
     let service = Service::new(Arc::new(()))
         .known_by(async |_, call: Call| call.node == "known" && call.token == "s")
         .method::<Length, _, _>(Access::Public, async |_, _, text: Text| {
@@ -58,7 +58,7 @@ async fn free(what: &str, budget: &Budget, wanted: usize) {
 }
 
 /// A turn is kept until the answer is sent, which the caller may see a moment earlier.
-async fn given_back(limits: &Limits) {
+async fn given_back(limits: &CallerLimits) {
     free("the turns", &limits.turns, STRANGE_CALLS).await;
 }
 
@@ -69,7 +69,7 @@ fn caller(server: &RpcServer, node: &str) -> Caller {
 
 #[tokio::test]
 async fn who_proved_nothing_sends_little() {
-    let limits = Limits::default();
+    let limits = CallerLimits::default();
     let server = start(limits.clone()).await;
     let text = |bytes| Text("x".repeat(bytes));
     let long = STRANGER_BODY + 1;
@@ -95,9 +95,9 @@ async fn who_proved_nothing_sends_little() {
 
 #[tokio::test]
 async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
-    let limits = Limits {
+    let limits = CallerLimits {
         turns: Budget::new(40),
-        ..Limits::default()
+        ..CallerLimits::default()
     };
     let server = start(limits.clone()).await;
     let stranger = caller(&server, "");
@@ -133,7 +133,7 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
 
 #[tokio::test]
 async fn who_says_nothing_or_something_else_is_sent_away_and_so_is_one_too_many() {
-    let limits = Limits::new(Some(0), Duration::from_millis(300), Budget::new(BODIES));
+    let limits = CallerLimits::new(Some(0), Duration::from_millis(300), Budget::new(BODIES));
     let server = start(limits).await;
     for said in [
         &b""[..],
@@ -148,7 +148,7 @@ async fn who_says_nothing_or_something_else_is_sent_away_and_so_is_one_too_many(
         let read = tokio::time::timeout(SOON, stream.read(&mut end)).await;
         assert!(matches!(read, Ok(Ok(0) | Err(_))), "{said:?} stays");
     }
-    let limits = Limits::new(Some(1), SOON * 4, Budget::new(BODIES));
+    let limits = CallerLimits::new(Some(1), SOON * 4, Budget::new(BODIES));
     let server = start(limits).await;
     let one = TcpStream::connect(server.addr()).await.unwrap();
     let mut two = TcpStream::connect(server.addr()).await.unwrap();
@@ -157,10 +157,10 @@ async fn who_says_nothing_or_something_else_is_sent_away_and_so_is_one_too_many(
     drop(one);
 }
 
-type Asked = hyper::client::conn::http2::SendRequest<http_body_util::Full<Bytes>>;
+type Requested = hyper::client::conn::http2::SendRequest<http_body_util::Full<Bytes>>;
 
 /// A caller who gives no room for answers.
-async fn mean(server: &RpcServer) -> (Asked, tokio::task::JoinHandle<()>) {
+async fn mean(server: &RpcServer) -> (Requested, tokio::task::JoinHandle<()>) {
     let stream = TcpStream::connect(server.addr()).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -172,7 +172,7 @@ async fn mean(server: &RpcServer) -> (Asked, tokio::task::JoinHandle<()>) {
 }
 
 /// Calls, and does not take what is answered.
-async fn ask(sender: &mut Asked, node: &str) -> Option<Response<Incoming>> {
+async fn ask(sender: &mut Requested, node: &str) -> Option<Response<Incoming>> {
     let request = Request::post("http://x/rpc/Test.Length")
         .header(VERSION_HEADER, VERSION)
         .header(TOKEN_HEADER, "s")
@@ -185,7 +185,7 @@ async fn ask(sender: &mut Asked, node: &str) -> Option<Response<Incoming>> {
 
 #[tokio::test]
 async fn a_turn_is_kept_until_the_answer_is_sent_and_a_connection_until_it_must_be() {
-    let limits = Limits::default();
+    let limits = CallerLimits::default();
     let server = start(limits.clone()).await;
     let (mut sender, connection) = mean(&server).await;
     let mut answers = Vec::new();
@@ -198,9 +198,9 @@ async fn a_turn_is_kept_until_the_answer_is_sent_and_a_connection_until_it_must_
     given_back(&limits).await;
     // Who never takes them is sent away, known or not.
     for node in ["", "known"] {
-        let limits = Limits {
+        let limits = CallerLimits {
             sending: Duration::from_millis(200),
-            ..Limits::default()
+            ..CallerLimits::default()
         };
         let server = start(limits.clone()).await;
         let (mut sender, connection) = mean(&server).await;
@@ -213,9 +213,9 @@ async fn a_turn_is_kept_until_the_answer_is_sent_and_a_connection_until_it_must_
 
 #[tokio::test]
 async fn a_connection_has_few_streams_until_a_node_proved_itself_on_it() {
-    let server = start(Limits {
+    let server = start(CallerLimits {
         sending: SOON * 10,
-        ..Limits::default()
+        ..CallerLimits::default()
     });
     let server = server.await;
     for (node, most) in [("", FEW_STREAMS), ("other", FEW_STREAMS), ("known", 500)] {
@@ -246,8 +246,8 @@ async fn a_connection_has_few_streams_until_a_node_proved_itself_on_it() {
 #[tokio::test]
 async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_for_it() {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let requested = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requested);
     let service = Service::new(Arc::new(()))
         .known_by(move |_, call: Call| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -261,9 +261,9 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
         .method::<Length, _, _>(Access::Public, async |_, _, text: Text| {
             Ok(text.0.len() as u64)
         });
-    let limits = Limits {
+    let limits = CallerLimits {
         lookups: Budget::new(40),
-        ..Limits::default()
+        ..CallerLimits::default()
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = serve(listener, Arc::new(service), limits.clone()).unwrap();
@@ -279,13 +279,13 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
         streams.push(connection);
     }
     free("ten look-ups", &limits.lookups, 30).await;
-    let before = asked.load(Ordering::Relaxed);
+    let before = requested.load(Ordering::Relaxed);
     for _ in 0..50 {
         let (mut sender, _connection) = mean(&server).await;
         let refused = ask(&mut sender, "stuck").await.expect("an answer");
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
-    assert_eq!(asked.load(Ordering::Relaxed), before, "nobody else was");
+    assert_eq!(requested.load(Ordering::Relaxed), before, "nobody else was");
     // Who proved himself on his connection is not looked up again.
     assert_eq!(
         known.once::<Length>(&Text::default(), SOON).await.unwrap(),

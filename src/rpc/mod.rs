@@ -9,8 +9,8 @@
 //! `x-nomad-token` and `drover-node` (who calls: a node's secret and its id). A refusal has the
 //! HTTP status of its code, the code in `drover-error` and the text as body. A caller is looked up
 //! before his body is taken in: who has proved nothing gets little room, little time and no wait
-//! ([`server::Limits`]), and where no node has proved itself on a connection, it has few streams.
-//! So a client that makes one for a node begins with a call in its name (`Status.Ping`).
+//! ([`server::CallerLimits`]), and where no node has proved itself on a connection, it has few
+//! streams. So a client that makes one for a node begins with a call in its name (`Status.Ping`).
 //!
 //! A [`Streaming`] method has the same head and two bodies that go on ([`duplex`]): a node's
 //! standing `Node.Control`, over which a server dials it; `Node.Session`, which the node opens then
@@ -18,16 +18,13 @@
 //! leads ([`whereabouts`]). Only who proved himself opens one. What much comes over goes by
 //! connections apart from calls, so that no heartbeat waits for it.
 //!
-//! A server asks a client the same way round ([`asked`]): it dials a session, names a method in it,
-//! and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of volumes,
-//! both ways; [`volumes`] those of people and their tools, who have a token and no node.
+//! A server asks a client the same way round ([`requested`]): it dials a session, names a method in
+//! it, and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of
+//! volumes, both ways; [`volumes`] those of people and their tools, who have a token and no node.
 //!
 //! It must not know: what a method means. That is in `src/endpoints`: a view is read, or a
 //! command submitted, and nothing else.
 
-pub mod asked;
-#[cfg(test)]
-mod asked_test;
 pub mod caller;
 pub mod client;
 pub mod csi;
@@ -37,6 +34,9 @@ mod guest;
 pub mod host_volume;
 mod measure;
 pub mod methods;
+pub mod requested;
+#[cfg(test)]
+mod requested_test;
 pub mod server;
 pub mod service;
 pub mod sessions;
@@ -104,7 +104,7 @@ impl RpcError {
     }
 
     /// The wait before the next try: what the caller was told, or else this.
-    pub fn told_or(&self, wait: std::time::Duration) -> std::time::Duration {
+    pub fn reported_or(&self, wait: std::time::Duration) -> std::time::Duration {
         self.retry_after().unwrap_or(wait)
     }
 

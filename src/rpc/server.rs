@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Dialing;
 use super::duplex::{Half, OutBody};
-use super::guest::{Answer, Guest, Place, Wire};
+use super::guest::{Answer, Guest, StreamSlot, Wire};
 use super::service::{Call, Dispatch};
 use super::wire::{
     CONNECTION_WINDOW, ERROR_HEADER, MAX_BODY, NODE_HEADER, PATH, RETRY_HEADER, STRANGER_BODY,
     STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
 };
 use drover_error::{ApiError, Code};
-use drover_net::body::{BEGIN, Rules, gather};
+use drover_net::body::{BEGIN, BodyRules, gather};
 use drover_net::tls::{Loader, Port};
 use drover_net::{
     Arrival, BODIES, Begun, Budget, Door, Hold, Host, LEAVING, Listener, PARTING, Patience, Peer,
@@ -80,7 +80,7 @@ impl Drop for RpcServer {
 
 /// What callers may take.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct CallerLimits {
     /// The connections there are.
     pub visitors: Arc<Visitors>,
     /// The time from connecting until the rules of HTTP/2 are agreed on.
@@ -106,7 +106,7 @@ pub struct Limits {
     pub leaving: Duration,
 }
 
-impl Limits {
+impl CallerLimits {
     /// So many connections of one address, so long a handshake, and this for known bodies.
     #[must_use]
     pub fn new(per_client: Option<u32>, handshake: Duration, bodies: Arc<Budget>) -> Self {
@@ -126,7 +126,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for CallerLimits {
     fn default() -> Self {
         Self::new(None, Duration::from_secs(5), Budget::new(BODIES))
     }
@@ -139,7 +139,7 @@ impl Default for Limits {
 pub fn serve(
     listener: TcpListener,
     service: Arc<dyn Dispatch>,
-    limits: Limits,
+    limits: CallerLimits,
 ) -> std::io::Result<RpcServer> {
     let addr = listener.local_addr()?;
     let stop = CancellationToken::new();
@@ -157,7 +157,7 @@ pub fn serve(
 /// The methods behind a door.
 struct Calls {
     service: Arc<dyn Dispatch>,
-    limits: Limits,
+    limits: CallerLimits,
 }
 
 impl Host for Calls {
@@ -174,7 +174,7 @@ impl Host for Calls {
     }
 }
 
-async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Limits) {
+async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &CallerLimits) {
     let Arrival {
         mut stream,
         peer,
@@ -247,12 +247,12 @@ async fn answer(
     request: Request<Incoming>,
     peer: &Peer,
     service: Arc<dyn Dispatch>,
-    limits: Limits,
-    mut place: Place,
+    limits: CallerLimits,
+    mut place: StreamSlot,
 ) -> Response<Answer> {
     match call(request, peer, service, &limits, &mut place).await {
-        Ok(Told::Whole(body)) => Response::new(place.answer(body)),
-        Ok(Told::Flow(body)) => Response::new(place.stream(body)),
+        Ok(CallResponse::Whole(body)) => Response::new(place.answer(body)),
+        Ok(CallResponse::Flow(body)) => Response::new(place.stream(body)),
         Err(e) => {
             let mut response = Response::new(place.answer(Bytes::from(e.message)));
             *response.status_mut() = StatusCode::from_u16(drover_net::status(e.code))
@@ -270,7 +270,7 @@ async fn answer(
 }
 
 /// What is answered to a call.
-enum Told {
+enum CallResponse {
     Whole(Bytes),
     Flow(OutBody),
 }
@@ -279,9 +279,9 @@ async fn call(
     request: Request<Incoming>,
     peer: &Peer,
     service: Arc<dyn Dispatch>,
-    limits: &Limits,
-    place: &mut Place,
-) -> Result<Told, ApiError> {
+    limits: &CallerLimits,
+    place: &mut StreamSlot,
+) -> Result<CallResponse, ApiError> {
     if place.guest().is_ended() {
         return Err(ApiError::new(Code::Unavailable, "the connection ends"));
     }
@@ -321,11 +321,11 @@ async fn call(
         parting: place.guest().parting().clone(),
         ..Call::default()
     };
-    let mut room = Room::of(&call, peer, &service, limits, place.guest()).await?;
-    place.keep(room.turn.take());
-    let timeout = timeout.min(room.timeout);
+    let mut space = CallAllowance::of(&call, peer, &service, limits, place.guest()).await?;
+    place.keep(space.turn.take());
+    let timeout = timeout.min(space.timeout);
     if let Some(pace) = service.streams(&name) {
-        if room.strange {
+        if space.strange {
             return Err(ApiError::permission_denied());
         }
         let (half, body) = Half::new(pace);
@@ -333,17 +333,17 @@ async fn call(
         return tokio::time::timeout(timeout, service.open(&name, call, stream))
             .await
             .unwrap_or_else(|_| Err(late(&name)))
-            .map(|()| Told::Flow(body));
+            .map(|()| CallResponse::Flow(body));
     }
-    let mut hold = room.bodies.hold(peer.ip());
-    let taken = gather(request.into_body(), room.rules, &mut hold);
+    let mut hold = space.bodies.hold(peer.ip());
+    let taken = gather(request.into_body(), space.rules, &mut hold);
     let body = tokio::time::timeout(timeout, taken)
         .await
         .map_err(|_| late(&name))??;
     tokio::time::timeout(timeout, service.dispatch(&name, call, body))
         .await
         .unwrap_or_else(|_| Err(late(&name)))
-        .map(Told::Whole)
+        .map(CallResponse::Whole)
 }
 
 fn late(name: &str) -> ApiError {
@@ -351,9 +351,9 @@ fn late(name: &str) -> ApiError {
 }
 
 /// What one call may take.
-struct Room<'l> {
+struct CallAllowance<'l> {
     bodies: &'l Arc<Budget>,
-    rules: Rules,
+    rules: BodyRules,
     timeout: Duration,
     /// Whether nobody proved himself.
     strange: bool,
@@ -361,12 +361,12 @@ struct Room<'l> {
     turn: Option<Hold>,
 }
 
-impl<'l> Room<'l> {
+impl<'l> CallAllowance<'l> {
     async fn of(
         call: &Call,
         peer: &Peer,
         service: &Arc<dyn Dispatch>,
-        limits: &'l Limits,
+        limits: &'l CallerLimits,
         guest: &Guest,
     ) -> Result<Self, ApiError> {
         if guest.is_proved() || looked_up(call, peer, service, limits).await? {
@@ -397,10 +397,10 @@ async fn looked_up(
     call: &Call,
     peer: &Peer,
     service: &Arc<dyn Dispatch>,
-    limits: &Limits,
+    limits: &CallerLimits,
 ) -> Result<bool, ApiError> {
-    let mut asked = limits.lookups.hold(peer.ip());
-    asked.try_take(1).map_err(unavailable)?;
+    let mut requested = limits.lookups.hold(peer.ip());
+    requested.try_take(1).map_err(unavailable)?;
     let known = tokio::time::timeout(LOOKUP_TIMEOUT, service.knows(call)).await;
     known.map_err(|_| ApiError::new(Code::Unavailable, "looking the caller up took too long"))
 }
@@ -409,8 +409,8 @@ fn unavailable(refusal: ApiError) -> ApiError {
     ApiError::new(Code::Unavailable, refusal.message)
 }
 
-fn rules(limit: usize, patient: bool) -> Rules {
-    Rules {
+fn rules(limit: usize, patient: bool) -> BodyRules {
+    BodyRules {
         limit,
         linger: false,
         patient,

@@ -36,7 +36,7 @@ pub struct Call {
     /// What was verified of the token.
     pub verified: Verified,
     /// Who calls, once that was found out.
-    pub found: Found,
+    pub found: CallerInfo,
 }
 
 /// What all that hold a call know of it.
@@ -58,9 +58,9 @@ impl Noted {
 
 /// What was found out of who calls; all that hold the call know it.
 #[derive(Clone, Default)]
-pub struct Found(Arc<OnceLock<Identity>>);
+pub struct CallerInfo(Arc<OnceLock<Identity>>);
 
-impl Found {
+impl CallerInfo {
     /// It is this one. Whoever finds it out again finds the same.
     pub fn keep(&self, who: &Identity) {
         let _ = self.0.set(who.clone());
@@ -301,8 +301,9 @@ impl<S: Send + Sync + 'static> Service<S> {
         let found = finder.map(|finder| finder(self.state.clone(), call.clone()));
         let limiter = self.limiter.as_ref();
         let within = limiter.map(|limiter| limiter(self.state.clone(), name, call.clone()));
-        let asked = self.guard.as_ref().zip(self.accesses.get(name));
-        let asked = asked.map(|(guard, access)| guard(self.state.clone(), *access, call.clone()));
+        let requested = self.guard.as_ref().zip(self.accesses.get(name));
+        let requested =
+            requested.map(|(guard, access)| guard(self.state.clone(), *access, call.clone()));
         let clerk = self.clerk.clone();
         let clerk = clerk.map(|clerk| (clerk, self.state.clone(), call.clone()));
         let state = self.state.clone();
@@ -313,8 +314,8 @@ impl<S: Send + Sync + 'static> Service<S> {
             if let Some(within) = within {
                 within.await?;
             }
-            if let Some(asked) = asked {
-                asked.await?;
+            if let Some(requested) = requested {
+                requested.await?;
             }
             answer(state, call).await
         };
@@ -370,9 +371,9 @@ impl<S: Send + Sync + 'static> Service<S> {
         let opener: Opener<S> = Arc::new(move |state, call, mut stream| {
             let handler = handler.clone();
             let opened = async move {
-                let asked = stream.inflow.message().await;
-                let asked = asked.map_err(|broken| ApiError::bad_request(broken.0))?;
-                handler(state, call, asked, stream).await
+                let requested = stream.inflow.message().await;
+                let requested = requested.map_err(|broken| ApiError::bad_request(broken.0))?;
+                handler(state, call, requested, stream).await
             };
             opened.boxed()
         });

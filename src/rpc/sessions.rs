@@ -109,15 +109,15 @@ pub struct Sessions {
     patience: Duration,
     /// How long another server has to say that it is there.
     there: Duration,
-    nodes: Mutex<HashMap<String, Held>>,
-    wanted: Mutex<HashMap<String, Wanted>>,
+    nodes: Mutex<HashMap<String, ControlStream>>,
+    wanted: Mutex<HashMap<String, SessionOrder>>,
     turn: AtomicU64,
-    own: OnceLock<Own>,
+    own: OnceLock<LocalClient>,
     others: OnceLock<Others>,
 }
 
 /// The client of the same process: it is asked without a session by this server.
-struct Own {
+struct LocalClient {
     node: String,
     handlers: Option<Arc<dyn Dispatch>>,
     answers: Answers,
@@ -138,7 +138,7 @@ impl std::fmt::Debug for Others {
     }
 }
 
-impl std::fmt::Debug for Own {
+impl std::fmt::Debug for LocalClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Own").field(&self.node).finish()
     }
@@ -160,14 +160,14 @@ impl Default for Sessions {
 
 /// The control stream of a node.
 #[derive(Debug)]
-struct Held {
+struct ControlStream {
     turn: u64,
     outflow: Outflow,
 }
 
 /// A session that was asked for.
 #[derive(Debug)]
-struct Wanted {
+struct SessionOrder {
     node: String,
     answered: oneshot::Sender<Duplex>,
 }
@@ -177,7 +177,7 @@ impl Sessions {
     pub fn own(&self, node: &str, handlers: Option<Arc<dyn Dispatch>>, answers: Answers) {
         let node = node.to_owned();
         // Set once: a server has one client.
-        let _ = self.own.set(Own {
+        let _ = self.own.set(LocalClient {
             node,
             handlers,
             answers,
@@ -230,14 +230,14 @@ impl Sessions {
         let older = self
             .nodes
             .lock()
-            .insert(node.to_owned(), Held { turn, outflow });
+            .insert(node.to_owned(), ControlStream { turn, outflow });
         if let Some(older) = older {
             older.outflow.end();
         }
         metrics::gauge!("drover.rpc.nodes_reachable").set(self.len() as f64);
         let (sessions, node) = (Arc::clone(self), node.to_owned());
         tokio::spawn(async move {
-            let mut told = false;
+            let mut reported = false;
             let ended = loop {
                 tokio::select! {
                     said = inflow.next() => match said {
@@ -245,8 +245,8 @@ impl Sessions {
                         Ok(None) => break None,
                         Err(broken) => break Some(broken),
                     },
-                    () = parting.cancelled(), if !told => {
-                        told = true;
+                    () = parting.cancelled(), if !reported => {
+                        reported = true;
                         sessions.part(&node, turn);
                     }
                 }
@@ -274,13 +274,15 @@ impl Sessions {
     ///
     /// # Errors
     /// 404: nobody asked this node for it, or nobody waits any more.
-    pub fn join(&self, asked: &SessionRequest, stream: Duplex) -> Result<(), ApiError> {
+    pub fn join(&self, requested: &SessionRequest, stream: Duplex) -> Result<(), ApiError> {
         let mut wanted = self.wanted.lock();
-        let of_node = |wanted: &Wanted| wanted.node == asked.node_id;
-        if !wanted.get(&asked.session).is_some_and(of_node) {
+        let of_node = |wanted: &SessionOrder| wanted.node == requested.node_id;
+        if !wanted.get(&requested.session).is_some_and(of_node) {
             return Err(ApiError::not_found("no such session is wanted"));
         }
-        let answered = wanted.remove(&asked.session).map(|wanted| wanted.answered);
+        let answered = wanted
+            .remove(&requested.session)
+            .map(|wanted| wanted.answered);
         drop(wanted);
         if let Some(answered) = answered {
             // Who gave up in this moment breaks the stream by dropping it.
@@ -317,7 +319,7 @@ impl Sessions {
         let Some(others) = self.others.get() else {
             return Err(no_path());
         };
-        let asked = ControlRequest {
+        let requested = ControlRequest {
             node_id: node.to_owned(),
         };
         // It takes its time with a node that does not answer.
@@ -326,14 +328,14 @@ impl Sessions {
         let mut asking: FuturesUnordered<_> = (others.addrs)()
             .into_iter()
             .map(|addr| {
-                let (caller, asked) = (others.caller.at(&addr), &asked);
+                let (caller, requested) = (others.caller.at(&addr), &requested);
                 async move {
-                    let opens = async || match caller.open::<NodeDial>(asked, patience).await {
+                    let opens = async || match caller.open::<NodeDial>(requested, patience).await {
                         // A connection that stood from before says nothing of a server that has
                         // ended it since: a new one does.
                         Err(RpcError::Unreachable(_)) => {
                             let left = patience.saturating_sub(began.elapsed());
-                            caller.open::<NodeDial>(asked, left).await
+                            caller.open::<NodeDial>(requested, left).await
                         }
                         opened => opened,
                     };
@@ -380,7 +382,7 @@ impl Sessions {
         }
         let session = uuid::Uuid::new_v4().to_string();
         let (answered, answer) = oneshot::channel();
-        let wanted = Wanted {
+        let wanted = SessionOrder {
             node: node.to_owned(),
             answered,
         };

@@ -11,7 +11,7 @@ use super::*;
 use crate::caller::Servers;
 use crate::client::{Dialing, Pool};
 use crate::duplex::Half;
-use crate::server::{Limits, serve};
+use crate::server::{CallerLimits, serve};
 use crate::service::{Access, Call, Service};
 use drover_testkit::until;
 
@@ -80,26 +80,26 @@ async fn mod_30_a_session_goes_to_the_node_that_was_dialled() {
     });
     let session = dialled(&mut control).await.session;
     for (node, name) in [("n2", session.as_str()), ("n1", "another")] {
-        let asked = SessionRequest {
+        let requested = SessionRequest {
             node_id: node.to_owned(),
             session: name.to_owned(),
         };
         let (_, far) = Duplex::pair(Pace::SESSION);
-        let refused = sessions.join(&asked, far).unwrap_err();
+        let refused = sessions.join(&requested, far).unwrap_err();
         assert_eq!(refused.code, Code::NotFound);
     }
-    let asked = SessionRequest {
+    let requested = SessionRequest {
         node_id: "n1".to_owned(),
         session,
     };
     let (mut near, far) = Duplex::pair(Pace::SESSION);
-    sessions.join(&asked, far).unwrap();
+    sessions.join(&requested, far).unwrap();
     let mut stream = dialling.await.unwrap().unwrap();
     stream.outflow.send(Bytes::from_static(b"x")).await.unwrap();
     assert_eq!(near.inflow.data().await.unwrap().unwrap(), "x");
     // Its name is good once.
     let (_, far) = Duplex::pair(Pace::SESSION);
-    assert!(sessions.join(&asked, far).is_err());
+    assert!(sessions.join(&requested, far).is_err());
     assert!(sessions.wanted.lock().is_empty());
 }
 
@@ -183,12 +183,12 @@ async fn many_dials_at_once_wait_for_a_node_that_is_slow_to_hear_them() {
         Code::Unavailable
     );
     for _ in 0..WAITING {
-        let asked = SessionRequest {
+        let requested = SessionRequest {
             node_id: "n1".to_owned(),
             session: dialled(&mut control).await.session,
         };
         let (_near, far) = Duplex::pair(Pace::SESSION);
-        sessions.join(&asked, far).unwrap();
+        sessions.join(&requested, far).unwrap();
     }
     for one in dialling {
         timeout(SOON, one).await.unwrap().unwrap().unwrap();
@@ -249,9 +249,9 @@ async fn a_server_is_asked_again_whether_it_is_there() {
             Ok(Empty {})
         },
     );
-    let _rpc = serve(listener, Arc::new(service), Limits::default()).unwrap();
-    let asked = || so(pings.load(Ordering::Relaxed) > 0);
-    eventually("it to be asked again", LONG, asked)
+    let _rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
+    let requested = || so(pings.load(Ordering::Relaxed) > 0);
+    eventually("it to be asked again", LONG, requested)
         .await
         .unwrap();
     assert!(!away.is_finished());
@@ -262,11 +262,11 @@ async fn a_server_is_asked_again_whether_it_is_there() {
 #[tokio::test]
 async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
     struct Restarts {
-        asked: AtomicU64,
+        requested: AtomicU64,
         cut: CancellationToken,
     }
     let restarts = Arc::new(Restarts {
-        asked: AtomicU64::default(),
+        requested: AtomicU64::default(),
         cut: CancellationToken::new(),
     });
     let service = Service::new(Arc::clone(&restarts))
@@ -274,7 +274,7 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
         .stream::<NodeDial, _, _>(
             Access::Public,
             async |restarts: Arc<Restarts>, _: Call, _: ControlRequest, stream: Duplex| {
-                if restarts.asked.fetch_add(1, Ordering::Relaxed) == 0 {
+                if restarts.requested.fetch_add(1, Ordering::Relaxed) == 0 {
                     restarts.cut.cancel();
                     std::future::pending::<()>().await;
                 }
@@ -286,7 +286,7 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
             },
         );
     let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let rpc = serve(inner, Arc::new(service), Limits::default()).unwrap();
+    let rpc = serve(inner, Arc::new(service), CallerLimits::default()).unwrap();
     // Between them, what ends the first connections once the node was asked for over one.
     let outer = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, to) = (outer.local_addr().unwrap().to_string(), rpc.addr());
@@ -312,7 +312,11 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
     sessions.beside(caller, Box::new(move || vec![addr.clone()]));
     let dialled = timeout(LONG, sessions.dial("n1")).await.unwrap();
     dialled.expect("the server is there, and so is the node");
-    assert_eq!(restarts.asked.load(Ordering::Relaxed), 2, "the first broke");
+    assert_eq!(
+        restarts.requested.load(Ordering::Relaxed),
+        2,
+        "the first broke"
+    );
 }
 
 /// Its machine lost its power: nothing comes any more, and no end either.

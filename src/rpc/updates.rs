@@ -111,7 +111,7 @@ mod tests {
     /// More tasks than this fill an update by themselves.
     const MANY: usize = 2_000;
 
-    fn told(words: usize, tasks: usize, address: usize) -> Allocation {
+    fn reported(words: usize, tasks: usize, address: usize) -> Allocation {
         let events = if tasks > MANY { 0 } else { 10 };
         let event = |n: usize| TaskEvent {
             r#type: "Terminated".into(),
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_may_be_said_is_said_as_it_is() {
-        let mut alloc = told(20_000, 2, 10);
+        let mut alloc = reported(20_000, 2, 10);
         let before = alloc.clone();
         assert_eq!(shrink(&mut alloc), None);
         assert_eq!(alloc, before);
@@ -163,7 +163,7 @@ mod tests {
             (10, 1, 2 << 20),
             (10, 40_000, 10),
         ] {
-            let mut alloc = told(words, tasks, address);
+            let mut alloc = reported(words, tasks, address);
             let before = size(&alloc);
             assert_eq!(shrink(&mut alloc), Some(before));
             assert!(size(&alloc) <= MAX_UPDATE);

@@ -17,7 +17,7 @@ use super::{RpcError, Streaming};
 
 /// Where somebody is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ClientPlace {
     /// Here.
     Here,
     /// At this address, `host:port`.
@@ -28,15 +28,15 @@ pub enum Place {
 
 /// Says where somebody is, and when that is somewhere else.
 pub struct Whereabouts {
-    now: Box<dyn Fn() -> Place + Send + Sync>,
-    moved: Box<dyn Fn(Place) -> BoxFuture<'static, ()> + Send + Sync>,
+    now: Box<dyn Fn() -> ClientPlace + Send + Sync>,
+    moved: Box<dyn Fn(ClientPlace) -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
 impl Whereabouts {
     /// Of whoever `place` finds in what is watched.
     pub fn watched<T: Send + Sync + 'static>(
         watched: watch::Receiver<T>,
-        place: fn(&T) -> Place,
+        place: fn(&T) -> ClientPlace,
     ) -> Self {
         let looked_at = watched.clone();
         Self {
@@ -57,12 +57,12 @@ impl Whereabouts {
     }
 
     /// Where he is now.
-    pub fn now(&self) -> Place {
+    pub fn now(&self) -> ClientPlace {
         (self.now)()
     }
 
     /// Ready once he is not there any more.
-    async fn moved(&self, from: &Place) {
+    async fn moved(&self, from: &ClientPlace) {
         (self.moved)(from.clone()).await;
     }
 }
@@ -85,12 +85,12 @@ impl Caller {
             let left = end.saturating_duration_since(Instant::now());
             let place = whom.now();
             let addr = match &place {
-                Place::Here => return Ok(None),
-                Place::Unknown => match timeout(left, whom.moved(&place)).await {
+                ClientPlace::Here => return Ok(None),
+                ClientPlace::Unknown => match timeout(left, whom.moved(&place)).await {
                     Ok(()) => continue,
                     Err(_) => return Ok(None),
                 },
-                Place::There(addr) => addr.clone(),
+                ClientPlace::There(addr) => addr.clone(),
             };
             let there = self.at(&addr);
             let opened = tokio::select! {
@@ -104,7 +104,7 @@ impl Caller {
             match opened {
                 Ok(stream) => return Ok(Some(stream)),
                 Err(error) if error.is_transient() => {
-                    let pause = error.told_or(wait);
+                    let pause = error.reported_or(wait);
                     if Instant::now() + pause >= end {
                         return Err((addr, error));
                     }

@@ -11,22 +11,22 @@ use super::*;
 use crate::caller::Servers;
 use crate::client::Pool;
 use crate::forward::{ForwardRequest, ServerForward};
-use crate::server::{Limits, RpcServer, serve};
+use crate::server::{CallerLimits, RpcServer, serve};
 use crate::service::{Access, Call, Service};
 
 /// Takes what it is asked for once it is let to.
 struct Leader {
-    asked: AtomicUsize,
+    requested: AtomicUsize,
     may: Semaphore,
 }
 
-async fn leader(may: usize) -> (Arc<Leader>, RpcServer, Place) {
+async fn leader(may: usize) -> (Arc<Leader>, RpcServer, ClientPlace) {
     let leader = Arc::new(Leader {
-        asked: AtomicUsize::new(0),
+        requested: AtomicUsize::new(0),
         may: Semaphore::new(may),
     });
     let takes = async |leader: Arc<Leader>, _: Call, _: ForwardRequest, stream: Duplex| {
-        leader.asked.fetch_add(1, Ordering::SeqCst);
+        leader.requested.fetch_add(1, Ordering::SeqCst);
         let _turn = leader.may.acquire().await;
         drop(stream);
         Ok(())
@@ -34,27 +34,27 @@ async fn leader(may: usize) -> (Arc<Leader>, RpcServer, Place) {
     let service = Service::new(Arc::clone(&leader));
     let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let rpc = serve(listener, Arc::new(service), Limits::default()).unwrap();
-    let place = Place::There(rpc.addr().to_string());
+    let rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
+    let place = ClientPlace::There(rpc.addr().to_string());
     (leader, rpc, place)
 }
 
 type Reaching = AbortOnDropHandle<Result<Option<Duplex>, (String, RpcError)>>;
 
-fn reach(whom: &watch::Sender<Place>, deadline: Duration) -> Reaching {
-    let whom = Whereabouts::watched(whom.subscribe(), Place::clone);
+fn reach(whom: &watch::Sender<ClientPlace>, deadline: Duration) -> Reaching {
+    let whom = Whereabouts::watched(whom.subscribe(), ClientPlace::clone);
     AbortOnDropHandle::new(tokio::spawn(async move {
         let caller = Caller::network(Pool::new(1), Servers::default(), "");
-        let asked = ForwardRequest::default();
+        let requested = ForwardRequest::default();
         caller
-            .reach_whom::<ServerForward>(&whom, &asked, deadline)
+            .reach_whom::<ServerForward>(&whom, &requested, deadline)
             .await
     }))
 }
 
-async fn asked(leader: &Leader, times: usize) {
-    let asked = || so(leader.asked.load(Ordering::SeqCst) == times);
-    eventually("it to be asked", LONG, asked).await.unwrap();
+async fn requested(leader: &Leader, times: usize) {
+    let requested = || so(leader.requested.load(Ordering::SeqCst) == times);
+    eventually("it to be asked", LONG, requested).await.unwrap();
 }
 
 #[tokio::test]
@@ -64,28 +64,28 @@ async fn a_leader_that_is_slow_is_asked_once_and_reached() {
     let (slow, _rpc, place) = leader(0).await;
     let whom = watch::Sender::new(place);
     let (reaching, begun) = (reach(&whom, LONG), Moment::now());
-    asked(&slow, 1).await;
+    requested(&slow, 1).await;
     let later = || so(begun.elapsed() > SLOW);
     eventually("some time to pass", LONG, later).await.unwrap();
     slow.may.add_permits(1);
     assert!(reaching.await.unwrap().unwrap().is_some());
-    assert_eq!(slow.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(slow.requested.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn an_attempt_is_given_up_when_another_leads() {
     let (still, _rpc, there) = leader(0).await;
     let (next, _next, after) = leader(1).await;
-    for (moves, times) in [(after, 1), (Place::Here, 0)] {
+    for (moves, times) in [(after, 1), (ClientPlace::Here, 0)] {
         let whom = watch::Sender::new(there.clone());
         let reaching = reach(&whom, LONG);
-        let before = next.asked.load(Ordering::SeqCst);
-        asked(&still, 1).await;
-        still.asked.store(0, Ordering::SeqCst);
+        let before = next.requested.load(Ordering::SeqCst);
+        requested(&still, 1).await;
+        still.requested.store(0, Ordering::SeqCst);
         whom.send_replace(moves.clone());
         let reached = reaching.await.unwrap().unwrap();
-        assert_eq!(reached.is_none(), moves == Place::Here);
-        assert_eq!(next.asked.load(Ordering::SeqCst) - before, times);
+        assert_eq!(reached.is_none(), moves == ClientPlace::Here);
+        assert_eq!(next.requested.load(Ordering::SeqCst) - before, times);
     }
 }
 
@@ -94,7 +94,7 @@ async fn who_leads_is_waited_for_while_there_is_time() {
     /// As good as nothing.
     const SHORT: Duration = Duration::from_millis(20);
     let (next, _rpc, place) = leader(1).await;
-    let whom = watch::Sender::new(Place::Unknown);
+    let whom = watch::Sender::new(ClientPlace::Unknown);
     assert!(reach(&whom, SHORT).await.unwrap().unwrap().is_none());
     let reaching = reach(&whom, LONG);
     // It has looked, and waits.
@@ -102,14 +102,14 @@ async fn who_leads_is_waited_for_while_there_is_time() {
     eventually("it to wait", LONG, waits).await.unwrap();
     whom.send_replace(place);
     assert!(reaching.await.unwrap().unwrap().is_some());
-    assert_eq!(next.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(next.requested.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn who_does_not_answer_is_named() {
     const SHORT: Duration = Duration::from_millis(20);
     let nobody = format!("127.0.0.1:{}", drover_testkit::free_port().unwrap());
-    let whom = watch::Sender::new(Place::There(nobody.clone()));
+    let whom = watch::Sender::new(ClientPlace::There(nobody.clone()));
     let (addr, error) = reach(&whom, SHORT).await.unwrap().unwrap_err();
     assert_eq!(addr, nobody);
     assert!(error.is_transient());

@@ -12,10 +12,10 @@ use drover_events::model::{
     TaskGroup,
 };
 
-use super::cluster::{Cluster, Demand, demand_of, takes_room};
+use super::cluster::{Cluster, Demand, demand_of, takes_resources};
 use super::evals::{self, Progress};
 use super::outcome::{Inputs, Outcome, Placement, Plan};
-use super::rank::{Selection, Stack, StackOptions, Wanted, add_exhausted};
+use super::rank::{PlacementRequest, Selection, Stack, StackOptions, add_exhausted};
 use super::reconcile::{
     self, Alloc, InPlace, Input, NodeState, Place, Reconciled, next_tracker, penalty_nodes,
 };
@@ -53,7 +53,7 @@ pub(super) fn schedule(
     };
     let former = versions.iter().map(of_version);
     let former = former.collect::<Result<Vec<_>, _>>()?;
-    let live = allocs.iter().filter(|alloc| takes_room(alloc));
+    let live = allocs.iter().filter(|alloc| takes_resources(alloc));
     let live = live.map(|alloc| (alloc.node_id.clone(), alloc.task_group.clone()));
     let own = of_version(&search_job)?;
     let cluster = view.cluster();
@@ -212,7 +212,7 @@ impl InPlace for Updater<'_, '_> {
         if !in_datacenter || !in_pool {
             return None;
         }
-        let wanted = Wanted {
+        let wanted = PlacementRequest {
             group: &group.name,
             name: &alloc.name,
         };
@@ -342,7 +342,7 @@ impl Attempt<'_> {
     }
 
     fn free(&mut self, alloc: &Alloc) {
-        if takes_room(alloc) {
+        if takes_resources(alloc) {
             let demand = demand_of(alloc);
             self.searches
                 .stop(&alloc.node_id, &alloc.task_group, &demand);
@@ -365,18 +365,18 @@ impl Attempt<'_> {
                 alloc: after,
                 job_modify_index: self.job.job_modify_index,
                 demand,
-                replaces: takes_room(&before).then_some(old),
+                replaces: takes_resources(&before).then_some(old),
             });
         }
         for (before, mut after) in attributes {
             let job_modify_index = before.job.as_ref().map_or(0, |job| job.job_modify_index);
             after.job = None;
             let old = demand_of(&before);
-            let demand = match takes_room(&after) {
+            let demand = match takes_resources(&after) {
                 true => kept_volumes(demand_of(&after), &old),
                 false => Demand::default(),
             };
-            let replaces = takes_room(&before).then_some(old);
+            let replaces = takes_resources(&before).then_some(old);
             self.plan.placements.push(Placement {
                 alloc: after,
                 job_modify_index,
@@ -389,7 +389,7 @@ impl Attempt<'_> {
     /// The old one stops and its room is used, unless no place is found for the new one.
     fn replace(&mut self, old: Alloc) {
         let demand = demand_of(&old);
-        let live = takes_room(&old);
+        let live = takes_resources(&old);
         if live {
             self.searches.stop(&old.node_id, &old.task_group, &demand);
         }
@@ -425,7 +425,7 @@ impl Attempt<'_> {
             return false;
         }
         let (penalty, preferred) = self.preferences(&wanted, group);
-        let sought = Wanted {
+        let sought = PlacementRequest {
             group: &wanted.group,
             name: &wanted.name,
         };

@@ -24,7 +24,7 @@ pub enum NoNode {
 
 /// What keeps a volume from nodes beside what they say of themselves.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken<'a> {
+pub struct UsedVolumes<'a> {
     /// Nodes that have its name, or are about to.
     pub nodes: &'a BTreeSet<String>,
     /// Its plugin has to make it; else it is there.
@@ -39,7 +39,7 @@ pub struct Taken<'a> {
 pub fn place(
     cluster: &Cluster,
     volume: &HostVolume,
-    taken: &Taken<'_>,
+    taken: &UsedVolumes<'_>,
     seed: u64,
 ) -> Result<String, NoNode> {
     let plugin = taken.needs_plugin.then(|| Constraint {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     static NONE: BTreeSet<String> = BTreeSet::new();
-    const FREE: Taken<'static> = Taken {
+    const FREE: UsedVolumes<'static> = UsedVolumes {
         nodes: &NONE,
         needs_plugin: true,
     };
@@ -173,7 +173,7 @@ mod tests {
         let one = volume(|v| v.constraints = vec![constraint].into());
         assert_eq!(places(&one), ["b".to_owned()].into());
         let promised = ["a".to_owned()].into();
-        let rest = Taken {
+        let rest = UsedVolumes {
             nodes: &promised,
             needs_plugin: false,
         };

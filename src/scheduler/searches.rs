@@ -8,13 +8,13 @@ use std::sync::Arc;
 use drover_events::model::Job;
 
 use super::cluster::{Cluster, Demand};
-use super::rank::{Search, Selection, Stack, StackOptions, Wanted};
+use super::rank::{PlacementRequest, Search, Selection, Stack, StackOptions};
 
 /// A version before the job's own, and how it is searched for.
 pub(super) type Former = (Arc<Job>, StackOptions);
 
 /// What the plan changed: the node, the group, and what is taken or given back there.
-struct Change {
+struct PlanChange {
     node: String,
     group: String,
     demand: Demand,
@@ -29,7 +29,7 @@ pub(super) struct Searches<'c> {
     options: BTreeMap<u64, StackOptions>,
     /// Live allocations before the plan: node and group.
     live: Vec<(String, String)>,
-    changes: Vec<Change>,
+    changes: Vec<PlanChange>,
     explained: bool,
 }
 
@@ -78,7 +78,7 @@ impl<'c> Searches<'c> {
     }
 
     fn change(&mut self, node: &str, group: &str, demand: &Demand, adds: bool) {
-        let change = Change {
+        let change = PlanChange {
             node: node.to_owned(),
             group: group.to_owned(),
             demand: demand.clone(),
@@ -98,7 +98,7 @@ impl<'c> Searches<'c> {
     pub(super) fn select(
         &mut self,
         job: &Arc<Job>,
-        wanted: Wanted<'_>,
+        wanted: PlacementRequest<'_>,
         penalty: &BTreeSet<u32>,
         preferred: Option<u32>,
     ) -> Selection {
@@ -161,8 +161,8 @@ fn made<'c>(
     stack
 }
 
-fn apply(stack: &mut Stack<'_>, change: &Change) {
-    let Change {
+fn apply(stack: &mut Stack<'_>, change: &PlanChange) {
+    let PlanChange {
         node,
         group,
         demand,

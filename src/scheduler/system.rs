@@ -12,11 +12,11 @@ use drover_events::model::{
     AllocMetric, Allocation, DesiredUpdates, Evaluation, Job, PlanAnnotations, TaskGroup,
 };
 
-use super::cluster::{demand_of, takes_room};
+use super::cluster::{demand_of, takes_resources};
 use super::evals::{self, Progress};
 use super::generic::{Updater, kept_volumes, node_states, options};
 use super::outcome::{Inputs, Outcome, Placement, Plan, Stop};
-use super::rank::{Stack, Wanted, add_exhausted};
+use super::rank::{PlacementRequest, Stack, add_exhausted};
 use super::reconcile::names::alloc_name;
 use super::reconcile::{Alloc, InPlace, NodeState, is_server_terminal, is_terminal, tasks_updated};
 use super::rng::Rng;
@@ -45,7 +45,7 @@ pub(super) fn schedule(
     if explained {
         stack.record();
     }
-    for alloc in allocs.iter().filter(|a| takes_room(a)) {
+    for alloc in allocs.iter().filter(|a| takes_resources(a)) {
         stack.is_live(&alloc.node_id, &alloc.task_group);
     }
     let nodes = stack.nodes().iter().copied().collect();
@@ -94,7 +94,7 @@ struct Run<'a> {
 }
 
 /// What one existing allocation comes to.
-enum Fate {
+enum AllocDisposition {
     /// It stays, and holds its place.
     Stays,
     /// It is over and holds no place.
@@ -111,7 +111,7 @@ impl Run<'_> {
     }
 
     fn stop(&mut self, alloc: Alloc, status: &'static str, description: &'static str) {
-        if takes_room(&alloc) {
+        if takes_resources(&alloc) {
             self.stack
                 .stop(&alloc.node_id, &alloc.task_group, &demand_of(&alloc));
         }
@@ -152,13 +152,13 @@ impl Run<'_> {
         for alloc in allocs {
             let slot = self.stack.cluster().find(&alloc.node_id);
             let holds = slot.map(|slot| (slot, alloc.name.clone()));
-            match self.fate(job, &alloc, slot) {
-                Fate::Stays => {
+            match self.disposition(job, &alloc, slot) {
+                AllocDisposition::Stays => {
                     self.desired(&alloc.task_group).ignore += 1;
                     taken.extend(holds);
                 }
-                Fate::Over => {}
-                Fate::Stops(status, why) => {
+                AllocDisposition::Over => {}
+                AllocDisposition::Stops(status, why) => {
                     let desired = self.desired(&alloc.task_group);
                     if why == MIGRATING {
                         desired.migrate += 1;
@@ -167,7 +167,7 @@ impl Run<'_> {
                     }
                     self.stop(alloc, status, why);
                 }
-                Fate::Changes => {
+                AllocDisposition::Changes => {
                     taken.extend(holds);
                     self.change(job, alloc);
                 }
@@ -188,16 +188,20 @@ impl Run<'_> {
         }
     }
 
-    fn fate(&self, job: &Job, alloc: &Alloc, slot: Option<u32>) -> Fate {
+    fn disposition(&self, job: &Job, alloc: &Alloc, slot: Option<u32>) -> AllocDisposition {
         let same_version = alloc.job.as_ref().is_some_and(|own| {
             own.job_modify_index == job.job_modify_index && own.create_index == job.create_index
         });
         if is_server_terminal(alloc) {
-            return Fate::Over;
+            return AllocDisposition::Over;
         }
         if alloc.client_terminal() {
             let done = self.sysbatch && same_version && alloc.client_status != client::LOST;
-            return if done { Fate::Stays } else { Fate::Over };
+            return if done {
+                AllocDisposition::Stays
+            } else {
+                AllocDisposition::Over
+            };
         }
         let required = job.task_groups.iter().any(|group| {
             let indexes = 0..usize::try_from(group.count).unwrap_or(0);
@@ -207,22 +211,24 @@ impl Run<'_> {
                     .any(|i| alloc_name(&job.id, &group.name, i) == alloc.name)
         });
         if !required {
-            return Fate::Stops("", NOT_NEEDED);
+            return AllocDisposition::Stops("", NOT_NEEDED);
         }
         // What an operator stops comes again here, however he says it: a system job is not
         // rescheduled.
-        let wish = &alloc.desired_transition;
-        let again = wish.reschedule == Some(true) && wish.force_reschedule == Some(true);
-        if wish.migrate == Some(true) || again {
-            return Fate::Stops("", MIGRATING);
+        let request = &alloc.desired_transition;
+        let again = request.reschedule == Some(true) && request.force_reschedule == Some(true);
+        if request.migrate == Some(true) || again {
+            return AllocDisposition::Stops("", MIGRATING);
         }
         match self.state(alloc) {
-            NodeState::Gone | NodeState::Down => return Fate::Stops(client::LOST, LOST),
-            NodeState::Disconnected => return Fate::Stays,
+            NodeState::Gone | NodeState::Down => {
+                return AllocDisposition::Stops(client::LOST, LOST);
+            }
+            NodeState::Disconnected => return AllocDisposition::Stays,
             NodeState::Fine | NodeState::Draining => {}
         }
         if alloc.client_status == client::UNKNOWN {
-            return Fate::Stays;
+            return AllocDisposition::Stays;
         }
         if slot.is_none_or(|slot| !self.nodes.contains(&slot)) {
             // An ineligible or draining node keeps what it has until a newer version comes.
@@ -230,17 +236,17 @@ impl Run<'_> {
                 .and_then(|slot| self.stack.cluster().slot(slot).info.as_ref())
                 .is_some_and(|info| info.ready);
             return if ready {
-                Fate::Stops("", TAINTED)
+                AllocDisposition::Stops("", TAINTED)
             } else if same_version {
-                Fate::Stays
+                AllocDisposition::Stays
             } else {
-                Fate::Stops("", TAINTED)
+                AllocDisposition::Stops("", TAINTED)
             };
         }
         if same_version {
-            Fate::Stays
+            AllocDisposition::Stays
         } else {
-            Fate::Changes
+            AllocDisposition::Changes
         }
     }
 
@@ -311,7 +317,7 @@ impl Run<'_> {
     }
 
     fn place(&mut self, group: &TaskGroup, slot: u32, name: String, previous: Option<Alloc>) {
-        let wanted = Wanted {
+        let wanted = PlacementRequest {
             group: &group.name,
             name: &name,
         };

@@ -23,7 +23,7 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use hashbrown::HashMap;
 
 use super::volume_cache::{self, Jobs, VolumeCache, VolumeChange};
-use crate::scheduler::cluster::{Cluster, Demand, VolumeUse, demand_of, takes_room};
+use crate::scheduler::cluster::{Cluster, Demand, VolumeUse, demand_of, takes_resources};
 
 /// A live allocation: where it is and what it takes.
 #[derive(Clone, Debug)]
@@ -227,7 +227,7 @@ impl Cache {
     }
 
     /// An event in flight has come to an end: what was expected of it is no longer.
-    pub fn settle<'a>(&mut self, alloc_ids: impl Iterator<Item = &'a String>) {
+    pub fn forget_in_flight<'a>(&mut self, alloc_ids: impl Iterator<Item = &'a String>) {
         for id in alloc_ids {
             self.take_expected(id);
         }
@@ -340,7 +340,7 @@ impl Cache {
             let gone = self.expected.iter();
             let gone = gone.filter(|(_, (_, effect))| effect.slot() == slot);
             let gone: Vec<String> = gone.map(|(alloc_id, _)| alloc_id.clone()).collect();
-            self.settle(gone.iter());
+            self.forget_in_flight(gone.iter());
             self.cluster.remove_node(id);
         }
     }
@@ -475,8 +475,8 @@ impl Cache {
     ) -> Result<Option<u32>, StorageError> {
         let alloc = &row.alloc;
         let unknown = alloc.client_status == client::UNKNOWN;
-        let room = takes_room(alloc);
-        if room && let Some(live) = self.live.get_mut(&alloc.id) {
+        let space = takes_resources(alloc);
+        if space && let Some(live) = self.live.get_mut(&alloc.id) {
             // What a live allocation takes is changed by plans alone; most reports change nothing.
             // Its volumes are what it was placed for.
             let demand = Demand {
@@ -489,7 +489,7 @@ impl Cache {
             }
         }
         self.remove_live(&alloc.id, row.alloc.modify_index);
-        if !room {
+        if !space {
             return Ok(None);
         }
         let Some(slot) = self.cluster.find(&alloc.node_id) else {

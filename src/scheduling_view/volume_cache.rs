@@ -317,17 +317,17 @@ impl VolumeCache {
         let node = cluster.node(node_id).ok_or("node is gone")?;
         let plugin = node.node.csi_node_plugins.get(&facts.plugin_id);
         let plugin = plugin.filter(|plugin| plugin.healthy);
-        let told = plugin
+        let reported = plugin
             .ok_or("node cannot mount the volume")?
             .node_info
             .as_ref();
         if !reaches(
             &facts.topologies,
-            told.and_then(|t| t.accessible_topology.as_ref()),
+            reported.and_then(|t| t.accessible_topology.as_ref()),
         ) {
             return Err("node cannot reach the volume");
         }
-        let most = told.map_or(0, |told| told.max_volumes);
+        let most = reported.map_or(0, |reported| reported.max_volumes);
         if most <= 0 {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use crate::gate::Owed;
 use crate::log::LogEngine;
 use crate::net::tls::Expiry;
 use crate::raft::Leadership;
-use crate::rpc::whereabouts::{Place, Whereabouts};
+use crate::rpc::whereabouts::{ClientPlace, Whereabouts};
 
 /// Raft's protocol version as Nomad counts it.
 const RAFT_PROTOCOL: &str = "3";
@@ -250,9 +250,9 @@ impl Server {
     /// Where the server is that leads, its address for RPC, as far as this one knows.
     pub fn whoever_leads(&self) -> Whereabouts {
         Whereabouts::watched(self.raft.leadership(), |leadership| match leadership {
-            Leadership::Unknown => Place::Unknown,
-            Leadership::Following(leader) => Place::There(leader.rpc_addr.clone()),
-            Leadership::Elected | Leadership::Leading { .. } => Place::Here,
+            Leadership::Unknown => ClientPlace::Unknown,
+            Leadership::Following(leader) => ClientPlace::There(leader.rpc_addr.clone()),
+            Leadership::Elected | Leadership::Leading { .. } => ClientPlace::Here,
         })
     }
 

@@ -11,11 +11,11 @@ use drover_projections::tables::root_keys::RootKeys;
 use super::Server;
 use crate::history::ArchiveError;
 use crate::history::backup::restore::{Former, Restore, Restored, prepare};
-use crate::history::backup::save::{Saved, Source, save};
+use crate::history::backup::save::{BackupSource, Saved, save};
 use crate::history::replay;
 use crate::keyring::Keyring;
 use crate::log::ReadOnlyLog;
-use crate::table_reads::aside;
+use crate::table_reads::offload;
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 1 << 20;
@@ -76,7 +76,7 @@ impl Server {
     /// # Errors
     /// A damaged log; files that cannot be written.
     pub async fn backup(&self) -> Result<Backup, ArchiveError> {
-        let scratch = aside(|| {
+        let scratch = offload(|| {
             self.keys_are_whole()?;
             Scratch::new(&self.dir, "save")
         })?;
@@ -95,7 +95,7 @@ impl Server {
             let path = scratch.path().join("backup.tar");
             let made = File::create(&path).map_err(|source| file("create", &path, source))?;
             let mut out = BufWriter::with_capacity(BUFFER, made);
-            let source = Source {
+            let source = BackupSource {
                 server: &server,
                 state: &state,
                 base,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use drover_migrations::schema::{self, SchemaError};
-use drover_projections::{Options, Projections, Writer, damage_mark};
+use drover_projections::{DatabaseOptions, Projections, Writer, damage_mark};
 
 use super::StartError;
 use crate::error::chain;
 use crate::history::backup::adopt::adopt;
-use crate::history::rebuild::{self, Progress, Rebuild, RebuildError};
+use crate::history::rebuild::{self, Rebuild, RebuildError, RebuildProgress};
 use crate::history::replay::{self, ReplayError};
 use crate::log::ReadOnlyLog;
 use crate::raft::snapshot::SnapshotDir;
@@ -26,10 +26,10 @@ use crate::raft::snapshot::SnapshotDir;
 /// What is no damage; a log that does not reach back to its beginning, or is damaged itself.
 pub(super) fn open(
     dir: &Path,
-    options: &Options,
+    options: &DatabaseOptions,
 ) -> Result<(Arc<Projections>, Writer), StartError> {
     let home = dir.join("projections");
-    rebuild::settle(&dir.join("log"), &home).map_err(StartError::Rebuild)?;
+    rebuild::finish_switch(&dir.join("log"), &home).map_err(StartError::Rebuild)?;
     if adopt(dir)? {
         tracing::warn!("a backup was restored: this is a new epoch of the log");
     }
@@ -58,7 +58,7 @@ pub(super) fn open(
         ..Rebuild::of(log_dir, path, options, &cancelled)
     };
     let mut said = 0;
-    let mut say = |progress: Progress| {
+    let mut say = |progress: RebuildProgress| {
         if progress.at >= said + REPORT_EVERY || progress.at == progress.last {
             said = progress.at;
             let (at, last) = (progress.at, progress.last);
@@ -94,11 +94,11 @@ pub(super) fn open(
 /// Whether there are no projections of a log that lost its beginning. One that begins at zero fills
 /// them by being applied again.
 fn are_lost(log_dir: &Path, path: &Path) -> bool {
-    let tells = |log: ReadOnlyLog| {
+    let reports = |log: ReadOnlyLog| {
         let first = log.bounds().0;
         first > 0 && log.committed().is_some_and(|last| last >= first)
     };
-    !path.exists() && ReadOnlyLog::open(log_dir).is_ok_and(tells)
+    !path.exists() && ReadOnlyLog::open(log_dir).is_ok_and(reports)
 }
 
 /// Sets the snapshot aside that a rebuild found damaged, where the log goes on from another one;
@@ -125,7 +125,10 @@ fn others(log_dir: &Path) -> bool {
 /// How many entries lie between two lines about the progress.
 const REPORT_EVERY: u64 = 500_000;
 
-fn try_open(path: &Path, options: &Options) -> Result<(Arc<Projections>, Writer), StartError> {
+fn try_open(
+    path: &Path,
+    options: &DatabaseOptions,
+) -> Result<(Arc<Projections>, Writer), StartError> {
     schema::prepare(path, options)?;
     Ok(Projections::open(path, options.clone())?)
 }

@@ -16,7 +16,7 @@ use super::Server;
 use crate::commands::keyring::UpsertRootKey;
 use crate::error::ApiError;
 use crate::keyring::{Keyring, KeyringError, Keystore, RootKey};
-use crate::table_reads::aside;
+use crate::table_reads::offload;
 
 /// How long a failed attempt waits before the next.
 const RETRY: Duration = Duration::from_secs(1);
@@ -44,12 +44,12 @@ pub(super) async fn keep_a_key(server: Arc<Server>) {
 
 async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Result<(), ApiError> {
     let failed = |error: KeyringError| ApiError::internal(error.to_string());
-    let (known, active) = aside(|| known(&server.projections.view()))?;
+    let (known, active) = offload(|| known(&server.projections.view()))?;
     if let Some(id) = active
         && !is_lost(server, &id)?
     {
         return offered
-            .settle(&server.keyring, &known, term)
+            .reconcile(&server.keyring, &known, term)
             .map_err(failed);
     }
     let (keyring, mut taken) = (Arc::clone(&server.keyring), std::mem::take(offered));
@@ -105,7 +105,7 @@ impl Offered {
 
     /// There is an active key. What was offered and never became one goes with its file; in the
     /// term in which it was offered its event may still come.
-    fn settle(
+    fn reconcile(
         &mut self,
         keyring: &Keyring,
         known: &[String],
@@ -196,14 +196,14 @@ mod tests {
             other.id(),
             "a key that is known is not offered again"
         );
-        offered.settle(&keyring, &known, 4).unwrap();
+        offered.reconcile(&keyring, &known, 4).unwrap();
         assert_eq!(files(dir.path()).len(), 2, "its event may still come");
-        offered.settle(&keyring, &known, 5).unwrap();
+        offered.reconcile(&keyring, &known, 5).unwrap();
         assert_eq!(files(dir.path()), [other.id()]);
         // One that the tables know stays, whatever became of the answer.
         let mine = offered.key(&keyring, &known, 5).unwrap();
         let known = [other.id().to_owned(), mine.id().to_owned()];
-        offered.settle(&keyring, &known, 6).unwrap();
+        offered.reconcile(&keyring, &known, 6).unwrap();
         assert_eq!(files(dir.path()).len(), 2);
     }
 }

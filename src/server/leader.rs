@@ -10,7 +10,7 @@ use crate::csi_calls::Lead;
 use crate::error::ApiError;
 use crate::proposer::{Committed, Origin, Proposer};
 use crate::raft::{Consistency, RaftNode};
-use crate::volumes::Record;
+use crate::volumes::VolumeStore;
 
 /// The record of a server.
 pub(crate) struct Leader {
@@ -35,7 +35,7 @@ impl Lead for Leader {
     }
 }
 
-impl Record for Leader {
+impl VolumeStore for Leader {
     fn record(
         &self,
         command: Arc<dyn Command>,

@@ -49,7 +49,7 @@ use crate::net::tls::Expiry;
 use crate::proposer::decided::RaftPropose;
 use crate::proposer::{Committed, FirstEvents, Origin, Proposer};
 use crate::raft::network::Alone;
-use crate::raft::{Leadership, Member, Projector, RaftFailure, RaftNode, Start};
+use crate::raft::{Leadership, Member, Projector, RaftFailure, RaftNode, RaftStart};
 use crate::reactors::heartbeat_expiry::Heartbeats;
 use crate::reactors::{Activity, Reactors, Sources};
 use crate::requests::RequestLog;
@@ -253,7 +253,7 @@ impl Server {
         let (started, agreement) = (Instant::now(), Arc::new(Agreement::default()));
         check_publisher(&config)?;
         let dir = config.server_dir(data_dir);
-        let me = Myself::settle(&config, &dir)?;
+        let me = Myself::load_or_create(&config, &dir)?;
         let alone = only_one(&dir)?;
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
         let keyring = Arc::new(open_keys(&dir)?);
@@ -394,7 +394,7 @@ impl Server {
         let projections = Arc::clone(&self.projections);
         let flushed = tokio::task::spawn_blocking(move || {
             let flushed = projections.flush();
-            projections.settle();
+            projections.stop_background_work();
             flushed
         })
         .await;
@@ -464,8 +464,8 @@ fn raft_start(
     dir: &Path,
     log: Arc<LogEngine>,
     fold: Box<Projector>,
-) -> Start {
-    Start {
+) -> RaftStart {
+    RaftStart {
         number: me.number,
         log,
         fold,

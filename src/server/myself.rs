@@ -25,7 +25,7 @@ pub struct Myself {
 
 impl Myself {
     /// Reads the id from `dir`, or makes it.
-    pub(super) fn settle(config: &Config, dir: &Path) -> Result<Self, StartError> {
+    pub(super) fn load_or_create(config: &Config, dir: &Path) -> Result<Self, StartError> {
         let path = dir.join("node-id");
         let id = kept_id(dir, &path).map_err(|source| StartError::Files {
             path: path.clone(),
@@ -92,10 +92,13 @@ mod tests {
     fn the_id_is_kept_and_nonsense_is_refused() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let config = Config::dev();
-        let first = Myself::settle(&config, dir.path()).expect("settles");
-        assert_eq!(Myself::settle(&config, dir.path()).expect("settles"), first);
+        let first = Myself::load_or_create(&config, dir.path()).expect("settles");
+        assert_eq!(
+            Myself::load_or_create(&config, dir.path()).expect("settles"),
+            first
+        );
         std::fs::write(dir.path().join("node-id"), "nonsense").expect("writes");
-        let error = Myself::settle(&config, dir.path()).expect_err("is no UUID");
+        let error = Myself::load_or_create(&config, dir.path()).expect_err("is no UUID");
         assert!(error.to_string().contains("node-id"), "{error}");
     }
 }

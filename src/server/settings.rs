@@ -3,19 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use drover_projections::Options;
+use drover_projections::DatabaseOptions;
 
 use crate::config::{self, Config, ConfigError};
 use crate::history::proof::Ledger;
-use crate::history::store::Place;
+use crate::history::store::ArchivePlace;
 use crate::keyring::Keyring;
 use crate::log::{self, Keep};
-use crate::raft::{RaftNode, Settings};
+use crate::raft::{RaftNode, RaftSettings};
 use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
 use crate::reactors::digest_recorder::DigestSettings;
 use crate::reactors::heartbeat_expiry::HeartbeatSettings;
-use crate::reactors::kafka::{self, Held, KafkaSource};
+use crate::reactors::kafka::{self, KafkaSource, PublisherPosition};
 use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Sources};
@@ -31,31 +31,31 @@ pub(crate) fn kept(keep: &config::Keep) -> Keep {
 }
 
 /// What happens where a request cannot be written.
-pub(super) fn guarantee(told: config::Guarantee) -> Guarantee {
-    match told {
+pub(super) fn guarantee(reported: config::Guarantee) -> Guarantee {
+    match reported {
         config::Guarantee::BestEffort => Guarantee::BestEffort,
         config::Guarantee::Enforced => Guarantee::Enforced,
     }
 }
 
 /// Where what is dropped from the log is copied to before.
-pub(super) fn archive(told: &config::ArchiveConfig) -> Place {
-    let secret = told.secret_access_key.as_ref();
-    Place {
-        url: told.url.clone(),
-        endpoint: told.endpoint.clone(),
-        region: told.region.clone(),
-        access_key_id: told.access_key_id.clone(),
+pub(super) fn archive(reported: &config::ArchiveConfig) -> ArchivePlace {
+    let secret = reported.secret_access_key.as_ref();
+    ArchivePlace {
+        url: reported.url.clone(),
+        endpoint: reported.endpoint.clone(),
+        region: reported.region.clone(),
+        access_key_id: reported.access_key_id.clone(),
         secret_access_key: secret.map(|hidden| hidden.0.clone()),
     }
 }
 
 /// How the tables are kept.
-pub(super) fn projection_options(config: &Config) -> Options {
+pub(super) fn projection_options(config: &Config) -> DatabaseOptions {
     if config.dev {
-        Options::dev()
+        DatabaseOptions::dev()
     } else {
-        Options::server()
+        DatabaseOptions::server()
     }
 }
 
@@ -65,8 +65,8 @@ const DEV_SEGMENT: u64 = 16 << 20;
 const DEV_TAIL: usize = 1 << 20;
 
 /// How the log is kept.
-pub(super) fn log_options(config: &Config) -> log::Options {
-    let mut options = log::Options::default();
+pub(super) fn log_options(config: &Config) -> log::LogOptions {
+    let mut options = log::LogOptions::default();
     if config.dev {
         options.segment_bytes = DEV_SEGMENT;
         options.tail_bytes = DEV_TAIL;
@@ -93,7 +93,9 @@ pub(super) fn sources(
     dir: &Path,
 ) -> Sources {
     let kafka = config.event_publisher.kafka.clone();
-    let held = Arc::new(Held::new(config.server.retention.publisher_wait));
+    let held = Arc::new(PublisherPosition::new(
+        config.server.retention.publisher_wait,
+    ));
     let publishes = kafka.is_some();
     Sources {
         server: server.to_owned(),
@@ -162,8 +164,8 @@ pub(super) fn reactor_settings(config: &Config) -> ReactorSettings {
 }
 
 /// The times of Raft, as the configuration stretches them.
-pub(super) fn raft_settings(config: &Config) -> Settings {
-    Settings::default().stretched(config.server.raft_multiplier)
+pub(super) fn raft_settings(config: &Config) -> RaftSettings {
+    RaftSettings::default().stretched(config.server.raft_multiplier)
 }
 
 #[cfg(test)]
@@ -198,14 +200,14 @@ mod tests {
             guarantee(config.audit.delivery_guarantee),
             Guarantee::Enforced
         );
-        for told in [config::Guarantee::BestEffort, config::Guarantee::Enforced] {
-            assert_eq!(told.name(), guarantee(told).name());
+        for reported in [config::Guarantee::BestEffort, config::Guarantee::Enforced] {
+            assert_eq!(reported.name(), guarantee(reported).name());
         }
     }
 
     #[test]
     fn times_between_servers_are_stretched_as_the_configuration_says() {
-        let usual = Settings::default();
+        let usual = RaftSettings::default();
         for (multiplier, by) in [(0, 1), (1, 1), (5, 5)] {
             let mut config = Config::default();
             config.server.raft_multiplier = multiplier;

@@ -8,7 +8,7 @@ use drover_migrations::schema::LATEST;
 use serde_json::Value;
 
 use super::{Server, projection_options};
-use crate::history::rebuild::{self, LiveCheck, Online, RebuildError, Settings, Status};
+use crate::history::rebuild::{self, LiveCheck, Online, OnlineSettings, RebuildError, Status};
 
 impl Server {
     /// Where the database is at home, whatever directory it is in.
@@ -31,7 +31,7 @@ impl Server {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn begin_rebuild(&self, settings: Settings) -> io::Result<bool> {
+    pub fn begin_rebuild(&self, settings: OnlineSettings) -> io::Result<bool> {
         let (home, options) = (self.home(), projection_options(&self.config));
         let (node, projections) = (Arc::clone(&self.raft), Arc::clone(&self.projections));
         let restart = self.restart.clone();
@@ -60,7 +60,7 @@ impl Server {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn begin_check(&self, settings: Settings) -> io::Result<bool> {
+    pub fn begin_check(&self, settings: OnlineSettings) -> io::Result<bool> {
         let (home, options) = (self.home(), projection_options(&self.config));
         let (node, projections) = (Arc::clone(&self.raft), Arc::clone(&self.projections));
         let job = Box::new(move |cancelled: &_, progress: &mut (dyn FnMut(_) + Send)| {

@@ -7,12 +7,12 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 
 /// Prefixes of names, and whether what begins with them is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct PrefixRules {
     prefixes: Vec<(String, bool)>,
     otherwise: bool,
 }
 
-impl Rules {
+impl PrefixRules {
     /// Reads `+prefix` and `-prefix`; what has neither sign says nothing.
     pub(super) fn parse(rules: &[String], otherwise: bool) -> Self {
         let rule = |text: &String| {
@@ -43,12 +43,12 @@ impl Rules {
 
 /// A recorder that hears of what the rules allow.
 pub(super) struct Filtered<R> {
-    rules: Arc<ArcSwap<Rules>>,
+    rules: Arc<ArcSwap<PrefixRules>>,
     inner: R,
 }
 
 impl<R> Filtered<R> {
-    pub(super) fn new(rules: Arc<ArcSwap<Rules>>, inner: R) -> Self {
+    pub(super) fn new(rules: Arc<ArcSwap<PrefixRules>>, inner: R) -> Self {
         Self { rules, inner }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     fn the_longest_prefix_decides() {
         let rules = |otherwise| {
             let rules = ["-nomad.raft", "+nomad.raft.applied", "nonsense"];
-            Rules::parse(&rules.map(str::to_owned), otherwise)
+            PrefixRules::parse(&rules.map(str::to_owned), otherwise)
         };
         for otherwise in [true, false] {
             let rules = rules(otherwise);

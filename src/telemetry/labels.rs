@@ -15,18 +15,18 @@ const MOST_OF_ROUTES: usize = 4_000;
 /// What those are called.
 const OTHERS: &str = "others";
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known::of(MOST)));
-static KNOWN_OF_ROUTES: LazyLock<Mutex<Known>> =
-    LazyLock::new(|| Mutex::new(Known::of(MOST_OF_ROUTES)));
+static KNOWN: LazyLock<Mutex<LabelBudget>> = LazyLock::new(|| Mutex::new(LabelBudget::of(MOST)));
+static KNOWN_OF_ROUTES: LazyLock<Mutex<LabelBudget>> =
+    LazyLock::new(|| Mutex::new(LabelBudget::of(MOST_OF_ROUTES)));
 
 /// Who is told apart: so many of each kind, for series are kept as long as the process. Allocations
 /// that end and nodes that come take no place of a token's.
-struct Known {
+struct LabelBudget {
     most: usize,
     kinds: [HashSet<String>; 4],
 }
 
-impl Known {
+impl LabelBudget {
     fn of(most: usize) -> Self {
         Self {
             most,
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn callers_beyond_the_bound_are_counted_together_and_each_kind_has_its_own() {
-        let mut known = Known::of(3);
+        let mut known = LabelBudget::of(3);
         let mut has = |label: &str| known.has(label, &format!("GET /v1/jobs {label}"));
         for kind in ["token", "client", "alloc", "server.global.nomad"] {
             for n in 0..3 {
@@ -124,7 +124,7 @@ mod tests {
     fn what_was_spent_goes_on_where_it_was_when_it_was_not_shown_for_long() {
         // One that has forgotten it, each time.
         let shown = || {
-            let options = crate::Options::default();
+            let options = crate::TelemetryOptions::default();
             let (telemetry, recorder) = crate::build(&options);
             metrics::with_local_recorder(&recorder, || {
                 let served = served("GET /v1/of-this-test".to_owned(), None);

@@ -28,13 +28,13 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
 use metrics_util::layers::FanoutBuilder;
 
-use filter::{Filtered, Rules};
+use filter::{Filtered, PrefixRules};
 pub use push::Sink;
 pub use summary::{Summary, SummaryReport};
 
 /// How metrics are kept and shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct TelemetryOptions {
     /// The length of an interval of the summary.
     pub interval: Duration,
     /// How long a level is shown that nobody sets any more.
@@ -49,7 +49,7 @@ pub struct Options {
     pub sinks: Vec<Sink>,
 }
 
-impl Default for Options {
+impl Default for TelemetryOptions {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(10),
@@ -71,21 +71,21 @@ pub struct Telemetry {
     rendered: Arc<ArcSwap<Instant>>,
     retention: Duration,
     summary: Arc<Summary>,
-    rules: Arc<ArcSwap<Rules>>,
+    rules: Arc<ArcSwap<PrefixRules>>,
 }
 
 static INSTALLED: OnceLock<Telemetry> = OnceLock::new();
 
 /// Installs the process's recorder with intervals of this length, as [`install_with`].
 pub fn install(interval: Duration) -> Telemetry {
-    install_with(&Options {
+    install_with(&TelemetryOptions {
         interval,
-        ..Options::default()
+        ..TelemetryOptions::default()
     })
 }
 
 /// Installs the process's recorder, once, and answers the readers of it.
-pub fn install_with(options: &Options) -> Telemetry {
+pub fn install_with(options: &TelemetryOptions) -> Telemetry {
     INSTALLED
         .get_or_init(|| {
             let (telemetry, recorder) = build(options);
@@ -98,7 +98,7 @@ pub fn install_with(options: &Options) -> Telemetry {
 }
 
 /// A recorder of its own, and the readers of what it records.
-pub fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
+pub fn build(options: &TelemetryOptions) -> (Telemetry, impl metrics::Recorder + use<>) {
     let retention = options.retention.max(options.interval);
     let mut builder = PrometheusBuilder::new().idle_timeout(MetricKindMask::GAUGE, Some(retention));
     if let Some(host) = &options.host {
@@ -117,7 +117,7 @@ pub fn build(options: &Options) -> (Telemetry, impl metrics::Recorder + use<>) {
         }
     }
     let fanout = fanout.build();
-    let rules = Rules::parse(&options.prefix_filter, options.filter_default);
+    let rules = PrefixRules::parse(&options.prefix_filter, options.filter_default);
     let rules = Arc::new(ArcSwap::from_pointee(rules));
     let telemetry = Telemetry {
         prometheus: handle,
@@ -140,10 +140,10 @@ pub fn took(name: &'static str, began: Instant) {
 }
 
 impl Telemetry {
-    /// Records what these rules allow from now on, as [`Options`] has them. What was recorded stays
-    /// for as long as it is kept.
+    /// Records what these rules allow from now on, as [`TelemetryOptions`] has them. What was
+    /// recorded stays for as long as it is kept.
     pub fn filter(&self, prefix_filter: &[String], filter_default: bool) {
-        let rules = Rules::parse(prefix_filter, filter_default);
+        let rules = PrefixRules::parse(prefix_filter, filter_default);
         self.rules.store(Arc::new(rules));
     }
 
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn settings_decide_what_is_recorded_and_how_it_is_labelled() {
-        let (telemetry, recorder) = build(&Options {
+        let (telemetry, recorder) = build(&TelemetryOptions {
             host: Some("box".into()),
             prefix_filter: vec!["-nomad.raft".into(), "+nomad.raft.applied".into()],
-            ..Options::default()
+            ..TelemetryOptions::default()
         });
         metrics::with_local_recorder(&recorder, || {
             metrics::gauge!("nomad.raft.appliedIndex").set(7.0);
@@ -221,10 +221,10 @@ mod tests {
 
     #[test]
     fn a_level_that_nobody_sets_any_more_vanishes() {
-        let (telemetry, recorder) = build(&Options {
+        let (telemetry, recorder) = build(&TelemetryOptions {
             interval: Duration::ZERO,
             retention: Duration::ZERO,
-            ..Options::default()
+            ..TelemetryOptions::default()
         });
         metrics::with_local_recorder(&recorder, || {
             metrics::gauge!("nomad.nomad.job_summary.running", "job" => "gone").set(1.0);
@@ -239,10 +239,10 @@ mod tests {
 
     #[test]
     fn a_level_vanishes_also_where_nobody_asks() {
-        let (telemetry, recorder) = build(&Options {
+        let (telemetry, recorder) = build(&TelemetryOptions {
             interval: Duration::ZERO,
             retention: Duration::ZERO,
-            ..Options::default()
+            ..TelemetryOptions::default()
         });
         metrics::with_local_recorder(&recorder, || {
             metrics::gauge!("nomad.nomad.broker.eval_waiting", "eval_id" => "gone").set(1.0);

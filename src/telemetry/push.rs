@@ -90,21 +90,21 @@ struct Metric {
 }
 
 impl Metric {
-    fn tell(&self, value: impl std::fmt::Display, kind: &str) {
+    fn report(&self, value: impl std::fmt::Display, kind: &str) {
         let _ = self.tx.try_send(format!("{}:{value}|{kind}\n", self.name));
     }
 }
 
 impl CounterFn for Metric {
     fn increment(&self, value: u64) {
-        self.tell(value, "c");
+        self.report(value, "c");
     }
 
     fn absolute(&self, value: u64) {
         let mut totals = self.totals.lock();
         let last = totals.entry(self.name.clone()).or_default();
         if value > *last {
-            self.tell(value - *last, "c");
+            self.report(value - *last, "c");
             *last = value;
         }
     }
@@ -112,21 +112,21 @@ impl CounterFn for Metric {
 
 impl GaugeFn for Metric {
     fn increment(&self, value: f64) {
-        self.tell(format_args!("+{value}"), "g");
+        self.report(format_args!("+{value}"), "g");
     }
 
     fn decrement(&self, value: f64) {
-        self.tell(format_args!("-{value}"), "g");
+        self.report(format_args!("-{value}"), "g");
     }
 
     fn set(&self, value: f64) {
-        self.tell(value, "g");
+        self.report(value, "g");
     }
 }
 
 impl HistogramFn for Metric {
     fn record(&self, value: f64) {
-        self.tell(value, "ms");
+        self.report(value, "ms");
     }
 }
 
@@ -254,14 +254,14 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::net::TcpListener;
 
-    use super::super::{Options, build};
+    use super::super::{TelemetryOptions, build};
     use super::*;
 
     fn record(sink: Sink) {
-        let (_, recorder) = build(&Options {
+        let (_, recorder) = build(&TelemetryOptions {
             host: Some("box".into()),
             sinks: vec![sink],
-            ..Options::default()
+            ..TelemetryOptions::default()
         });
         metrics::with_local_recorder(&recorder, || {
             metrics::counter!("nomad.nomad.rpc.request").increment(2);

@@ -9,7 +9,7 @@ use metrics::{Key, KeyName, Metadata, SharedString, Unit};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::Options;
+use super::TelemetryOptions;
 
 /// A metric's name and its labels, ordered.
 type Id = (String, BTreeMap<String, String>);
@@ -61,7 +61,7 @@ struct Interval {
 }
 
 #[derive(Default)]
-struct State {
+struct SummaryState {
     running: Interval,
     whole: Option<Interval>,
     gauges: BTreeMap<Id, Gauged>,
@@ -83,13 +83,13 @@ pub struct Summary {
     /// Intervals after which a level that nobody sets any more is forgotten.
     kept: u64,
     host: Option<String>,
-    state: Mutex<State>,
+    state: Mutex<SummaryState>,
 }
 
 impl Summary {
     /// An empty summary.
-    pub fn new(options: &Options) -> Self {
-        let mut state = State::default();
+    pub fn new(options: &TelemetryOptions) -> Self {
+        let mut state = SummaryState::default();
         state.running.started = jiff::Timestamp::now();
         let interval = options.interval;
         let kept = options.retention.as_nanos() / interval.as_nanos().max(1);
@@ -130,7 +130,7 @@ impl Summary {
             gauges: state
                 .gauges
                 .iter()
-                .map(|(id, level)| Level::new(id, level.value))
+                .map(|(id, level)| GaugeLevel::new(id, level.value))
                 .collect(),
             points: Vec::new(),
             precision_gauges: Vec::new(),
@@ -178,7 +178,7 @@ pub struct SummaryReport {
     /// Counters of the interval.
     pub counters: Vec<Sampled>,
     /// Levels as they stand.
-    pub gauges: Vec<Level>,
+    pub gauges: Vec<GaugeLevel>,
     /// Always empty, as in Nomad.
     pub points: Vec<()>,
     /// Always empty: drover's gauges are 64-bit.
@@ -223,13 +223,13 @@ impl Sampled {
 /// A gauge.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Level {
+pub struct GaugeLevel {
     labels: BTreeMap<String, String>,
     name: String,
     value: f64,
 }
 
-impl Level {
+impl GaugeLevel {
     fn new((name, labels): &Id, value: f64) -> Self {
         Self {
             labels: labels.clone(),
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     fn recorded() -> (Arc<Summary>, Recorder) {
-        let summary = Arc::new(Summary::new(&Options::default()));
+        let summary = Arc::new(Summary::new(&TelemetryOptions::default()));
         (Arc::clone(&summary), Recorder(summary))
     }
 

@@ -12,7 +12,7 @@ use drover_projections::tables::allocs::Allocs;
 
 use tokio::time::sleep_until;
 
-use super::doubt::Step;
+use super::doubt::CallStep;
 use super::{
     ClaimKey, Key, StepError, Volumes, external_node, filled, keeps_attached, place, remember,
 };
@@ -26,7 +26,7 @@ const PUBLISH: &str = "controller publish: ";
 
 /// A claim that was taken.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct ClaimGrant {
     /// The volume as a client needs it: with its secrets in clear, and its mount options.
     pub volume: CsiVolume,
     /// What the controller said when it attached the volume.
@@ -46,11 +46,11 @@ impl Volumes {
     /// It is refused, or its controller cannot attach the volume.
     pub async fn claim(
         &self,
-        asked: CsiVolumeClaimed,
+        requested: CsiVolumeClaimed,
         mut origin: Origin,
-    ) -> Result<Taken, StepError> {
+    ) -> Result<ClaimGrant, StepError> {
         self.must_lead()?;
-        let claim = self.completed(asked.clone())?;
+        let claim = self.completed(requested.clone())?;
         // It follows from the allocation's being placed.
         let alloc = claim.allocation_id.as_str();
         let placed = self.projections.view().get::<Allocs>(alloc)?;
@@ -60,7 +60,7 @@ impl Volumes {
         let (claim, index) = match self.held(&claim) {
             // What it has is not given once more, so it waits for nobody.
             Ok(_) => (claim.clone(), self.note(claim, &origin).await?),
-            Err(_) => self.takes(&key, asked, &origin).await?,
+            Err(_) => self.takes(&key, requested, &origin).await?,
         };
         origin.cause = Some(index).filter(|index| *index > 0).or(origin.cause);
         let view = self.projections.view();
@@ -79,7 +79,7 @@ impl Volumes {
     async fn takes(
         &self,
         key: &Key,
-        asked: CsiVolumeClaimed,
+        requested: CsiVolumeClaimed,
         origin: &Origin,
     ) -> Result<(CsiVolumeClaimed, u64), StepError> {
         // A plugin may still make it larger, and may not be able to while it is used. Who waits for
@@ -90,11 +90,11 @@ impl Volumes {
                 break turn;
             }
             drop(turn);
-            self.doubts.settle(key).await;
+            self.doubts.wait_for_growth(key).await;
         };
         // That may have been long.
         self.must_lead()?;
-        let claim = self.completed(asked)?;
+        let claim = self.completed(requested)?;
         let new = self.held(&claim).is_err();
         let index = self.note(claim.clone(), origin).await?;
         if new && index > 0 {
@@ -188,7 +188,7 @@ impl Volumes {
         self.must_lead()?;
         let row = &volume.row.volume;
         let (access_mode, attachment_mode) = attached_as(&volume, &held);
-        let asked = ControllerAttachVolumeRequest {
+        let requested = ControllerAttachVolumeRequest {
             plugin_id: row.plugin_id.clone(),
             controller_node_id: String::new(),
             volume_id: volume.plugin_name().to_owned(),
@@ -200,9 +200,11 @@ impl Volumes {
             secrets: self.secrets(&volume)?,
             volume_context: filled(&row.context),
         };
-        let call = self.doubts.begins(Step::Attach, at);
+        let call = self.doubts.begins(CallStep::Attach, at);
         let shim = &self.shim;
-        let (answer, all) = shim.controllers_told::<ControllerAttachVolume>(asked).await;
+        let (answer, all) = shim
+            .controllers_reported::<ControllerAttachVolume>(requested)
+            .await;
         if all {
             call.answered();
         }
@@ -227,9 +229,9 @@ impl Volumes {
     /// specification forbids to ask for one.
     fn attaches_read_only(&self, plugin: &str) -> Result<bool, StepError> {
         let plugin = csi::plugin(&self.projections.view(), plugin)?;
-        let told = plugin.into_iter().flat_map(|plugin| plugin.controllers);
-        let mut told = told.filter_map(|(_, info)| info.controller_info);
-        Ok(told.any(|can| can.supports_read_only_attach))
+        let reported = plugin.into_iter().flat_map(|plugin| plugin.controllers);
+        let mut reported = reported.filter_map(|(_, info)| info.controller_info);
+        Ok(reported.any(|can| can.supports_read_only_attach))
     }
 
     /// The volume, and the claim as it is held.
@@ -254,7 +256,7 @@ impl Volumes {
         claim: &CsiVolumeClaimed,
         publish_context: Map<String>,
         index: u64,
-    ) -> Result<Taken, StepError> {
+    ) -> Result<ClaimGrant, StepError> {
         let (volume, held) = self.held(claim)?;
         // Who may only read has no part in it; and while it grows nobody has one yet.
         let key = (claim.namespace.clone(), claim.volume_id.clone());
@@ -269,7 +271,7 @@ impl Volumes {
             .mount_options
             .clone_from(&volume.row.volume.mount_options);
         shown.secrets = self.secrets(&volume)?.0.into();
-        Ok(Taken {
+        Ok(ClaimGrant {
             volume: shown,
             publish_context,
             index,

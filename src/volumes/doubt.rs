@@ -20,7 +20,7 @@ use super::{ClaimKey, Key, place};
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Step {
+pub(super) enum CallStep {
     Attach,
     Detach,
     /// It is made larger, wherever it is.
@@ -36,13 +36,13 @@ pub(super) struct Doubts {
     quiet: Duration,
     /// So long after it began a call that nobody answered may still be under way.
     late: Duration,
-    known: Mutex<Known>,
+    known: Mutex<PendingCalls>,
     /// Of a growth it is known that it is over.
     settled: Notify,
 }
 
 #[derive(Default)]
-struct Known {
+struct PendingCalls {
     /// The term, and since when it is known.
     term: Option<(u64, Instant)>,
     /// Claims that were taken in it, and of whose attach nothing is noted yet.
@@ -50,7 +50,7 @@ struct Known {
     /// Claims whose way back began in it, and has not ended.
     released: HashSet<ClaimKey>,
     /// Calls that were given up, and where.
-    unanswered: HashMap<(Step, ClaimKey), GivenUp>,
+    unanswered: HashMap<(CallStep, ClaimKey), GivenUp>,
     /// Volumes that are being made larger.
     growing: HashSet<ClaimKey>,
 }
@@ -65,16 +65,16 @@ struct GivenUp {
 }
 
 /// A call that is under way: where it is dropped without an answer, its end is not known.
-pub(super) struct Call<'d> {
+pub(super) struct PendingCall<'d> {
     doubts: &'d Doubts,
-    what: Option<(Step, ClaimKey)>,
+    what: Option<(CallStep, ClaimKey)>,
     /// What it makes of a volume, bytes.
     size: i64,
     /// When it was made last.
     begun: Mutex<Instant>,
 }
 
-impl Call<'_> {
+impl PendingCall<'_> {
     /// It is made now: once more, where others were asked before.
     pub(super) fn again(&self) {
         *self.begun.lock() = Instant::now();
@@ -103,7 +103,7 @@ impl Call<'_> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(what) = self.what.take() {
             let now = Instant::now();
@@ -114,8 +114,8 @@ impl Drop for Call<'_> {
                 .unanswered
                 .retain(|_, call| now - call.at < remembered);
             let at = match what.0 {
-                Step::Grow => *self.begun.lock(),
-                Step::Attach | Step::Detach => now,
+                CallStep::Grow => *self.begun.lock(),
+                CallStep::Attach | CallStep::Detach => now,
             };
             let before = known.unanswered.get(&what);
             let size = before.map_or(0, |before| before.size).max(self.size);
@@ -124,10 +124,10 @@ impl Drop for Call<'_> {
     }
 }
 
-impl Known {
+impl PendingCalls {
     /// A call is not under way any more, as far as anybody waits for it.
-    fn ends(&mut self, step: Step, at: &ClaimKey) {
-        if step == Step::Grow {
+    fn ends(&mut self, step: CallStep, at: &ClaimKey) {
+        if step == CallStep::Grow {
             self.growing.remove(at);
         }
     }
@@ -192,19 +192,19 @@ impl Doubts {
     }
 
     /// A call at a place begins: volume, and where it is attached.
-    pub(super) fn begins(&self, step: Step, at: ClaimKey) -> Call<'_> {
+    pub(super) fn begins(&self, step: CallStep, at: ClaimKey) -> PendingCall<'_> {
         self.begun((step, at), 0)
     }
 
     /// A call begins that makes a volume so large, in bytes.
-    pub(super) fn begins_to_grow(&self, key: &Key, size: i64) -> Call<'_> {
+    pub(super) fn begins_to_grow(&self, key: &Key, size: i64) -> PendingCall<'_> {
         let at = anywhere(key);
         self.known.lock().growing.insert(at.clone());
-        self.begun((Step::Grow, at), size)
+        self.begun((CallStep::Grow, at), size)
     }
 
-    fn begun(&self, what: (Step, ClaimKey), size: i64) -> Call<'_> {
-        Call {
+    fn begun(&self, what: (CallStep, ClaimKey), size: i64) -> PendingCall<'_> {
+        PendingCall {
             doubts: self,
             what: Some(what),
             size,
@@ -220,19 +220,19 @@ impl Doubts {
         let known = self.known.lock();
         let foreign = !claim.published && !known.taken.contains(key);
         let at = (key.0.clone(), key.1.clone(), place(claim).to_owned());
-        let last = known.unanswered.get(&(Step::Attach, at));
+        let last = known.unanswered.get(&(CallStep::Attach, at));
         foreign || last.is_some_and(|last| last.at.elapsed() < REMEMBERED)
     }
 
     /// Until when a call that was given up may make a volume larger; none where none does.
     pub(super) fn grows(&self, key: &Key) -> Option<Instant> {
         let known = self.known.lock();
-        let last = known.unanswered.get(&(Step::Grow, anywhere(key)))?;
+        let last = known.unanswered.get(&(CallStep::Grow, anywhere(key)))?;
         Some(last.at + self.late + self.quiet).filter(|until| *until > Instant::now())
     }
 
     /// Waits until no call that was given up may make a volume larger.
-    pub(super) async fn settle(&self, key: &Key) {
+    pub(super) async fn wait_for_growth(&self, key: &Key) {
         loop {
             let mut settled = pin!(self.settled.notified());
             // What is settled from here on is heard.
@@ -249,8 +249,8 @@ impl Doubts {
 
     /// Whether a volume is being made larger, or may be.
     pub(super) fn is_growing(&self, key: &Key) -> bool {
-        let asked = self.known.lock().growing.contains(&anywhere(key));
-        asked || self.grows(key).is_some()
+        let requested = self.known.lock().growing.contains(&anywhere(key));
+        requested || self.grows(key).is_some()
     }
 
     /// Until when a detach may be under way at a place; none where none is. Looked at where others
@@ -265,11 +265,11 @@ impl Doubts {
         let mut begun = volume.row.past_claims.iter();
         // What another server had begun when this one took over.
         let begun = begun.any(|(alloc, claim)| {
-            let asked = [state::NODE_DETACHED, state::UNPUBLISHING, state::SETTLING];
-            here(claim) && asked.contains(&claim.state) && !own(alloc)
+            let requested = [state::NODE_DETACHED, state::UNPUBLISHING, state::SETTLING];
+            here(claim) && requested.contains(&claim.state) && !own(alloc)
         });
         let before = known.term.filter(|_| begun).map(|(_, since)| since);
-        let last = known.unanswered.get(&(Step::Detach, at.clone()));
+        let last = known.unanswered.get(&(CallStep::Detach, at.clone()));
         let until = before
             .max(last.map(|last| last.at))
             .map(|since| since + self.quiet);

@@ -9,17 +9,17 @@ use drover_projections::query::csi::Volume;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
-use super::doubt::Call;
+use super::doubt::PendingCall;
 use super::provision::{fits, key_of};
 use super::{Key, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
 use crate::error::Code;
 use crate::proposer::Origin;
-use crate::rpc::asked::Unanswered;
 use crate::rpc::csi::{
     ControllerExpandVolume, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
     NodeExpandVolume, NodeExpandVolumeRequest, Secrets,
 };
+use crate::rpc::requested::Unanswered;
 
 /// A volume that its provider has made larger, and what it is to be.
 struct Grown {
@@ -129,8 +129,8 @@ impl Volumes {
                 true
             }
             Grower::Controller => {
-                let told = self.grow_at_provider(&known, (&volume, secrets), &call);
-                match told.await {
+                let reported = self.grow_at_provider(&known, (&volume, secrets), &call);
+                match reported.await {
                     (Ok(answer), _) => {
                         volume.capacity = answer.capacity_bytes.max(least);
                         answer.node_expansion_required
@@ -205,10 +205,10 @@ impl Volumes {
         &self,
         known: &Volume,
         (wanted, secrets): (&CsiVolume, Secrets),
-        call: &Call<'_>,
+        call: &PendingCall<'_>,
     ) -> (Result<ControllerExpandVolumeResponse, Unanswered>, bool) {
         let row = &known.row.volume;
-        let asked = ControllerExpandVolumeRequest {
+        let requested = ControllerExpandVolumeRequest {
             plugin_id: row.plugin_id.clone(),
             controller_node_id: String::new(),
             external_volume_id: known.plugin_name().to_owned(),
@@ -224,8 +224,8 @@ impl Volumes {
             ready(Ok(())).boxed()
         };
         let shim = &self.shim;
-        let told = shim.controllers_begun::<ControllerExpandVolume>(asked, &before);
-        told.await
+        let reported = shim.controllers_begun::<ControllerExpandVolume>(requested, &before);
+        reported.await
     }
 
     /// Notes that a volume is being made larger, and a node may have a part to do then; which
@@ -299,7 +299,7 @@ impl Volumes {
         wanted: &CsiVolume,
     ) -> Result<u64, StepError> {
         let row = &known.row.volume;
-        let asked = NodeExpandVolumeRequest {
+        let requested = NodeExpandVolumeRequest {
             plugin_id: row.plugin_id.clone(),
             volume_id: row.id.clone(),
             volume_namespace: row.namespace.clone(),
@@ -316,7 +316,7 @@ impl Volumes {
         };
         let grown = self
             .shim
-            .node::<NodeExpandVolume>((&claim.node_id, &row.plugin_id), &asked)
+            .node::<NodeExpandVolume>((&claim.node_id, &row.plugin_id), &requested)
             .await;
         let grown = grown.map_err(StepError::of("node expand volume: "))?;
         Ok(grown.places)

@@ -38,7 +38,7 @@ async fn made() -> World {
 
 /// The node of an allocation says that it has done its part of a growth.
 async fn expanded(world: &World, alloc: &str, growth: i64) -> Result<u64, StepError> {
-    let claim = asked("data", alloc, ("", mode::WRITE));
+    let claim = requested("data", alloc, ("", mode::WRITE));
     let origin = Origin::default();
     world.volumes.expanded(&claim, growth, &origin).await
 }
@@ -100,12 +100,12 @@ async fn csi_05_where_it_is_mounted_the_node_does_its_part_and_else_who_mounts_i
 
 /// Waits until a controller has been asked to make so many volumes larger.
 async fn grows(world: &World, calls: usize) {
-    let asked = async {
+    let requested = async {
         while world.strict.count(EXPAND) < calls {
             turns(1).await;
         }
     };
-    timeout(LONG, asked).await.expect("it is asked");
+    timeout(LONG, requested).await.expect("it is asked");
 }
 
 #[tokio::test]

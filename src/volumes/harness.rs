@@ -24,7 +24,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::testing::{Strict, Way, turns};
-use super::{Limits, Record, StepError, Taken, Volumes};
+use super::{ClaimGrant, PluginCallLimits, StepError, VolumeStore, Volumes};
 use crate::commands::Command;
 use crate::commands::csi::RegisterVolumes;
 use crate::csi_calls::Lead;
@@ -38,10 +38,10 @@ pub(crate) const PLUGIN: &str = "strict";
 /// So long nobody attaches where a detach may be done late, with a leader that is patient.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
 /// What nobody answered is done soon, or not at all.
-const SOON: Limits = Limits {
+const SOON: PluginCallLimits = PluginCallLimits {
     late: Duration::from_millis(20),
     quiet: Duration::from_millis(2),
-    ..Limits::USUAL
+    ..PluginCallLimits::USUAL
 };
 
 /// The way to change the state, for one leader.
@@ -85,7 +85,7 @@ impl Lead for Leader {
     }
 }
 
-impl Record for Leader {
+impl VolumeStore for Leader {
     fn record(
         &self,
         command: Arc<dyn Command>,
@@ -160,7 +160,7 @@ impl World {
     /// A leader whose patience is short.
     pub(crate) fn hurry(&mut self) {
         let short = Duration::from_millis(20);
-        let limits = Limits {
+        let limits = PluginCallLimits {
             controller: short,
             node: short,
             list: short,
@@ -176,7 +176,7 @@ impl World {
 
     /// A leader that waits so long for what may be done late.
     pub(crate) fn patient(&mut self, quiet: Duration) {
-        let limits = Limits { quiet, ..SOON };
+        let limits = PluginCallLimits { quiet, ..SOON };
         self.volumes = Volumes::with_limits(
             Arc::clone(&self.direct.projections),
             self.leader.clone(),
@@ -299,7 +299,7 @@ impl World {
 
     /// What its client tells of an allocation.
     pub(crate) fn alloc_is(&self, alloc: &str, status: &str) {
-        self.direct.apply(told(alloc, status));
+        self.direct.apply(reported(alloc, status));
     }
 
     /// An allocation is collected.
@@ -310,7 +310,7 @@ impl World {
         });
     }
 
-    pub(crate) async fn claim(&self, volume: &str, alloc: &str) -> Result<Taken, StepError> {
+    pub(crate) async fn claim(&self, volume: &str, alloc: &str) -> Result<ClaimGrant, StepError> {
         self.claim_as(volume, alloc, mode::WRITE).await
     }
 
@@ -319,8 +319,8 @@ impl World {
         volume: &str,
         alloc: &str,
         mode: u8,
-    ) -> Result<Taken, StepError> {
-        let claim = asked(volume, alloc, ("", mode));
+    ) -> Result<ClaimGrant, StepError> {
+        let claim = requested(volume, alloc, ("", mode));
         self.volumes.claim(claim, Origin::default()).await
     }
 
@@ -452,7 +452,7 @@ pub(crate) fn submitted(
     let mut job = fixtures::job("service", 1);
     id.clone_into(&mut job.id);
     id.clone_into(&mut job.name);
-    let asked = VolumeRequest {
+    let requested = VolumeRequest {
         name: "v".into(),
         r#type: "csi".into(),
         source: volume.into(),
@@ -461,7 +461,7 @@ pub(crate) fn submitted(
         read_only,
         ..VolumeRequest::default()
     };
-    job.task_groups.to_mut()[0].volumes = [("v", asked)].into();
+    job.task_groups.to_mut()[0].volumes = [("v", requested)].into();
     JobRegistered {
         job: Arc::new(job),
         ..JobRegistered::default()
@@ -469,7 +469,7 @@ pub(crate) fn submitted(
 }
 
 /// What its client tells of an allocation.
-pub(crate) fn told(alloc: &str, status: &str) -> AllocsUpdatedByClient {
+pub(crate) fn reported(alloc: &str, status: &str) -> AllocsUpdatedByClient {
     let update = ClientAllocUpdate {
         id: alloc.to_owned(),
         client_status: status.into(),
@@ -531,7 +531,7 @@ fn capability(access: &str) -> CsiVolumeCapability {
 }
 
 /// What a client asks for.
-pub(crate) fn asked(volume: &str, alloc: &str, (access, mode): (&str, u8)) -> CsiVolumeClaimed {
+pub(crate) fn requested(volume: &str, alloc: &str, (access, mode): (&str, u8)) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         namespace: "default".into(),
         volume_id: volume.to_owned(),
@@ -547,7 +547,7 @@ pub(crate) fn published(volume: &str, alloc: &str, access: &str) -> CsiVolumeCla
     CsiVolumeClaimed {
         published: true,
         attachment_mode: "file-system".into(),
-        ..asked(volume, alloc, (access, mode::WRITE))
+        ..requested(volume, alloc, (access, mode::WRITE))
     }
 }
 

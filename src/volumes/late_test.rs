@@ -2,7 +2,7 @@
 
 use drover_events::csi::state;
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
-use drover_testkit::{LONG, asked as asked_often};
+use drover_testkit::{LONG, eventually_async};
 use tokio::time::Instant;
 
 use super::harness::*;
@@ -40,7 +40,7 @@ async fn settles(world: &World, alloc: &str) {
             (done, _) => Err(format!("{done:?}")),
         }
     };
-    asked_often("it settles", LONG, once).await.unwrap();
+    eventually_async("it settles", LONG, once).await.unwrap();
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_volume_that_may_still_be_deleted_is_given_to_nobody_whoever_leads() {
         // Nobody deletes it again: it is given back when it cannot be deleted any more.
         let place = ("default", "data");
         let origin = Origin::default();
-        let kept = asked_often("it is given back", LONG, async || {
+        let kept = eventually_async("it is given back", LONG, async || {
             let waiting = Waiting::Deletion;
             world.volumes.see_to(place, &waiting, &origin).await
         });
@@ -334,6 +334,6 @@ async fn csi_31_why_a_volume_that_is_being_deleted_is_not_gone_is_told_until_it_
         let seen = world.volumes.see_to(place, &Waiting::Deletion, &origin);
         seen.await.map(drop)
     };
-    asked_often("it stays", LONG, stays).await.unwrap();
+    eventually_async("it stays", LONG, stays).await.unwrap();
     assert_eq!((why(&world), world.row("data").deleting), (None, 0));
 }

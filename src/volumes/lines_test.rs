@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::Page;
+use super::PageQuery;
 use super::harness::{PLUGIN, World, node_id};
 use super::testing::{Fault, turns};
 use crate::csi_calls::{AT_ONCE, LISTS_AT_ONCE};
@@ -22,7 +22,7 @@ async fn lists_that_hang_hold_up_nobody_who_attaches() {
     world.volume("data", ONE);
     let hang = [Fault::Hangs; 2 * AT_ONCE];
     world.strict.fault("ControllerListVolumes", &hang);
-    let list = || Box::pin(world.volumes.external(PLUGIN, Page::default()));
+    let list = || Box::pin(world.volumes.external(PLUGIN, PageQuery::default()));
     let mut lists: Vec<_> = hang.iter().map(|_| list()).collect();
     let answered = lists.iter_mut().map(|list| list.now_or_never());
     let refused: Vec<_> = answered.flatten().map(Result::unwrap_err).collect();
@@ -70,18 +70,18 @@ async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
     let world = World::new(1);
     let (line, _) = world.volumes.shim.in_line();
     let key = || (node_id(0), PLUGIN.to_owned());
-    let asked = || world.strict.count("ControllerAttachVolume");
+    let requested = || world.strict.count("ControllerAttachVolume");
     // The first goes on in the term in which it came: so it is known where the second waits.
     for (number, terms) in [(1, 0), (2, 1)] {
         let volume = format!("data-{number}");
         world.volume(&volume, ONE);
         let alloc = world.alloc(number, 0, &volume, ONE);
-        let before = asked();
+        let before = requested();
         let taken = join_all((0..AT_ONCE).map(|_| line.turn(key()))).await;
         let lets_go = async {
             turns(10).await;
             assert!(world.row(&volume).in_use(), "it is claimed");
-            assert_eq!(asked(), before, "and waits in line");
+            assert_eq!(requested(), before, "and waits in line");
             world.leader.term.fetch_add(terms, Ordering::SeqCst);
             drop(taken);
         };
@@ -91,5 +91,5 @@ async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
             _ => assert_eq!(claimed.unwrap_err().code, Code::NoLeader),
         }
     }
-    assert_eq!(asked(), 1);
+    assert_eq!(requested(), 1);
 }

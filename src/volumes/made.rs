@@ -20,7 +20,7 @@ impl Volumes {
             "" => volume.id.clone(),
             name => name.to_owned(),
         };
-        let asked = ControllerCreateVolumeRequest {
+        let requested = ControllerCreateVolumeRequest {
             plugin_id: volume.plugin_id.clone(),
             controller_node_id: String::new(),
             name,
@@ -35,7 +35,10 @@ impl Volumes {
             requested_topologies: places,
         };
         self.must_lead()?;
-        let answer = self.shim.controller::<ControllerCreateVolume>(asked).await;
+        let answer = self
+            .shim
+            .controller::<ControllerCreateVolume>(requested)
+            .await;
         let answer = answer.map_err(StepError::of(CREATE))?;
         is_made_from(&volume, &answer)?;
         volume.external_id = answer.external_volume_id;
@@ -55,15 +58,16 @@ impl Volumes {
     /// Where a volume is to be, if that is said. A plugin that knows of no places is not asked for
     /// one: the specification forbids it.
     fn places(&self, volume: &CsiVolume) -> Result<Option<CsiTopologyRequest>, StepError> {
-        let said =
-            |asked: &&CsiTopologyRequest| !asked.required.is_empty() || !asked.preferred.is_empty();
-        let Some(asked) = volume.requested_topologies.as_ref().filter(said) else {
+        let said = |requested: &&CsiTopologyRequest| {
+            !requested.required.is_empty() || !requested.preferred.is_empty()
+        };
+        let Some(requested) = volume.requested_topologies.as_ref().filter(said) else {
             return Ok(None);
         };
         let plugin = self.plugin(&volume.plugin_id)?;
         let mut parts = plugin.controllers.values().chain(plugin.nodes.values());
         match parts.any(|part| part.requires_topologies) {
-            true => Ok(Some(asked.clone())),
+            true => Ok(Some(requested.clone())),
             false => {
                 let text = format!(
                     "plugin \"{}\" makes volumes for every node: it takes no topology_request",
@@ -76,9 +80,12 @@ impl Volumes {
 }
 
 /// Refuses a volume that its plugin made from something else than was asked for.
-fn is_made_from(asked: &CsiVolume, made: &ControllerCreateVolumeResponse) -> Result<(), StepError> {
+fn is_made_from(
+    requested: &CsiVolume,
+    made: &ControllerCreateVolumeResponse,
+) -> Result<(), StepError> {
     // A snapshot goes before a volume, as where it is asked for.
-    let wanted = match (asked.snapshot_id.as_str(), asked.clone_id.as_str()) {
+    let wanted = match (requested.snapshot_id.as_str(), requested.clone_id.as_str()) {
         ("", clone) => ("", clone),
         (snapshot, _) => (snapshot, ""),
     };
@@ -95,7 +102,7 @@ fn is_made_from(asked: &CsiVolume, made: &ControllerCreateVolumeResponse) -> Res
     let text = format!(
         "plugin \"{}\" made volume \"{}\" from {} and not from {}; it stays at the provider: \
          delete it there, or give the new one another name",
-        asked.plugin_id,
+        requested.plugin_id,
         made.external_volume_id,
         of((snapshot, clone)),
         of(wanted)

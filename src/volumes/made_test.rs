@@ -29,17 +29,20 @@ async fn csi_46_a_volume_is_made_as_large_and_where_and_from_what_was_asked_for(
         preferred: vec![zone("z2")].into(),
     };
     for (id, snapshot, clone) in [("one", "snap", ""), ("two", "", "far")] {
-        let asked = new(id, |new| {
+        let requested = new(id, |new| {
             (new.snapshot_id, new.clone_id) = (snapshot.into(), clone.into());
             new.requested_capacity_min = 10;
             new.requested_capacity_max = 20;
             new.requested_topologies = Some(topologies.clone());
         });
-        world.volumes.create(asked, &origin).await.unwrap();
-        let asked = world.strict.made_as(&format!("made-{id}"));
-        assert_eq!((&*asked.snapshot_id, &*asked.clone_id), (snapshot, clone));
-        assert_eq!((asked.capacity_min, asked.capacity_max), (10, 20));
-        assert_eq!(asked.requested_topologies.as_ref(), Some(&topologies));
+        world.volumes.create(requested, &origin).await.unwrap();
+        let requested = world.strict.made_as(&format!("made-{id}"));
+        assert_eq!(
+            (&*requested.snapshot_id, &*requested.clone_id),
+            (snapshot, clone)
+        );
+        assert_eq!((requested.capacity_min, requested.capacity_max), (10, 20));
+        assert_eq!(requested.requested_topologies.as_ref(), Some(&topologies));
     }
 }
 
@@ -48,10 +51,10 @@ async fn csi_46_what_was_made_from_something_else_is_not_taken_for_what_was_aske
     let world = World::new(1);
     let origin = Origin::default();
     let create = |snapshot: &str, clone: &str| {
-        let asked = new("new", |new| {
+        let requested = new("new", |new| {
             (new.snapshot_id, new.clone_id) = (snapshot.into(), clone.into());
         });
-        world.volumes.create(asked, &origin)
+        world.volumes.create(requested, &origin)
     };
     for (snapshot, clone, wanted) in [
         ("snap", "", "snapshot \"snap\""),
@@ -81,8 +84,8 @@ async fn csi_46_a_plugin_that_knows_no_places_is_asked_for_none() {
             required,
             preferred,
         };
-        let asked = new("new", |new| new.requested_topologies = Some(topologies));
-        world.volumes.create(asked, &origin)
+        let requested = new("new", |new| new.requested_topologies = Some(topologies));
+        world.volumes.create(requested, &origin)
     };
     let text = "plugin \"strict\" makes volumes for every node: it takes no topology_request";
     for (required, preferred) in [(vec![zone("z1")], vec![]), (vec![], vec![zone("z1")])] {

@@ -7,7 +7,7 @@
 //! functions (VW-06).
 //!
 //! It must not know: HTTP, sessions ([`Reach`] is the way to a client), how events are replicated
-//! ([`Record`]).
+//! ([`VolumeStore`]).
 //!
 //! Invariants:
 //! 1. A volume is claimed in the log before its controller attaches it, so two writers never come
@@ -81,12 +81,12 @@ use crate::csi_calls::{Lead, Shim};
 use crate::error::{ApiError, Code};
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
-use crate::rpc::asked::{Reach, Unanswered};
 use crate::rpc::csi::Secrets;
+use crate::rpc::requested::{Reach, Unanswered};
 
-pub use crate::csi_calls::Limits;
-pub use claim::Taken;
-pub use provision::Page;
+pub use crate::csi_calls::PluginCallLimits;
+pub use claim::ClaimGrant;
+pub use provision::PageQuery;
 pub use unpublish::Waiting;
 
 /// A volume: its namespace and its id.
@@ -95,7 +95,7 @@ pub type Key = (String, String);
 type ClaimKey = (String, String, String);
 
 /// The way to change the state.
-pub trait Record: Lead {
+pub trait VolumeStore: Lead {
     /// Decides, replicates and applies a command.
     fn record(
         &self,
@@ -183,7 +183,7 @@ pub struct Signs {
 /// The volumes of one server.
 pub struct Volumes {
     projections: Arc<Projections>,
-    record: Arc<dyn Record>,
+    record: Arc<dyn VolumeStore>,
     shim: Shim,
     keyring: Arc<Keyring>,
     /// Who takes a volume, and who deletes it.
@@ -206,18 +206,23 @@ impl Volumes {
     /// The volumes of the state, whose plugins are reached by `reach`.
     pub fn new(
         projections: Arc<Projections>,
-        record: Arc<dyn Record>,
+        record: Arc<dyn VolumeStore>,
         reach: Arc<dyn Reach>,
         keyring: Arc<Keyring>,
     ) -> Arc<Self> {
-        Self::with_limits(projections, record, (reach, Limits::USUAL), keyring)
+        Self::with_limits(
+            projections,
+            record,
+            (reach, PluginCallLimits::USUAL),
+            keyring,
+        )
     }
 
     /// The same, with limits of the caller's.
     pub fn with_limits(
         projections: Arc<Projections>,
-        record: Arc<dyn Record>,
-        (reach, limits): (Arc<dyn Reach>, Limits),
+        record: Arc<dyn VolumeStore>,
+        (reach, limits): (Arc<dyn Reach>, PluginCallLimits),
         keyring: Arc<Keyring>,
     ) -> Arc<Self> {
         let (late, quiet) = (limits.late, limits.quiet);
@@ -377,8 +382,10 @@ fn external_node(view: &View, plugin: &str, node: &str) -> Result<String, StepEr
     let info = node
         .as_ref()
         .and_then(|node| node.csi_node_plugins.get(plugin));
-    let told = info.and_then(|info| info.node_info.as_ref());
-    Ok(told.map(|told| told.id.clone()).unwrap_or_default())
+    let reported = info.and_then(|info| info.node_info.as_ref());
+    Ok(reported
+        .map(|reported| reported.id.clone())
+        .unwrap_or_default())
 }
 
 /// Nothing, where a map is nil.

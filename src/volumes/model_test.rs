@@ -194,11 +194,14 @@ async fn a_volume_is_attached_to_a_node_in_one_way_whoever_uses_it_there() {
         world.unpublish("data", alloc).await.unwrap();
     }
     // Only a plugin that says it can is asked for one that is only to be read.
-    for (can, told) in [(false, "false"), (true, "true")] {
+    for (can, reported) in [(false, "false"), (true, "true")] {
         world.node_reads_only(0, can);
         world.claim_as("data", &other, mode::READ).await.unwrap();
         let attached = world.strict.attached_as("data", &node_id(0));
-        assert_eq!(attached, format!("{MULTI_NODE_READER} file-system {told}"));
+        assert_eq!(
+            attached,
+            format!("{MULTI_NODE_READER} file-system {reported}")
+        );
         world.unpublish("data", &other).await.unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover_events::gojson::{List, Map};
 use drover_events::model::{CsiControllerInfo, CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
 use drover_projections::claims as rules;
-use drover_projections::query::csi::{self, Plugin, Volume};
+use drover_projections::query::csi::{self, PluginNodes, Volume};
 use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
@@ -36,7 +36,7 @@ const FIRST_KEY: Duration = Duration::from_secs(5);
 
 /// Which part of a list is wanted.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct PageQuery {
     /// How many at most; 0 for as many as there are.
     pub most: i32,
     /// Where it begins.
@@ -163,7 +163,7 @@ impl Volumes {
         })?;
         let mut with = self.secrets(&volume)?;
         with.0.extend(secrets.0);
-        let asked = ControllerDeleteVolumeRequest {
+        let requested = ControllerDeleteVolumeRequest {
             plugin_id: plugin,
             controller_node_id: String::new(),
             external_volume_id: volume.plugin_name().to_owned(),
@@ -176,8 +176,8 @@ impl Volumes {
         };
         let before = || marks().boxed();
         let shim = &self.shim;
-        let told = shim.controllers_begun::<ControllerDeleteVolume>(asked, &before);
-        let (deleted, all) = told.await;
+        let reported = shim.controllers_begun::<ControllerDeleteVolume>(requested, &before);
+        let (deleted, all) = reported.await;
         let deleted = deleted.map_err(StepError::of("controller delete volume: "));
         if deleted.is_err() && all && volume.row.deleting == 0 {
             // It is not deleted, and will not be, unless by a call of an earlier delete: it may be
@@ -213,17 +213,20 @@ impl Volumes {
     pub async fn external(
         &self,
         plugin: &str,
-        page: Page,
+        page: PageQuery,
     ) -> Result<(List<CsiVolumeExternalStub>, String), StepError> {
         self.can(plugin, "list volumes", |can| can.supports_list_volumes)?;
         let _turn = self.shim.listing(plugin)?;
-        let asked = ControllerListVolumesRequest {
+        let requested = ControllerListVolumesRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
             max_entries: page.most,
             starting_token: page.token,
         };
-        let answer = self.shim.controller::<ControllerListVolumes>(asked).await;
+        let answer = self
+            .shim
+            .controller::<ControllerListVolumes>(requested)
+            .await;
         let answer = answer.map_err(StepError::of("controller list volumes: "))?;
         Ok((answer.entries, answer.next_token))
     }
@@ -266,7 +269,7 @@ impl Volumes {
         secrets
             .0
             .extend(filled(&snapshot.secrets).iter().map(owned));
-        let asked = ControllerCreateSnapshotRequest {
+        let requested = ControllerCreateSnapshotRequest {
             plugin_id: plugin.clone(),
             controller_node_id: String::new(),
             volume_id: volume.plugin_name().to_owned(),
@@ -276,7 +279,7 @@ impl Volumes {
         };
         let answer = self
             .shim
-            .controller::<ControllerCreateSnapshot>(asked)
+            .controller::<ControllerCreateSnapshot>(requested)
             .await;
         let answer = answer.map_err(StepError::of("controller create snapshot: "))?;
         Ok(CsiSnapshot {
@@ -305,7 +308,7 @@ impl Volumes {
         self.can(plugin, "create and delete snapshots", |can| {
             can.supports_create_delete_snapshot
         })?;
-        let asked = ControllerDeleteSnapshotRequest {
+        let requested = ControllerDeleteSnapshotRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
             id: id.to_owned(),
@@ -313,7 +316,7 @@ impl Volumes {
         };
         let deleted = self
             .shim
-            .controller::<ControllerDeleteSnapshot>(asked)
+            .controller::<ControllerDeleteSnapshot>(requested)
             .await;
         deleted.map_err(StepError::of("controller delete snapshot: "))?;
         Ok(())
@@ -326,19 +329,22 @@ impl Volumes {
     pub async fn snapshots(
         &self,
         plugin: &str,
-        page: Page,
+        page: PageQuery,
         secrets: Secrets,
     ) -> Result<(List<CsiSnapshot>, String), StepError> {
         self.can(plugin, "list snapshots", |can| can.supports_list_snapshots)?;
         let _turn = self.shim.listing(plugin)?;
-        let asked = ControllerListSnapshotsRequest {
+        let requested = ControllerListSnapshotsRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
             max_entries: page.most,
             starting_token: page.token,
             secrets,
         };
-        let answer = self.shim.controller::<ControllerListSnapshots>(asked).await;
+        let answer = self
+            .shim
+            .controller::<ControllerListSnapshots>(requested)
+            .await;
         let answer = answer.map_err(StepError::of("controller list snapshots: "))?;
         Ok((answer.entries, answer.next_token))
     }
@@ -423,7 +429,7 @@ impl Volumes {
         }
     }
 
-    pub(super) fn plugin(&self, id: &str) -> Result<Plugin, StepError> {
+    pub(super) fn plugin(&self, id: &str) -> Result<PluginNodes, StepError> {
         let view = self.projections.view();
         let missing = || ApiError::refused(format!("no CSI plugin named: {id} could be found"));
         let plugin = csi::plugin(&view, id)?;
@@ -438,12 +444,12 @@ impl Volumes {
         can: impl Fn(&CsiControllerInfo) -> bool,
     ) -> Result<(), StepError> {
         let known = self.plugin(plugin)?;
-        let mut told = known
+        let mut reported = known
             .controllers
             .values()
             .filter_map(|info| info.controller_info.as_ref());
-        let first = told.next();
-        match first.is_none_or(|first| can(first) || told.any(can)) {
+        let first = reported.next();
+        match first.is_none_or(|first| can(first) || reported.any(can)) {
             true => Ok(()),
             false => {
                 let text = format!("plugin \"{plugin}\" does not {what}");
@@ -474,7 +480,7 @@ impl Volumes {
             Some(known) => self.secrets_with(known, volume)?,
             None => clear(volume),
         };
-        let asked = ControllerValidateVolumeRequest {
+        let requested = ControllerValidateVolumeRequest {
             plugin_id: volume.plugin_id.clone(),
             controller_node_id: String::new(),
             volume_id: match (volume.external_id.as_str(), known) {
@@ -490,7 +496,7 @@ impl Volumes {
         };
         let valid = self
             .shim
-            .controller::<ControllerValidateVolume>(asked)
+            .controller::<ControllerValidateVolume>(requested)
             .await;
         valid.map_err(StepError::of("controller validate volume: "))?;
         Ok(())
@@ -532,15 +538,15 @@ pub(super) fn key_of(volume: &CsiVolume) -> Key {
 /// A volume that its provider has already, with where it can be reached: of one that is made, its
 /// plugin says so.
 fn placed(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
-    let Some(asked) = &volume.requested_topologies else {
+    let Some(requested) = &volume.requested_topologies else {
         return Ok(volume);
     };
-    if !asked.preferred.is_empty() {
+    if !requested.preferred.is_empty() {
         let text = "validation: preferred topologies are for volumes that are created";
         return Err(ApiError::bad_request(text).into());
     }
     if volume.topologies.is_empty() {
-        volume.topologies = asked.required.clone();
+        volume.topologies = requested.required.clone();
     }
     Ok(volume)
 }

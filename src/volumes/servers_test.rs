@@ -11,7 +11,7 @@ use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
 use drover_projections::tables::jobs::Jobs;
-use drover_testkit::{LONG, asked, eventually};
+use drover_testkit::{LONG, eventually, eventually_async};
 
 use super::harness::{self, node_id};
 use super::testing::{Fault, Strict, Way};
@@ -19,12 +19,12 @@ use super::*;
 use crate::base::clock::Clock;
 use crate::commands::csi::RegisterVolumes;
 use crate::commands::{Decision, Stamp};
-use crate::log::{LogEngine, Options};
+use crate::log::{LogEngine, LogOptions};
 use crate::proposer::decided::RaftPropose;
 use crate::proposer::{FirstEvents, Proposer};
 use crate::raft::cluster_test::{Wire, Wires, members};
-use crate::raft::{Projector, RaftNode, Settings, Start};
-use crate::reactors::driver::{Board, Context, Reactor, Running, start};
+use crate::raft::{Projector, RaftNode, RaftSettings, RaftStart};
+use crate::reactors::driver::{Board, Context, Reactor, RunningReactor, start};
 use crate::reactors::volume_watcher::VolumeWatcher;
 use crate::server::leader::Leader;
 
@@ -62,9 +62,9 @@ impl Server {
         let name = number.to_string();
         let dir = dir.join(&name);
         std::fs::create_dir_all(&dir).unwrap();
-        let (log, _) = LogEngine::open(&dir.join("log"), Options::default()).unwrap();
+        let (log, _) = LogEngine::open(&dir.join("log"), LogOptions::default()).unwrap();
         let (projections, writer) = Projections::open(dir.join("db"), Default::default()).unwrap();
-        let raft = RaftNode::start(Start {
+        let raft = RaftNode::start(RaftStart {
             number,
             log: Arc::new(log),
             fold: Box::new(Projector::new(writer)),
@@ -73,7 +73,7 @@ impl Server {
                 wires: wires.clone(),
                 this: name.clone(),
             }),
-            settings: Settings::default(),
+            settings: RaftSettings::default(),
             bootstrap: (number == 1).then(|| members(SERVERS)),
         });
         let raft = raft.await.unwrap();
@@ -113,13 +113,13 @@ impl Server {
     }
 
     /// What a leader does: it follows volumes.
-    fn watches(&self) -> Running {
+    fn watches(&self) -> RunningReactor {
         let reactor: Arc<dyn Reactor> = self.watcher.clone();
         start(reactor, self.context.clone(), Board::default())
     }
 
-    fn asked(&self) -> usize {
-        self.way.asked.load(Ordering::SeqCst)
+    fn requested(&self) -> usize {
+        self.way.requested.load(Ordering::SeqCst)
     }
 
     fn in_use(&self) -> Option<bool> {
@@ -187,7 +187,7 @@ impl Three {
                 .submit(Arc::clone(&command), Origin::default());
             done.await.map_err(|error| error.message)
         };
-        let done = asked("a command", LONG, once).await.unwrap();
+        let done = eventually_async("a command", LONG, once).await.unwrap();
         for server in &self.servers {
             let applied = eventually("it is applied", LONG, || {
                 let index = server.projections.applied_index();
@@ -207,7 +207,7 @@ impl Three {
 }
 
 fn claim(alloc: &str) -> CsiVolumeClaimed {
-    harness::asked("data", alloc, ("", drover_events::csi::mode::WRITE))
+    harness::requested("data", alloc, ("", drover_events::csi::mode::WRITE))
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -222,7 +222,7 @@ async fn claimed(server: &Server, alloc: &str) {
         let taken = server.volumes.claim(claim(alloc), Origin::default()).await;
         taken.map_err(|error| error.to_string())
     };
-    asked("a claim", LONG, once).await.unwrap();
+    eventually_async("a claim", LONG, once).await.unwrap();
 }
 
 /// Who is cut off may still think that it leads, and gives nothing back.
@@ -252,7 +252,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         // It falls between attach and mount: the client asks the next one, and mounts.
         claimed(first, &one).await;
         three.cut(first);
-        let calls = first.asked();
+        let calls = first.requested();
         let begun = std::time::Instant::now();
         let second = three.leader(&[&first.name]).await;
         claimed(second, &one).await;
@@ -264,12 +264,12 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         );
 
         gives_nothing_back(first, &one).await;
-        assert_eq!(first.asked(), calls, "VW-02: it asks no plugin");
+        assert_eq!(first.requested(), calls, "VW-02: it asks no plugin");
 
         // The next one falls in the middle of the release, at its controller.
         three.strict.fault(DETACH, &[Fault::Hangs]);
         let watching = second.watches();
-        let end = Arc::new(Raw(harness::told(&one, "complete").into()));
+        let end = Arc::new(Raw(harness::reported(&one, "complete").into()));
         second
             .proposer
             .submit(end, Origin::default())
@@ -328,7 +328,7 @@ fn vw_02_a_leader_that_was_cut_off_after_its_last_step_detaches_nothing() {
         let origin = Origin::default();
         let failed = first.volumes.unpublish(place, &one, &origin).await;
         failed.unwrap_err();
-        let calls = first.asked();
+        let calls = first.requested();
         three.cut(first);
         let second = three.leader(&[&first.name]).await;
         second
@@ -338,7 +338,7 @@ fn vw_02_a_leader_that_was_cut_off_after_its_last_step_detaches_nothing() {
             .unwrap();
         claimed(second, &harness::alloc_id(2)).await;
         gives_nothing_back(first, &one).await;
-        assert_eq!(first.asked(), calls);
+        assert_eq!(first.requested(), calls);
         assert!(
             three.strict.wrong().is_empty(),
             "{:?}",
@@ -353,7 +353,7 @@ fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
         let three = Three::start().await;
         let (one, two) = (harness::alloc_id(1), harness::alloc_id(2));
         let first = three.leader(&[]).await;
-        let calls = first.asked();
+        let calls = first.requested();
         three.cut(first);
         assert!(first.leads(), "it does not know yet");
         let late = first.volumes.claim(claim(&one), Origin::default());
@@ -366,10 +366,10 @@ fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
         };
         let (late, ()) = tokio::join!(late, next);
         assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
-        assert_eq!(first.asked(), calls, "it asks no plugin");
+        assert_eq!(first.requested(), calls, "it asks no plugin");
 
         // Asked again, it is refused by whoever leads now.
-        let refused = asked("a refusal", LONG, async || {
+        let refused = eventually_async("a refusal", LONG, async || {
             let leader = three.leader(&[]).await;
             let taken = leader.volumes.claim(claim(&one), Origin::default()).await;
             match taken.map_err(|error| error.to_string()) {
@@ -385,8 +385,8 @@ fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
                 let row = view.get::<CsiVolumes>(("default", "data")).unwrap();
                 let row = row.expect("it is registered");
                 let holders: Vec<_> = row.holders().collect();
-                let told = format!("{holders:?}");
-                (holders == [two.as_str()]).then_some(()).ok_or(told)
+                let reported = format!("{holders:?}");
+                (holders == [two.as_str()]).then_some(()).ok_or(reported)
             });
             known.await.unwrap();
         }

@@ -73,10 +73,10 @@ async fn csi_32_a_node_detaches_what_was_read_as_read_and_what_was_written_as_wr
         world.unpublish("data", &alloc).await.unwrap_err();
         assert_eq!(world.past("data"), [state::UNPUBLISHING]);
         world.unpublish("data", &alloc).await.unwrap();
-        let asked = world.strict.unmounted_as(&alloc);
-        assert_eq!(asked.read_only, reads, "{access}");
-        assert_eq!(asked.access_mode, access);
-        assert_eq!(asked.attachment_mode, "file-system");
+        let requested = world.strict.unmounted_as(&alloc);
+        assert_eq!(requested.read_only, reads, "{access}");
+        assert_eq!(requested.access_mode, access);
+        assert_eq!(requested.attachment_mode, "file-system");
         assert!(world.strict.is_idle() && !world.row("data").in_use());
     }
 }
@@ -184,7 +184,7 @@ async fn csi_42_a_forced_removal_asks_no_plugin() {
 async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_chosen() {
     let world = World::new(2);
     let ask = async |node: &str| {
-        let asked = ControllerValidateVolumeRequest {
+        let requested = ControllerValidateVolumeRequest {
             plugin_id: PLUGIN.into(),
             controller_node_id: node.to_owned(),
             volume_id: "data".into(),
@@ -194,10 +194,10 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
         let answer = world
             .volumes
             .shim
-            .controller::<ControllerValidateVolume>(asked);
+            .controller::<ControllerValidateVolume>(requested);
         answer.await.map(|_| ()).map_err(|error| error.to_string())
     };
-    let asked = |node: usize| {
+    let requested = |node: usize| {
         world
             .strict
             .count(&format!("ControllerValidateVolume @{}", node_id(node)))
@@ -205,11 +205,15 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
     for _ in 0..4 {
         assert_eq!(ask("").await, Ok(()));
     }
-    assert_eq!((asked(0), asked(1)), (2, 2), "each in its turn");
+    assert_eq!((requested(0), requested(1)), (2, 2), "each in its turn");
     for _ in 0..3 {
         assert_eq!(ask(&node_id(1)).await, Ok(()));
     }
-    assert_eq!((asked(0), asked(1)), (2, 5), "the one that is named");
+    assert_eq!(
+        (requested(0), requested(1)),
+        (2, 5),
+        "the one that is named"
+    );
     let calls = world.strict.calls();
     let text = "plugin \"strict\" has no controller on node \"elsewhere\"";
     assert_eq!(ask("elsewhere").await, Err(text.to_owned()));

@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use super::storage::Storage;
 use crate::endpoints::testing::encoded;
 use crate::error::{ApiError, Code};
-use crate::rpc::asked::{Reach, Unanswered};
 use crate::rpc::csi::*;
+use crate::rpc::requested::{Reach, Unanswered};
 use crate::rpc::service::{Access, Call, Dispatch, Service};
 
 /// What becomes of a call.
@@ -104,10 +104,10 @@ impl Strict {
             ($service:ident; $($method:ident($req:ty) => $handler:ident;)*) => {
                 $service$(.method::<$method, _, _>(
                     Access::Server,
-                    |strict: Arc<Weakly>, _: Call, asked: $req| async move {
+                    |strict: Arc<Weakly>, _: Call, requested: $req| async move {
                         strict.0.upgrade().map_or_else(
                             || Err(ApiError::internal("it is gone")),
-                            |strict| strict.$handler(asked),
+                            |strict| strict.$handler(requested),
                         )
                     },
                 ))*
@@ -283,10 +283,10 @@ impl Strict {
 
     fn attach(
         &self,
-        asked: ControllerAttachVolumeRequest,
+        requested: ControllerAttachVolumeRequest,
     ) -> Result<ControllerAttachVolumeResponse, ApiError> {
         let mut storage = self.storage.lock();
-        let (volume, node) = (asked.volume_id, asked.client_csi_node_id);
+        let (volume, node) = (requested.volume_id, requested.client_csi_node_id);
         let elsewhere = storage
             .attached
             .iter()
@@ -308,8 +308,8 @@ impl Strict {
         } else if !storage.attached.contains_key(&place) {
             storage.stray.insert(place.clone());
         }
-        let (access, kind) = (asked.access_mode, asked.attachment_mode);
-        let how = format!("{access} {kind} {}", asked.read_only);
+        let (access, kind) = (requested.access_mode, requested.attachment_mode);
+        let how = format!("{access} {kind} {}", requested.read_only);
         let known = storage.attached.entry(place).or_insert_with(|| how.clone());
         if *known != how {
             let text = format!("{volume} is on {node} as {known} and not as {how}");
@@ -321,9 +321,9 @@ impl Strict {
         })
     }
 
-    fn detach(&self, asked: ControllerDetachVolumeRequest) -> Result<Done, ApiError> {
+    fn detach(&self, requested: ControllerDetachVolumeRequest) -> Result<Done, ApiError> {
         let mut storage = self.storage.lock();
-        let (volume, node) = (asked.volume_id, asked.client_csi_node_id);
+        let (volume, node) = (requested.volume_id, requested.client_csi_node_id);
         let all = node.is_empty();
         let of = |at: &String| all || *at == node;
         let mut mounted = storage.mounted.keys();
@@ -352,11 +352,11 @@ impl Strict {
         Ok(Done {})
     }
 
-    fn unmount(&self, asked: NodeDetachVolumeRequest) -> Result<Done, ApiError> {
+    fn unmount(&self, requested: NodeDetachVolumeRequest) -> Result<Done, ApiError> {
         let mut storage = self.storage.lock();
         let unmounted = &mut storage.unmounted;
-        unmounted.insert(asked.alloc_id.clone(), asked.clone());
-        let key = (asked.external_id, asked.node_id, asked.alloc_id);
+        unmounted.insert(requested.alloc_id.clone(), requested.clone());
+        let key = (requested.external_id, requested.node_id, requested.alloc_id);
         storage.mounted.remove(&key);
         storage.stale.remove(&key);
         Ok(Done {})
@@ -364,24 +364,24 @@ impl Strict {
 
     fn create(
         &self,
-        asked: ControllerCreateVolumeRequest,
+        requested: ControllerCreateVolumeRequest,
     ) -> Result<ControllerCreateVolumeResponse, ApiError> {
         let mut storage = self.storage.lock();
-        let id = format!("made-{}", asked.name);
-        storage.made.insert(id.clone(), asked.clone());
+        let id = format!("made-{}", requested.name);
+        storage.made.insert(id.clone(), requested.clone());
         Ok(ControllerCreateVolumeResponse {
-            capacity_bytes: storage.at_least(&id, asked.capacity_min),
+            capacity_bytes: storage.at_least(&id, requested.capacity_min),
             external_volume_id: id,
-            snapshot_id: asked.snapshot_id,
-            clone_id: asked.clone_id,
+            snapshot_id: requested.snapshot_id,
+            clone_id: requested.clone_id,
             volume_context: [("from", "strict".to_owned())].into(),
             ..ControllerCreateVolumeResponse::default()
         })
     }
 
-    fn delete(&self, asked: ControllerDeleteVolumeRequest) -> Result<Done, ApiError> {
+    fn delete(&self, requested: ControllerDeleteVolumeRequest) -> Result<Done, ApiError> {
         let mut storage = self.storage.lock();
-        let volume = asked.external_volume_id;
+        let volume = requested.external_volume_id;
         let attached = storage.attached.keys().find(|(id, _)| *id == volume);
         if let Some((_, at)) = attached.cloned() {
             let text = format!("{volume} is deleted while it is on {at}");
@@ -393,8 +393,8 @@ impl Strict {
         Ok(Done {})
     }
 
-    fn validate(&self, asked: ControllerValidateVolumeRequest) -> Result<Done, ApiError> {
-        match asked.volume_id.starts_with("bad") {
+    fn validate(&self, requested: ControllerValidateVolumeRequest) -> Result<Done, ApiError> {
+        match requested.volume_id.starts_with("bad") {
             true => Err(ApiError::refused(
                 "ValidateVolumeCapabilities: NotFound: no such volume",
             )),
@@ -404,23 +404,24 @@ impl Strict {
 
     fn expand(
         &self,
-        asked: ControllerExpandVolumeRequest,
+        requested: ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, ApiError> {
         let mut storage = self.storage.lock();
         Ok(ControllerExpandVolumeResponse {
-            capacity_bytes: storage.at_least(&asked.external_volume_id, asked.required_bytes),
+            capacity_bytes: storage
+                .at_least(&requested.external_volume_id, requested.required_bytes),
             node_expansion_required: !self.alone.load(Ordering::SeqCst),
         })
     }
 
     fn expand_on_node(
         &self,
-        asked: NodeExpandVolumeRequest,
+        requested: NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, ApiError> {
-        let key = (asked.external_id, asked.node_id, asked.alloc_id);
+        let key = (requested.external_id, requested.node_id, requested.alloc_id);
         let there = self.storage.lock().mounted.contains_key(&key);
         Ok(NodeExpandVolumeResponse {
-            capacity_bytes: asked.required_bytes,
+            capacity_bytes: requested.required_bytes,
             places: u64::from(there),
         })
     }
@@ -434,7 +435,7 @@ pub(crate) struct Way {
     /// Nodes that no way leads to.
     pub cut: Mutex<BTreeSet<String>>,
     /// How often it was taken.
-    pub asked: AtomicUsize,
+    pub requested: AtomicUsize,
 }
 
 impl Way {
@@ -442,7 +443,7 @@ impl Way {
         Self {
             strict: Arc::clone(strict),
             cut: Mutex::default(),
-            asked: AtomicUsize::new(0),
+            requested: AtomicUsize::new(0),
         }
     }
 }
@@ -463,7 +464,7 @@ impl Reach for Way {
             let lost = Unanswered::Unreached("No path to node".to_owned());
             return std::future::ready(Err(lost)).boxed();
         }
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.requested.fetch_add(1, Ordering::SeqCst);
         let (strict, node) = (Arc::clone(&self.strict), node.to_owned());
         async move {
             let name = method.trim_start_matches("CSI.");
@@ -477,7 +478,7 @@ impl Reach for Way {
             }
             let call = format!("{name} @{node} {fault:?}");
             strict.storage.lock().calls.push(call);
-            let answer = strict.asked((name, method), body, fault).await;
+            let answer = strict.requested((name, method), body, fault).await;
             if name == "ControllerDetachVolume" {
                 strict.strays().await;
             }
@@ -507,7 +508,7 @@ impl Strict {
     }
 
     /// What becomes of a call.
-    async fn asked(
+    async fn requested(
         self: &Arc<Self>,
         (name, method): (&str, &'static str),
         body: Bytes,

@@ -12,7 +12,7 @@ use drover_projections::tables::nodes::Nodes;
 use futures_util::future::join_all;
 use tracing::Instrument as _;
 
-use super::doubt::Step;
+use super::doubt::CallStep;
 use super::{ClaimKey, Key, StepError, Volumes, external_node, keeps_attached, place, remember};
 use crate::base::clock::unix_nanos;
 use crate::error::{ApiError, Code};
@@ -89,7 +89,7 @@ impl Volumes {
         let work = async {
             release.run().await?;
             match settles {
-                true => release.settle().await,
+                true => release.finish_detach().await,
                 false => Ok(()),
             }
         };
@@ -127,7 +127,7 @@ impl Volumes {
         let is_free = held.is_none_or(|claim| claim.state == state::SETTLING);
         if index == 0 && known && is_free {
             self.must_lead()?;
-            let asked = CsiVolumeClaimed {
+            let requested = CsiVolumeClaimed {
                 namespace: namespace.to_owned(),
                 volume_id: id.to_owned(),
                 allocation_id: alloc.to_owned(),
@@ -137,7 +137,7 @@ impl Volumes {
                 attachment_mode: claim.attachment_mode.clone(),
                 ..CsiVolumeClaimed::default()
             };
-            self.taken_from_node(&volume, &asked).await?;
+            self.taken_from_node(&volume, &requested).await?;
         }
         Ok(index)
     }
@@ -148,7 +148,7 @@ impl Volumes {
         volume: &Volume,
         claim: &CsiVolumeClaimed,
     ) -> Result<(), StepError> {
-        let asked = NodeDetachVolumeRequest {
+        let requested = NodeDetachVolumeRequest {
             plugin_id: volume.row.volume.plugin_id.clone(),
             volume_id: claim.volume_id.clone(),
             volume_namespace: claim.namespace.clone(),
@@ -159,8 +159,8 @@ impl Volumes {
             access_mode: claim.access_mode.clone(),
             read_only: claim.claim == mode::READ,
         };
-        let place = (claim.node_id.as_str(), asked.plugin_id.as_str());
-        let detached = self.shim.node::<NodeDetachVolume>(place, &asked).await;
+        let place = (claim.node_id.as_str(), requested.plugin_id.as_str());
+        let detached = self.shim.node::<NodeDetachVolume>(place, &requested).await;
         detached.map(drop).map_err(StepError::of(NODE))
     }
 
@@ -172,16 +172,18 @@ impl Volumes {
         (at, node): (&ClaimKey, String),
     ) -> Result<(), StepError> {
         self.must_lead()?;
-        let asked = ControllerDetachVolumeRequest {
+        let requested = ControllerDetachVolumeRequest {
             plugin_id: volume.row.volume.plugin_id.clone(),
             controller_node_id: String::new(),
             volume_id: volume.plugin_name().to_owned(),
             client_csi_node_id: node,
             secrets: self.secrets(volume)?,
         };
-        let call = self.doubts.begins(Step::Detach, at.clone());
-        let told = self.shim.controllers_told::<ControllerDetachVolume>(asked);
-        let (detached, all) = told.await;
+        let call = self.doubts.begins(CallStep::Detach, at.clone());
+        let reported = self
+            .shim
+            .controllers_reported::<ControllerDetachVolume>(requested);
+        let (detached, all) = reported.await;
         if all {
             call.answered();
         }
@@ -512,7 +514,7 @@ impl Release<'_> {
 
     /// Detaches what a late attach may have attached, unless somebody has the volume there again;
     /// the claim is forgotten once none can be under way any more.
-    async fn settle(&mut self) -> Result<(), StepError> {
+    async fn finish_detach(&mut self) -> Result<(), StepError> {
         let volumes = self.volumes;
         let settling = |known: &(Volume, CsiVolumeClaimed)| known.1.state == state::SETTLING;
         let Some((_, claim)) = self.load()?.filter(settling) else {

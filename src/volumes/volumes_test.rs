@@ -315,12 +315,12 @@ async fn plg_05_controllers_have_their_turn_and_the_next_one_is_asked_where_one_
         world.claim("data", &alloc).await.unwrap();
     }
     for node in 0..3 {
-        let asked = format!("{ATTACH} @{} None", node_id(node));
+        let requested = format!("{ATTACH} @{} None", node_id(node));
         let times = world
             .strict
             .calls()
             .iter()
-            .filter(|call| **call == asked)
+            .filter(|call| **call == requested)
             .count();
         assert_eq!(times, 2, "{:?}", world.strict.calls());
     }

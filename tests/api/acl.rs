@@ -255,8 +255,8 @@ fn events_say_which_token_did_it_with_its_roles_and_policies() {
     let path = "/v1/audit?kind=JobRegistered";
     let (status, text) = ask(&running, &root, "GET", path, &Value::Null);
     assert_eq!(status, 200, "{text}");
-    let told: Value = serde_json::from_str(&text).expect("JSON");
-    let actor = &told[0]["Actor"];
+    let reported: Value = serde_json::from_str(&text).expect("JSON");
+    let actor = &reported[0]["Actor"];
     assert_eq!(
         (&actor["kind"], &actor["id"], &actor["name"]),
         (&json!("token"), &token["AccessorID"], &json!("ci"))
@@ -379,12 +379,12 @@ fn what_is_followed_ends_with_the_right_to_it_and_with_nothing_else() {
         );
         assert_eq!(ask(&running, &root, "GET", &waits, &Value::Null).0, 200);
     }
-    let mut told = follow(&secret(&narrow), "/v1/event/stream?topic=Job");
+    let mut reported = follow(&secret(&narrow), "/v1/event/stream?topic=Job");
     let accessor = narrow["AccessorID"].as_str().expect("an accessor");
     let gone = format!("/v1/acl/token/{accessor}");
     assert_eq!(ask(&running, &root, "DELETE", &gone, &Value::Null).0, 200);
     // Nothing happens to jobs any more: only its right ends the stream.
-    while let Ok(Some(line)) = told.next_line() {
+    while let Ok(Some(line)) = reported.next_line() {
         let line = String::from_utf8_lossy(&line).into_owned();
         assert!(line == "{}" || line.contains("\"Topic\":\"Job\""), "{line}");
     }

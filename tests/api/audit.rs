@@ -60,11 +60,11 @@ fn a_job_that_is_gone_is_audited_with_who_when_why_and_what() {
     register(&mut http, &wanted);
     delete(&mut http, "/v1/job/doomed?purge=true");
 
-    let told = json_of(&mut http, "/v1/audit?type=job&id=doomed");
-    let all = kinds(&told);
-    assert_eq!(all[..2], ["JobRegistered", "JobRegistered"], "{told:#}");
-    assert_eq!(*all.last().expect("one"), "JobDeregistered", "{told:#}");
-    let first = &told[0];
+    let reported = json_of(&mut http, "/v1/audit?type=job&id=doomed");
+    let all = kinds(&reported);
+    assert_eq!(all[..2], ["JobRegistered", "JobRegistered"], "{reported:#}");
+    assert_eq!(*all.last().expect("one"), "JobDeregistered", "{reported:#}");
+    let first = &reported[0];
     assert_eq!(first["Actor"]["kind"], "anonymous");
     assert_eq!(first["Actor"]["addr"], "127.0.0.1");
     assert_eq!(first["RequestID"], "order-66");
@@ -72,11 +72,14 @@ fn a_job_that_is_gone_is_audited_with_who_when_why_and_what() {
     assert_eq!(first["Cause"], Value::Null);
     assert!(first["Time"].as_i64().is_some_and(|time| time > 0));
     assert_eq!(change(first, "jobs")["Operation"], "insert");
-    let second = change(&told[1], "jobs");
+    let second = change(&reported[1], "jobs");
     assert_eq!(second["Key"], json!(["default", "doomed"]));
     let count = field(second, "TaskGroups[g].Count");
     assert_eq!((&count["Before"], &count["After"]), (&json!(1), &json!(3)));
-    let last = change(&told[told.as_array().expect("a list").len() - 1], "jobs");
+    let last = change(
+        &reported[reported.as_array().expect("a list").len() - 1],
+        "jobs",
+    );
     assert_eq!(last["Operation"], "delete");
     assert_eq!(field(last, "ID")["Before"], "doomed");
 
@@ -86,7 +89,7 @@ fn a_job_that_is_gone_is_audited_with_who_when_why_and_what() {
         "/v1/audit?type=job&id=doomed&reverse=true&per_page=1",
     );
     paged.reverse();
-    assert_eq!(Value::from(paged), told);
+    assert_eq!(Value::from(paged), reported);
 }
 
 #[test]
@@ -109,8 +112,8 @@ fn filters_leave_what_was_asked_for() {
     register(&mut other, &two);
 
     let mut ask = |query: &str| {
-        let told = json_of(&mut http, &format!("/v1/audit?{query}"));
-        kinds(&told)
+        let reported = json_of(&mut http, &format!("/v1/audit?{query}"));
+        kinds(&reported)
             .into_iter()
             .map(str::to_owned)
             .collect::<Vec<_>>()
@@ -226,9 +229,9 @@ fn a_variable_is_audited_without_its_secret() {
         .get("/v1/audit?type=variable&id=db/pass&payload=true")
         .expect("an answer");
     let text = answer.text();
-    let told = answer.json().expect("JSON");
-    assert_eq!(kinds(&told), ["VariableApplied", "VariableApplied"]);
-    let data = field(change(&told[1], "variables"), "Data");
+    let reported = answer.json().expect("JSON");
+    assert_eq!(kinds(&reported), ["VariableApplied", "VariableApplied"]);
+    let data = field(change(&reported[1], "variables"), "Data");
     assert_eq!(data, &json!({"Path": "Data", "Secret": true}));
     assert!(
         !text.contains("hunter2") && text.contains("\"redacted\""),
@@ -259,7 +262,7 @@ fn two_states_differ_by_the_rows_that_changed() {
 
     let path = format!("/v1/state/diff?from={before}&to={after}&table=jobs");
     let rows = json_of(&mut http, &path);
-    let told: Vec<_> = rows
+    let reported: Vec<_> = rows
         .as_array()
         .expect("a list")
         .iter()
@@ -271,7 +274,7 @@ fn two_states_differ_by_the_rows_that_changed() {
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("comes", Some("insert")),
             ("goes", Some("delete")),
@@ -352,8 +355,9 @@ fn a_chain_goes_from_the_users_command_to_the_events_of_tasks() {
         let below = nodes
             .iter()
             .filter(|n| n["Kind"] == "AllocsUpdatedByClient");
-        let told = below.flat_map(|node| node["Things"].as_array().cloned().unwrap_or_default());
-        let tasks: Vec<String> = told
+        let reported =
+            below.flat_map(|node| node["Things"].as_array().cloned().unwrap_or_default());
+        let tasks: Vec<String> = reported
             .flat_map(|thing| thing["Tasks"].as_array().cloned().unwrap_or_default())
             .map(|task| task["Type"].as_str().unwrap_or_default().to_owned())
             .collect();
@@ -369,11 +373,11 @@ fn a_chain_goes_from_the_users_command_to_the_events_of_tasks() {
             "{tree:#}"
         );
     }
-    let told = json_of(&mut http, &format!("/v1/audit?type=alloc&id={begin}"));
+    let reported = json_of(&mut http, &format!("/v1/audit?type=alloc&id={begin}"));
     assert_eq!(
-        kinds(&told)[..2],
+        kinds(&reported)[..2],
         ["PlanApplied", "AllocsUpdatedByClient"],
-        "{told:#}"
+        "{reported:#}"
     );
     let related = json_of(&mut http, "/v1/audit?type=job&id=chain&related=true");
     assert!(kinds(&related).contains(&"PlanApplied"), "{related:#}");
@@ -399,17 +403,17 @@ fn events_are_found_by_a_confidential_value_and_none_is_shown() {
         .expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(!answer.text().contains("canary"), "{}", answer.text());
-    let told = answer.json().expect("JSON");
-    let jobs = |told: &Value| -> Vec<String> {
-        let entries = told.as_array().expect("a list").iter();
+    let reported = answer.json().expect("JSON");
+    let jobs = |reported: &Value| -> Vec<String> {
+        let entries = reported.as_array().expect("a list").iter();
         let id = |entry: &Value| change(entry, "jobs")["Key"][1].as_str().map(str::to_owned);
         entries.filter_map(id).collect()
     };
-    assert_eq!(jobs(&told), ["one", "again"], "{told:#}");
-    let hash = &told[0]["Payload"]["Job"]["TaskGroups"][0]["Tasks"][0]["Env"]["PASSWORD"];
+    assert_eq!(jobs(&reported), ["one", "again"], "{reported:#}");
+    let hash = &reported[0]["Payload"]["Job"]["TaskGroups"][0]["Tasks"][0]["Env"]["PASSWORD"];
     let hash = hash.as_str().expect("a text").to_owned();
     assert!(hash.starts_with("hmac:"), "{hash}");
-    let row = change(&told[0], "jobs");
+    let row = change(&reported[0], "jobs");
     assert!(row.to_string().contains(&hash), "the diff shows it as well");
     // By its hash, as an export shows it, and in the query, too.
     let by_hash = http
@@ -422,12 +426,12 @@ fn events_are_found_by_a_confidential_value_and_none_is_shown() {
 
     let changed = json!({"Job": confidential("one", "canary-4713")["Job"]});
     register(&mut http, &changed);
-    let told = json_of(
+    let reported = json_of(
         &mut http,
         "/v1/audit?type=job&id=one&reverse=true&kind=JobRegistered",
     );
     let path = "TaskGroups[g].Tasks[t].Env.PASSWORD";
-    let env = field(change(&told[0], "jobs"), path);
+    let env = field(change(&reported[0], "jobs"), path);
     assert_eq!(env["Before"], hash.as_str(), "{env}");
     assert_ne!(env["After"], env["Before"]);
 
@@ -437,13 +441,13 @@ fn events_are_found_by_a_confidential_value_and_none_is_shown() {
         .arg(format!("http://{addr}"))
         .output()
         .expect("the program runs");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(jobs(&told), ["other"]);
+    let reported: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(jobs(&reported), ["other"]);
     // What was looked for is in no log.
-    let asked = http
+    let requested = http
         .get("/v1/audit/requests?class=audit")
         .expect("an answer");
-    assert!(!asked.text().contains("canary") && asked.text().contains("/v1/audit"));
+    assert!(!requested.text().contains("canary") && requested.text().contains("/v1/audit"));
 }
 
 /// Everything that was written down, oldest first, as `drover log events -json` shows it.

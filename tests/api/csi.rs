@@ -220,16 +220,16 @@ impl World {
     /// The client of an allocation gave its volume back, and not the watcher, nor was an evaluation
     /// made for it.
     fn given_back_by_its_client(&self) {
-        let told = |path: &str| self.http().json(path).expect("an answer");
+        let reported = |path: &str| self.http().json(path).expect("an answer");
         let path = "/v1/audit?type=csi-volume&id=vol&kind=CsiVolumeClaimed";
-        let events = told(path).as_array().cloned().unwrap_or_default();
+        let events = reported(path).as_array().cloned().unwrap_or_default();
         // It is taken and attached, and given back in four steps.
         assert_eq!(events.len(), 2 + 4, "{events:#?}");
         for event in &events {
             assert_eq!(event["Actor"]["kind"], "node", "{event:#}");
         }
         self.each_follows(&events);
-        let evals = told("/v1/evaluations?per_page=1000");
+        let evals = reported("/v1/evaluations?per_page=1000");
         let mut core = evals.as_array().into_iter().flatten();
         assert!(core.all(|eval| eval["Type"] != "_core"), "{evals:#}");
     }
@@ -245,13 +245,13 @@ impl World {
             }
             assert!(Some(cause) < event["Index"].as_u64(), "{event:#}");
             let path = format!("/v1/audit?since={cause}&until={cause}");
-            let told = self.http().json(&path).expect("an answer");
-            let kind = told[0]["Kind"].as_str().unwrap_or_default();
+            let reported = self.http().json(&path).expect("an answer");
+            let kind = reported[0]["Kind"].as_str().unwrap_or_default();
             let wanted: &[&str] = match number {
                 0 => &["PlanApplied"],
                 _ => &["PlanApplied", "AllocsUpdatedByClient"],
             };
-            assert!(wanted.contains(&kind), "{event:#}\n{told:#}");
+            assert!(wanted.contains(&kind), "{event:#}\n{reported:#}");
         }
     }
 
@@ -497,7 +497,7 @@ fn csi_09_csi_10_csi_22_a_task_begins_when_its_plugin_was_shown_the_volume() {
         "NodePublish",
         "ControllerUnpublish",
     ];
-    let mut told = 0;
+    let mut reported = 0;
     for line in record.iter().filter(|line| !line["begin"].is_null()) {
         let call = line["call"].as_str().unwrap_or_default();
         if !WHOLE.contains(&call) {
@@ -512,9 +512,9 @@ fn csi_09_csi_10_csi_22_a_task_begins_when_its_plugin_was_shown_the_volume() {
             Value::Null
         };
         assert_eq!(begin["secrets"], wanted, "{line}");
-        told += 1;
+        reported += 1;
     }
-    assert_eq!(told, WHOLE.len());
+    assert_eq!(reported, WHOLE.len());
     assert_ne!(volume["ExternalID"], "vol");
     let ended = |line: &&Value| line["call"] == "NodePublishVolume" && line["code"] == "Ok";
     let published = record.iter().find(ended).expect("it was published");

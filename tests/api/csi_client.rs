@@ -36,12 +36,17 @@ pub(crate) const WRITER: Use<'_> = Use {
 impl World {
     /// Makes a volume, or a larger one of it.
     pub(crate) fn make(&self, id: &str, ways: &[(&str, &str)], bytes: u64) {
-        let made = self.asked_to_make(id, ways, &json!({"RequestedCapacityMin": bytes}));
+        let made = self.requested_to_make(id, ways, &json!({"RequestedCapacityMin": bytes}));
         assert_eq!(made.status, 200, "{}", made.text());
     }
 
     /// What is answered to who has a volume made, with more said of it.
-    pub(crate) fn asked_to_make(&self, id: &str, ways: &[(&str, &str)], more: &Value) -> Response {
+    pub(crate) fn requested_to_make(
+        &self,
+        id: &str,
+        ways: &[(&str, &str)],
+        more: &Value,
+    ) -> Response {
         let ways = ways.iter().map(
             |(access, attachment)| json!({"AccessMode": access, "AttachmentMode": attachment}),
         );
@@ -248,8 +253,8 @@ fn is_only_read(world: &World, writer: &Use<'_>) {
     world.uses("three", &raw, "true");
     world.wait_status("three", "failed");
     let text = "is a device, which driver \"raw_exec\" cannot keep a task from writing to";
-    let told = world.events("three");
-    assert!(told.contains(text), "{told}");
+    let reported = world.events("three");
+    assert!(reported.contains(text), "{reported}");
 }
 
 /// A copy of a program that everybody may run.
@@ -306,7 +311,7 @@ fn without_root_a_task_finds_its_volume_by_its_environment() {
     };
     world.uses("three", &reader, "cat $NOMAD_VOLUME_data/file");
     world.wait_status("three", "failed");
-    let told = world.events("three");
+    let reported = world.events("three");
     let text = "cannot be mounted read-only by driver";
-    assert!(told.contains(text), "{told}");
+    assert!(reported.contains(text), "{reported}");
 }

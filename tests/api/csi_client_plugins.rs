@@ -129,11 +129,11 @@ fn plg_11_a_plugin_that_does_not_answer_in_time_is_ended_and_its_policy_decides(
     group["Tasks"][0]["Config"] = json!({"command": "/bin/sleep", "args": ["1000"]});
     register(&mut world.http(), &job);
     world.wait_status("plugin", "failed");
-    let told = world.events("plugin");
+    let reported = world.events("plugin");
     let text = "CSI plugin did not become healthy before configured 500ms health timeout";
-    assert_eq!(told.matches(text).count(), 2, "{told}");
+    assert_eq!(reported.matches(text).count(), 2, "{reported}");
     for kind in ["Plugin became unhealthy", "Terminated", "Restarting"] {
-        assert!(told.contains(kind), "{kind}: {told}");
+        assert!(reported.contains(kind), "{kind}: {reported}");
     }
     let node = world.node().expect("a node");
     let none = node["CSINodePlugins"].as_object();

@@ -33,12 +33,12 @@ impl World {
     }
 
     /// Waits until the plugin is asked this.
-    fn wait_asked(&self, what: &str, is_it: impl Fn(&Value) -> bool) {
-        let asked = wait_for(what, LONG, || {
+    fn wait_requested(&self, what: &str, is_it: impl Fn(&Value) -> bool) {
+        let requested = wait_for(what, LONG, || {
             let record = self.record();
             record.iter().any(&is_it).then_some(()).ok_or("not yet")
         });
-        asked.expect("it is asked");
+        requested.expect("it is asked");
     }
 }
 
@@ -93,7 +93,7 @@ fn csi_05_a_plugin_that_grows_what_nobody_has_is_asked_while_nobody_has_it() {
     world.uses("one", &service, "exec sleep 1000");
     world.wait_status("one", "running");
     let larger = json!({"RequestedCapacityMin": 2 * SIZE});
-    let refused = world.asked_to_make("vol", &WAYS, &larger);
+    let refused = world.requested_to_make("vol", &WAYS, &larger);
     let text = refused.text();
     assert_eq!(refused.status, 500, "{text}");
     assert!(
@@ -107,7 +107,7 @@ fn csi_05_a_plugin_that_grows_what_nobody_has_is_asked_while_nobody_has_it() {
     std::fs::write(world.path("faults"), held.to_string()).expect("a file");
     std::thread::scope(|scope| {
         let grows = scope.spawn(|| world.make("vol", &WAYS, 2 * SIZE));
-        world.wait_asked("it is held", |line| {
+        world.wait_requested("it is held", |line| {
             line["call"] == EXPAND && line["held"] == "before"
         });
         world.uses("two", &WRITER, "echo two");
@@ -137,8 +137,8 @@ fn csi_46_what_is_made_from_a_snapshot_or_a_volume_has_what_was_in_it() {
     world.make("vol", &WAYS, SIZE);
     let show = "cat $NOMAD_VOLUME_data/file";
     world.output("before", &WRITER, "echo before > $NOMAD_VOLUME_data/file");
-    let asked = json!({"Snapshots": [{"SourceVolumeID": "vol", "Name": "snap"}]});
-    let made = world.http().put("/v1/volumes/snapshot", &asked);
+    let requested = json!({"Snapshots": [{"SourceVolumeID": "vol", "Name": "snap"}]});
+    let made = world.http().put("/v1/volumes/snapshot", &requested);
     let made = made.expect("an answer");
     assert_eq!(made.status, 200, "{}", made.text());
     let made: Value = made.json().expect("JSON");
@@ -164,7 +164,7 @@ fn csi_46_what_is_made_from_a_snapshot_or_a_volume_has_what_was_in_it() {
         ),
     ];
     for (job, volume, source, held) in &sources {
-        let made = world.asked_to_make(volume, &WAYS, source);
+        let made = world.requested_to_make(volume, &WAYS, source);
         assert_eq!(made.status, 200, "{}", made.text());
         world.uses_of((job, volume), &WRITER, show);
         world.wait_status(job, "complete");

@@ -46,7 +46,7 @@ fn csi_13_csi_44_a_plugin_without_a_controller_has_its_volumes_used() {
     let mut job = world.plugin_job_with(&["--nodes-only"]);
     job["Job"]["TaskGroups"][0]["Tasks"][0]["CSIPluginConfig"]["Type"] = json!("node");
     world.run_plugin_of(&job, 0);
-    let asked = world.record().len();
+    let requested = world.record().len();
     volume["Secrets"] = json!({"secret": "correct-horse"});
     let registered = world.http().put(path, &json!({"Volumes": [volume]}));
     let registered = registered.expect("an answer");
@@ -55,7 +55,9 @@ fn csi_13_csi_44_a_plugin_without_a_controller_has_its_volumes_used() {
     let once = without(&["ControllerPublishVolume", "ControllerUnpublishVolume"]);
     assert_eq!(world.calls(), [&*once, &once].concat());
     let record = world.record();
-    let mut calls = record[asked..].iter().map(|line| line["call"].to_string());
+    let mut calls = record[requested..]
+        .iter()
+        .map(|line| line["call"].to_string());
     assert!(calls.all(|call| !call.contains("Controller") && !call.contains("Validate")));
     world.nothing_refused();
     // What only a controller can do is refused.
@@ -87,13 +89,13 @@ fn csi_46_what_the_provider_has_is_listed_in_its_own_words() {
         let volume = world.http().json(&format!("/v1/volume/csi/{id}"));
         volume.expect("it is there")["ExternalID"].clone()
     };
-    let (mut told, mut token) = (Vec::new(), String::new());
+    let (mut reported, mut token) = (Vec::new(), String::new());
     loop {
         let path = format!("/v1/volumes/external?plugin_id=hp&per_page=1&next_token={token}");
         let page = world.http().json(&path).expect("an answer");
         let volumes = page["Volumes"].as_array().cloned().unwrap_or_default();
         assert_eq!(volumes.len(), 1, "{page}");
-        told.extend(volumes);
+        reported.extend(volumes);
         page["NextToken"]
             .as_str()
             .unwrap_or_default()
@@ -102,10 +104,10 @@ fn csi_46_what_the_provider_has_is_listed_in_its_own_words() {
             break;
         }
     }
-    assert_eq!(told.len(), 2, "{told:#?}");
+    assert_eq!(reported.len(), 2, "{reported:#?}");
     for (id, nodes) in [("vol", json!(["one"])), ("other", json!([]))] {
         let external = named(id);
-        let one = told.iter().find(|one| one["ExternalID"] == external);
+        let one = reported.iter().find(|one| one["ExternalID"] == external);
         let one = one.expect("it is listed");
         assert_eq!(one["PublishedExternalNodeIDs"], nodes, "{one:#}");
         assert_eq!(one["IsAbnormal"], false, "{one:#}");
@@ -140,12 +142,12 @@ fn vw_05_a_past_claim_is_collected_where_everybody_needs_a_token() {
     world.wait_status("one", "complete");
     let hindered = |world: &World| {
         let hindered = wait_for("a claim that is not free", LONG, || {
-            let told = world.http().json("/v1/volume/csi/vol/explain")?;
-            let claim = &told["Claims"][0];
+            let reported = world.http().json("/v1/volume/csi/vol/explain")?;
+            let claim = &reported["Claims"][0];
             let why = claim["HinderedBy"].as_str().unwrap_or_default();
             // Its client has given up, and the servers go on.
-            ensure!(why.ends_with("Unavailable: on command"), "{told}");
-            ensure!(claim["Tries"].as_u64() > Some(2), "{told}");
+            ensure!(why.ends_with("Unavailable: on command"), "{reported}");
+            ensure!(claim["Tries"].as_u64() > Some(2), "{reported}");
             Ok::<_, anyhow::Error>(())
         });
         hindered.expect("it says why");

@@ -357,8 +357,8 @@ fn mod_07_an_agent_that_was_killed_ends_the_plugin_it_left_and_starts_another() 
     // What it needs is in the journal: it has it at its next start, too.
     let body = json!({"TaskName": "t"});
     let path = format!("/v1/client/allocation/{one}/restart");
-    let asked = world.http().put(&path, &body).expect("an answer");
-    assert_eq!(asked.status, 200, "{}", asked.text());
+    let requested = world.http().put(&path, &body).expect("an answer");
+    assert_eq!(requested.status, 200, "{}", requested.text());
     assert_eq!(world.lines(&one, 2), [device.clone(), device.clone()]);
     let reserved = world.calls();
     let reserved = reserved.iter().filter(|line| line.starts_with("reserve "));

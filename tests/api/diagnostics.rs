@@ -29,7 +29,7 @@ fn mod_23_a_log_is_followed_at_a_level_that_the_agent_does_not_write() {
     );
     let reload = running.http().put("/v1/agent/reload", &json!({}));
     assert_eq!(reload.expect("an answer").status, 200);
-    let told = loop {
+    let reported = loop {
         let line = lines.next_line().expect("it goes on").expect("a line");
         let line = String::from_utf8_lossy(&line).into_owned();
         if line.contains("Reloading configuration") {
@@ -37,8 +37,8 @@ fn mod_23_a_log_is_followed_at_a_level_that_the_agent_does_not_write() {
         }
     };
     assert!(
-        told.contains(" INFO ") && told.contains("reload.rs:"),
-        "{told}"
+        reported.contains(" INFO ") && reported.contains("reload.rs:"),
+        "{reported}"
     );
     let written = running.agent.log_tail(1_000);
     assert!(!written.contains("Reloading configuration"), "{written}");
@@ -106,8 +106,8 @@ fn mod_23_a_profile_is_read_by_gos_tool() {
 
 /// Waits until the client of an agent is there to be asked.
 fn there(http: &mut Http) -> Value {
-    let asked = || http.json("/v1/client/metadata");
-    wait_for("its client", LONG, asked).expect("it is there")
+    let requested = || http.json("/v1/client/metadata");
+    wait_for("its client", LONG, requested).expect("it is there")
 }
 
 /// A job that runs where a key of the node's metadata is so.

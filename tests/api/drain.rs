@@ -65,7 +65,7 @@ fn wait_drained(http: &mut Http, node: &str) -> Value {
 }
 
 /// The types and messages of a node's events about drains.
-fn told(node: &Value) -> Vec<String> {
+fn reported(node: &Value) -> Vec<String> {
     let events = node["Events"].as_array().cloned().unwrap_or_default();
     events
         .iter()
@@ -120,7 +120,7 @@ fn a_drain_ends_at_its_deadline_with_everything_stopped() {
     assert_eq!(after["LastDrain"]["Status"], "complete");
     assert_eq!(after["LastDrain"]["Meta"]["why"], "maintenance");
     assert_eq!(
-        told(&after),
+        reported(&after),
         ["Node drain strategy set", "Node drain complete"]
     );
     // Services wait for room; batch work that was stopped is not begun anew.
@@ -177,7 +177,7 @@ fn a_drain_that_is_called_off_leaves_what_runs() {
     assert_eq!(after["SchedulingEligibility"], "eligible");
     assert_eq!(after["LastDrain"]["Status"], "canceled");
     assert_eq!(
-        told(&after),
+        reported(&after),
         ["Node drain strategy set", "Node drain disabled"]
     );
     wait_allocs(&mut http, "sums", &["running"]);
@@ -333,7 +333,7 @@ fn a_drain_goes_on_under_another_leader_of_its_time() {
     let after = wait_drained(&mut http, &node);
     assert_eq!(after["LastDrain"]["Status"], "complete");
     assert_eq!(
-        told(&after),
+        reported(&after),
         ["Node drain strategy set", "Node drain complete"]
     );
 }

@@ -146,8 +146,8 @@ fn connections_leave_files_for_allocations_and_a_task_gets_the_limit_that_was_se
             let Ok(mut stream) = connect(2 + (number % 8) as u8, agent.addr()).await else {
                 continue;
             };
-            let asked = b"GET /v1/event/stream HTTP/1.1\r\nHost: x\r\n\r\n";
-            if stream.write_all(asked).await.is_ok() {
+            let requested = b"GET /v1/event/stream HTTP/1.1\r\nHost: x\r\n\r\n";
+            if stream.write_all(requested).await.is_ok() {
                 open.push(stream);
             }
         }
@@ -173,6 +173,6 @@ fn connections_leave_files_for_allocations_and_a_task_gets_the_limit_that_was_se
     let path = format!("/v1/client/fs/logs/{id}?task=t&type=stdout&plain=true");
     assert_eq!(http.get(&path).expect("an answer").text(), "300");
     drop(streams);
-    let told = agent.log_tail(10_000).matches("cannot accept").count();
-    assert!(told <= 1, "{told} warnings");
+    let reported = agent.log_tail(10_000).matches("cannot accept").count();
+    assert!(reported <= 1, "{reported} warnings");
 }

@@ -167,8 +167,8 @@ async fn mod_23_who_may_not_runs_nothing() {
         path(&alloc, &touch, "&ws_handshake=1"),
     );
 
-    let asked = (plain.as_str(), framed.as_str());
-    refused(&running, asked, &denied).await;
+    let requested = (plain.as_str(), framed.as_str());
+    refused(&running, requested, &denied).await;
     misspoken(&running, &framed, (good, &denied[0])).await;
     let odd = path(&alloc, &touch, "&ws_handshake=maybe");
     assert_eq!(open(&running, &odd, &[]).await.err(), Some(400));
@@ -196,7 +196,7 @@ async fn mod_23_who_may_not_runs_nothing() {
     let mut http = running.http().header("X-Nomad-Token", &root);
     let accessor = both["AccessorID"].as_str().expect("a text");
     lost(&running, &alloc, &by, (&mut http, accessor)).await;
-    told(&mut http, &touch);
+    reported(&mut http, &touch);
 }
 
 /// The right is lost while a command runs.
@@ -258,7 +258,7 @@ async fn misspoken(running: &Running, framed: &str, (good, other): (&str, &str))
 }
 
 /// The request log has each of them, with what came of it.
-fn told(http: &mut drover_testkit::Http, touch: &str) {
+fn reported(http: &mut drover_testkit::Http, touch: &str) {
     let list = json_of(http, "/v1/audit/requests?class=exec&per_page=100");
     let list = list.as_array().expect("a list");
     let of = |status: i64| -> Vec<&Value> {
@@ -299,8 +299,8 @@ async fn mod_23_a_session_ends_in_words_or_with_its_caller() {
         ("null", Some(403)),
     ] {
         for more in ["", "&ws_handshake=true"] {
-            let asked = path(&alloc, "exit 4", more);
-            let opened = open(&running, &asked, &[("Origin", origin)]).await;
+            let requested = path(&alloc, "exit 4", more);
+            let opened = open(&running, &requested, &[("Origin", origin)]).await;
             assert_eq!(opened.err(), refused, "{origin} {more}");
         }
     }
@@ -469,11 +469,11 @@ async fn mod_23_a_session_counts_as_a_connection_of_its_caller() {
     };
     assert_eq!(refused, 429);
     sockets.pop();
-    let room = async || match open(&running, &path(&alloc, "exit 6", ""), &[]).await {
+    let space = async || match open(&running, &path(&alloc, "exit 6", ""), &[]).await {
         Ok(socket) => Ok(socket),
         Err(status) => Err(status.to_string()),
     };
-    let mut socket = drover_testkit::asked("room", LONG, room)
+    let mut socket = drover_testkit::eventually_async("room", LONG, space)
         .await
         .expect("it works");
     assert_eq!(read(&mut socket, None).await.code, Some(6));
@@ -525,10 +525,10 @@ fn mod_23_a_session_works_over_tls_and_over_a_socket_of_the_machine() {
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().expect("it ends");
-        let told = [output.stdout, output.stderr].concat();
+        let reported = [output.stdout, output.stderr].concat();
         (
             output.status.code(),
-            String::from_utf8_lossy(&told).into_owned(),
+            String::from_utf8_lossy(&reported).into_owned(),
         )
     };
     std::fs::write(trust.dir.path().join("tls.hcl"), JOB).expect("written");

@@ -62,9 +62,13 @@ fn hv_01_hv_03_tasks_read_and_write_the_volumes_of_their_index() {
     let Offered { dir, running } = offered();
     let mut http = running.http();
     let nodes = json_of(&mut http, "/v1/nodes");
-    let told = &nodes[0]["HostVolumes"];
-    assert_eq!(told["certs"]["ReadOnly"], true, "{told}");
-    assert_eq!(told.as_object().expect("volumes").len(), 3, "{told}");
+    let reported = &nodes[0]["HostVolumes"];
+    assert_eq!(reported["certs"]["ReadOnly"], true, "{reported}");
+    assert_eq!(
+        reported.as_object().expect("volumes").len(),
+        3,
+        "{reported}"
+    );
     let volumes = json!({
         "v": {"Type": "host", "Source": "data", "PerAlloc": true},
         "tls": {"Type": "host", "Source": "certs", "ReadOnly": true},

@@ -211,9 +211,12 @@ fn host(source: &str) -> Value {
 /// Looks for a volume on its node and in lists.
 fn is_listed(world: &World, made: &Value, node: &str) {
     let id = id_of(made);
-    let told = json_of(&mut world.http(), &format!("/v1/node/{node}"));
-    let told = &told["HostVolumes"]["data"];
-    assert_eq!((id_of(told), &told["Path"]), (id, &made["HostPath"]));
+    let reported = json_of(&mut world.http(), &format!("/v1/node/{node}"));
+    let reported = &reported["HostVolumes"]["data"];
+    assert_eq!(
+        (id_of(reported), &reported["Path"]),
+        (id, &made["HostPath"])
+    );
     for (query, count) in [
         (String::new(), 1),
         (format!("&prefix={}", &id[..8]), 1),
@@ -393,11 +396,11 @@ fn what_will_not_do_is_said(world: &World) {
             "volume \"\" is in nonexistent namespace \"none\"",
         ),
     ] {
-        let mut asked = volume("x", "mkdir");
+        let mut requested = volume("x", "mkdir");
         for (field, value) in change.as_object().expect("fields") {
-            asked[field] = value.clone();
+            requested[field] = value.clone();
         }
-        let body = json!({ "Volume": asked });
+        let body = json!({ "Volume": requested });
         let is_invalid = text.starts_with("volume validation failed");
         let status = if is_invalid { 400 } else { 500 };
         let said = world.refused(status, ("PUT", "/v1/volume/host/create"), &body);
@@ -440,10 +443,10 @@ fn a_directory_is_registered_read_and_given_back_as_it_was() {
     let world = World::start(1);
     let node = id_of(&json_of(&mut world.http(), "/v1/nodes")[0]).to_owned();
     let there = world.path("there");
-    let mut asked = json!({"Name": "files", "NodeID": node, "HostPath": there,
+    let mut requested = json!({"Name": "files", "NodeID": node, "HostPath": there,
         "CapacityBytes": 77, "RequestedCapabilities": [
             {"AccessMode": "single-node-reader-only", "AttachmentMode": "file-system"}]});
-    let body = json!({ "Volume": asked });
+    let body = json!({ "Volume": requested });
     let text = world.refused(500, ("PUT", "/v1/volume/host/register"), &body);
     assert!(text.contains("is not there: No such file"), "{text}");
     assert!(world.volumes("").is_empty());
@@ -475,12 +478,12 @@ fn a_directory_is_registered_read_and_given_back_as_it_was() {
         world.run(&job("reader", "batch", &request, read));
         world.await_alloc("reader", "complete");
     }
-    asked["ID"] = json!(id);
-    asked["Name"] = json!("other");
+    requested["ID"] = json!(id);
+    requested["Name"] = json!("other");
     let text = world.refused(
         500,
         ("PUT", "/v1/volume/host/register"),
-        &json!({ "Volume": asked }),
+        &json!({ "Volume": requested }),
     );
     assert_eq!(text, "volume name cannot be updated");
     world.delete(&id);

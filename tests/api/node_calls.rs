@@ -55,7 +55,7 @@ fn put(http: &mut Http, path: &str, body: &Value) -> (u16, String) {
 }
 
 /// What was told last of a task: so many events.
-fn told(http: &mut Http, alloc: &str, task: &str, last: usize) -> Vec<Value> {
+fn reported(http: &mut Http, alloc: &str, task: &str, last: usize) -> Vec<Value> {
     let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
     let events = shown["TaskStates"][task]["Events"].as_array();
     let mut events = events.expect("events").clone();
@@ -71,16 +71,19 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 
 /// That somebody asked for a restart is told of a task as Nomad tells it.
 fn restarted(http: &mut Http, alloc: &str, task: &str) {
-    const ASKED: &str = "User requested task to restart";
-    let events = told(http, alloc, task, 4);
+    const REQUESTED: &str = "User requested task to restart";
+    let events = reported(http, alloc, task, 4);
     let wanted = ["Restart Signaled", "Terminated", "Restarting", "Started"];
     assert_eq!(kinds(&events), wanted, "{task}: {events:?}");
-    let [asked, ended, ..] = events.as_slice() else {
+    let [requested, ended, ..] = events.as_slice() else {
         panic!("{events:?}");
     };
-    assert_eq!(asked["RestartReason"], ASKED, "{asked}");
-    assert_eq!(asked["DisplayMessage"], ASKED, "{asked}");
-    assert_eq!(asked["Details"]["restart_reason"], ASKED, "{asked}");
+    assert_eq!(requested["RestartReason"], REQUESTED, "{requested}");
+    assert_eq!(requested["DisplayMessage"], REQUESTED, "{requested}");
+    assert_eq!(
+        requested["Details"]["restart_reason"], REQUESTED,
+        "{requested}"
+    );
     assert!(ended["Details"]["exit_code"].is_string(), "{ended}");
 }
 
@@ -115,7 +118,7 @@ fn job_11_cl_29_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
     let one = begun(&mut http, &alloc, |now| now[0] != first[0]);
     assert_eq!(one[1], first[1], "the other goes on");
     restarted(&mut http, &alloc, "a");
-    let other = told(&mut http, &alloc, "b", 10);
+    let other = reported(&mut http, &alloc, "b", 10);
     assert_eq!(kinds(&other), ["Received", "Task Setup", "Started"]);
     assert_eq!(put(&mut http, &path, &json!({})).0, 200);
     let both_anew = |now: &[String; 2]| now[0] != one[0] && now[1] != one[1];
@@ -140,15 +143,15 @@ fn job_11_cl_29_a_restart_is_of_one_task_of_those_that_run_or_of_all() {
         restarted(&mut http, &alloc, task);
     }
 
-    let asked = json_of(&mut http, "/v1/audit/requests?class=control");
-    let asked = asked["Requests"].as_array().or(asked.as_array());
-    let asked = asked.expect("requests");
+    let requested = json_of(&mut http, "/v1/audit/requests?class=control");
+    let requested = requested["Requests"].as_array().or(requested.as_array());
+    let requested = requested.expect("requests");
     assert_eq!(
-        asked.len(),
+        requested.len(),
         6,
         "who restarted what is written down, refused or not"
     );
-    for entry in asked {
+    for entry in requested {
         assert_eq!(entry["Path"], path, "{entry}");
         assert_eq!(entry["Actor"]["kind"], "anonymous", "{entry}");
         let address = entry["Actor"]["addr"].as_str().unwrap_or_default();
@@ -186,12 +189,12 @@ fn cl_29_a_crash_that_ends_its_group_is_told_of_every_task() {
     });
     let alloc = alloc.expect("both end");
 
-    let crashed = told(&mut http, &alloc, "crash", 2);
+    let crashed = reported(&mut http, &alloc, "crash", 2);
     assert_eq!(kinds(&crashed), ["Terminated", "Not Restarting"]);
     let why = "Policy allows no restarts";
     assert_eq!(crashed[1]["RestartReason"], why, "{crashed:?}");
     assert_eq!(crashed[1]["DisplayMessage"], why, "{crashed:?}");
-    let other = told(&mut http, &alloc, "other", 4);
+    let other = reported(&mut http, &alloc, "other", 4);
     let wanted = ["Sibling Task Failed", "Killing", "Terminated", "Killed"];
     assert_eq!(kinds(&other), wanted);
     assert_eq!(other[0]["FailedSibling"], "crash", "{other:?}");
@@ -212,7 +215,7 @@ fn unchecked(http: &mut Http, alloc: &str) {
 /// That a signal was sent is told of a task, in time.
 fn signalled(http: &mut Http, alloc: &str, task: &str) {
     let event = wait_for("the servers to know", LONG, || {
-        let last = told(http, alloc, task, 1).remove(0);
+        let last = reported(http, alloc, task, 1).remove(0);
         ensure!(last["Type"] == "Signaling", "{last}");
         Ok(last)
     });
@@ -224,14 +227,14 @@ fn signalled(http: &mut Http, alloc: &str, task: &str) {
 
 /// How the tasks ended with their job: one was killed, the other had ended by itself.
 fn killed(http: &mut Http, alloc: &str) {
-    let ends = told(http, alloc, "a", 3);
+    let ends = reported(http, alloc, "a", 3);
     assert_eq!(kinds(&ends), ["Killing", "Terminated", "Killed"]);
     let text = &ends[0]["DisplayMessage"];
     assert_eq!(text, "Sent interrupt. Waiting 5s before force killing");
     assert_eq!(ends[0]["KillTimeout"], 5_000_000_000_u64, "{ends:?}");
     let text = &ends[2]["DisplayMessage"];
     assert_eq!(text, "Task successfully killed");
-    let once = told(http, alloc, "once", 1).remove(0);
+    let once = reported(http, alloc, "once", 1).remove(0);
     assert_eq!(once["Type"], "Terminated", "it had ended by itself");
     assert_eq!(once["DisplayMessage"], "Exit Code: 0");
 }

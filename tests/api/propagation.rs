@@ -71,20 +71,23 @@ impl World {
         }});
         register(&mut self.http(), &job);
         self.wait_status("one", "running");
-        let told = |line: &str| {
-            let told = wait_for(line, LONG, || {
+        let reported = |line: &str| {
+            let reported = wait_for(line, LONG, || {
                 let text = self.logs("one", "stdout");
                 ensure!(text.contains(line), "{text} {}", self.logs("one", "stderr"));
                 Ok::<_, anyhow::Error>(text)
             });
-            told.expect("the task goes on")
+            reported.expect("the task goes on")
         };
-        told("up\n");
+        reported("up\n");
         let there = there();
         assert!(there.join("by-task/y").exists(), "the host sees it");
         mount(&["-t", "tmpfs", "x"], &there.join("by-host"));
         std::fs::write(there.join("by-host/x"), "").expect("a file");
-        assert_eq!(told("seen\n"), "up\nprivate\nslave x y\nboth x y\nseen\n");
+        assert_eq!(
+            reported("seen\n"),
+            "up\nprivate\nslave x y\nboth x y\nseen\n"
+        );
     }
 }
 
@@ -166,15 +169,15 @@ fn cl_13_a_volume_whose_mounts_are_gone_is_brought_again_before_its_task_runs_ag
         &service,
         "echo x >> srv/data/file; wc -l < srv/data/file; sleep 1000",
     );
-    let told = |world: &World, wanted: &str| {
-        let told = wait_for(wanted, LONG, || {
+    let reported = |world: &World, wanted: &str| {
+        let reported = wait_for(wanted, LONG, || {
             let text = world.logs("one", "stdout");
             ensure!(text == wanted, "{text} {}", world.logs("one", "stderr"));
             Ok::<_, anyhow::Error>(())
         });
-        told.expect("the task has its volume");
+        reported.expect("the task has its volume");
     };
-    told(&world, "1\n");
+    reported(&world, "1\n");
     let folder = world.setup.data_dir.join("client/csi/monolith/hp");
     let before = mounted(&folder);
     assert!(
@@ -201,7 +204,7 @@ fn cl_13_a_volume_whose_mounts_are_gone_is_brought_again_before_its_task_runs_ag
     let path = format!("/v1/client/allocation/{id}/restart");
     let restarted = world.http().put(&path, &json!({})).expect("an answer");
     assert_eq!(restarted.status, 200, "{}", restarted.text());
-    told(&world, "1\n2\n");
+    reported(&world, "1\n2\n");
     world.stop("one");
     world.wait_free();
     assert_eq!(mounted(&folder), Vec::<String>::new());

@@ -31,14 +31,14 @@ fn job() -> Value {
 }
 
 fn events(data: &Path, more: &[&str]) -> String {
-    told(&["log", "events", "-json", "-data-dir"], data, more)
+    reported(&["log", "events", "-json", "-data-dir"], data, more)
 }
 
 fn exported(data: &Path, more: &[&str]) -> String {
-    told(&["log", "export", "-data-dir"], data, more)
+    reported(&["log", "export", "-data-dir"], data, more)
 }
 
-fn told(words: &[&str], data: &Path, more: &[&str]) -> String {
+fn reported(words: &[&str], data: &Path, more: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_drover"))
         .args(words)
         .arg(data)
@@ -58,37 +58,43 @@ fn told(words: &[&str], data: &Path, more: &[&str]) -> String {
 fn streamed(agent: &Agent, query: &str) -> String {
     let path = format!("/v1/event/stream?index=1&topic=**&namespace=*&{query}");
     let mut lines = agent.http().lines(&path).expect("a stream");
-    let mut told = String::new();
-    while !told.contains("app/db") {
+    let mut reported = String::new();
+    while !reported.contains("app/db") {
         let line = lines.next_line().expect("a line").expect("it goes on");
-        told += &String::from_utf8_lossy(&line);
-        told.push('\n');
+        reported += &String::from_utf8_lossy(&line);
+        reported.push('\n');
     }
-    told
+    reported
 }
 
 /// What a server tells while it runs: streams, audit, differences, requests.
 fn check_online(agent: &Agent, http: &mut Http, secret: &str) {
     json_of(http, &format!("/v1/var/app/db?note={SENSITIVE}"));
     for form in ["", "format=sse", "format=cloudevents"] {
-        let told = streamed(agent, form);
-        assert!(told.contains("canary") && !told.contains(SECRET), "{form}");
-        assert!(!told.contains(secret) && !told.contains(TOKEN), "{form}");
-        let confidential = told.contains(SENSITIVE);
-        assert_eq!(confidential, !form.contains("cloud"), "{form}: {told}");
+        let reported = streamed(agent, form);
+        assert!(
+            reported.contains("canary") && !reported.contains(SECRET),
+            "{form}"
+        );
+        assert!(
+            !reported.contains(secret) && !reported.contains(TOKEN),
+            "{form}"
+        );
+        let confidential = reported.contains(SENSITIVE);
+        assert_eq!(confidential, !form.contains("cloud"), "{form}: {reported}");
     }
     for path in [
         "/v1/audit?payload=true&per_page=1000",
         "/v1/state/diff?from=1",
         "/v1/audit/requests",
     ] {
-        let told = http.get(path).expect("an answer");
-        assert_eq!(told.status, 200, "{}", told.text());
+        let reported = http.get(path).expect("an answer");
+        assert_eq!(reported.status, 200, "{}", reported.text());
         for canary in [SENSITIVE, SECRET, TOKEN, secret] {
-            assert!(!told.text().contains(canary), "{path}: {canary}");
+            assert!(!reported.text().contains(canary), "{path}: {canary}");
         }
         assert!(
-            path.ends_with("requests") || told.text().contains(CONFIGURED),
+            path.ends_with("requests") || reported.text().contains(CONFIGURED),
             "{path}: what a job is to do is no secret"
         );
     }
@@ -218,10 +224,10 @@ fn what_is_named_for_a_destination_is_shown_there_and_nothing_else() {
     let streamed = streamed(&agent, "format=cloudevents");
     agent.stop(LONG).expect("it stops");
     let exported_so = exported(&data, &["-public", "Job.Meta"]);
-    for told in [streamed, exported_so] {
-        assert!(told.contains(NAMED), "{told}");
+    for reported in [streamed, exported_so] {
+        assert!(reported.contains(NAMED), "{reported}");
         for hidden in [SENSITIVE, CONFIGURED, SECRET] {
-            assert!(!told.contains(hidden), "{told}");
+            assert!(!reported.contains(hidden), "{reported}");
         }
     }
     assert!(!exported(&data, &[]).contains(NAMED));

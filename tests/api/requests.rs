@@ -64,15 +64,19 @@ fn a_request_that_the_server_died_over_shows_no_end_and_the_log_goes_on() {
     let agent = setup.start().expect("it starts again");
     let mut http = agent.http();
     json_of(&mut http, "/v1/var/app/db");
-    let told = json_of(
+    let reported = json_of(
         &mut http,
         "/v1/audit/requests?class=secret&path=/v1/var/app",
     );
-    let told = told.as_array().expect("a list");
-    assert_eq!(told.len(), 3, "{told:#?}");
-    assert_eq!(told[..2], found, "what was there stays, without its end");
-    assert_eq!(told[2]["Status"], 200);
-    assert_eq!(told[2]["Actor"]["addr"], "127.0.0.1");
+    let reported = reported.as_array().expect("a list");
+    assert_eq!(reported.len(), 3, "{reported:#?}");
+    assert_eq!(
+        reported[..2],
+        found,
+        "what was there stays, without its end"
+    );
+    assert_eq!(reported[2]["Status"], 200);
+    assert_eq!(reported[2]["Actor"]["addr"], "127.0.0.1");
     let stats = &json_of(&mut http, "/v1/agent/self")["stats"]["requests"];
     assert_eq!(stats["delivery_guarantee"], "enforced");
     assert_eq!(stats["lost"], "0");
@@ -92,7 +96,7 @@ fn old_requests_go_by_policy_and_it_is_told_since_when_they_are_kept() {
         .to_owned();
     let agent = setup.start().expect("the agent starts");
     let mut http = agent.http();
-    let told = |address: &[&str]| {
+    let reported = |address: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
         command
             .args(["audit", "requests", "-limit", "3"])
@@ -104,7 +108,7 @@ fn old_requests_go_by_policy_and_it_is_told_since_when_they_are_kept() {
     let address = format!("-address=http://{}", agent.addr());
     let path = format!("/v1/var/{}", "x".repeat(120));
     assert_eq!(http.get(&path).expect("an answer").status, 404);
-    assert!(!told(&[&address]).contains("no longer kept"));
+    assert!(!reported(&[&address]).contains("no longer kept"));
     let dropped = wait_for("old requests to go", LONG * 2, || {
         for _ in 0..500 {
             http.get(&path)?;
@@ -116,7 +120,7 @@ fn old_requests_go_by_policy_and_it_is_told_since_when_they_are_kept() {
     dropped.expect("they go");
     let files = format!("-data-dir={}", data.display());
     for place in [&address, &files] {
-        let said = told(&[place]);
+        let said = reported(&[place]);
         assert!(said.contains("no longer kept"), "{said}");
         assert!(said.contains("/v1/var/xxx"), "{said}");
     }
@@ -192,10 +196,10 @@ fn a_request_comes_from_where_its_connection_does_whatever_its_headers_say() {
     json_of(&mut http, "/v1/var/app/db");
     let trail = json_of(&mut http, "/v1/audit?kind=VariableApplied");
     let requests = json_of(&mut http, "/v1/audit/requests?class=secret");
-    for told in [&trail, &requests] {
-        let told = told.as_array().expect("a list");
-        assert!(!told.is_empty(), "{trail} {requests}");
-        for one in told {
+    for reported in [&trail, &requests] {
+        let reported = reported.as_array().expect("a list");
+        assert!(!reported.is_empty(), "{trail} {requests}");
+        for one in reported {
             assert_eq!(one["Actor"]["addr"], "127.0.0.1", "{one}");
         }
     }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover::client::drivers::config::Reader;
+use drover::client::drivers::config::DriverConfigReader;
 use drover::client::drivers::exec::{ExecCommand, Wires};
 use drover::client::drivers::{
     Driver, ExitResult, Handle, Recovered, Registry, RunningTask, Samples, StartError, StatsError,
     TaskConfig, TaskError, signals,
 };
 use drover::client::executor::files::{ExecSpec, ExitRecord, RunDir};
-use drover::client::executor::launch::{Executor, Found, Launcher};
+use drover::client::executor::launch::{Executor, Launcher, RunStatus};
 use drover_events::gojson::Map;
 use drover_events::model::DriverInfo;
 use futures_util::future::BoxFuture;
@@ -37,7 +37,7 @@ struct Config {
 }
 
 fn read(config: &BTreeMap<String, Value>) -> Result<Config, String> {
-    let mut reader = Reader::new(config);
+    let mut reader = DriverConfigReader::new(config);
     let config = Config {
         says: reader.text("says").unwrap_or_default(),
         times: reader.number("times").unwrap_or(1),
@@ -122,9 +122,11 @@ impl Driver for Parrot {
             let found = Executor::find(&dir).await;
             let run = task.run;
             match found.map_err(|e| StartError::fatal(e.to_string()))? {
-                Found::Live(executor) => Ok(Recovered::Live(Arc::new(Speaking { executor, run }))),
-                Found::Exited(exit) => Ok(Recovered::Exited(result(exit))),
-                Found::NeverStarted => Ok(Recovered::NeverStarted),
+                RunStatus::Live(executor) => {
+                    Ok(Recovered::Live(Arc::new(Speaking { executor, run })))
+                }
+                RunStatus::Exited(exit) => Ok(Recovered::Exited(result(exit))),
+                RunStatus::NeverStarted => Ok(Recovered::NeverStarted),
             }
         }
         .boxed()
@@ -151,8 +153,8 @@ impl RunningTask for Speaking {
 
     fn stop(&self, signal: &str, grace: Duration) -> Result<(), TaskError> {
         let number = signals::number(signal).unwrap_or(15);
-        let told = self.executor.stop(number, grace);
-        told.map_err(|e| TaskError::Driver(e.to_string()))
+        let reported = self.executor.stop(number, grace);
+        reported.map_err(|e| TaskError::Driver(e.to_string()))
     }
 
     fn signal(&self, signal: &str) -> Result<(), TaskError> {

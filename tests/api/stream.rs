@@ -44,15 +44,15 @@ fn next_json(lines: &mut Lines) -> Value {
 
 /// Lines of events until one about this key came, that one included.
 fn until(lines: &mut Lines, key: &str) -> Vec<Value> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         let line = next_json(lines);
         let last = line["Events"]
             .as_array()
             .is_some_and(|events| events.iter().any(|event| event["Key"] == key));
-        told.push(line);
+        reported.push(line);
         if last {
-            return told;
+            return reported;
         }
     }
 }
@@ -206,8 +206,10 @@ fn events_are_chosen_by_kind_actor_and_payload() {
     register(&mut http, &job("end", 1));
     let keys = |query: &str| {
         let mut lines = follow(&running, &format!("index=1&{query}"));
-        let told = until(&mut lines, "end");
-        let keys = events(&told).into_iter().map(|event| event["Key"].clone());
+        let reported = until(&mut lines, "end");
+        let keys = events(&reported)
+            .into_iter()
+            .map(|event| event["Key"].clone());
         keys.collect::<Vec<_>>()
     };
     assert_eq!(keys("topic=Job&kind=JobRegistered"), ["a", "b", "c", "end"]);
@@ -247,8 +249,8 @@ fn ev_02_what_nomad_is_silent_about_has_topics_of_its_own() {
     assert_eq!(event["Payload"]["Namespaces"][0]["Name"], "test");
     let topics = |query: &str| {
         let mut lines = follow(&running, &format!("index=1&namespace=*&{query}"));
-        let told = until(&mut lines, "end");
-        let topics = events(&told)
+        let reported = until(&mut lines, "end");
+        let topics = events(&reported)
             .into_iter()
             .map(|event| event["Topic"].to_string());
         topics.collect::<BTreeSet<_>>()
@@ -279,12 +281,12 @@ fn ev_02_what_nomad_is_silent_about_has_topics_of_its_own() {
 #[test]
 fn a_stream_begins_at_an_index_a_time_the_head_or_the_end() {
     let running = with_jobs(&["a", "b"]);
-    let told = until(
+    let reported = until(
         &mut follow(&running, "index=1&topic=Job&kind=JobRegistered"),
         "b",
     );
-    let [a, b] = indexes(&told)[..] else {
-        panic!("{told:?}")
+    let [a, b] = indexes(&reported)[..] else {
+        panic!("{reported:?}")
     };
     let exact = next_json(&mut follow(&running, &format!("index={a}&topic=Job")));
     assert_eq!(exact["Index"], a);
@@ -409,10 +411,10 @@ fn checkpoints_are_for_those_who_ask() {
     assert!(later > Some(newest), "{later:?}");
     // Who does not ask gets none, however much there is to tell.
     let mut plain = follow(&running, "index=1&topic=Job");
-    let told = until(&mut plain, "b");
-    assert!(told.len() >= 2, "{told:?}");
+    let reported = until(&mut plain, "b");
+    assert!(reported.len() >= 2, "{reported:?}");
     assert!(
-        told.iter().all(|line| line["Checkpoint"].is_null()),
-        "{told:?}"
+        reported.iter().all(|line| line["Checkpoint"].is_null()),
+        "{reported:?}"
     );
 }

@@ -18,7 +18,7 @@ const STREAM: &str = "/v1/event/stream";
 fn lines(running: &Running, accept: &str, query: &str, until: &str) -> Vec<Value> {
     let http = running.http().header("Accept", accept);
     let mut lines = http.lines(&format!("{STREAM}?{query}")).expect("a stream");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         let line = lines.next_line().expect("a line").expect("it goes on");
         let line = String::from_utf8(line).expect("text");
@@ -26,10 +26,10 @@ fn lines(running: &Running, accept: &str, query: &str, until: &str) -> Vec<Value
         if let Ok(json) = serde_json::from_str::<Value>(data)
             && json != json!({})
         {
-            told.push(json);
+            reported.push(json);
         }
         if line.contains(until) {
-            return told;
+            return reported;
         }
     }
 }
@@ -80,9 +80,9 @@ fn every_line_is_what_its_schema_says_and_every_cloud_event_what_its_own_does() 
         let schema = validator(&json_of(&mut http, &path));
         for accept in ["application/json", "text/event-stream"] {
             let query = format!("{all}&numbers={numbers}");
-            let told = lines(&running, accept, &query, last);
+            let reported = lines(&running, accept, &query, last);
             let mut topics = BTreeSet::new();
-            for line in told.iter().filter(|line| line.get("Lag").is_none()) {
+            for line in reported.iter().filter(|line| line.get("Lag").is_none()) {
                 let found = wrong(&schema, line);
                 assert!(found.is_empty(), "{accept} {numbers}: {found:#?}\n{line}");
                 let events = line["Events"].as_array().into_iter().flatten();
@@ -93,9 +93,9 @@ fn every_line_is_what_its_schema_says_and_every_cloud_event_what_its_own_does() 
         assert!(!wrong(&schema, &json!({"Index": 1, "Events": [{"Topic": "Job"}]})).is_empty());
     }
     let query = "index=1&topic=**&namespace=*&format=cloudevents";
-    let told = lines(&running, "*/*", query, "\"subject\":\"Job/default/last\"");
+    let reported = lines(&running, "*/*", query, "\"subject\":\"Job/default/last\"");
     let mut kinds = BTreeSet::new();
-    for event in &told {
+    for event in &reported {
         // The schema is where the event says it is.
         let at = event["dataschema"].as_str().expect("a schema");
         let own = format!("http://{}", running.agent.addr());
@@ -107,7 +107,7 @@ fn every_line_is_what_its_schema_says_and_every_cloud_event_what_its_own_does() 
         kinds.insert(event["data"]["Kind"].to_string());
     }
     assert!(kinds.len() >= 6, "{kinds:?}");
-    let registered = told.last().expect("the last");
+    let registered = reported.last().expect("the last");
     assert_eq!(registered["namespace"], "default");
     assert_eq!(registered["actor"], "anonymous");
 }
@@ -258,7 +258,7 @@ fn follow(running: &Running, dir: &Path, more: &[&str]) -> Child {
 }
 
 /// Index, topic and key of every line of a file.
-fn told(path: &Path) -> Vec<(u64, String)> {
+fn reported(path: &Path) -> Vec<(u64, String)> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let event = |line: &str| -> Option<(u64, String)> {
         let event: Value = serde_json::from_str(line).ok()?;
@@ -280,7 +280,7 @@ fn a_reader_that_is_killed_has_every_event_of_all_namespaces_in_its_file_exactly
     let mut number = 0;
     for round in 0..6 {
         let mut child = follow(&running, dir.path(), &["-out", &file]);
-        let before = told(&out).len();
+        let before = reported(&out).len();
         for _ in 0..20 {
             let mut job = job(&format!("j{number}"), 0);
             job["Job"]["Namespace"] = json!(if number % 2 == 0 { "eu" } else { "default" });
@@ -289,7 +289,7 @@ fn a_reader_that_is_killed_has_every_event_of_all_namespaces_in_its_file_exactly
         }
         // Anything may be in the file, and anything in the position: only more than before.
         wait_for("more in the file", LONG, || {
-            match told(&out).len() > before {
+            match reported(&out).len() > before {
                 true => Ok(()),
                 false => Err(format!("round {round}: nothing")),
             }
@@ -311,13 +311,13 @@ fn a_reader_that_is_killed_has_every_event_of_all_namespaces_in_its_file_exactly
     }
     // Of one index there may be more than one.
     wait_for("the last", LONG, || {
-        let found = told(&out).len() >= wanted.len();
+        let found = reported(&out).len() >= wanted.len();
         if found { Ok(()) } else { Err("not there yet") }
     })
     .expect("it comes");
     child.kill().expect("it runs");
     child.wait().expect("it ended");
-    let found = told(&out);
+    let found = reported(&out);
     assert_eq!(found[..wanted.len()], wanted[..]);
     assert!(wanted.iter().any(|(_, place)| place.contains("Namespace")));
 }

@@ -79,12 +79,12 @@ fn job_11_all_tasks_means_those_too_that_ended() {
         });
     };
     again(0, 0);
-    let told = session.done(&format!("alloc restart -verbose {id}"));
+    let reported = session.done(&format!("alloc restart -verbose {id}"));
     let of = |whom: &str| format!("Asked for restart of {whom} of allocation {id:?}\n");
-    assert_eq!(told, of("all tasks that run"));
+    assert_eq!(reported, of("all tasks that run"));
     again(1, 0);
-    let told = session.done(&format!("alloc restart -verbose -all-tasks {id}"));
-    assert_eq!(told, of("all tasks"));
+    let reported = session.done(&format!("alloc restart -verbose -all-tasks {id}"));
+    assert_eq!(reported, of("all tasks"));
     again(2, 1);
     session.done("job restart -yes again-web");
     again(3, 1);
@@ -150,9 +150,12 @@ fn services_are_listed_shown_and_deleted() {
     });
     session.run("service list");
     session.run("service list -name web");
-    let told = session.done("service info web-api");
-    assert!(told.starts_with("Job ID  Address"), "{told}");
-    assert!(told.contains("[a,b]") && told.contains(&id[..8]), "{told}");
+    let reported = session.done("service info web-api");
+    assert!(reported.starts_with("Job ID  Address"), "{reported}");
+    assert!(
+        reported.contains("[a,b]") && reported.contains(&id[..8]),
+        "{reported}"
+    );
     let whole = session.done("service info -verbose web-api");
     let registration = whole.lines().next().expect("a line");
     let registration = registration.rsplit(' ').next().expect("an id");

@@ -13,10 +13,10 @@ fn run(dir: &Path, line: &str) -> (i32, String) {
         .current_dir(dir)
         .output()
         .expect("the program runs");
-    told(&output)
+    reported(&output)
 }
 
-fn told(output: &Output) -> (i32, String) {
+fn reported(output: &Output) -> (i32, String) {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&both).into_owned();
     (output.status.code().unwrap_or(-1), text)
@@ -34,7 +34,7 @@ fn openssl(dir: &Path, line: &str) -> (i32, String) {
         .current_dir(dir)
         .output()
         .expect("openssl runs");
-    told(&output)
+    reported(&output)
 }
 
 fn mode(dir: &Path, file: &str) -> u32 {
@@ -67,8 +67,8 @@ fn an_authority_and_what_it_signs_are_taken_by_a_stranger() {
         assert_eq!((mode(dir, &cert), mode(dir, &key)), (0o644, 0o600));
         for purpose in ["sslserver", "sslclient"] {
             let verify = format!("verify -purpose {purpose} -CAfile nomad-agent-ca.pem {cert}");
-            let (code, told) = openssl(dir, &verify);
-            assert_eq!(code, 0, "{told}");
+            let (code, reported) = openssl(dir, &verify);
+            assert_eq!(code, 0, "{reported}");
         }
         let (_, shown) = openssl(dir, &format!("x509 -noout -ext subjectAltName -in {cert}"));
         let shown = shown
@@ -137,13 +137,13 @@ fn names_days_and_places_are_as_they_are_asked_for() {
         dir,
         "tls cert create -cli -domain=dc.nomad -additional-dnsname=evil.com",
     );
-    let (code, told) = openssl(
+    let (code, reported) = openssl(
         dir,
         "verify -CAfile dc.nomad-agent-ca.pem global-cli-dc.nomad.pem",
     );
     assert!(
-        code != 0 && told.contains("permitted subtree violation"),
-        "{told}"
+        code != 0 && reported.contains("permitted subtree violation"),
+        "{reported}"
     );
 }
 

@@ -9,17 +9,17 @@ use crate::support::{DROVER, Session, alone};
 fn servers_and_their_agent_are_shown() {
     let (agent, _dir) = alone();
     let session = Session::at("servers", &agent).within("default");
-    let told = session.done("server members");
+    let reported = session.done("server members");
     let head = "Name Address Port Status Leader Raft Version Build Datacenter Region";
-    let lines: Vec<&str> = told.lines().collect();
+    let lines: Vec<&str> = reported.lines().collect();
     assert_eq!(
         lines[0].split_whitespace().collect::<Vec<_>>().join(" "),
         head
     );
-    assert_eq!(lines.len(), 2, "{told}");
+    assert_eq!(lines.len(), 2, "{reported}");
     assert!(
         lines[1].contains("alive") && lines[1].contains("true"),
-        "{told}"
+        "{reported}"
     );
     let detailed = session.done("server members -detailed");
     assert!(
@@ -29,7 +29,7 @@ fn servers_and_their_agent_are_shown() {
     let info = session.done("agent-info");
     for line in ["nomad", "  server = true", "raft", "  state = Leader"] {
         assert!(
-            info.lines().any(|told| told == line),
+            info.lines().any(|reported| reported == line),
             "no {line:?} in {info}"
         );
     }
@@ -124,15 +124,18 @@ fn a_publisher_that_lags_is_told_with_the_jobs() {
     );
     let agent = setup.start().expect("the agent starts");
     let session = Session::at("lag", &agent).within("default");
-    let told = wait_for("a lag", LONG, || {
-        let told = session.done("status");
-        match told.contains(" behind for ") {
-            true => Ok(told),
-            false => Err(told),
+    let reported = wait_for("a lag", LONG, || {
+        let reported = session.done("status");
+        match reported.contains(" behind for ") {
+            true => Ok(reported),
+            false => Err(reported),
         }
     })
     .expect("it lags");
-    assert!(told.starts_with("No running jobs\n\nKafka: "), "{told}");
+    assert!(
+        reported.starts_with("No running jobs\n\nKafka: "),
+        "{reported}"
+    );
     let json: Value = serde_json::from_str(&session.done("status -json")).expect("JSON");
     assert!(json["EventPublisher"]["Lag"].as_u64() > Some(0), "{json:#}");
     let then = session.done("status -at=-1ms");

@@ -147,7 +147,7 @@ fn zsh_completes_ids() {
                   words=(drover job status zs); CURRENT=4; _drover_ids; \
                   words=(drover job hi); CURRENT=3; _drover_ids";
     match shell("zsh", script, "zsh") {
-        Some(told) => assert_eq!(told, "zsh-web\nstatic\n"),
+        Some(reported) => assert_eq!(reported, "zsh-web\nstatic\n"),
         None => skip("completion in zsh", "there is no zsh here"),
     }
     stop(&session, "zsh");

@@ -34,11 +34,11 @@ fn a_canary_that_waits_for_its_promotion_is_no_failure() {
     session.run("deployment list");
     let deployment = session.json("/v1/job/web/deployment").expect("one");
     let id = deployment["ID"].as_str().expect("an id").to_owned();
-    let told = session.run(&format!("deployment status {}", &id[..8]));
+    let reported = session.run(&format!("deployment status {}", &id[..8]));
     assert!(
-        told.stdout.contains("requires manual promotion"),
+        reported.stdout.contains("requires manual promotion"),
         "{}",
-        told.stdout
+        reported.stdout
     );
     let promoted = session.quiet(&format!("deployment promote {id}"));
     assert_eq!(promoted.code, 0, "{}", promoted.all());

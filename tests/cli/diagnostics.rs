@@ -22,7 +22,7 @@ fn a_log_is_followed_until_somebody_has_enough() {
         .expect("the program starts");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     // Until it listens there is nobody to tell: what is logged is repeated.
-    let told = std::thread::scope(|scope| {
+    let reported = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let mut lines = lines.map_while(Result::ok);
             lines.find(|line| line.contains("Reloading configuration"))
@@ -40,7 +40,7 @@ fn a_log_is_followed_until_somebody_has_enough() {
         }
         reading.join().expect("no panic")
     });
-    assert!(told.expect("a line").contains(" INFO "));
+    assert!(reported.expect("a line").contains(" INFO "));
     let pid = Pid::from_raw(child.id().cast_signed());
     kill(pid, Signal::SIGINT).expect("it runs");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
@@ -255,8 +255,8 @@ fn a_client_of_another_machine_is_described_and_captured_too() {
     });
 
     wait_for("a checkpoint", LONG, || -> anyhow::Result<()> {
-        let told = session.http().get("/v1/log/checkpoint")?;
-        anyhow::ensure!(told.status == 200, "{}", told.text());
+        let reported = session.http().get("/v1/log/checkpoint")?;
+        anyhow::ensure!(reported.status == 200, "{}", reported.text());
         Ok(())
     })
     .expect("one is signed");

@@ -28,11 +28,11 @@ impl Following {
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut child = session.command(&words).spawn().expect("the program starts");
         let printed = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let (told, lines) = mpsc::channel();
+        let (reported, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in printed.map_while(Result::ok) {
                 // Who has seen enough is gone.
-                let _ = told.send(line);
+                let _ = reported.send(line);
             }
         });
         Self { child, lines }
@@ -221,28 +221,28 @@ fn reload(agent: &Agent) {
 fn a_log_is_shown_in_the_form_and_of_the_agent_that_flags_name() {
     let machines = Machines::begin();
     let session = Session::at("told", &machines.server).within("default");
-    let told = |flags: &str, agent: &Agent| {
+    let reported = |flags: &str, agent: &Agent| {
         let monitor = Following::begin(&session, &format!("monitor {flags}"));
         monitor.heard(RELOADS, || reload(agent))
     };
     let server = &machines.server;
-    let plain = told("", server);
+    let plain = reported("", server);
     assert!(
         plain.contains(" INFO ") && !plain.contains("reload.rs:"),
         "{plain}"
     );
-    let placed = told("-log-include-location", server);
+    let placed = reported("-log-include-location", server);
     assert!(placed.contains("reload.rs:"), "{placed}");
     let read = |line: &str| -> Value { serde_json::from_str(line).expect("JSON") };
-    let fields = read(&told("-json", server));
+    let fields = read(&reported("-json", server));
     assert_eq!(fields["level"], "INFO", "{fields}");
     assert_eq!(fields["filename"], Value::Null, "{fields}");
-    let fields = read(&told("-json -log-include-location", server));
+    let fields = read(&reported("-json -log-include-location", server));
     let file = fields["filename"].as_str().unwrap_or_default();
     assert!(file.ends_with("reload.rs"), "{fields}");
     // Only the client is told to reload: it is its log.
     let [red, _] = &machines.nodes;
-    told(&format!("-node-id {}", &red[..8]), &machines.red);
+    reported(&format!("-node-id {}", &red[..8]), &machines.red);
 }
 
 /// A capture in a directory, and what its index says.
@@ -360,8 +360,8 @@ fn a_journal_is_read_of_a_service_since_when_flags_say_and_followed() {
         let before = now();
         let line = format!("monitor export -service-name drover.service {flags}");
         let said = session.done(&line);
-        let asked = said.trim_end().split_once(" --since=@");
-        let (words, begin) = asked.expect("a beginning");
+        let requested = said.trim_end().split_once(" --since=@");
+        let (words, begin) = requested.expect("a beginning");
         let wanted = "--no-pager --quiet --output=short-iso --unit=drover.service";
         assert_eq!(words, wanted);
         let begin: u64 = begin.parse().expect("seconds");
@@ -369,8 +369,8 @@ fn a_journal_is_read_of_a_service_since_when_flags_say_and_followed() {
         assert!(right.contains(&begin), "{flags}: {begin}");
     }
     let followed = Following::begin(&session, "monitor export -service-name drover -follow");
-    let asked = followed.heard("--unit=drover", || ());
-    assert!(asked.ends_with(" --follow"), "{asked}");
+    let requested = followed.heard("--unit=drover", || ());
+    assert!(requested.ends_with(" --follow"), "{requested}");
     for (flags, why) in [
         ("-service-name ssh", "must include nomad or drover"),
         ("-service-name drover -logs-since soon", "Unknown duration"),

@@ -16,8 +16,8 @@ fn eval_13_delete_by_filter_counts_asks_and_calls_once() {
         session.done("job run -detach job.hcl");
     }
     let filter = "eval delete -filter 'Status == \"pending\"'";
-    let since = recorder.asked().len();
-    let calls = || -> Vec<(String, String)> { recorder.asked().split_off(since) };
+    let since = recorder.requested().len();
+    let calls = || -> Vec<(String, String)> { recorder.requested().split_off(since) };
 
     let ran = session.answered(filter, "n\n");
     assert!(
@@ -38,10 +38,10 @@ fn eval_13_delete_by_filter_counts_asks_and_calls_once() {
         "3 evaluations match the filter\n\
          Are you sure you want to delete 3 evals? [y/N] Successfully deleted 3 evaluations\n"
     );
-    let asked = calls();
-    assert_eq!(asked.len(), 3, "{asked:?}");
-    assert_eq!(asked[2].0, "DELETE /v1/evaluations?namespace=default");
-    assert_eq!(asked[2].1, "{\"Filter\":\"Status == \\\"pending\\\"\"}");
+    let requested = calls();
+    assert_eq!(requested.len(), 3, "{requested:?}");
+    assert_eq!(requested[2].0, "DELETE /v1/evaluations?namespace=default");
+    assert_eq!(requested[2].1, "{\"Filter\":\"Status == \\\"pending\\\"\"}");
 
     let ran = session.quiet("eval delete -yes -filter 'Status == \"pending\"'");
     assert_eq!(
@@ -69,13 +69,20 @@ fn a_run_follows_the_stream_and_does_not_poll() {
         "{}",
         ran.stdout
     );
-    let asked = recorder.asked();
-    let count = |part: &str| asked.iter().filter(|(line, _)| line.contains(part)).count();
-    assert!(count("/v1/event/stream") <= 1, "{asked:?}");
-    assert!(asked.len() <= 6, "{asked:?}");
+    let requested = recorder.requested();
+    let count = |part: &str| {
+        requested
+            .iter()
+            .filter(|(line, _)| line.contains(part))
+            .count()
+    };
+    assert!(count("/v1/event/stream") <= 1, "{requested:?}");
+    assert!(requested.len() <= 6, "{requested:?}");
     assert!(
-        asked[0].1.contains("\"Submission\":{\"Format\":\"hcl2\""),
-        "{asked:?}"
+        requested[0]
+            .1
+            .contains("\"Submission\":{\"Format\":\"hcl2\""),
+        "{requested:?}"
     );
 }
 

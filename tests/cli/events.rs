@@ -25,13 +25,13 @@ fn a_stream_is_resumed_at_the_very_event() {
         event["Index"].as_u64().expect("an index")
     };
     assert_eq!(index(wanted[0]), index(wanted[2]), "{at_once}");
-    let mut told = String::new();
+    let mut reported = String::new();
     for limit in [1, 1, 2, 1] {
-        told += &session.done(&format!("{all} -resume position -limit {limit}"));
+        reported += &session.done(&format!("{all} -resume position -limit {limit}"));
         let kept = std::fs::read_to_string(session.path("position")).expect("a position");
         assert!(!kept.trim().is_empty());
     }
-    assert_eq!(told, at_once);
+    assert_eq!(reported, at_once);
     session.done("job stop -purge -detach web");
 }
 
@@ -86,18 +86,18 @@ fn a_log_is_read_from_a_moment_and_nothing_is_overwritten() {
     session.done(&export);
     let kept = std::fs::read_to_string(session.path("events.ndjson")).expect("written");
     let again = session.quiet(&export);
-    let told = "events.ndjson exists: go on with it (-resume), or export to another file";
+    let reported = "events.ndjson exists: go on with it (-resume), or export to another file";
     assert!(
-        again.code == 1 && again.stderr.contains(told),
+        again.code == 1 && again.stderr.contains(reported),
         "{}",
         again.all()
     );
     let same = std::fs::read_to_string(session.path("events.ndjson")).expect("there");
     assert_eq!(kept, same);
     session.done("audit requests -class audit");
-    let asked = session.done("audit requests -class audit");
-    let own = asked.lines().next().unwrap_or_default();
-    assert!(own.ends_with("no end yet"), "{asked}");
+    let requested = session.done("audit requests -class audit");
+    let own = requested.lines().next().unwrap_or_default();
+    assert!(own.ends_with("no end yet"), "{requested}");
     let streamed = session.done("event stream -all -since 1 -limit 1 -json");
     assert!(streamed.contains("\"Index\":1"), "{streamed}");
     drop(agent);
@@ -106,15 +106,17 @@ fn a_log_is_read_from_a_moment_and_nothing_is_overwritten() {
 #[test]
 fn who_changed_a_job_is_told() {
     let session = placed("audited");
-    let told = session.done("audit job web -oldest");
-    let first = told.lines().next().unwrap_or_default();
+    let reported = session.done("audit job web -oldest");
+    let first = reported.lines().next().unwrap_or_default();
     assert!(
         first.contains("JobRegistered  by anonymous 127.0.0.1"),
-        "{told}"
+        "{reported}"
     );
     assert!(
-        told.lines().any(|line| line.trim() == "+ jobs audited/web"),
-        "{told}"
+        reported
+            .lines()
+            .any(|line| line.trim() == "+ jobs audited/web"),
+        "{reported}"
     );
     let brief = session.done("audit job web -oldest -brief -limit 1");
     assert_eq!(brief.lines().next(), Some(first));

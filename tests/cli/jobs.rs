@@ -116,17 +116,17 @@ fn a_job_without_room_is_run_and_stopped() {
 fn what_an_agent_ignores_is_told_beside_what_is_asked_for() {
     let session = Session::new("ignored");
     session.file("web.hcl", &service("web", "1", ""));
-    let told = "Warning: the agent does not act on ";
+    let reported = "Warning: the agent does not act on ";
     let run = session.quiet("job run -detach web.hcl");
     assert!((run.code, run.stderr.as_str()) == (0, ""), "{}", run.all());
     // A plan says so in its own warnings.
     let plan = session.quiet("job plan -policy-override web.hcl");
     let warned = plan.stdout.contains("PolicyOverride");
-    assert!(warned && !plan.stderr.contains(told), "{}", plan.all());
+    assert!(warned && !plan.stderr.contains(reported), "{}", plan.all());
     let stop = session.quiet("job stop -detach -global web");
-    let named = stop.stderr.starts_with(&format!("{told}global"));
+    let named = stop.stderr.starts_with(&format!("{reported}global"));
     assert!(stop.code == 0 && named, "{}", stop.all());
-    assert!(!stop.stdout.contains(told), "{}", stop.stdout);
+    assert!(!stop.stdout.contains(reported), "{}", stop.stdout);
     let purged = session.quiet("job stop -detach -purge web");
     assert!(
         (purged.code, purged.stderr.as_str()) == (0, ""),
@@ -222,11 +222,11 @@ fn the_allocations_of_a_job_are_restarted() {
     session.file("web.hcl", &text);
     session.done("job run web.hcl");
     let before = session.wait_allocs("web", "running", 2);
-    let asked = session.answered("job restart web", "n\n");
+    let requested = session.answered("job restart web", "n\n");
     assert!(
-        asked.stdout.ends_with("Job restart canceled\n"),
+        requested.stdout.ends_with("Job restart canceled\n"),
         "{}",
-        asked.stdout
+        requested.stdout
     );
     let restarts = |alloc: &serde_json::Value| {
         alloc["TaskStates"]["main"]["Restarts"]
@@ -274,8 +274,11 @@ fn an_id_is_shown_as_what_it_names() {
         (alloc.as_str(), "Job ID              = named-web"),
         (deployment, "Job Version = 0"),
     ] {
-        let told = session.done(&format!("status {id}"));
-        assert!(told.lines().any(|line| line == row), "no {row:?} in {told}");
+        let reported = session.done(&format!("status {id}"));
+        assert!(
+            reported.lines().any(|line| line == row),
+            "no {row:?} in {reported}"
+        );
     }
     session.done("job stop -purge -detach named-web");
 }

@@ -51,9 +51,9 @@ fn an_entry_that_cannot_be_read_does_not_end_a_list() {
             ["by robot", "unreadable: Kind: invalid type", "JobEvaluated"],
         ),
     ] {
-        let told = session.done(line);
+        let reported = session.done(line);
         for part in wanted {
-            assert!(told.contains(part), "{line}: {part}: {told}");
+            assert!(reported.contains(part), "{line}: {part}: {reported}");
         }
     }
 }
@@ -73,7 +73,7 @@ fn versions_that_cannot_be_read_are_listed_and_passed_on() {
         ("GET /v1/audit", audit),
         ("PUT /v1/job/web/revert", r#"{"EvalID": ""}"#),
     ]);
-    let told = session.done("job history -p -changes web");
+    let reported = session.done("job history -p -changes web");
     for part in [
         "Version = 2\nunreadable: Priority: invalid type",
         "Diff:\nunreadable: Type: invalid type",
@@ -81,27 +81,29 @@ fn versions_that_cannot_be_read_are_listed_and_passed_on() {
         "unreadable: Kind: invalid type",
         "robot",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
-    let told = session.done("job history -json -version 2 web");
-    assert!(told.contains(r#""Priority": "high""#), "{told}");
-    let told = session.done("job inspect -version 2 web");
-    assert!(told.contains(r#""Priority": "high""#), "{told}");
-    let told = session.done("job inspect -version 1 web");
-    assert!(told.contains(r#""Colour": "red""#), "{told}");
+    let reported = session.done("job history -json -version 2 web");
+    assert!(reported.contains(r#""Priority": "high""#), "{reported}");
+    let reported = session.done("job inspect -version 2 web");
+    assert!(reported.contains(r#""Priority": "high""#), "{reported}");
+    let reported = session.done("job inspect -version 1 web");
+    assert!(reported.contains(r#""Colour": "red""#), "{reported}");
     session.quiet("job revert -detach web golden");
-    let asked = agent.asked();
-    let put = asked.iter().find(|(line, _)| line.starts_with("PUT "));
+    let requested = agent.requested();
+    let put = requested.iter().find(|(line, _)| line.starts_with("PUT "));
     let (_, body) = put.expect("the tag is found");
     assert!(body.contains(r#""JobVersion":2"#), "{body}");
 }
 
 /// The body of the only change that was asked for.
 fn changed(agent: &Pretended, line: &str) -> Value {
-    let asked = agent.asked();
-    let mut puts = asked.iter().filter(|(line, _)| line.starts_with("PUT "));
+    let requested = agent.requested();
+    let mut puts = requested
+        .iter()
+        .filter(|(line, _)| line.starts_with("PUT "));
     let (Some((_, body)), None) = (puts.next(), puts.next()) else {
-        panic!("{line}: {asked:?}")
+        panic!("{line}: {requested:?}")
     };
     serde_json::from_str(body).expect("JSON")
 }
@@ -191,10 +193,10 @@ fn what_cannot_be_read_is_not_written_over() {
             let (session, agent) = before(&[(path, answer)]);
             let ran = session.quiet(line);
             assert_eq!(ran.code, 1, "{line} {answer:?}: {}", ran.all());
-            let asked = agent.asked();
+            let requested = agent.requested();
             assert!(
-                asked.iter().all(|(line, _)| !line.starts_with("PUT ")),
-                "{asked:?}"
+                requested.iter().all(|(line, _)| !line.starts_with("PUT ")),
+                "{requested:?}"
             );
         }
     }
@@ -210,8 +212,8 @@ fn an_empty_answer_does_not_say_that_there_is_nothing() {
     for line in ["job status", "job status -json", "audit"] {
         let ran = session.quiet(line);
         assert_eq!(ran.code, 1, "{line}: {}", ran.all());
-        let told = "the agent's answer is empty";
-        assert!(ran.stderr.contains(told), "{line}: {}", ran.all());
+        let reported = "the agent's answer is empty";
+        assert!(ran.stderr.contains(reported), "{line}: {}", ran.all());
     }
 }
 
@@ -280,8 +282,8 @@ fn a_form_that_there_is_not_is_refused_before_anything_changes() {
         let ran = session.quiet(line);
         assert_eq!(ran.code, 1, "{line}: {}", ran.all());
     }
-    let asked = agent.asked();
-    assert!(asked.is_empty(), "{asked:?}");
+    let requested = agent.requested();
+    assert!(requested.is_empty(), "{requested:?}");
 }
 
 #[test]

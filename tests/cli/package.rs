@@ -19,8 +19,8 @@ fn done(command: &mut Command) -> String {
     let output = command
         .output()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {reported}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -66,7 +66,7 @@ fn installed(package: &Path, root: &Path) {
 /// What a service manager does for an agent, as far as it is told things.
 struct Manager {
     dir: tempfile::TempDir,
-    told: UnixDatagram,
+    reported: UnixDatagram,
     root: PathBuf,
     http: u16,
 }
@@ -74,8 +74,8 @@ struct Manager {
 impl Manager {
     fn of(root: &Path) -> Manager {
         let dir = tempfile::tempdir().expect("a directory");
-        let told = UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
-        told.set_read_timeout(Some(LONG)).expect("a limit");
+        let reported = UnixDatagram::bind(dir.path().join("notify")).expect("a socket");
+        reported.set_read_timeout(Some(LONG)).expect("a limit");
         let http = free_port().expect("a port");
         let rpc = free_port().expect("a port");
         let more = format!(
@@ -86,7 +86,7 @@ impl Manager {
         let root = root.to_owned();
         Manager {
             dir,
-            told,
+            reported,
             root,
             http,
         }
@@ -122,12 +122,12 @@ impl Manager {
 
     /// What it is told next.
     fn hears(&self) -> String {
-        let mut told = [0; 1024];
-        let heard = self.told.recv(&mut told).unwrap_or_else(|error| {
+        let mut reported = [0; 1024];
+        let heard = self.reported.recv(&mut reported).unwrap_or_else(|error| {
             let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
             panic!("{error}\n{log}")
         });
-        String::from_utf8_lossy(&told[..heard]).into_owned()
+        String::from_utf8_lossy(&reported[..heard]).into_owned()
     }
 
     fn json(&self, path: &str) -> Result<Value> {

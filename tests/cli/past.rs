@@ -13,8 +13,8 @@ fn a_view_of_the_past_counts_from_then_and_says_so() {
         .expect("allocations");
     let created = allocs[0]["CreateIndex"].as_u64().expect("an index");
     // Time passes: the age of the allocation, seen from the index that made it, stays what it was.
-    let aged = |told: &str| {
-        let row = told
+    let aged = |reported: &str| {
+        let row = reported
             .lines()
             .find(|line| line.starts_with(&id[..8]))
             .unwrap_or_default();
@@ -48,10 +48,10 @@ fn a_view_of_the_past_counts_from_then_and_says_so() {
         let (noun, argument) = line
             .split_once(" ID")
             .map_or((line, ""), |(noun, _)| (noun, id.as_str()));
-        let told = session.done(&format!("{noun} -at {created} {argument}"));
+        let reported = session.done(&format!("{noun} -at {created} {argument}"));
         assert!(
-            told.starts_with(&format!("As of index {created}, 20")),
-            "{line}: {told}"
+            reported.starts_with(&format!("As of index {created}, 20")),
+            "{line}: {reported}"
         );
     }
     let json = session.done(&format!("job status -json -at {created} web"));
@@ -120,10 +120,10 @@ fn a_moment_is_a_flag_of_what_shows_the_state_and_of_nothing_else() {
         "var purge nomad/jobs/x".to_owned(),
     ] {
         let ran = session.quiet(&format!("{line} -at -1s"));
-        let told = ran
+        let reported = ran
             .stderr
             .contains("has no -at: it shows what is now, or changes it");
-        assert!(ran.code == 1 && told, "{line}: {}", ran.all());
+        assert!(ran.code == 1 && reported, "{line}: {}", ran.all());
     }
     session.done("job stop -purge -detach moments-web");
 }

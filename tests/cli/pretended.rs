@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Requests, first line and body.
-type Asked = Arc<Mutex<Vec<(String, String)>>>;
+type Requested = Arc<Mutex<Vec<(String, String)>>>;
 
 /// One that runs.
 pub(crate) struct Pretended {
     /// Where it listens.
     pub(crate) address: String,
-    asked: Asked,
+    requested: Requested,
 }
 
 impl Pretended {
@@ -23,20 +23,20 @@ impl Pretended {
         let address = listener.local_addr().expect("an address").to_string();
         let owned = |(place, answer): &(&str, &str)| ((*place).to_owned(), (*answer).to_owned());
         let answers: Vec<(String, String)> = answers.iter().map(owned).collect();
-        let asked = Asked::default();
-        let kept = Arc::clone(&asked);
+        let requested = Requested::default();
+        let kept = Arc::clone(&requested);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // Whoever goes away in between wants no answer.
                 let _ = answer(&stream, &answers, &kept);
             }
         });
-        Pretended { address, asked }
+        Pretended { address, requested }
     }
 
     /// The requests so far, first line and body.
-    pub(crate) fn asked(&self) -> Vec<(String, String)> {
-        self.asked.lock().expect("not poisoned").clone()
+    pub(crate) fn requested(&self) -> Vec<(String, String)> {
+        self.requested.lock().expect("not poisoned").clone()
     }
 }
 
@@ -44,7 +44,7 @@ impl Pretended {
 fn answer(
     mut stream: &TcpStream,
     answers: &[(String, String)],
-    kept: &Asked,
+    kept: &Requested,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -62,10 +62,10 @@ fn answer(
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    let asked = line.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
-    let place = asked.split('?').next().unwrap_or_default().to_owned();
+    let requested = line.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
+    let place = requested.split('?').next().unwrap_or_default().to_owned();
     let body = String::from_utf8_lossy(&body).into_owned();
-    kept.lock().expect("not poisoned").push((asked, body));
+    kept.lock().expect("not poisoned").push((requested, body));
     let found = answers.iter().find(|(known, _)| *known == place);
     let (status, text) = match found {
         Some((_, text)) => ("200 OK", text.as_str()),

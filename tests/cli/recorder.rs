@@ -12,7 +12,7 @@ type Said = Arc<Mutex<Vec<u8>>>;
 pub(crate) struct Recorder {
     /// Where it listens.
     pub(crate) address: String,
-    asked: Arc<Mutex<Vec<Said>>>,
+    requested: Arc<Mutex<Vec<Said>>>,
 }
 
 impl Recorder {
@@ -20,8 +20,8 @@ impl Recorder {
     pub(crate) fn before(agent: SocketAddr) -> Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let kept = Arc::clone(&asked);
+        let requested = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&requested);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (Ok(client), Ok(server)) = (stream, TcpStream::connect(agent)) else {
@@ -33,13 +33,13 @@ impl Recorder {
                 carry(&server, &client, None);
             }
         });
-        Recorder { address, asked }
+        Recorder { address, requested }
     }
 
     /// What each connection said so far, as it was said.
     pub(crate) fn said(&self) -> Vec<String> {
-        let asked = self.asked.lock().expect("not poisoned");
-        let texts = asked.iter().map(|said| {
+        let requested = self.requested.lock().expect("not poisoned");
+        let texts = requested.iter().map(|said| {
             let said = said.lock().expect("not poisoned");
             String::from_utf8_lossy(&said).into_owned()
         });
@@ -47,7 +47,7 @@ impl Recorder {
     }
 
     /// The requests so far, first line and body.
-    pub(crate) fn asked(&self) -> Vec<(String, String)> {
+    pub(crate) fn requested(&self) -> Vec<(String, String)> {
         self.said()
             .iter()
             .map(|text| {

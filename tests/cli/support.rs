@@ -82,7 +82,7 @@ pub(crate) struct Session {
     namespace: String,
     dir: tempfile::TempDir,
     golden: PathBuf,
-    told: String,
+    reported: String,
     words: Mutex<Words>,
 }
 
@@ -108,7 +108,7 @@ impl Session {
             namespace: name.to_owned(),
             dir: tempfile::tempdir().expect("a directory"),
             golden: golden.join(format!("{name}.txt")),
-            told: String::new(),
+            reported: String::new(),
             words: Mutex::default(),
         }
     }
@@ -201,42 +201,42 @@ impl Session {
     /// Runs a line, and its output belongs into the golden file.
     pub(crate) fn run(&mut self, line: &str) -> Ran {
         let ran = self.quiet(line);
-        let mut told = format!("$ drover {line}\n{}", ran.stdout);
-        if !told.ends_with('\n') {
-            told.push('\n');
+        let mut reported = format!("$ drover {line}\n{}", ran.stdout);
+        if !reported.ends_with('\n') {
+            reported.push('\n');
         }
         for line in ran.stderr.lines() {
-            told.push_str(&format!("! {line}\n"));
+            reported.push_str(&format!("! {line}\n"));
         }
         if ran.code != 0 {
-            told.push_str(&format!("(exit {})\n", ran.code));
+            reported.push_str(&format!("(exit {})\n", ran.code));
         }
         let mut words = self.words.lock().expect("not poisoned");
-        let told = words.replaced(&told, &self.address, self.dir.path());
-        self.told.push_str(&told);
-        self.told.push('\n');
+        let reported = words.replaced(&reported, &self.address, self.dir.path());
+        self.reported.push_str(&reported);
+        self.reported.push('\n');
         ran
     }
 
     /// Compares what was told with the golden file.
     pub(crate) fn check(self) {
         if std::env::var_os("DROVER_BLESS").is_some() {
-            std::fs::write(&self.golden, &self.told).expect("written");
+            std::fs::write(&self.golden, &self.reported).expect("written");
             return;
         }
         let golden = std::fs::read_to_string(&self.golden).unwrap_or_default();
-        if golden == self.told {
+        if golden == self.reported {
             return;
         }
         let differs = golden
             .lines()
-            .zip(self.told.lines())
+            .zip(self.reported.lines())
             .position(|(a, b)| a != b);
         panic!(
             "{} says otherwise from line {:?} on; DROVER_BLESS=1 writes it anew.\nNow:\n{}",
             self.golden.display(),
             differs.map(|line| line + 1),
-            self.told
+            self.reported
         );
     }
 
@@ -301,17 +301,17 @@ fn pattern(text: &str) -> Regex {
 }
 
 impl Words {
-    fn replaced(&mut self, told: &str, address: &str, dir: &Path) -> String {
-        let told = told.replace(&dir.display().to_string(), "DIR");
-        let told = told.replace(address, "ADDRESS");
+    fn replaced(&mut self, reported: &str, address: &str, dir: &Path) -> String {
+        let reported = reported.replace(&dir.display().to_string(), "DIR");
+        let reported = reported.replace(address, "ADDRESS");
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = pattern(&format!(r"\b{}\b", regex::escape(host.trim())));
-        let told = host.replace_all(&told, "HOST");
+        let reported = host.replace_all(&reported, "HOST");
         // Their beginning is a time.
         let requests = pattern(r"(Request ID +?= )\S+");
-        let told = requests.replace_all(&told, "${1}REQUEST");
+        let reported = requests.replace_all(&reported, "${1}REQUEST");
         let ids = pattern(r"\b([0-9a-f]{8})(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?\b");
-        let told = ids.replace_all(&told, |found: &Captures<'_>| {
+        let reported = ids.replace_all(&reported, |found: &Captures<'_>| {
             let next = self.ids.len() + 1;
             let number = *self.ids.entry(found[1].to_owned()).or_insert(next);
             match found.get(2) {
@@ -320,16 +320,18 @@ impl Words {
             }
         });
         let times = pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z");
-        let told = times.replace_all(&told, "YYYY-MM-DDThh:mm:ssZ");
+        let reported = times.replace_all(&reported, "YYYY-MM-DDThh:mm:ssZ");
         let indexes = pattern(r"(?i)(index[a-z-]*:? *=? *)\d+");
-        let told = indexes.replace_all(&told, "${1}N");
+        let reported = indexes.replace_all(&reported, "${1}N");
         let ages = pattern(r"\b(\d+(mo|[ydhms]))+ ago\b");
-        if !ages.is_match(&told) {
-            return told.into_owned();
+        if !ages.is_match(&reported) {
+            return reported.into_owned();
         }
         // The width of columns depends on ages.
-        let told = ages.replace_all(&told, "T ago");
-        pattern(r"(\S)  +").replace_all(&told, "$1  ").into_owned()
+        let reported = ages.replace_all(&reported, "T ago");
+        pattern(r"(\S)  +")
+            .replace_all(&reported, "$1  ")
+            .into_owned()
     }
 }
 

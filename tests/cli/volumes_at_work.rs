@@ -134,7 +134,7 @@ impl Work {
 
     fn stop_user(&self) {
         self.session.done("job stop -detach user");
-        self.wait_explained(|told| told["Says"] == "nobody holds it");
+        self.wait_explained(|reported| reported["Says"] == "nobody holds it");
     }
 }
 
@@ -266,8 +266,8 @@ fn job_12_volumes_are_made_shown_detached_and_deleted() {
     work.session.run("volume status");
     // What ends it goes on with a session of its own.
     let other = Session::at("volumes", work.agent.as_ref().expect("it runs"));
-    let told = std::mem::replace(&mut work.session, other.within("default"));
-    told.check();
+    let reported = std::mem::replace(&mut work.session, other.within("default"));
+    reported.check();
 }
 
 fn plugin_is_shown(session: &Session) {
@@ -346,8 +346,8 @@ fn used(work: &mut Work) {
     let slow = r#"[{"call": "NodeUnpublishVolume", "times": 1, "do": {"slow": {"ms": 3000}}}]"#;
     std::fs::write(work.dir.path().join("faults"), slow).expect("written");
     work.session.done("job stop -detach user");
-    work.wait_explained(|told| {
-        let claim = &told["Claims"][0];
+    work.wait_explained(|reported| {
+        let claim = &reported["Claims"][0];
         claim["State"] == "unpublishing" && claim["ClientStatus"] == "complete"
     });
     work.session.run("volume explain data");
@@ -363,9 +363,9 @@ fn used(work: &mut Work) {
 
 /// All that happened to it, the oldest first.
 fn history(session: &Session) {
-    let told = session.done("volume history -oldest -limit 0 -json data");
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    let kinds: Vec<_> = told
+    let reported = session.done("volume history -oldest -limit 0 -json data");
+    let reported: Value = serde_json::from_str(&reported).expect("JSON");
+    let kinds: Vec<_> = reported
         .as_array()
         .expect("a list")
         .iter()
@@ -415,11 +415,15 @@ fn csi_16_job_07_a_volume_with_two_sets_of_options_is_shown_with_both() {
                    [\"nosuid\"]\n      }";
     let alloc = work.run_user(&[("own", options), ("plain", "")]);
     let job = work.session.json("/v1/job/user").expect("the job");
-    let asked = &job["TaskGroups"][0]["Volumes"];
-    let own = &asked["own"]["MountOptions"];
-    assert_eq!(own["MountFlags"][0], "nosuid", "{asked}");
-    assert_eq!(own["FSType"], "ext4", "{asked}");
-    assert_eq!(asked["plain"]["MountOptions"], Value::Null, "{asked}");
+    let requested = &job["TaskGroups"][0]["Volumes"];
+    let own = &requested["own"]["MountOptions"];
+    assert_eq!(own["MountFlags"][0], "nosuid", "{requested}");
+    assert_eq!(own["FSType"], "ext4", "{requested}");
+    assert_eq!(
+        requested["plain"]["MountOptions"],
+        Value::Null,
+        "{requested}"
+    );
     let shown = work.session.done(&format!("alloc status {}", &alloc[..8]));
     let table: Vec<_> = shown
         .lines()
@@ -469,19 +473,19 @@ fn the_history_of_a_volume_tells_each_step_who_took_it_and_why() {
     let placed = placed.expect("the allocation");
     let created = placed["CreateIndex"].as_u64().expect("an index");
     work.stop_user();
-    let told = session.done("volume history -oldest -limit 0 -verbose -json data");
-    assert!(!told.contains("correct-horse"), "{told}");
-    let told: Vec<Value> = serde_json::from_str(&told).expect("JSON");
-    let (made, steps) = told.split_first().expect("it was made");
+    let reported = session.done("volume history -oldest -limit 0 -verbose -json data");
+    assert!(!reported.contains("correct-horse"), "{reported}");
+    let reported: Vec<Value> = serde_json::from_str(&reported).expect("JSON");
+    let (made, steps) = reported.split_first().expect("it was made");
     assert_eq!(made["Kind"], "CsiVolumesRegistered", "{made:#}");
     assert_eq!(made["Actor"]["kind"], "anonymous", "{made:#}");
     assert_eq!(made["Cause"], Value::Null, "{made:#}");
     // Taken, attached, given back, off its node, off its controller, free.
     let state = |step: &Value| step["Payload"]["State"].as_u64();
     let states: Vec<_> = steps.iter().map(state).collect();
-    assert_eq!(states, [0_u64, 0, 4, 1, 2, 3].map(Some), "{told:#?}");
+    assert_eq!(states, [0_u64, 0, 4, 1, 2, 3].map(Some), "{reported:#?}");
     let number = |one: &Value, key: &str| one[key].as_u64().expect("an index");
-    for pair in told.windows(2) {
+    for pair in reported.windows(2) {
         let (before, after) = (number(&pair[0], "Index"), number(&pair[1], "Index"));
         assert!(before < after, "{pair:#?}");
     }
@@ -499,14 +503,14 @@ fn the_history_of_a_volume_tells_each_step_who_took_it_and_why() {
         let follows = created < cause && cause < number(step, "Index");
         assert!(follows, "{step:#}");
     }
-    is_shown_so(session, &told);
+    is_shown_so(session, &reported);
 }
 
 /// The same is told to people, one line for each event, in the same order.
-fn is_shown_so(session: &Session, told: &[Value]) {
+fn is_shown_so(session: &Session, reported: &[Value]) {
     let shown = session.done("volume history -oldest -limit 0 data");
     let mut lines = shown.lines();
-    for one in told {
+    for one in reported {
         let actor = &one["Actor"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let short: String = text(&actor["id"]).chars().take(8).collect();

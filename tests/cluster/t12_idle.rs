@@ -146,8 +146,8 @@ fn hb_02_an_idle_agent_writes_nothing() -> Result<()> {
     })?;
     ensure!(looks(&agent)?.1 == failed, "a look failed");
     let after = applied(&agent)?;
-    let told = http.json(&format!("/v1/audit?since={}", index + 1));
-    ensure!(after == index, "{} events: {told:?}", after - index);
+    let reported = http.json(&format!("/v1/audit?since={}", index + 1));
+    ensure!(after == index, "{} events: {reported:?}", after - index);
     ensure!(http.json("/v1/allocations")? == rows, "rows changed");
     ensure!(http.json("/v1/nodes")? == node, "the node changed");
     Ok(())

@@ -176,7 +176,7 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
         converged(&agent, &tasks, wanted)
             .with_context(|| format!("restored to {at}, of {points:?}"))?;
     }
-    let asked = applied(&agent)?;
+    let requested = applied(&agent)?;
     for at in points[1].0 + 1..points[1].0 + 4 {
         restore(&setup, &agent, &backup, at)?;
         settles(&agent, &tasks)?;
@@ -187,24 +187,24 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
     let said = gone.text();
     ensure!(said.contains("a backup was restored"), "{said}");
     let shown = dir.path().join("state").display().to_string();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for command in said.split('`').filter(|part| part.starts_with("drover ")) {
         let words = command.split(' ').skip(1);
         let words: Vec<&str> = words
             .map(|word| if word == "OUT" { &shown } else { word })
             .collect();
-        told.push(run(&setup, &words).with_context(|| command.to_owned())?);
+        reported.push(run(&setup, &words).with_context(|| command.to_owned())?);
     }
-    ensure!(told.len() == 3, "{said}");
+    ensure!(reported.len() == 3, "{said}");
     // It is the epoch that the index is of, not the last one: nothing was restored before it.
-    ensure!(told[0].contains(&format!("{ended}")), "{}", told[0]);
-    ensure!(!told[0].contains("ClusterRestored"), "{}", told[0]);
+    ensure!(reported[0].contains(&format!("{ended}")), "{}", reported[0]);
+    ensure!(!reported[0].contains("ClusterRestored"), "{}", reported[0]);
     let wanted = format!("The state at index {ended} ");
-    ensure!(told[1].contains(&wanted), "{}", told[1]);
+    ensure!(reported[1].contains(&wanted), "{}", reported[1]);
     let address = format!("-address=http://{}", agent.addr());
     let trail = run(&setup, &["audit", &address, "job", "one"])?;
     ensure!(trail.contains("is kept on the server"), "{trail}");
-    ensure!(asked > ended, "an index ran backwards");
+    ensure!(requested > ended, "an index ran backwards");
     for id in ["one", "two", "three"] {
         stop(&agent, id)?;
     }

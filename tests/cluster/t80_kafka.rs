@@ -205,7 +205,7 @@ fn exactly_once(dir: &Path, broker: &mut Broker) -> Result<()> {
     let agent = setup.start()?;
     write(&agent, &mut known, "after", 100)?;
     let last = caught_up(&agent)?;
-    told(&agent, &setup)?;
+    reported(&agent, &setup)?;
     // Whatever happens in the cluster is behind for a moment.
     wait_for("nothing to be behind", LONG, || {
         let shown = drover(&agent, &["status"])?;
@@ -232,7 +232,7 @@ fn drover(agent: &Agent, args: &[&str]) -> Result<String> {
 }
 
 /// Every lag is one event when it begins and one when it ends; it began at least twice.
-fn told(agent: &Agent, setup: &Setup) -> Result<()> {
+fn reported(agent: &Agent, setup: &Setup) -> Result<()> {
     wait_for("the end of the lag", LONG, || {
         let status = publisher(agent)?;
         ensure!(status["Lagging"] == false, "{status}");
@@ -241,11 +241,14 @@ fn told(agent: &Agent, setup: &Setup) -> Result<()> {
     let kinds = ["PublisherLagged", "PublisherCaughtUp"];
     let history = history(setup)?;
     let events = history.values();
-    let told: Vec<&Value> = events
+    let reported: Vec<&Value> = events
         .filter(|event| kinds.iter().any(|kind| event["Kind"] == *kind))
         .collect();
-    ensure!(told.len() >= 4 && told.len().is_multiple_of(2), "{told:?}");
-    for pair in told.chunks(2) {
+    ensure!(
+        reported.len() >= 4 && reported.len().is_multiple_of(2),
+        "{reported:?}"
+    );
+    for pair in reported.chunks(2) {
         let [lagged, ended] = pair else { continue };
         ensure!(
             lagged["Kind"] == kinds[0] && ended["Kind"] == kinds[1],
@@ -359,10 +362,10 @@ fn secured(dir: &Path, broker: &Broker) -> Result<()> {
     let answer = agent.http().put("/v1/jobs", &job)?;
     ensure!(answer.status == 200, "{}", answer.text());
     trouble(&agent, &["sasl.password", "uthentication"])?;
-    let told = agent.http().send("GET", "/v1/agent/self", b"")?.text();
+    let reported = agent.http().send("GET", "/v1/agent/self", b"")?.text();
     let said = agent.log_tail(10_000);
     ensure!(
-        !said.contains(wrong) && !told.contains(wrong),
+        !said.contains(wrong) && !reported.contains(wrong),
         "the password is shown"
     );
     ensure!(said.contains("sasl.password"), "{said}");

@@ -98,12 +98,12 @@ fn gone(dir: &Path, broker: &mut Broker) -> Result<()> {
             .contains("events are dropped that Kafka has not received")
     );
     broker.start()?;
-    let told = trouble(
+    let reported = trouble(
         &agent,
         &["dropped from the log", "missed = \"mark\"", "log export"],
     )?;
     let horizon = format!("its horizon is {}", first(&agent)? - 1);
-    trouble(&agent, &[&horizon]).with_context(|| told.to_string())?;
+    trouble(&agent, &[&horizon]).with_context(|| reported.to_string())?;
     let before = published(broker)?;
     ensure!(before.last() < Some(&begin), "{before:?}");
     // The horizon goes on beyond the event that said since when it lags.

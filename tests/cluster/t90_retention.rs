@@ -75,7 +75,7 @@ fn dropped_beyond(agent: &Agent, known: &mut Known, index: u64) -> Result<u64> {
 }
 
 /// What the log still tells of is not lost to those who ask for it.
-pub(crate) fn all_the_log_tells(agent: &Agent) -> Result<()> {
+pub(crate) fn everything_in_the_log(agent: &Agent) -> Result<()> {
     wait_for("the past from the log's beginning on", LONG, || {
         let status = status(agent)?;
         let (first, horizon) = (&status["Status"]["First"], &status["Status"]["Horizon"]);
@@ -548,7 +548,7 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
             let agent = setup.start()?;
             check(&agent, &known)?;
             check_replay(&setup, &agent)?;
-            all_the_log_tells(&agent)?;
+            everything_in_the_log(&agent)?;
             let (name, reached) = steps(&server, &elsewhere).swap_remove(step);
             let killed = killed_at(agent, &mut known, &format!("{step}-{attempt}"), reached)?;
             seen = Some(name).filter(|_| killed);

@@ -9,7 +9,7 @@ use drover_testkit::{LONG, Setup, wait_for};
 
 use crate::support::{Known, check, check_replay, run};
 use crate::t40_damage::{flip, gives_up};
-use crate::t90_retention::{all_the_log_tells, keeping, status, write};
+use crate::t90_retention::{everything_in_the_log, keeping, status, write};
 
 fn bases(server: &Path) -> Vec<PathBuf> {
     let list = fs::read_dir(server.join("snapshots")).into_iter().flatten();
@@ -112,7 +112,7 @@ fn lost_tables_come_back_with_all_that_the_log_tells_of() -> Result<()> {
     fs::remove_dir_all(&tables)?;
     let agent = setup.start()?;
     check(&agent, &known)?;
-    all_the_log_tells(&agent)?;
+    everything_in_the_log(&agent)?;
     check_replay(&setup, &agent)?;
     agent.kill()?;
     let found = several(&setup, &mut known)?;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover::history::store::{Place, Store};
+use drover::history::store::{ArchivePlace, Store};
 use drover_testkit::{Agent, LONG, Setup, Wire, free_port, skip, wait_for};
 
 use crate::support::{Known, check, check_replay, words};
@@ -230,12 +230,12 @@ fn objects(bin: &Path, moto: &Moto) -> Result<Vec<(String, u64, u32)>> {
 }
 
 fn store(moto: &Moto, endpoint: SocketAddr) -> Result<Store> {
-    Ok(Store::open(&Place {
+    Ok(Store::open(&ArchivePlace {
         url: "s3://history/parts".to_owned(),
         endpoint: Some(format!("http://{endpoint}")),
         access_key_id: Some(moto.id.clone()),
         secret_access_key: Some(moto.secret.clone()),
-        ..Place::default()
+        ..ArchivePlace::default()
     })?)
 }
 
@@ -255,9 +255,9 @@ async fn busy_and_cut(
         "{said}"
     );
     let from = small.to_owned();
-    let asked = tokio::spawn(async move { busy.put("busy", &from, false).await });
+    let requested = tokio::spawn(async move { busy.put("busy", &from, false).await });
     wire.pass();
-    ensure!(asked.await??, "it is written once the server has time");
+    ensure!(requested.await??, "it is written once the server has time");
 
     // One that breaks in the middle of an upload leaves nothing under the name.
     wire.cut_after(12 << 20);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drover_events::{Actor, Envelope, Event, EventId, EventKind, Recorded};
-use drover_projections::{Applied, Options, Projections, Writer};
+use drover_projections::{Applied, DatabaseOptions, Projections, Writer};
 use tempfile::TempDir;
 
 /// A database in a directory that vanishes with it.
@@ -17,7 +17,8 @@ impl Replica {
     pub(crate) fn new() -> Replica {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("projections");
-        let (projections, writer) = Projections::open(path, Options::dev()).expect("it opens");
+        let (projections, writer) =
+            Projections::open(path, DatabaseOptions::dev()).expect("it opens");
         Replica {
             projections,
             writer,

@@ -99,10 +99,10 @@ fn hb_08_in_whatever_order_its_loops_call_a_client_comes_back_with_what_it_runs(
                 1 => _ = call(&mut world, Call::Register, &id, &at),
                 2 => fetched = world.alloc(&id),
                 _ => {
-                    let mut told = fetched.clone();
-                    told.client_status = "running".into();
+                    let mut reported = fetched.clone();
+                    reported.client_status = "running".into();
                     let update = UpdateAllocsFromClient {
-                        allocs: vec![told],
+                        allocs: vec![reported],
                         caller: Some(at.clone()),
                     };
                     refused += u32::from(world.command(&update).is_err());

@@ -16,7 +16,7 @@ use super::world::World;
 use drover::reactors::scheduling::core::Core;
 use drover::reactors::scheduling::plan_check::prepare;
 use drover_scheduler::Outcome;
-use drover_scheduler::rank::{Said, Step};
+use drover_scheduler::rank::{NodeVerdict, RefusalStep};
 use drover_testkit::fixtures::{job, node};
 
 const TAKEN: &str = "CSI volume data has exhausted its available writer claims";
@@ -152,13 +152,13 @@ fn csi_29_a_volume_goes_to_one_job_and_the_next_one_waits_until_it_is_free() {
     // Whoever asks why is told so of every node.
     let eval = world.eval_of("other", "job-register");
     let explained = world.explain(&eval);
-    let said: Vec<&Said> = explained.searches[0]
+    let said: Vec<&NodeVerdict> = explained.searches[0]
         .nodes
         .iter()
         .map(|n| &n.said)
         .collect();
-    let refused = Said::Refused {
-        step: Step::Infeasible,
+    let refused = NodeVerdict::Refused {
+        step: RefusalStep::Infeasible,
         reason: TAKEN.to_owned(),
     };
     assert_eq!(said, [&refused, &refused]);
@@ -447,8 +447,8 @@ fn hv_01_hv_04_each_allocation_gets_the_csi_volume_of_its_index() {
     for number in 0..3 {
         let mut node = mounts(number, 0);
         let info = node.csi_node_plugins.get_mut("p").unwrap();
-        let told = info.node_info.as_mut().unwrap();
-        told.accessible_topology = Some(zone(&format!("z{number}")));
+        let reported = info.node_info.as_mut().unwrap();
+        reported.accessible_topology = Some(zone(&format!("z{number}")));
         world.add_node(node);
     }
     // All nodes are of one class. The volume without an index is none of them.

@@ -220,14 +220,14 @@ fn what_failed_leaves_its_node_although_that_is_filled_first() {
     let failed = world.live()[0].clone();
     world.fail(&failed);
     let outcome = world.run("alloc-failure");
-    let told = |outcome: &drover_scheduler::Outcome| {
+    let reported = |outcome: &drover_scheduler::Outcome| {
         let desired = &outcome.desired["g"];
         (desired.reschedule_later, desired.reschedule_now)
     };
-    assert_eq!(told(&outcome), (1, 0));
+    assert_eq!(reported(&outcome), (1, 0));
     world.now += 30 * SECOND;
     let outcome = world.run_eval(&outcome.follow_ups[0]);
-    assert_eq!(told(&outcome), (0, 1));
+    assert_eq!(reported(&outcome), (0, 1));
     assert_eq!(at(&world), node(2).id, "it failed there");
     let rescheduled = world.live()[0].clone();
     assert!(world.alloc(&rescheduled).reschedule_tracker.is_some());
@@ -284,7 +284,7 @@ fn a_sticky_disk_draws_a_new_version_to_where_the_old_one_was() {
 
 #[test]
 fn what_was_stopped_is_lost_with_a_node_that_cannot_tell_its_end() {
-    for (status, over, told) in [
+    for (status, over, reported) in [
         ("ready", false, "running"),
         ("down", false, "lost"),
         ("down", true, "complete"),
@@ -302,7 +302,7 @@ fn what_was_stopped_is_lost_with_a_node_that_cannot_tell_its_end() {
         let at = world.alloc(&id).node_id;
         world.node_status(&at, status);
         world.run("node-update");
-        assert_eq!(world.alloc(&id).client_status, told);
+        assert_eq!(world.alloc(&id).client_status, reported);
     }
 }
 

@@ -2,8 +2,6 @@
 //! plan queue does it, and what is committed is what it sees next.
 
 #[cfg(test)]
-mod asked;
-#[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod csi;
@@ -17,6 +15,8 @@ mod places;
 mod ports;
 #[cfg(test)]
 mod reconnect;
+#[cfg(test)]
+mod requested;
 #[cfg(test)]
 mod returning;
 #[cfg(test)]

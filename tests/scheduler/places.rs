@@ -78,8 +78,8 @@ fn a_job_is_planned_on_what_there_is_of_it() {
     let planned = dry_run(&snapshot, &more, true, world.now).unwrap();
     let group = &planned.desired["g"];
     assert_eq!((group.place, group.in_place_update, group.stop), (1, 2, 0));
-    let told = planned.finished.plan_annotations.unwrap();
-    assert_eq!(told.desired_tg_updates.get("g"), Some(group));
+    let reported = planned.finished.plan_annotations.unwrap();
+    assert_eq!(reported.desired_tg_updates.get("g"), Some(group));
     let planned = dry_run(&snapshot, &known, false, world.now).unwrap();
     let group = &planned.desired["g"];
     assert_eq!((group.place, group.ignore), (0, 2), "it is as it is");

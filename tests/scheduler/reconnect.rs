@@ -336,7 +336,7 @@ fn what_a_plan_stops_it_does_not_write_as_well_and_its_room_is_given_back_once()
     changed.job = None;
     changed.alloc_states = vec![AllocState::default()].into();
     let eval = world.eval("node-update");
-    for makes_room in [false, true] {
+    for makes_space in [false, true] {
         let mut plan = Plan::default();
         plan.stops.push(Stop {
             alloc: Arc::clone(&alloc),
@@ -346,7 +346,7 @@ fn what_a_plan_stops_it_does_not_write_as_well_and_its_room_is_given_back_once()
             alloc_states: None,
             reschedule_tracker: None,
         });
-        if makes_room {
+        if makes_space {
             let victim = (Arc::clone(&alloc), "b".to_owned());
             plan.preemptions.push(victim);
         }

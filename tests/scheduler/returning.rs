@@ -156,12 +156,12 @@ fn sch_20_what_expired_was_stopped_or_failed_while_away_is_not_brought_back() {
         let (mut world, id, at) = away(true);
         change(&mut world, &id);
         world.node_status(&at, "ready");
-        let told = if what == "failed" {
+        let reported = if what == "failed" {
             "failed"
         } else {
             "running"
         };
-        world.client(&id, |alloc| alloc.client_status = told.into());
+        world.client(&id, |alloc| alloc.client_status = reported.into());
         let outcome = world.run("reconnect");
         assert_eq!(outcome.desired["g"].reconnect, 0, "{what}");
         let old = world.alloc(&id);

@@ -237,7 +237,7 @@ fn as_many_nodes_are_looked_at_as_the_kind_of_job_asks_for() {
         operand: "=".into(),
         weight: 50,
     };
-    for (kind, draws, looked_at, told) in [
+    for (kind, draws, looked_at, reported) in [
         ("service", false, 4, 4),
         ("batch", false, 2, 2),
         ("service", true, 16, 5),
@@ -251,6 +251,6 @@ fn as_many_nodes_are_looked_at_as_the_kind_of_job_asks_for() {
         let alloc = &outcome.plan.placements[0].alloc;
         let metric = alloc.metrics.as_ref().unwrap();
         assert_eq!(metric.nodes_evaluated, looked_at, "{kind} {draws}");
-        assert_eq!(metric.score_meta_data.len(), told, "{kind} {draws}");
+        assert_eq!(metric.score_meta_data.len(), reported, "{kind} {draws}");
     }
 }

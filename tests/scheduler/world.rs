@@ -22,7 +22,7 @@ use drover_events::{Actor, Event, EventId, Guard};
 use drover_projections::tables::deployments::DeploymentsByJob;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::{Options, Projections, Scan, View, Writer};
+use drover_projections::{DatabaseOptions, Projections, Scan, View, Writer};
 use drover_projections::{Outcome as Applied, Table};
 
 use drover::commands::{Command, Decision, Stamp};
@@ -62,7 +62,8 @@ impl World {
     /// Nodes of these numbers, met in this order, and a job.
     pub(crate) fn of(nodes: impl IntoIterator<Item = usize>, job: Job) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (projections, writer) = Projections::open(directory.path(), Options::dev()).unwrap();
+        let (projections, writer) =
+            Projections::open(directory.path(), DatabaseOptions::dev()).unwrap();
         let mut world = Self {
             _directory: directory,
             projections,
@@ -284,9 +285,9 @@ impl World {
         let mut after = before.clone();
         change(&mut after);
         if after.desired_transition != before.desired_transition {
-            let wish = after.desired_transition.clone();
+            let request = after.desired_transition.clone();
             self.apply(AllocsDesiredTransitionUpdated {
-                transitions: [(id.to_owned(), wish)].into(),
+                transitions: [(id.to_owned(), request)].into(),
                 updated_at: self.now,
                 ..AllocsDesiredTransitionUpdated::default()
             });

@@ -101,11 +101,13 @@ fn a_disk_that_lies_is_found_out_with_the_line_that_runs_its_seed_again() {
             no_acknowledged_write_is_lost::holds,
         );
     });
-    let told = outcome.expect_err("writes were lost and nobody noticed");
-    let told = told.downcast_ref::<String>().expect("a text");
-    let lost = LOSSES.iter().any(|loss| told.contains(loss));
-    assert!(lost, "it is no loss that was found: {told}");
-    let seed = told.split_once("DROVER_SIM_SEED=").map(|(_, rest)| rest);
+    let reported = outcome.expect_err("writes were lost and nobody noticed");
+    let reported = reported.downcast_ref::<String>().expect("a text");
+    let lost = LOSSES.iter().any(|loss| reported.contains(loss));
+    assert!(lost, "it is no loss that was found: {reported}");
+    let seed = reported
+        .split_once("DROVER_SIM_SEED=")
+        .map(|(_, rest)| rest);
     let seed = seed.and_then(|rest| rest.split(' ').next());
     let seed = seed.and_then(|seed| seed.parse().ok()).expect("a seed");
     // The disk alone is at fault: the same story on an honest one ends well.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use drover::commands::namespace::UpsertNamespaces;
 use drover::log::fake::FakeDisk;
-use drover::log::{FileLayer, LogEngine, OnFull, Options as LogOptions};
+use drover::log::{FileLayer, LogEngine, LogOptions, OnFull};
 use drover::proposer::{Origin, Proposer};
 use drover::raft::network::Alone;
-use drover::raft::{Member, Projector, RaftNode, Settings, Start};
+use drover::raft::{Member, Projector, RaftNode, RaftSettings, RaftStart};
 use drover_events::Actor;
 use drover_events::model::Namespace;
-use drover_projections::{Options, Projections, View};
+use drover_projections::{DatabaseOptions, Projections, View};
 use drover_testkit::{LONG, moment};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -59,7 +59,7 @@ pub(crate) struct Life {
 pub(crate) struct Story {
     pub(crate) lives: Vec<Life>,
     /// The indexes that a subscriber was told of, in order, across all lives.
-    pub(crate) told: Vec<u64>,
+    pub(crate) reported: Vec<u64>,
     /// The digests of every table at the end, and of a replay of the log from its beginning.
     pub(crate) live: Vec<(u16, String)>,
     pub(crate) replayed: Vec<(u16, String)>,
@@ -109,7 +109,7 @@ pub(crate) fn problem(
     check: impl Fn(&Story) -> Result<(), String>,
 ) -> Option<String> {
     // A server that cannot even start is a story that ends badly.
-    match catch_unwind(|| tell(seed, disk)) {
+    match catch_unwind(|| report(seed, disk)) {
         Ok(story) => check(&story).err().map(|problem| {
             let lives: Vec<_> = story.lives.iter().map(|life| &life.end).collect();
             format!("{problem}\nlives: {lives:?}")
@@ -128,13 +128,13 @@ fn salt(invariant: &str) -> u64 {
 }
 
 /// One story from its seed.
-fn tell(seed: u64, disk: Disk) -> Story {
+fn report(seed: u64, disk: Disk) -> Story {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    runtime.block_on(Teller::new(seed, disk).tell())
+    runtime.block_on(Teller::new(seed, disk).report())
 }
 
 struct Teller {
@@ -169,7 +169,7 @@ impl Teller {
         }
     }
 
-    async fn tell(mut self) -> Story {
+    async fn report(mut self) -> Story {
         for _ in 0..self.rng.random_range(2..5) {
             self.live().await;
         }
@@ -177,8 +177,8 @@ impl Teller {
         let view = up.projections.view();
         self.story.live = digests(&up.projections);
         self.story.logged = logged(&up.node, view.index());
-        let told = self.catch_up(&up.projections);
-        self.story.told.extend(told);
+        let reported = self.catch_up(&up.projections);
+        self.story.reported.extend(reported);
         let rows = view.scan::<drover_projections::tables::namespaces::Namespaces>(
             drover_projections::Scan::all(),
         );
@@ -214,14 +214,14 @@ impl Teller {
         let (log, _) =
             LogEngine::open_with(files, Path::new("/log"), options).expect("the log opens");
         let (projections, writer) =
-            Projections::open(&self.database, Options::dev()).expect("the database opens");
-        let node = RaftNode::start(Start {
+            Projections::open(&self.database, DatabaseOptions::dev()).expect("the database opens");
+        let node = RaftNode::start(RaftStart {
             number: 1,
             log: Arc::new(log),
             fold: Box::new(Projector::new(writer)),
             snapshots: self.dir.path().join("snapshots"),
             transport: Arc::new(Alone),
-            settings: Settings::default(),
+            settings: RaftSettings::default(),
             bootstrap: Some([(1, Member::default())].into()),
         });
         let node = node.await.expect("Raft starts");
@@ -292,11 +292,11 @@ impl Teller {
         let survived = |write: &Acked| disk.as_ref().is_none_or(|(_, last)| write.index <= *last);
         drop(over);
         let applied = watching.await.expect("it watches");
-        let told = self.catch_up(&up.projections);
+        let reported = self.catch_up(&up.projections);
         let last = disk.as_ref().map_or(u64::MAX, |(_, last)| *last);
         self.story
-            .told
-            .extend(told.into_iter().filter(|index| *index <= last));
+            .reported
+            .extend(reported.into_iter().filter(|index| *index <= last));
         up.node.shutdown().await;
         drop(up);
         if let Some((disk, _)) = disk.clone() {
@@ -341,9 +341,9 @@ impl Teller {
 
     /// What a subscriber is told that has seen everything up to here.
     fn catch_up(&self, projections: &Projections) -> Vec<u64> {
-        told(
+        reported(
             projections,
-            self.story.told.last().map_or(1, |last| last + 1),
+            self.story.reported.last().map_or(1, |last| last + 1),
         )
     }
 
@@ -351,7 +351,7 @@ impl Teller {
     fn replay(&mut self, node: &RaftNode, to: u64) -> Vec<(u16, String)> {
         let database = self.new_database();
         let (projections, mut writer) =
-            Projections::open(database, Options::dev()).expect("a database");
+            Projections::open(database, DatabaseOptions::dev()).expect("a database");
         let mut batch = Vec::new();
         for entry in node.log().scan(0) {
             let entry = entry.expect("an entry");
@@ -407,7 +407,7 @@ fn applied(projections: &Projections, over: &CancellationToken) -> Vec<u64> {
     seen
 }
 
-fn told(projections: &Projections, from: u64) -> Vec<u64> {
+fn reported(projections: &Projections, from: u64) -> Vec<u64> {
     let view = projections.view();
     let changes = view.changes(from);
     changes

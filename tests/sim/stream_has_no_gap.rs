@@ -5,16 +5,16 @@ use crate::story;
 #[test]
 fn stream_has_no_gap() {
     story::run("stream_has_no_gap", |story| {
-        if story.told.is_empty() {
+        if story.reported.is_empty() {
             return Err("nothing was told".to_owned());
         }
         // The log says what there was to tell: every event of these stories changes something.
-        if story.told != story.logged {
-            let mut both = story.told.iter().zip(&story.logged);
-            let at = both.position(|(told, logged)| told != logged);
+        if story.reported != story.logged {
+            let mut both = story.reported.iter().zip(&story.logged);
+            let at = both.position(|(reported, logged)| reported != logged);
             return Err(format!(
                 "told {} indexes, the log has {} events; they part at {at:?}",
-                story.told.len(),
+                story.reported.len(),
                 story.logged.len()
             ));
         }

@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
 use super::Unknown;
-use super::de_access::{Kind, Nullable};
+use super::de_access::{Nullable, ValueKind};
 
 /// Why a body is not what was asked for.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Go
 }
 
 /// A step on the way to a value.
-pub(super) enum Step {
+pub(super) enum PathStep {
     Field(String),
     Index(usize),
 }
@@ -115,13 +115,13 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Track {
     /// The way to the value that failed, innermost step first.
-    failed: RefCell<Vec<Step>>,
+    failed: RefCell<Vec<PathStep>>,
     /// What is no field, where that is asked for.
     unknown: Option<RefCell<Unknown>>,
 }
 
 impl Track {
-    pub(super) fn push(&self, step: Step) {
+    pub(super) fn push(&self, step: PathStep) {
         self.failed.borrow_mut().push(step);
     }
 
@@ -152,13 +152,13 @@ impl Track {
         let mut out = String::new();
         for step in self.failed.borrow().iter().rev() {
             match step {
-                Step::Field(name) if out.is_empty() => out.push_str(name),
-                Step::Field(name) => {
+                PathStep::Field(name) if out.is_empty() => out.push_str(name),
+                PathStep::Field(name) => {
                     out.push('.');
                     out.push_str(name);
                 }
                 // Writing into a String cannot fail.
-                Step::Index(i) => drop(write!(out, "[{i}]")),
+                PathStep::Index(i) => drop(write!(out, "[{i}]")),
             }
         }
         out
@@ -176,7 +176,7 @@ macro_rules! nullable {
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
             self.inner.deserialize_option(Nullable {
                 visitor,
-                kind: Kind::$kind,
+                kind: ValueKind::$kind,
                 track: self.track,
             })
         }
@@ -216,7 +216,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Adaptor<'_, D> {
     ) -> Result<V::Value, D::Error> {
         self.inner.deserialize_option(Nullable {
             visitor,
-            kind: Kind::Struct(fields),
+            kind: ValueKind::Struct(fields),
             track: self.track,
         })
     }

@@ -8,12 +8,12 @@ use serde::de::{
     Visitor,
 };
 
-use super::de::{Adaptor, Step, Track};
+use super::de::{Adaptor, PathStep, Track};
 use super::{KeyCursor, KeySeed, Says, Unknown};
 
 /// What a value is read as when it is not `null`.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Bool,
     I64,
     U64,
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 /// Reads `null` as the zero value of a kind, anything else as that kind.
 pub(super) struct Nullable<'t, V> {
     pub(super) visitor: V,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
     pub(super) track: &'t Track,
 }
 
@@ -42,15 +42,15 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Nullable<'_, V> {
 
     fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {
         match self.kind {
-            Kind::Bool => self.visitor.visit_bool(false),
-            Kind::I64 => self.visitor.visit_i64(0),
-            Kind::U64 => self.visitor.visit_u64(0),
-            Kind::F64 => self.visitor.visit_f64(0.0),
-            Kind::Str => self.visitor.visit_borrowed_str(""),
-            Kind::Bytes => self.visitor.visit_borrowed_bytes(&[]),
-            Kind::Option => self.visitor.visit_none(),
-            Kind::Seq => self.visitor.visit_seq(Nothing(std::marker::PhantomData)),
-            Kind::Map | Kind::Struct(_) => {
+            ValueKind::Bool => self.visitor.visit_bool(false),
+            ValueKind::I64 => self.visitor.visit_i64(0),
+            ValueKind::U64 => self.visitor.visit_u64(0),
+            ValueKind::F64 => self.visitor.visit_f64(0.0),
+            ValueKind::Str => self.visitor.visit_borrowed_str(""),
+            ValueKind::Bytes => self.visitor.visit_borrowed_bytes(&[]),
+            ValueKind::Option => self.visitor.visit_none(),
+            ValueKind::Seq => self.visitor.visit_seq(Nothing(std::marker::PhantomData)),
+            ValueKind::Map | ValueKind::Struct(_) => {
                 self.visitor.visit_map(Nothing(std::marker::PhantomData))
             }
         }
@@ -67,24 +67,24 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Nullable<'_, V> {
             track,
         } = self;
         match kind {
-            Kind::Bool => inner.deserialize_bool(visitor),
-            Kind::I64 => inner.deserialize_i64(visitor),
-            Kind::U64 => inner.deserialize_u64(visitor),
-            Kind::F64 => inner.deserialize_f64(visitor),
-            Kind::Str => inner.deserialize_str(visitor),
-            Kind::Bytes => inner.deserialize_bytes(visitor),
-            Kind::Option => visitor.visit_some(Adaptor { inner, track }),
-            Kind::Seq => inner.deserialize_seq(Inside {
+            ValueKind::Bool => inner.deserialize_bool(visitor),
+            ValueKind::I64 => inner.deserialize_i64(visitor),
+            ValueKind::U64 => inner.deserialize_u64(visitor),
+            ValueKind::F64 => inner.deserialize_f64(visitor),
+            ValueKind::Str => inner.deserialize_str(visitor),
+            ValueKind::Bytes => inner.deserialize_bytes(visitor),
+            ValueKind::Option => visitor.visit_some(Adaptor { inner, track }),
+            ValueKind::Seq => inner.deserialize_seq(InsideAccess {
                 visitor,
                 fields: None,
                 track,
             }),
-            Kind::Map => inner.deserialize_map(Inside {
+            ValueKind::Map => inner.deserialize_map(InsideAccess {
                 visitor,
                 fields: None,
                 track,
             }),
-            Kind::Struct(fields) => inner.deserialize_map(Inside {
+            ValueKind::Struct(fields) => inner.deserialize_map(InsideAccess {
                 visitor,
                 fields: Some(fields),
                 track,
@@ -120,13 +120,13 @@ impl<'de, E: de::Error> MapAccess<'de> for Nothing<E> {
 }
 
 /// Hands a list or map to the visitor, with the adaptor around everything in it.
-struct Inside<'t, V> {
+struct InsideAccess<'t, V> {
     visitor: V,
     fields: Option<&'static [&'static str]>,
     track: &'t Track,
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Inside<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for InsideAccess<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +172,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         let read = || self.inner.next_element_seed(Wrapped { seed, track });
         track
             .below(|| format!("[{index}]"), read)
-            .inspect_err(|_| track.push(Step::Index(index)))
+            .inspect_err(|_| track.push(PathStep::Index(index)))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -230,7 +230,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
         let read = || self.inner.next_value_seed(Wrapped { seed, track });
         track.below(step, read).inspect_err(|_| {
             let name = field.map_or_else(|| key.clone(), str::to_owned);
-            track.push(Step::Field(name));
+            track.push(PathStep::Field(name));
         })
     }
 }

@@ -44,8 +44,8 @@ fn the_readers_words_are_told_once() {
         assert_eq!(error.is_data(), is_data, "{text}");
         assert!(std::error::Error::source(&error).is_none(), "{text}");
     }
-    let told = refusal(r#"{"Count":"x"}"#).to_string();
-    assert!(told.starts_with("Count: "), "{told}");
+    let reported = refusal(r#"{"Count":"x"}"#).to_string();
+    assert!(reported.starts_with("Count: "), "{reported}");
 }
 
 #[test]

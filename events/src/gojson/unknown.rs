@@ -137,15 +137,15 @@ mod tests {
         /// The outermost.
         struct Outer {
             name: String = "Name",
-            inner: Inner = "Inner",
-            many: List<Inner> = "Many",
-            labelled: Map<Inner> = "Labelled",
-            perhaps: Option<Inner> = "Perhaps",
+            inner: InnerSerializer = "Inner",
+            many: List<InnerSerializer> = "Many",
+            labelled: Map<InnerSerializer> = "Labelled",
+            perhaps: Option<InnerSerializer> = "Perhaps",
             free: Map<crate::gojson::Any> = "Free",
         }
 
         /// What it holds.
-        struct Inner {
+        struct InnerSerializer {
             count: u64 = "Count",
             text: Map<String> = "Text",
         }

@@ -9,7 +9,7 @@ type Error = de::value::Error;
 
 /// Makes up a value; the same bytes give the same value.
 pub(super) fn invent<T: de::DeserializeOwned>(bytes: &[u8], human: bool) -> T {
-    let mut source = Source {
+    let mut source = Inventor {
         bytes,
         at: 0,
         depth: 0,
@@ -18,14 +18,14 @@ pub(super) fn invent<T: de::DeserializeOwned>(bytes: &[u8], human: bool) -> T {
     T::deserialize(&mut source).unwrap()
 }
 
-struct Source<'b> {
+struct Inventor<'b> {
     bytes: &'b [u8],
     at: usize,
     depth: usize,
     human: bool,
 }
 
-impl Source<'_> {
+impl Inventor<'_> {
     /// The next byte; zeros once they run out, so that everything ends.
     fn next(&mut self) -> u8 {
         let byte = self.bytes.get(self.at).copied().unwrap_or_default();
@@ -67,7 +67,7 @@ macro_rules! numbers {
     )*};
 }
 
-impl<'de> Deserializer<'de> for &mut Source<'_> {
+impl<'de> Deserializer<'de> for &mut Inventor<'_> {
     type Error = Error;
 
     fn is_human_readable(&self) -> bool {
@@ -164,7 +164,7 @@ impl<'de> Deserializer<'de> for &mut Source<'_> {
 }
 
 struct Parts<'s, 'b> {
-    source: &'s mut Source<'b>,
+    source: &'s mut Inventor<'b>,
     left: usize,
     fields: Option<&'static [&'static str]>,
 }

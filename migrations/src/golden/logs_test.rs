@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use drover_events::Recorded;
 use drover_projections::tables::evals::Evals;
-use drover_projections::{Options, Outcome, Projections, Scan};
+use drover_projections::{DatabaseOptions, Outcome, Projections, Scan};
 use serde_json::{Value, json};
 
 use super::*;
@@ -16,7 +16,7 @@ fn directory() -> PathBuf {
 /// Name and digest of every table after a log is applied in batches of a size.
 fn digests(log: &[Recorded], batch: usize) -> BTreeMap<&'static str, String> {
     let dir = tempfile::tempdir().unwrap();
-    let opened = Projections::open(dir.path().join("projections"), Options::dev());
+    let opened = Projections::open(dir.path().join("projections"), DatabaseOptions::dev());
     let (projections, mut writer) = opened.unwrap();
     for batch in log.chunks(batch) {
         writer.apply(batch).unwrap();
@@ -83,7 +83,7 @@ fn old_deletions_by_filter_are_applied() {
     let bodies = read(&directory(), "deletions_by_filter").unwrap();
     let log: Vec<Recorded> = bodies.iter().map(|body| decode(body).unwrap()).collect();
     let dir = tempfile::tempdir().unwrap();
-    let opened = Projections::open(dir.path().join("projections"), Options::dev());
+    let opened = Projections::open(dir.path().join("projections"), DatabaseOptions::dev());
     let (projections, mut writer) = opened.unwrap();
     for applied in writer.apply(&log).unwrap() {
         assert!(

@@ -18,7 +18,7 @@ use drover_events::codec::encode_map;
 use drover_events::{EventKind, Recorded};
 use serde_json::{Value, json};
 
-use self::shape::Change;
+use self::shape::ShapeChange;
 use crate::{decode, plain};
 
 /// The directory of a kind under `golden/`: its name in snake case.
@@ -49,7 +49,7 @@ pub fn shape_file(root: &Path, kind: EventKind, version: u16) -> PathBuf {
 ///
 /// # Errors
 /// Those of the file system.
-pub fn reshaped(root: &Path, kind: EventKind) -> Result<Change> {
+pub fn reshaped(root: &Path, kind: EventKind) -> Result<ShapeChange> {
     let frozen = match fs::read_to_string(shape_file(root, kind, kind.version())) {
         Ok(text) => text
             .lines()
@@ -59,7 +59,7 @@ pub fn reshaped(root: &Path, kind: EventKind) -> Result<Change> {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error),
     };
-    Ok(Change::between(&frozen, &shape::of(kind)))
+    Ok(ShapeChange::between(&frozen, &shape::of(kind)))
 }
 
 /// Adds what is new of a kind's shape to its file. Gives the path, if there was anything.

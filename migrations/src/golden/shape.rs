@@ -58,14 +58,14 @@ fn text(schema: &Value) -> String {
 
 /// What became of a shape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct ShapeChange {
     /// Fields that are gone or have another type: a new version is needed.
     pub broken: Vec<String>,
     /// Fields that are new, or have their new type: a new feature level is needed.
     pub added: Vec<String>,
 }
 
-impl Change {
+impl ShapeChange {
     /// From the shape that was frozen to the one that is written now.
     pub fn between(frozen: &[String], now: &[String]) -> Self {
         let missing = |from: &[String], other: &[String]| {
@@ -133,14 +133,14 @@ mod tests {
     fn a_change_of_an_encoding_is_found_where_no_sample_has_the_field() {
         let before = named::<Before>("Before");
         assert_eq!(before.len(), 4, "{before:#?}");
-        let same = Change::between(&before, &named::<Before>("Before"));
-        assert_eq!(same, Change::default());
+        let same = ShapeChange::between(&before, &named::<Before>("Before"));
+        assert_eq!(same, ShapeChange::default());
 
-        let more = Change::between(&before, &named::<More>("More"));
+        let more = ShapeChange::between(&before, &named::<More>("More"));
         assert!(more.broken.is_empty(), "{more:#?}");
         assert_eq!(more.added.len(), 1);
 
-        let other = Change::between(&before, &named::<Other>("Other"));
+        let other = ShapeChange::between(&before, &named::<Other>("Other"));
         for field in ["Before.ID", "Before.Count", "Inner.Meta"] {
             assert!(
                 other.broken.iter().any(|line| line.starts_with(field)),

@@ -3,7 +3,7 @@
 use drover_projections::StorageError;
 use drover_projections::maintenance::Maintenance;
 
-use super::run::{Progress, Step};
+use super::run::{Step, StepProgress};
 
 /// The step.
 pub(super) struct NameTheSchema;
@@ -13,7 +13,7 @@ impl Step for NameTheSchema {
         "name the schema"
     }
 
-    fn page(&self, _db: &Maintenance, _cursor: &[u8]) -> Result<Progress, StorageError> {
-        Ok(Progress::Done(Vec::new()))
+    fn page(&self, _db: &Maintenance, _cursor: &[u8]) -> Result<StepProgress, StorageError> {
+        Ok(StepProgress::Done(Vec::new()))
     }
 }

@@ -15,7 +15,7 @@ mod version;
 #[cfg(test)]
 mod schema_test;
 
-pub use run::{Progress, SchemaError, Step, prepare, version_of};
+pub use run::{SchemaError, Step, StepProgress, prepare, version_of};
 pub use version::{LATEST, SchemaHeader, SchemaVersion};
 
 /// Every step, in order; the first leads to version 1.

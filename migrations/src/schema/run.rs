@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use drover_projections::maintenance::{Maintenance, RawChange};
-use drover_projections::{Options, StorageError};
+use drover_projections::{DatabaseOptions, StorageError};
 
 use super::STEPS;
 use super::version::{LATEST, SchemaHeader, SchemaVersion};
 
 /// What one page of a step gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum StepProgress {
     /// Write this; the step goes on at the cursor.
     More {
         /// The page's changes.
@@ -32,7 +32,7 @@ pub trait Step: Sync {
     ///
     /// # Errors
     /// Those of the database.
-    fn page(&self, db: &Maintenance, cursor: &[u8]) -> Result<Progress, StorageError>;
+    fn page(&self, db: &Maintenance, cursor: &[u8]) -> Result<StepProgress, StorageError>;
 }
 
 /// Why a database cannot be used by this binary.
@@ -64,7 +64,10 @@ pub enum SchemaError {
 ///
 /// # Errors
 /// [`SchemaError::TooNew`] when a newer binary wrote it.
-pub fn prepare(path: impl AsRef<Path>, options: &Options) -> Result<SchemaVersion, SchemaError> {
+pub fn prepare(
+    path: impl AsRef<Path>,
+    options: &DatabaseOptions,
+) -> Result<SchemaVersion, SchemaError> {
     let path = path.as_ref();
     let db = Maintenance::open(path, options)?;
     run(&db, path, STEPS, usize::MAX)
@@ -74,7 +77,7 @@ pub fn prepare(path: impl AsRef<Path>, options: &Options) -> Result<SchemaVersio
 ///
 /// # Errors
 /// Those of the database; a header that cannot be read.
-pub fn version_of(path: &Path, options: &Options) -> Result<SchemaVersion, SchemaError> {
+pub fn version_of(path: &Path, options: &DatabaseOptions) -> Result<SchemaVersion, SchemaError> {
     let header = Maintenance::open(path, options)?.header()?;
     let Some(bytes) = header else {
         return Ok(SchemaVersion::default());
@@ -118,12 +121,12 @@ pub(super) fn run(
         pages -= 1;
         let next = SchemaVersion(header.version.0 + 1);
         match step.page(db, &header.cursor)? {
-            Progress::More { changes, cursor } => {
+            StepProgress::More { changes, cursor } => {
                 header.upgrading = Some(next);
                 header.cursor = cursor;
                 db.write(&changes, &header.encode())?;
             }
-            Progress::Done(changes) => {
+            StepProgress::Done(changes) => {
                 header = SchemaHeader::at(next);
                 db.write(&changes, &header.encode())?;
             }

@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use drover_events::EventKind;
-use drover_projections::maintenance::{Maintenance, Part, RawChange};
-use drover_projections::{Options, Projections, StorageError};
+use drover_projections::maintenance::{FamilyPart, Maintenance, RawChange};
+use drover_projections::{DatabaseOptions, Projections, StorageError};
 
 use super::run::run;
 use super::*;
@@ -17,8 +17,8 @@ impl Step for Flip {
         "flip"
     }
 
-    fn page(&self, db: &Maintenance, cursor: &[u8]) -> Result<Progress, StorageError> {
-        let rows = db.entries(Part::Rows, cursor, 3)?;
+    fn page(&self, db: &Maintenance, cursor: &[u8]) -> Result<StepProgress, StorageError> {
+        let rows = db.entries(FamilyPart::Rows, cursor, 3)?;
         // What this step wrote carries 0xff behind its key, so that it is never taken up again.
         let changes = rows
             .iter()
@@ -27,24 +27,24 @@ impl Step for Flip {
                 let mut turned = key.clone();
                 turned.push(0xff);
                 [
-                    RawChange::Delete(Part::Rows, key.clone()),
-                    RawChange::Put(Part::Rows, turned, value.clone()),
+                    RawChange::Delete(FamilyPart::Rows, key.clone()),
+                    RawChange::Put(FamilyPart::Rows, turned, value.clone()),
                 ]
             })
             .collect();
         Ok(match rows.last() {
-            Some((key, _)) if rows.len() == 3 => Progress::More {
+            Some((key, _)) if rows.len() == 3 => StepProgress::More {
                 changes,
                 cursor: key.clone(),
             },
-            _ => Progress::Done(changes),
+            _ => StepProgress::Done(changes),
         })
     }
 }
 
 /// A database that something was applied to, as it is without a header.
 fn old_database(path: &Path) {
-    let (_, mut writer) = Projections::open(path, Options::default()).unwrap();
+    let (_, mut writer) = Projections::open(path, DatabaseOptions::default()).unwrap();
     let body = samples::body(EventKind::NamespacesUpserted, 1).unwrap();
     let mut recorded = decode(&body).unwrap();
     for index in 1..=8 {
@@ -61,12 +61,12 @@ fn old_database(path: &Path) {
 }
 
 fn rows(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let db = Maintenance::open(path, &Options::default()).unwrap();
-    db.entries(Part::Rows, &[], usize::MAX).unwrap()
+    let db = Maintenance::open(path, &DatabaseOptions::default()).unwrap();
+    db.entries(FamilyPart::Rows, &[], usize::MAX).unwrap()
 }
 
 fn header(path: &Path) -> Option<SchemaHeader> {
-    let db = Maintenance::open(path, &Options::default()).unwrap();
+    let db = Maintenance::open(path, &DatabaseOptions::default()).unwrap();
     db.header()
         .unwrap()
         .map(|bytes| SchemaHeader::decode(&bytes).unwrap())
@@ -76,10 +76,10 @@ fn header(path: &Path) -> Option<SchemaHeader> {
 fn a_new_database_is_born_with_the_newest_schema() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
-    assert_eq!(prepare(&path, &Options::default()).unwrap(), LATEST);
+    assert_eq!(prepare(&path, &DatabaseOptions::default()).unwrap(), LATEST);
     assert_eq!(header(&path), Some(SchemaHeader::at(LATEST)));
     assert_eq!(
-        prepare(&path, &Options::default()).unwrap(),
+        prepare(&path, &DatabaseOptions::default()).unwrap(),
         LATEST,
         "twice is once"
     );
@@ -92,12 +92,12 @@ fn an_old_database_is_migrated_and_stays_usable() {
     old_database(&path);
     let before = rows(&path);
     assert_eq!(
-        prepare(&path, &Options::default()).unwrap(),
+        prepare(&path, &DatabaseOptions::default()).unwrap(),
         SchemaVersion(0)
     );
     assert_eq!(header(&path), Some(SchemaHeader::at(LATEST)));
     assert_eq!(rows(&path), before, "fresh and migrated are the same");
-    let (projections, _writer) = Projections::open(&path, Options::default()).unwrap();
+    let (projections, _writer) = Projections::open(&path, DatabaseOptions::default()).unwrap();
     assert_eq!(projections.view().index(), 8);
 }
 
@@ -108,7 +108,7 @@ fn a_crash_at_any_page_is_taken_up_where_it_was() {
     let whole = directory.path().join("whole");
     old_database(&whole);
     {
-        let db = Maintenance::open(&whole, &Options::default()).unwrap();
+        let db = Maintenance::open(&whole, &DatabaseOptions::default()).unwrap();
         run(&db, &whole, &steps, usize::MAX).unwrap();
     }
     let expected = rows(&whole);
@@ -117,7 +117,7 @@ fn a_crash_at_any_page_is_taken_up_where_it_was() {
         let path = directory.path().join(format!("crash-{pages}"));
         old_database(&path);
         for _ in 0..20 {
-            let db = Maintenance::open(&path, &Options::default()).unwrap();
+            let db = Maintenance::open(&path, &DatabaseOptions::default()).unwrap();
             run(&db, &path, &steps, pages).unwrap();
         }
         assert_eq!(rows(&path), expected, "{pages} pages at a time");
@@ -130,11 +130,11 @@ fn a_database_of_a_newer_binary_is_refused_by_its_version() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     {
-        let db = Maintenance::open(&path, &Options::default()).unwrap();
+        let db = Maintenance::open(&path, &DatabaseOptions::default()).unwrap();
         db.write(&[], &SchemaHeader::at(SchemaVersion(99)).encode())
             .unwrap();
     }
-    let error = prepare(&path, &Options::default()).unwrap_err();
+    let error = prepare(&path, &DatabaseOptions::default()).unwrap_err();
     assert!(
         matches!(
             error,
@@ -146,11 +146,11 @@ fn a_database_of_a_newer_binary_is_refused_by_its_version() {
         "{error}"
     );
     {
-        let db = Maintenance::open(&path, &Options::default()).unwrap();
+        let db = Maintenance::open(&path, &DatabaseOptions::default()).unwrap();
         db.write(&[], b"\xc1").unwrap();
     }
     assert!(matches!(
-        prepare(&path, &Options::default()),
+        prepare(&path, &DatabaseOptions::default()),
         Err(SchemaError::Damaged { .. })
     ));
 }

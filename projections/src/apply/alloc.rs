@@ -39,25 +39,25 @@ pub(super) fn updated_by_client(
         txn.put::<Allocs>(after)?;
     }
     for id in &ev.nodes {
-        node::allocs_told(txn, ctx, id)?;
+        node::allocs_reported(txn, ctx, id)?;
     }
     if ev.nodes.is_empty() {
         for id in &written {
             node::allocs_updated(txn, ctx, id)?;
         }
     }
-    effects.settle(txn, ctx, false)?;
+    effects.write_gathered(txn, ctx, false)?;
     eval::upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)
 }
 
 /// Whether a client's report says anything that is not known of an allocation.
-pub fn says_new(known: &Allocation, told: &Allocation) -> bool {
-    known.client_status != told.client_status
-        || known.client_description != told.client_description
-        || *known.task_states != *told.task_states
-        || known.network_status != told.network_status
-        || new_health(known, told.deployment_status.as_ref()).is_some()
+pub fn says_new(known: &Allocation, reported: &Allocation) -> bool {
+    known.client_status != reported.client_status
+        || known.client_description != reported.client_description
+        || *known.task_states != *reported.task_states
+        || known.network_status != reported.network_status
+        || new_health(known, reported.deployment_status.as_ref()).is_some()
 }
 
 /// The health that a report brings, where it is another than the one that is known.
@@ -106,8 +106,8 @@ pub(super) fn desired_transition_updated(
     ctx: &Ctx,
     ev: &AllocsDesiredTransitionUpdated,
 ) -> Answer {
-    for (id, wish) in &ev.transitions {
-        transition(txn, ctx, id, wish, ev.updated_at)?;
+    for (id, request) in &ev.transitions {
+        transition(txn, ctx, id, request, ev.updated_at)?;
     }
     eval::upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)
@@ -118,11 +118,11 @@ pub(super) fn transition(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     id: &str,
-    wish: &DesiredTransition,
+    request: &DesiredTransition,
     at: i64,
 ) -> Result<(), Refused> {
     txn.update::<Allocs>(id, |row| {
-        row.alloc.desired_transition.merge(wish);
+        row.alloc.desired_transition.merge(request);
         row.alloc.modify_index = ctx.index;
         row.alloc.alloc_modify_index = ctx.index;
         if at != 0 {

@@ -71,10 +71,10 @@ pub(super) fn node_changed(
         .collect();
     let only_counting = speaks(txn, CLAIMS_LEVEL)?;
     for id in ids {
-        let was = told(txn, old, &id)?;
-        let is = told(txn, new, &id)?;
+        let was = reported(txn, old, &id)?;
+        let is = reported(txn, new, &id)?;
         // What does not count is not believed either: one node would speak for all.
-        let [by_controller, by_node] = is.map(|told| told.is_some() || !only_counting);
+        let [by_controller, by_node] = is.map(|reported| reported.is_some() || !only_counting);
         let controller = new.and_then(|node| node.csi_controller_plugins.get(&id));
         let controller = controller.filter(|_| by_controller);
         let node = new.and_then(|node| node.csi_node_plugins.get(&id));
@@ -91,28 +91,28 @@ pub(super) fn node_changed(
 }
 
 /// What counts of a node's report of one plugin: (controller, node), each with its health.
-type Told = [Option<bool>; 2];
+type Reported = [Option<bool>; 2];
 
-fn told(txn: &Txn<'_>, node: Option<&Node>, id: &str) -> Result<Told, Refused> {
+fn reported(txn: &Txn<'_>, node: Option<&Node>, id: &str) -> Result<Reported, Refused> {
     let Some(node) = node else {
         return Ok([None, None]);
     };
-    let mut told = [None, None];
+    let mut reported = [None, None];
     let parts = [&node.csi_controller_plugins, &node.csi_node_plugins];
-    for (told, part) in told.iter_mut().zip(parts) {
+    for (reported, part) in reported.iter_mut().zip(parts) {
         if let Some(info) = part.get(id)
             && csi::counts(txn, id, info)?
         {
-            *told = Some(info.healthy);
+            *reported = Some(info.healthy);
         }
     }
-    Ok(told)
+    Ok(reported)
 }
 
 impl CsiPluginRow {
-    fn add(&mut self, told: &Told, by: i64) {
+    fn add(&mut self, reported: &Reported, by: i64) {
         let plugin = &mut self.plugin;
-        let [controller, node] = *told;
+        let [controller, node] = *reported;
         for (health, all, healthy) in [
             (
                 controller,
@@ -137,7 +137,7 @@ impl CsiPluginRow {
         self.plugin.version.clone_from(&info.provider_version);
         self.plugin.controller_required = info.requires_controller_plugin;
         if let Some(can) = controller.and_then(|info| info.controller_info.as_ref()) {
-            self.told = true;
+            self.reported = true;
             self.attaches = can.supports_attach_detach;
         }
     }
@@ -284,13 +284,13 @@ fn expected(txn: &Txn<'_>, job: &Job, id: &str) -> Result<[Option<i64>; 2], Refu
 #[derive(Default)]
 pub(super) struct Moves {
     jobs: BTreeSet<(String, String)>,
-    parts: Vec<Part>,
+    parts: Vec<PluginPart>,
 }
 
 /// A part of a plugin whose allocation ended, or is there again.
-struct Part {
+struct PluginPart {
     plugin: String,
-    told: Told,
+    reported: Reported,
     by: i64,
 }
 
@@ -330,22 +330,28 @@ impl Moves {
             if group.and_then(|group| csi::runs(group, id)).is_none() {
                 continue;
             }
-            let told = [ours(controllers.get(id)), ours(nodes.get(id))];
-            if told != [None, None] {
+            let reported = [ours(controllers.get(id)), ours(nodes.get(id))];
+            if reported != [None, None] {
                 let plugin = id.clone();
-                self.parts.push(Part { plugin, told, by });
+                self.parts.push(PluginPart {
+                    plugin,
+                    reported,
+                    by,
+                });
             }
         }
         Ok(())
     }
 
     /// Writes the plugins that moved. To be called when summaries are settled.
-    pub(super) fn settle(self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<(), Refused> {
+    pub(super) fn write_moved(self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<(), Refused> {
         if self.jobs.is_empty() || !derived(txn)? {
             return Ok(());
         }
         for part in &self.parts {
-            change(txn, ctx, &part.plugin, |row| row.add(&part.told, part.by))?;
+            change(txn, ctx, &part.plugin, |row| {
+                row.add(&part.reported, part.by)
+            })?;
         }
         for (namespace, id) in &self.jobs {
             let key = (namespace.as_str(), id.as_str());

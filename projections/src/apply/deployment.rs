@@ -95,7 +95,7 @@ pub(super) fn set_status(
     }
     let key = (row.namespace.clone(), row.job_id.clone());
     txn.put::<Deployments>(row)?;
-    job::status::settle(txn, ctx, (&key.0, &key.1), false, false)
+    job::status::refresh(txn, ctx, (&key.0, &key.1), false, false)
 }
 
 /// Canaries are promoted, if enough of them are healthy.
@@ -187,7 +187,7 @@ pub(super) fn alloc_health_updated(
         effects.written(txn, Some(&before), &after)?;
         txn.put::<Allocs>(after)?;
     }
-    effects.settle(txn, ctx, false)?;
+    effects.write_gathered(txn, ctx, false)?;
     if let Some(update) = &ev.update {
         set_status(txn, ctx, update)?;
     }

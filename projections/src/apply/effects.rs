@@ -110,7 +110,7 @@ impl Effects {
     }
 
     /// Writes everything gathered. `evals_deleted`: a job without anything is dead, not pending.
-    pub(super) fn settle(
+    pub(super) fn write_gathered(
         self,
         txn: &mut Txn<'_>,
         ctx: &Ctx,
@@ -123,7 +123,7 @@ impl Effects {
             usage::apply(txn, ctx, node, delta)?;
         }
         for (id, groups) in &self.deployments {
-            settle_deployment(txn, ctx, id, groups)?;
+            write_deployment(txn, ctx, id, groups)?;
         }
         for ((namespace, id), effect) in &self.jobs {
             summary::add(
@@ -133,9 +133,9 @@ impl Effects {
                 effect.create_index,
                 &effect.groups,
             )?;
-            status::settle(txn, ctx, (namespace, id), effect.live, evals_deleted)?;
+            status::refresh(txn, ctx, (namespace, id), effect.live, evals_deleted)?;
         }
-        self.plugins.settle(txn, ctx)?;
+        self.plugins.write_moved(txn, ctx)?;
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Effects {
 }
 
 /// Moves a deployment's counters, and its deadlines by the servers' time (EV-15).
-fn settle_deployment(
+fn write_deployment(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     id: &str,

@@ -14,7 +14,7 @@ use crate::engine::outcome::{Refused, Reply};
 use crate::engine::scan::{Prefix, Scan};
 use crate::engine::txn::{Ctx, Txn};
 use crate::query;
-use crate::read::page::{PageToken, Pager, Step};
+use crate::read::page::{PageStep, PageToken, Pager};
 use crate::tables::allocs::Allocs;
 use crate::tables::evals::Evals;
 use crate::tables::scheduler_config::SchedulerConfig;
@@ -41,7 +41,7 @@ pub(super) fn upsert_all(
         jobs.insert((eval.namespace.as_str(), eval.job_id.as_str()));
     }
     for key in jobs {
-        job::status::settle(txn, ctx, key, false, false)?;
+        job::status::refresh(txn, ctx, key, false, false)?;
     }
     Ok(())
 }
@@ -128,7 +128,7 @@ pub(super) fn deleted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsDeleted) -> Answer
             txn.delete::<Allocs>(id.as_str())?;
         }
     }
-    effects.settle(txn, ctx, true)?;
+    effects.write_gathered(txn, ctx, true)?;
     Ok(reply)
 }
 
@@ -183,9 +183,9 @@ fn delete_page(
             .offer(&token, || filter.matches(&*row))
             .map_err(|error| refuse(&error))?
         {
-            Step::Take => page.push(row.id.clone()),
-            Step::Skip => {}
-            Step::Stop => break,
+            PageStep::Take => page.push(row.id.clone()),
+            PageStep::Skip => {}
+            PageStep::Stop => break,
         }
     }
     for id in &page {

@@ -248,8 +248,8 @@ pub(super) fn placed(
     job: &Job,
 ) -> Result<(), Refused> {
     let group = csi::group_of(job, &alloc.task_group);
-    let asked = group.map_or_else(Vec::new, |group| host::asked_for(group, &alloc.name));
-    for (name, _) in asked.iter().filter(|(_, asked)| asked.sticky) {
+    let requested = group.map_or_else(Vec::new, |group| host::requested_for(group, &alloc.name));
+    for (name, _) in requested.iter().filter(|(_, requested)| requested.sticky) {
         if !speaks(txn, CSI_LEVEL)? {
             return Ok(());
         }

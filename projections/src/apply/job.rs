@@ -68,7 +68,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> An
             return Ok(Reply::None);
         }
     }
-    status::settle(txn, ctx, (&row.namespace, &row.id), false, false)?;
+    status::refresh(txn, ctx, (&row.namespace, &row.id), false, false)?;
     Ok(Reply::None)
 }
 
@@ -145,12 +145,12 @@ fn put_with(
 pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -> Answer {
     let key = (ev.namespace.as_str(), ev.job_id.as_str());
     if ev.no_shutdown_delay {
-        let wish = DesiredTransition {
+        let request = DesiredTransition {
             no_shutdown_delay: Some(true),
             ..Default::default()
         };
         for id in query::alloc_ids_of_job(txn, key)? {
-            transition(txn, ctx, &id, &wish, ev.submit_time)?;
+            transition(txn, ctx, &id, &request, ev.submit_time)?;
         }
     }
     let policies = match ev.keep_policies {
@@ -166,7 +166,7 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -
         };
         eval::upsert_all(txn, ctx, &[created])?;
     }
-    status::settle(txn, ctx, key, false, false)?;
+    status::refresh(txn, ctx, key, false, false)?;
     Ok(Reply::None)
 }
 
@@ -183,7 +183,7 @@ pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregister
     }
     eval::upsert_all(txn, ctx, &ev.evals)?;
     for job in &ev.jobs {
-        status::settle(txn, ctx, (&job.namespace, &job.job_id), false, false)?;
+        status::refresh(txn, ctx, (&job.namespace, &job.job_id), false, false)?;
     }
     Ok(Reply::None)
 }

@@ -94,7 +94,7 @@ mod tests {
     use crate::engine::scan::Scan;
     use crate::read::view::View;
     use crate::store::things_test::{Op, Step, TABLES, Thing, Things};
-    use crate::{Options, Projections};
+    use crate::{DatabaseOptions, Projections};
 
     fn id(n: u64) -> String {
         format!("{n:08x}-0000-4000-8000-000000000000")
@@ -118,11 +118,11 @@ mod tests {
         let path = dir.path().join("at-hand");
         // Each part of the cache has room beside what write buffers take of it, and what is written
         // stays in those until it is flushed here.
-        let options = || Options {
+        let options = || DatabaseOptions {
             block_cache: 256 << 20,
             write_buffers: 64 << 20,
             flush_bytes: usize::MAX,
-            ..Options::dev()
+            ..DatabaseOptions::dev()
         };
         let open = || Projections::open_with(&path, options(), &TABLES).unwrap();
         let (projections, mut writer) = open();
@@ -154,7 +154,7 @@ mod tests {
 
         // Nothing of it is, after a start. Nobody puts rows into other files from here on.
         let (projections, _writer) = open();
-        projections.settle();
+        projections.stop_background_work();
         let view = projections.view();
         let found = at_hand(8, || view.get::<Things>(id(25).as_str()));
         assert!(found.is_none(), "{found:?}");
@@ -171,7 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("few");
         let (projections, mut writer) =
-            Projections::open_with(&path, Options::dev(), &TABLES).unwrap();
+            Projections::open_with(&path, DatabaseOptions::dev(), &TABLES).unwrap();
         let ops = (1..=9).map(|n| {
             Op::Put(Thing {
                 id: id(n),

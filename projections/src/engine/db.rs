@@ -62,7 +62,7 @@ impl Family {
 
 /// How much the projections may use. Sizes are bytes.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DatabaseOptions {
     /// Cache of blocks, filters and indexes; write buffers are charged to it.
     pub block_cache: usize,
     /// All write buffers together.
@@ -97,14 +97,15 @@ pub struct Options {
 
 /// How long a flush waits before it is asked for again where writes stand still.
 const STALLED: Duration = Duration::from_millis(5);
-/// [`Options::flush_wait`] of every agent.
+/// [`DatabaseOptions::flush_wait`] of every agent.
 const FLUSH_WAIT: Duration = Duration::from_secs(1);
-/// [`Options::list_again`] of a server: rendering a list to see that it is too large takes long.
+/// [`DatabaseOptions::list_again`] of a server: rendering a list to see that it is too large takes
+/// long.
 const LIST_AGAIN: u64 = 10_000;
-/// [`Options::alive_every`] of a server.
+/// [`DatabaseOptions::alive_every`] of a server.
 const ALIVE_EVERY: u64 = 65_536;
 
-impl Options {
+impl DatabaseOptions {
     /// A server's sizes.
     pub fn server() -> Self {
         Self {
@@ -205,7 +206,7 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for DatabaseOptions {
     fn default() -> Self {
         Self::server()
     }
@@ -218,7 +219,7 @@ pub(crate) struct Database {
     families: [&'static ColumnFamily; Family::ALL.len()],
     db: DB,
     cache: Cache,
-    options: Options,
+    options: DatabaseOptions,
     damage: PathBuf,
 }
 
@@ -231,7 +232,7 @@ pub fn damage_mark(database: &Path) -> PathBuf {
 pub(crate) type RawCursor<'a> = DBRawIterator<'a>;
 
 impl Database {
-    pub(crate) fn open(path: &Path, options: &Options) -> Result<Arc<Self>, StorageError> {
+    pub(crate) fn open(path: &Path, options: &DatabaseOptions) -> Result<Arc<Self>, StorageError> {
         let cache = Cache::new_lru_cache(options.block_cache);
         let buffers = WriteBufferManager::new_write_buffer_manager_with_cache(
             options.write_buffers,
@@ -247,7 +248,7 @@ impl Database {
         let families = Family::ALL.map(|family| {
             ColumnFamilyDescriptor::new(family.name(), options.family(family, &cache))
         });
-        let unused = ColumnFamilyDescriptor::new("default", Options::unused(&cache));
+        let unused = ColumnFamilyDescriptor::new("default", DatabaseOptions::unused(&cache));
         let families = families.into_iter().chain([unused]);
         let db = DB::open_cf_descriptors(&whole, path, families).map_err(|source| {
             StorageError::Open {

@@ -13,9 +13,9 @@ use crate::engine::layer::RowKey;
 /// can bring.
 const FREED: usize = 1_024;
 
-type Map<V> = HashMap<RowKey, Kept<V>, foldhash::fast::FixedState>;
+type Map<V> = HashMap<RowKey, CachedValue<V>, foldhash::fast::FixedState>;
 
-struct Kept<V> {
+struct CachedValue<V> {
     value: V,
     weight: usize,
 }
@@ -23,7 +23,7 @@ struct Kept<V> {
 /// The bytes that all caches of a writer have together, and how they are used. A third is for each
 /// generation, the last third for what is being let go.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct CacheBudget {
     bound: usize,
     /// Bytes of the young generations.
     young: AtomicUsize,
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     held: AtomicUsize,
 }
 
-impl Shared {
+impl CacheBudget {
     /// About `bound` bytes at most from one batch to the next.
     pub(crate) fn new(bound: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -57,15 +57,15 @@ impl Shared {
 pub(crate) struct Generations<V> {
     young: Map<V>,
     old: Map<V>,
-    going: Option<IntoIter<RowKey, Kept<V>>>,
+    going: Option<IntoIter<RowKey, CachedValue<V>>>,
     /// Bytes of the young ones, of the old ones, and of what is to be freed.
     bytes: [usize; 3],
-    shared: Arc<Shared>,
+    shared: Arc<CacheBudget>,
 }
 
 impl<V: Clone> Generations<V> {
     /// Nothing yet.
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<CacheBudget>) -> Self {
         Self {
             young: Map::default(),
             old: Map::default(),
@@ -116,14 +116,14 @@ impl<V: Clone> Generations<V> {
             self.sub_old(former.weight);
         }
         self.add_young(weight);
-        if let Some(former) = self.young.insert(key, Kept { value, weight }) {
+        if let Some(former) = self.young.insert(key, CachedValue { value, weight }) {
             self.sub_young(former.weight);
         }
     }
 
     /// A batch has ended: nobody waits for what is let go now. With `turn` what is young grows old,
     /// which then is so in all caches that share a bound.
-    pub(crate) fn settle(&mut self, turn: bool) {
+    pub(crate) fn end_batch(&mut self, turn: bool) {
         if turn {
             let [young, old, going] = self.bytes;
             self.going = None;
@@ -181,14 +181,14 @@ mod tests {
     }
 
     /// The end of a batch for all caches.
-    fn settle(shared: &Shared, caches: &mut [Generations<u64>]) {
+    fn end_batch(shared: &CacheBudget, caches: &mut [Generations<u64>]) {
         let turn = shared.is_full();
-        caches.iter_mut().for_each(|cache| cache.settle(turn));
+        caches.iter_mut().for_each(|cache| cache.end_batch(turn));
     }
 
     #[test]
     fn what_is_used_again_stays_however_much_passes_by() {
-        let shared = Shared::new(150 * 20_000);
+        let shared = CacheBudget::new(150 * 20_000);
         let mut caches = [Generations::new(&shared)];
         let mut misses = 0;
         for round in 0..50_u64 {
@@ -199,7 +199,7 @@ mod tests {
                     look(&mut caches[0], 1_000_000 + round * 6_000 + hot);
                 }
                 if hot % 300 == 0 {
-                    settle(&shared, &mut caches);
+                    end_batch(&shared, &mut caches);
                 }
             }
         }
@@ -211,7 +211,7 @@ mod tests {
     fn all_tables_have_one_bound_and_what_is_let_go_counts() {
         const TABLES: usize = 37;
         let bound = 300 * 1_000;
-        let shared = Shared::new(bound);
+        let shared = CacheBudget::new(bound);
         let mut caches: Vec<Generations<u64>> =
             (0..TABLES).map(|_| Generations::new(&shared)).collect();
         let mut most = 0;
@@ -224,7 +224,7 @@ mod tests {
             caches[table].put(key(number), number, WEIGHT);
             caches[table].put(key(number % 7), number % 7, WEIGHT);
             if number % 100 == 99 {
-                settle(&shared, &mut caches);
+                end_batch(&shared, &mut caches);
                 let weight: usize = caches.iter().map(Generations::weight).sum();
                 assert_eq!(shared.held(), weight, "what is replaced counts once");
                 most = most.max(weight);
@@ -236,10 +236,10 @@ mod tests {
         // One value is held to it as many are.
         caches[0].put(key(1), 1, 10 * bound);
         for number in 2..5 {
-            settle(&shared, &mut caches);
+            end_batch(&shared, &mut caches);
             caches[1].put(key(number), number, bound);
         }
-        settle(&shared, &mut caches);
+        end_batch(&shared, &mut caches);
         assert_eq!(caches[0].get(&key(1)), None);
         caches.iter_mut().for_each(Generations::clear);
         assert_eq!((caches[1].get(&key(4)), shared.held()), (None, 0));

@@ -1,20 +1,20 @@
 //! What an event did to rows, as it is told to whoever keeps the past. The layers know what ended
 //! and what changed; how that is kept, and whether it is, they do not.
 
-use crate::engine::table::{Entry, StreamKey};
+use crate::engine::table::{IndexEntry, StreamKey};
 
 /// Who keeps the past, while an event ends.
 pub(crate) trait Keeper {
     /// The event ended a version of a row.
-    fn ended(&mut self, version: &Ended<'_>);
+    fn ended(&mut self, version: &EndedVersion<'_>);
     /// An index entry of a table, born at an index, ended with it.
-    fn died(&mut self, table: u16, entry: &Entry, birth: u64);
+    fn died(&mut self, table: u16, entry: &IndexEntry, birth: u64);
     /// The event wrote or deleted a row.
     fn changed(&mut self, change: &Changed<'_>);
 }
 
 /// A version of a row that ended.
-pub(crate) struct Ended<'a> {
+pub(crate) struct EndedVersion<'a> {
     pub(crate) table: u16,
     pub(crate) key: &'a [u8],
     /// The index of the event that wrote it.

@@ -14,8 +14,8 @@ use crate::engine::canonical::Canonical;
 use crate::engine::db::Family;
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
-use crate::engine::generations::{Generations, Shared};
-use crate::engine::keeper::{Changed, Ended, Keeper};
+use crate::engine::generations::{CacheBudget, Generations};
+use crate::engine::keeper::{Changed, EndedVersion, Keeper};
 use crate::engine::merge;
 use crate::engine::row::{Births, Stored};
 use crate::engine::scan::Scan;
@@ -30,7 +30,7 @@ const ABSENT: usize = 64;
 pub(crate) type RowKey = Box<[u8]>;
 type Read<T> = Option<Arc<Stored<T>>>;
 
-struct Slot<T: Table> {
+struct LayerSlot<T: Table> {
     origin: Read<T>,
     base: Read<T>,
     state: Read<T>,
@@ -38,7 +38,7 @@ struct Slot<T: Table> {
     by_rule: bool,
 }
 
-impl<T: Table> Clone for Slot<T> {
+impl<T: Table> Clone for LayerSlot<T> {
     fn clone(&self) -> Self {
         Self {
             origin: self.origin.clone(),
@@ -55,10 +55,10 @@ type FormerEntry = Option<Option<u64>>;
 
 /// One table's overlay.
 pub(crate) struct Layer<T: Table> {
-    rows: BTreeMap<RowKey, Slot<T>>,
+    rows: BTreeMap<RowKey, LayerSlot<T>>,
     entries: BTreeMap<Box<[u8]>, Option<u64>>,
     reads: RefCell<Generations<Read<T>>>,
-    undo_rows: Vec<(RowKey, Option<Slot<T>>)>,
+    undo_rows: Vec<(RowKey, Option<LayerSlot<T>>)>,
     undo_entries: Vec<(Box<[u8]>, FormerEntry)>,
     /// Whether the database has no row of the table; unknown until somebody asks.
     vacant: Cell<Option<bool>>,
@@ -102,7 +102,7 @@ pub(crate) trait AnyLayer: Send {
 impl<T: Table> Layer<T> {
     /// An empty overlay that keeps decoded rows from one batch to the next, within a bound that it
     /// shares with those of other tables.
-    pub(crate) fn boxed(kept: &Arc<Shared>) -> Box<dyn AnyLayer> {
+    pub(crate) fn boxed(kept: &Arc<CacheBudget>) -> Box<dyn AnyLayer> {
         Box::new(Self {
             vacant: Cell::new(None),
             rows: BTreeMap::new(),
@@ -154,7 +154,7 @@ impl<T: Table> Layer<T> {
         let origin = slot.map_or_else(|| old.clone(), |slot| slot.origin.clone());
         let state = row.map(|row| Arc::new(stored::<T>(row, index, key, base.as_deref())));
         self.move_entries(old.as_deref(), state.as_deref());
-        let slot = Slot {
+        let slot = LayerSlot {
             origin,
             base,
             state,
@@ -219,7 +219,7 @@ impl<T: Table> Layer<T> {
 
     /// Whether a range of the table has a row, as the event sees it now.
     pub(crate) fn any(&self, below: Below<'_>, scan: &Scan) -> Result<bool, StorageError> {
-        let over = |slot: &Slot<T>| slot.state.is_some().then_some(());
+        let over = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
         let prefix = T::ID.to_be_bytes();
         let walk = |below| merge::merged(below, Family::Rows, &prefix, scan, &self.rows, over);
         if walk(None).next().is_some() {
@@ -255,7 +255,7 @@ impl<T: Table> Layer<T> {
         below: Below<'a>,
         scan: &Scan,
     ) -> impl Iterator<Item = Result<(RowKey, Arc<Stored<T>>), StorageError>> + use<'a, T> {
-        let over = |slot: &Slot<T>| slot.state.clone();
+        let over = |slot: &LayerSlot<T>| slot.state.clone();
         merge::merged(
             self.stored(below),
             Family::Rows,
@@ -267,8 +267,8 @@ impl<T: Table> Layer<T> {
         .map(|item| {
             let (key, value) = item?;
             let row = match value {
-                merge::Value::Over(row) => row,
-                merge::Value::Stored(value) => Arc::new(Stored::decode(&key, &value)?),
+                merge::MergeValue::Over(row) => row,
+                merge::MergeValue::Stored(value) => Arc::new(Stored::decode(&key, &value)?),
             };
             Ok((key, row))
         })
@@ -338,7 +338,7 @@ impl<T: Table> AnyLayer for Layer<T> {
 
     fn count(&self, below: Below<'_>, prefix: &[u8], limit: u64) -> Result<u64, StorageError> {
         let scan = Scan::bytes(prefix);
-        let over = |slot: &Slot<T>| slot.state.is_some().then_some(());
+        let over = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
         let rows = merge::merged(
             self.stored(below),
             Family::Rows,
@@ -409,7 +409,7 @@ impl<T: Table> AnyLayer for Layer<T> {
         // Rows and entries are left only where every touch was taken back or came to nothing.
         self.rows.clear();
         self.entries.clear();
-        self.reads.get_mut().settle(turn);
+        self.reads.get_mut().end_batch(turn);
     }
 
     fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError> {
@@ -453,7 +453,7 @@ impl<T: Table> AnyLayer for Layer<T> {
 /// Writes a row's final state of the batch and moves its digest.
 fn finish_row<T: Table>(
     key: &[u8],
-    slot: &Slot<T>,
+    slot: &LayerSlot<T>,
     sink: &mut BatchSink<'_>,
 ) -> Result<(), StorageError> {
     let stored_key = absolute::<T>(key);
@@ -480,7 +480,7 @@ fn finish_row<T: Table>(
 }
 
 /// Notes the groups that a row lies or lay in, of those that somebody may wait for.
-fn note_groups<T: Table>(slot: &Slot<T>, written: &mut Written) {
+fn note_groups<T: Table>(slot: &LayerSlot<T>, written: &mut Written) {
     let none = Entries::default();
     let now = slot.state.as_ref().map_or(&none, |row| &row.entries);
     let before = slot.origin.as_ref().map_or(&none, |row| &row.entries);
@@ -502,7 +502,7 @@ fn end_version<T: Table>(
     state: Option<&Stored<T>>,
     sink: &mut EventSink<'_>,
 ) -> Result<(), StorageError> {
-    sink.keeper.ended(&Ended {
+    sink.keeper.ended(&EndedVersion {
         table: T::ID,
         key,
         from: base.modified,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rocksdb::WriteBatch;
 
-use crate::engine::db::{Database, Family, Options};
+use crate::engine::db::{Database, DatabaseOptions, Family};
 use crate::engine::error::StorageError;
 
 /// Where the header lies among the database's own entries.
@@ -18,7 +18,7 @@ const APPLIED: &[u8] = b"applied";
 
 /// The families a step may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum FamilyPart {
     /// Rows: table number (u16 BE) ‖ key → row.
     Rows,
     /// Index entries: table number ‖ index number ‖ group ‖ order ‖ key → birth.
@@ -31,7 +31,7 @@ pub enum Part {
     Postings,
 }
 
-impl Part {
+impl FamilyPart {
     fn family(self) -> Family {
         match self {
             Self::Rows => Family::Rows,
@@ -47,9 +47,9 @@ impl Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawChange {
     /// Write this entry.
-    Put(Part, Vec<u8>, Vec<u8>),
+    Put(FamilyPart, Vec<u8>, Vec<u8>),
     /// Remove this entry.
-    Delete(Part, Vec<u8>),
+    Delete(FamilyPart, Vec<u8>),
 }
 
 /// A raw entry: key and value.
@@ -62,7 +62,7 @@ pub struct Maintenance {
 
 impl Maintenance {
     /// Opens the database at `path`, or makes an empty one.
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, StorageError> {
+    pub fn open(path: impl AsRef<Path>, options: &DatabaseOptions) -> Result<Self, StorageError> {
         Ok(Self {
             db: Database::open(path.as_ref(), options)?,
         })
@@ -85,7 +85,7 @@ impl Maintenance {
     /// At most `limit` raw entries of a part behind `after` (from the start: empty), in key order.
     pub fn entries(
         &self,
-        part: Part,
+        part: FamilyPart,
         after: &[u8],
         limit: usize,
     ) -> Result<Vec<RawEntry>, StorageError> {

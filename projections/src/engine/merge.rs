@@ -12,7 +12,7 @@ use crate::engine::scan::{Scan, Walk};
 use crate::engine::staged::Below;
 
 /// Where an item of a merged walk came from.
-pub(crate) enum Value<V> {
+pub(crate) enum MergeValue<V> {
     /// The database's bytes.
     Stored(Box<[u8]>),
     /// The overlay's value.
@@ -90,14 +90,14 @@ pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
         walk: below.map(|below| below.walk(family, range)),
         stripped,
         reverse,
-        stored: State::Before,
+        stored: MergeState::Before,
         value: over,
     }
 }
 
 /// Whether the database's walk stands on an entry that was not yet yielded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum MergeState {
     Before,
     On,
     Done,
@@ -109,27 +109,27 @@ pub(crate) struct Merged<'a, S, F> {
     walk: Option<Walk<'a>>,
     stripped: usize,
     reverse: bool,
-    stored: State,
+    stored: MergeState,
     value: F,
 }
 
 impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
-    type Item = Result<(RowKey, Value<V>), StorageError>;
+    type Item = Result<(RowKey, MergeValue<V>), StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if self.stored == State::Before {
+            if self.stored == MergeState::Before {
                 let walk = self.walk.as_mut();
                 self.stored = match walk.map_or(Ok(false), Walk::advance) {
-                    Ok(true) => State::On,
-                    Ok(false) => State::Done,
+                    Ok(true) => MergeState::On,
+                    Ok(false) => MergeState::Done,
                     Err(error) => {
-                        self.stored = State::Done;
+                        self.stored = MergeState::Done;
                         return Some(Err(error));
                     }
                 };
             }
-            let on = self.walk.as_ref().filter(|_| self.stored == State::On);
+            let on = self.walk.as_ref().filter(|_| self.stored == MergeState::On);
             let key = on.map(|walk| &walk.key()[self.stripped..]);
             let over = self.over.peek();
             let order = match (key, over) {
@@ -140,17 +140,17 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
                 (Some(key), Some((other, _))) => key.cmp(other),
             };
             if order.is_le() {
-                self.stored = State::Before;
+                self.stored = MergeState::Before;
             }
             if order.is_lt() {
                 let key = key.unwrap_or_default().into();
                 let value = on.map(Walk::value).unwrap_or_default();
-                return Some(Ok((key, Value::Stored(value.into()))));
+                return Some(Ok((key, MergeValue::Stored(value.into()))));
             }
             let Some((key, state)) = over else { continue };
             self.over.next();
             if let Some(value) = (self.value)(state) {
-                return Some(Ok((key.clone(), Value::Over(value))));
+                return Some(Ok((key.clone(), MergeValue::Over(value))));
             }
         }
     }

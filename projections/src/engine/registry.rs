@@ -7,7 +7,7 @@ use drover_events::mask::{Hidden, Hide};
 use serde_json::Value;
 
 use crate::engine::error::StorageError;
-use crate::engine::generations::Shared;
+use crate::engine::generations::CacheBudget;
 use crate::engine::key::Key;
 use crate::engine::layer::{AnyLayer, Layer};
 use crate::engine::row;
@@ -21,7 +21,7 @@ pub struct TableInfo {
     history: History,
     indexes: fn() -> Vec<(u8, &'static str)>,
     group: fn(u8) -> Option<SkipKey>,
-    layer: fn(&Arc<Shared>) -> Box<dyn AnyLayer>,
+    layer: fn(&Arc<CacheBudget>) -> Box<dyn AnyLayer>,
     words: fn(&[u8]) -> Result<Vec<String>, StorageError>,
     json: Json,
 }
@@ -132,7 +132,7 @@ impl Registry {
     }
 
     /// The tables' overlays, which share a bound of what they keep.
-    pub(crate) fn layers(&self, kept: &Arc<Shared>) -> Vec<Option<Box<dyn AnyLayer>>> {
+    pub(crate) fn layers(&self, kept: &Arc<CacheBudget>) -> Vec<Option<Box<dyn AnyLayer>>> {
         let mut layers = Vec::new();
         for table in self.tables {
             layers.resize_with(usize::from(table.id) + 1, || None);

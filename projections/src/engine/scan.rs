@@ -63,12 +63,12 @@ impl Prefix {
 pub struct Scan {
     lower: KeyBuf,
     upper: Option<Vec<u8>>,
-    start: Start,
+    start: ScanStart,
     reverse: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-enum Start {
+enum ScanStart {
     #[default]
     Edge,
     At(KeyBuf),
@@ -120,14 +120,14 @@ impl Scan {
     /// Starts at this encoded key (a key of the table; group ‖ order ‖ key of an index).
     #[must_use]
     pub fn from(mut self, key: &[u8]) -> Self {
-        self.start = Start::At(key.into());
+        self.start = ScanStart::At(key.into());
         self
     }
 
     /// Starts behind this encoded key.
     #[must_use]
     pub fn after(mut self, key: &[u8]) -> Self {
-        self.start = Start::Beyond(key.into());
+        self.start = ScanStart::Beyond(key.into());
         self
     }
 
@@ -160,9 +160,9 @@ impl Scan {
             reverse: self.reverse,
         };
         let (start, beyond) = match &self.start {
-            Start::Edge => return range,
-            Start::At(key) => (join(key), false),
-            Start::Beyond(key) => (join(key), true),
+            ScanStart::Edge => return range,
+            ScanStart::At(key) => (join(key), false),
+            ScanStart::Beyond(key) => (join(key), true),
         };
         // The least key above a key is the key followed by a zero byte.
         let above = |mut key: Vec<u8>| {
@@ -209,12 +209,12 @@ impl Range {
 
 /// Where a walk reads from.
 #[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum ScanSource<'a> {
     Frozen(&'a Frozen),
     Live(&'a Database),
 }
 
-impl<'a> Source<'a> {
+impl<'a> ScanSource<'a> {
     pub(crate) fn get(
         self,
         family: Family,

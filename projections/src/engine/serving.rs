@@ -41,7 +41,7 @@ pub fn marked<F: Future + Send>(serves: F) -> Marked<F> {
 /// meanwhile. In a debug build it panics at its end as [`marked`] does.
 pub fn throughout<T>(work: impl FnOnce() -> T) -> T {
     let done = within(true, work);
-    tell();
+    report();
     done
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn read() {
 }
 
 /// Panics with the way to the first read that was noticed on this thread.
-fn tell() {
+fn report() {
     let read = READ.take();
     assert!(
         read.is_none(),
@@ -78,7 +78,7 @@ impl<F: Future> Future for Marked<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let polled = within(true, || self.0.as_mut().poll(context));
-        tell();
+        report();
         polled
     }
 }
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
     use crate::store::engine_test::{TABLES, Things, apply, many_ops, numbered};
-    use crate::{Options, Projections, Scan};
+    use crate::{DatabaseOptions, Projections, Scan};
 
     /// Whether a future that serves ends well at once.
     fn serves(work: impl FnOnce() + Send) -> bool {
@@ -104,7 +104,7 @@ mod tests {
     fn a_read_by_what_serves_is_told_and_one_by_what_does_not_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let (projections, mut writer) =
-            Projections::open_with(dir.path(), Options::dev(), &TABLES).unwrap();
+            Projections::open_with(dir.path(), DatabaseOptions::dev(), &TABLES).unwrap();
         apply(&mut writer, &numbered(many_ops(3)), &[1]);
         let view = projections.view();
         let get = || {

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::engine::db::{Database, Family};
 use crate::engine::error::StorageError;
 use crate::engine::merge::Over;
-use crate::engine::scan::{Range, Source, Steps, Walk};
+use crate::engine::scan::{Range, ScanSource, Steps, Walk};
 
 /// Takes new entries.
 pub(crate) trait Put {
@@ -29,12 +29,12 @@ pub(crate) trait Write: Put {
 }
 
 /// Writes that go into the database together.
-pub(crate) struct Batch<'a> {
+pub(crate) struct TableBatch<'a> {
     db: &'a Database,
     batch: WriteBatch,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> TableBatch<'a> {
     pub(crate) fn new(db: &'a Database) -> Self {
         let batch = WriteBatch::default();
         Self { db, batch }
@@ -49,13 +49,13 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Put for Batch<'_> {
+impl Put for TableBatch<'_> {
     fn put(&mut self, family: Family, key: &[u8], value: &[u8]) {
         self.batch.put_cf(self.db.family(family), key, value);
     }
 }
 
-impl Write for Batch<'_> {
+impl Write for TableBatch<'_> {
     fn delete(&mut self, family: Family, key: &[u8]) {
         self.batch.delete_cf(self.db.family(family), key);
     }
@@ -65,17 +65,17 @@ impl Write for Batch<'_> {
 /// before it what a fold holds.
 #[derive(Clone, Copy)]
 pub(crate) struct Below<'a> {
-    pub(crate) source: Source<'a>,
-    pub(crate) held: Option<&'a Held>,
+    pub(crate) source: ScanSource<'a>,
+    pub(crate) held: Option<&'a StagedRows>,
 }
 
 /// A value as it lies in the database or in memory.
-pub(crate) enum Value<'a> {
+pub(crate) enum StagedValue<'a> {
     Stored(DBPinnableSlice<'a>),
     Held(&'a [u8]),
 }
 
-impl std::ops::Deref for Value<'_> {
+impl std::ops::Deref for StagedValue<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -87,15 +87,19 @@ impl std::ops::Deref for Value<'_> {
 }
 
 impl<'a> Below<'a> {
-    pub(crate) fn get(self, family: Family, key: &[u8]) -> Result<Option<Value<'a>>, StorageError> {
+    pub(crate) fn get(
+        self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<StagedValue<'a>>, StorageError> {
         if let Some(held) = self.held {
             match held.map(family).and_then(|map| map.get(key)) {
-                Some(value) => return Ok(value.as_deref().map(Value::Held)),
+                Some(value) => return Ok(value.as_deref().map(StagedValue::Held)),
                 None if held.alone => return Ok(None),
                 None => {}
             }
         }
-        Ok(self.source.get(family, key)?.map(Value::Stored))
+        Ok(self.source.get(family, key)?.map(StagedValue::Stored))
     }
 
     pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
@@ -133,7 +137,7 @@ const ENTRY_BYTES: usize = 160;
 
 /// The rows and index entries of a generation; nothing stands for a removed one.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct StagedRows {
     rows: Map,
     index: Map,
     /// Whether the database below is empty: what is not here is nowhere.
@@ -141,7 +145,7 @@ pub(crate) struct Held {
     bytes: usize,
 }
 
-impl Held {
+impl StagedRows {
     fn map(&self, family: Family) -> Option<&Map> {
         match family {
             Family::Rows => Some(&self.rows),
@@ -183,13 +187,13 @@ pub(crate) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// Entries of one family in the order in which they were written.
 #[derive(Default)]
-pub(crate) struct Run {
+pub(crate) struct StagedRun {
     keys: Vec<u8>,
     values: Vec<u8>,
     ends: Vec<(u32, u32)>,
 }
 
-impl Run {
+impl StagedRun {
     fn push(&mut self, key: &[u8], value: &[u8]) {
         self.keys.extend_from_slice(key);
         self.values.extend_from_slice(value);
@@ -229,11 +233,11 @@ impl Run {
 /// The entries of a generation that apply never reads.
 #[derive(Default)]
 pub(crate) struct Unread {
-    pub(crate) history: Run,
-    pub(crate) changes: Run,
-    pub(crate) postings: Run,
-    pub(crate) digests: Run,
-    pub(crate) meta: Run,
+    pub(crate) history: StagedRun,
+    pub(crate) changes: StagedRun,
+    pub(crate) postings: StagedRun,
+    pub(crate) digests: StagedRun,
+    pub(crate) meta: StagedRun,
 }
 
 impl Put for Unread {
@@ -256,7 +260,7 @@ impl Put for Unread {
 /// Everything a generation holds.
 #[derive(Default)]
 pub(crate) struct Staged {
-    pub(crate) held: Held,
+    pub(crate) held: StagedRows,
     pub(crate) unread: Unread,
 }
 

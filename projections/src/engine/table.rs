@@ -147,7 +147,7 @@ impl<T: Table> IndexDef<T> {
 
 /// One entry of one row: index number ‖ group ‖ order ‖ primary key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     pub(crate) bytes: KeyBuf,
     pub(crate) group_end: u16,
 }
@@ -155,7 +155,7 @@ pub(crate) struct Entry {
 /// The entries of a row, collected in the order of their bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
-    pub(crate) list: SmallVec<[Entry; 4]>,
+    pub(crate) list: SmallVec<[IndexEntry; 4]>,
 }
 
 impl Entries {
@@ -166,7 +166,7 @@ impl Entries {
         group.encode_as(&mut bytes);
         let group_end = bytes.len() as u16;
         order.encode_as(&mut bytes);
-        self.list.push(Entry { bytes, group_end });
+        self.list.push(IndexEntry { bytes, group_end });
     }
 
     /// All entries of a row with this encoded primary key.

@@ -84,26 +84,26 @@ pub(crate) fn row_hash(key: &[u8]) -> u64 {
 /// The registered waiters.
 #[derive(Debug, Default)]
 pub struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<WatchShared>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct WatchShared {
+    state: Mutex<WatchState>,
     applied: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WatchState {
     interests: HashMap<Interest, BTreeSet<u64>, foldhash::fast::FixedState>,
-    waiters: HashMap<u64, Slot, foldhash::fast::FixedState>,
+    waiters: HashMap<u64, WatchSlot, foldhash::fast::FixedState>,
     next: u64,
     row_waiters: usize,
     closed: bool,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct WatchSlot {
     fired: bool,
     waker: Option<Waker>,
 }
@@ -115,7 +115,7 @@ impl Watch {
         let id = state.next;
         state.next += 1;
         let fired = state.closed;
-        state.waiters.insert(id, Slot { fired, waker: None });
+        state.waiters.insert(id, WatchSlot { fired, waker: None });
         for interest in interests {
             state.row_waiters += usize::from(interest.is_row());
             state.interests.entry(*interest).or_default().insert(id);
@@ -158,7 +158,11 @@ impl Watch {
     pub fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
-        let woken: Vec<_> = state.waiters.values_mut().filter_map(Slot::fire).collect();
+        let woken: Vec<_> = state
+            .waiters
+            .values_mut()
+            .filter_map(WatchSlot::fire)
+            .collect();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -173,7 +177,11 @@ impl Watch {
         self.shared.applied.store(applied, Ordering::Release);
         let mut state = self.shared.state.lock();
         state.interests.clear();
-        let woken: Vec<_> = state.waiters.values_mut().filter_map(Slot::fire).collect();
+        let woken: Vec<_> = state
+            .waiters
+            .values_mut()
+            .filter_map(WatchSlot::fire)
+            .collect();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -203,18 +211,18 @@ impl Watch {
     }
 }
 
-impl State {
+impl WatchState {
     fn fire(&mut self, interest: Interest, woken: &mut Vec<Waker>) {
         let Some(ids) = self.interests.remove(&interest) else {
             return;
         };
         for id in ids {
-            woken.extend(self.waiters.get_mut(&id).and_then(Slot::fire));
+            woken.extend(self.waiters.get_mut(&id).and_then(WatchSlot::fire));
         }
     }
 }
 
-impl Slot {
+impl WatchSlot {
     fn fire(&mut self) -> Option<Waker> {
         self.fired = true;
         self.waker.take()
@@ -224,7 +232,7 @@ impl Slot {
 /// One registered wake-up: a future that is ready once something of interest changed.
 #[derive(Debug)]
 pub struct Waiter {
-    shared: Arc<Shared>,
+    shared: Arc<WatchShared>,
     id: u64,
     interests: smallvec::SmallVec<[Interest; 2]>,
 }

@@ -114,7 +114,7 @@ pub trait Fields {
 
 impl<T: Serialize + ?Sized> Fields for T {
     fn read(&self, path: &[String]) -> Result<Lookup, ReadError> {
-        self.serialize(Reader {
+        self.serialize(ValueReader {
             path,
             absent: Value::Nil,
         })
@@ -122,13 +122,13 @@ impl<T: Serialize + ?Sized> Fields for T {
 }
 
 /// Walks `path` from the value it is given.
-struct Reader<'p> {
+struct ValueReader<'p> {
     path: &'p [String],
     /// What "nothing" means here: the model's nullable lists and maps announce themselves by name.
     absent: Value,
 }
 
-impl<'p> Reader<'p> {
+impl<'p> ValueReader<'p> {
     fn leaf(self, kind: &'static str, value: impl FnOnce() -> Value) -> Result<Lookup, ReadError> {
         if self.path.is_empty() {
             Ok(Lookup::Found(value()))
@@ -138,7 +138,7 @@ impl<'p> Reader<'p> {
     }
 
     fn deeper(path: &'p [String]) -> Self {
-        Reader {
+        ValueReader {
             path,
             absent: Value::Nil,
         }
@@ -153,7 +153,7 @@ fn refused<T>() -> Result<T, ReadError> {
     ))
 }
 
-impl<'p> Serializer for Reader<'p> {
+impl<'p> Serializer for ValueReader<'p> {
     type Ok = Lookup;
     type Error = ReadError;
     type SerializeSeq = ListReader<'p>;
@@ -319,7 +319,7 @@ impl<'p> ListReader<'p> {
             Some(part) => coerce::index(part).map_err(|_| ReadError::NotAnIndex(part.clone()))?,
             None => -1,
         };
-        let room = if path.is_empty() {
+        let space = if path.is_empty() {
             length.unwrap_or(0).min(4096)
         } else {
             0
@@ -328,7 +328,7 @@ impl<'p> ListReader<'p> {
             path,
             wanted,
             seen: 0,
-            items: Vec::with_capacity(room),
+            items: Vec::with_capacity(space),
             found: None,
         })
     }
@@ -337,7 +337,7 @@ impl<'p> ListReader<'p> {
         let index = self.seen;
         self.seen += 1;
         match self.path.split_first() {
-            None => match value.serialize(Reader::deeper(&[]))? {
+            None => match value.serialize(ValueReader::deeper(&[]))? {
                 Lookup::Found(Value::List(_) | Value::Map(_) | Value::NilList | Value::NilMap) => {
                     self.items.push(Value::Struct);
                 }
@@ -345,7 +345,7 @@ impl<'p> ListReader<'p> {
                 Lookup::MissingKey => self.items.push(Value::Nil),
             },
             Some((_, rest)) if i64::try_from(index) == Ok(self.wanted) => {
-                self.found = Some(value.serialize(Reader::deeper(rest))?);
+                self.found = Some(value.serialize(ValueReader::deeper(rest))?);
             }
             Some(_) => {}
         }
@@ -410,7 +410,7 @@ impl ser::SerializeMap for MapReader<'_> {
     type Error = ReadError;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), ReadError> {
-        let key = match key.serialize(Reader::deeper(&[]))? {
+        let key = match key.serialize(ValueReader::deeper(&[]))? {
             Lookup::Found(Value::Text(key)) => key,
             Lookup::Found(Value::Int(key)) => key.to_string(),
             Lookup::Found(Value::Uint(key)) => key.to_string(),
@@ -426,7 +426,7 @@ impl ser::SerializeMap for MapReader<'_> {
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), ReadError> {
         if self.wanted && self.found.is_none() {
             let rest = self.path.get(1..).unwrap_or_default();
-            self.found = Some(value.serialize(Reader::deeper(rest))?);
+            self.found = Some(value.serialize(ValueReader::deeper(rest))?);
         }
         Ok(())
     }
@@ -459,7 +459,7 @@ impl ser::SerializeStruct for StructReader<'_> {
         if let Some((part, rest)) = self.path.split_first()
             && part == key
         {
-            self.found = Some(value.serialize(Reader::deeper(rest))?);
+            self.found = Some(value.serialize(ValueReader::deeper(rest))?);
         }
         Ok(())
     }

@@ -17,8 +17,8 @@ use crate::engine::error::StorageError;
 use crate::engine::position::{self, Position};
 use crate::engine::registry::Registry;
 use crate::engine::row::{take_varint, varint};
-use crate::engine::scan::{Range, Scan, Source, Steps};
-use crate::engine::staged::{Batch, Put};
+use crate::engine::scan::{Range, Scan, ScanSource, Steps};
+use crate::engine::staged::{Put, TableBatch};
 use crate::engine::table::History;
 use crate::past::changes::{self, Operation};
 use crate::past::walks::{Lookup, PastRows};
@@ -36,7 +36,7 @@ const DEAD_ROW: u64 = 8;
 
 /// What is known of a set without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
+struct SetHead {
     alive: u64,
     /// Rows that were there once and no longer at the mark.
     dead: u64,
@@ -55,7 +55,7 @@ pub(crate) fn sets_below(table: u16, mark: u64) -> (Vec<u8>, Vec<u8>) {
     (piece_key(table, 0, 0), piece_key(table, mark, 0))
 }
 
-fn head(frozen: &Frozen, table: u16, mark: u64) -> Result<Option<Head>, StorageError> {
+fn head(frozen: &Frozen, table: u16, mark: u64) -> Result<Option<SetHead>, StorageError> {
     let key = piece_key(table, mark, 0);
     let Some(value) = frozen.get(Family::History, &key)? else {
         return Ok(None);
@@ -63,19 +63,19 @@ fn head(frozen: &Frozen, table: u16, mark: u64) -> Result<Option<Head>, StorageE
     let mut bytes: &[u8] = &value;
     let (alive, dead) = (take_varint(&mut bytes), take_varint(&mut bytes));
     match alive.zip(dead) {
-        Some((alive, dead)) => Ok(Some(Head { alive, dead })),
+        Some((alive, dead)) => Ok(Some(SetHead { alive, dead })),
         None => Err(StorageError::damaged("set of rows alive", &key)),
     }
 }
 
 /// The newest set of a table at a mark up to `most`.
-fn newest(frozen: &Frozen, table: u16, most: u64) -> Result<Option<(u64, Head)>, StorageError> {
+fn newest(frozen: &Frozen, table: u16, most: u64) -> Result<Option<(u64, SetHead)>, StorageError> {
     let range = Range {
         lower: piece_key(table, 0, 0),
         upper: Some(piece_key(table, most.saturating_add(1), 0)),
         reverse: true,
     };
-    let mut walk = Source::Frozen(frozen).walk(Family::History, range);
+    let mut walk = ScanSource::Frozen(frozen).walk(Family::History, range);
     while walk.advance()? {
         let mark = walk.key().get(3..).and_then(<[u8]>::first_chunk::<8>);
         let mark = mark.copied().map(u64::from_be_bytes);
@@ -98,7 +98,7 @@ fn keys(
         upper: Some(piece_key(table, mark, u32::MAX)),
         reverse: false,
     };
-    let mut walk = Source::Frozen(frozen).walk(Family::History, range);
+    let mut walk = ScanSource::Frozen(frozen).walk(Family::History, range);
     while walk.advance()? {
         let damaged = || StorageError::damaged("set of rows alive", walk.key());
         let mut rest = walk.value();
@@ -129,7 +129,7 @@ impl Touched {
             upper: last.checked_add(1).map(|end| end.to_be_bytes().to_vec()),
             reverse: false,
         };
-        let mut walk = Source::Frozen(frozen).walk(Family::Changes, range);
+        let mut walk = ScanSource::Frozen(frozen).walk(Family::Changes, range);
         let mut found = Self::default();
         while walk.advance()? {
             let each = &mut |operation, key: &[u8]| match operation {
@@ -203,7 +203,7 @@ pub(crate) fn candidates(
 }
 
 /// A set that is being written.
-struct Draft<'a> {
+struct SetDraft<'a> {
     db: &'a Arc<Database>,
     table: u16,
     mark: u64,
@@ -212,7 +212,7 @@ struct Draft<'a> {
     alive: u64,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> SetDraft<'a> {
     fn new(db: &'a Arc<Database>, table: u16, mark: u64) -> Self {
         Self {
             db,
@@ -235,7 +235,7 @@ impl<'a> Draft<'a> {
     }
 
     fn put(&self, piece: u32, value: &[u8]) -> Result<(), StorageError> {
-        let mut batch = Batch::new(self.db);
+        let mut batch = TableBatch::new(self.db);
         let key = piece_key(self.table, self.mark, piece);
         batch.put(Family::History, &key, value);
         batch.write()
@@ -299,7 +299,7 @@ pub(crate) fn note(
 /// The first set of a table, by a walk. What had died before it is not counted.
 fn begin(db: &Arc<Database>, table: u16, mark: u64) -> Result<(), StorageError> {
     let frozen = Frozen::new(Arc::clone(db));
-    let mut draft = Draft::new(db, table, mark);
+    let mut draft = SetDraft::new(db, table, mark);
     let range = Scan::all().absolute(&table.to_be_bytes());
     let mut rows = PastRows::walked(&frozen, range, mark);
     while rows.advance()? {
@@ -312,12 +312,12 @@ fn begin(db: &Arc<Database>, table: u16, mark: u64) -> Result<(), StorageError> 
 fn go_on(
     db: &Arc<Database>,
     table: u16,
-    (before, known): (u64, Head),
+    (before, known): (u64, SetHead),
     mark: u64,
 ) -> Result<(), StorageError> {
     let frozen = Frozen::new(Arc::clone(db));
     let Touched { deleted, by_rule } = Touched::read(&frozen, table, (before, mark))?;
-    let mut draft = Draft::new(db, table, mark);
+    let mut draft = SetDraft::new(db, table, mark);
     let mut lookup = Lookup::new(&frozen, mark);
     let mut add = |key: &[u8], alive: bool| {
         // A deletion by rule names no rows, so whether one met this row is looked up.

@@ -2,21 +2,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::db::Family;
-use crate::engine::staged::{Batch, Put};
+use crate::engine::staged::{Put, TableBatch};
 use crate::engine::table::Table;
 use crate::past::alive::{self, Passing, candidates};
 use crate::store::engine_test::{
     Op, Step, TABLES, Things, apply, check_rows, expected, step, thing,
 };
-use crate::{Options, Projections, Writer};
+use crate::{DatabaseOptions, Projections, Writer};
 
 /// Indexes between two marks.
 const EVERY: u64 = 50;
 
 fn open(path: &Path) -> (Arc<Projections>, Writer) {
-    let options = Options {
+    let options = DatabaseOptions {
         alive_every: EVERY,
-        ..Options::dev()
+        ..DatabaseOptions::dev()
     };
     Projections::open_with(path, options, &TABLES).unwrap()
 }
@@ -101,7 +101,7 @@ fn sets_go_with_the_past_they_tell_of() {
     // Nor is one believed that was being made while those below the floor went.
     let set = alive::sets_below(Things::ID, 600).1;
     let db = projections.database();
-    let mut batch = Batch::new(&db);
+    let mut batch = TableBatch::new(&db);
     batch.put(Family::History, &set, &[0, 0xff, 0x7f]);
     batch.write().unwrap();
     apply(&mut writer, &steps[1_001..1_002], &[1]);

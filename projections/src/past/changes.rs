@@ -15,7 +15,7 @@ use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::key::{Id, Key, KeyBuf, push_id, push_str};
 use crate::engine::row::{take_varint, varint};
-use crate::engine::scan::{Range, Source};
+use crate::engine::scan::{Range, ScanSource};
 use crate::engine::staged::Put;
 use crate::engine::table::StreamKey;
 
@@ -70,11 +70,11 @@ pub struct Change {
 /// The changes of the event that is being applied.
 #[derive(Default)]
 pub(crate) struct ChangeList {
-    records: Vec<Record>,
+    records: Vec<ChangeRecord>,
     rules: Vec<(u16, String, Option<Topic>)>,
 }
 
-struct Record {
+struct ChangeRecord {
     table: u16,
     operation: Operation,
     topic: Option<Topic>,
@@ -125,7 +125,7 @@ impl ChangeList {
                 }
             }
         }
-        self.records.push(Record {
+        self.records.push(ChangeRecord {
             table: what.table,
             operation: what.operation,
             topic: what.stream.map(|stream| stream.topic),
@@ -185,7 +185,7 @@ impl ChangeList {
         to.put(Family::Changes, &index.to_be_bytes(), &out);
     }
 
-    fn is_shadowed(&self, record: &Record, bytes: &[u8]) -> bool {
+    fn is_shadowed(&self, record: &ChangeRecord, bytes: &[u8]) -> bool {
         record.side
             && self.records.iter().any(|other| {
                 !other.side
@@ -326,7 +326,7 @@ pub(crate) fn topics(value: &[u8]) -> Option<(EventKind, u64)> {
 
 /// The changes of the events from `first` on, one event at a time, in order.
 pub(crate) fn walk<'a>(
-    source: Source<'a>,
+    source: ScanSource<'a>,
     first: u64,
     last: u64,
 ) -> impl Iterator<Item = Result<Vec<Change>, StorageError>> + 'a {
@@ -351,7 +351,7 @@ pub(crate) fn walk<'a>(
 
 /// The indexes posted under a stream key from `first` on, in order.
 pub(crate) fn postings<'a>(
-    source: Source<'a>,
+    source: ScanSource<'a>,
     (topic, namespace, key): (Topic, &str, &str),
     first: u64,
 ) -> impl Iterator<Item = Result<u64, StorageError>> + 'a {

@@ -15,8 +15,8 @@ use crate::engine::error::StorageError;
 use crate::engine::key::{Key, KeyBuf};
 use crate::engine::registry::Registry;
 use crate::engine::row;
-use crate::engine::scan::{Range, Source, Walk};
-use crate::engine::table::{Entry, Index, Table};
+use crate::engine::scan::{Range, ScanSource, Walk};
+use crate::engine::table::{Index, IndexEntry, Table};
 
 const VERSION: u8 = 0;
 const DEAD: u8 = 1;
@@ -116,7 +116,7 @@ pub(crate) fn split_version<'a>(
 }
 
 /// Where an index entry lies that died at an index.
-pub(crate) fn dead_key(table: u16, entry: &Entry, death: u64) -> KeyBuf {
+pub(crate) fn dead_key(table: u16, entry: &IndexEntry, death: u64) -> KeyBuf {
     let (group, rest) = entry.bytes.split_at(usize::from(entry.group_end));
     let mut out = KeyBuf::new();
     out.push(DEAD);
@@ -130,7 +130,7 @@ pub(crate) fn dead_key(table: u16, entry: &Entry, death: u64) -> KeyBuf {
 /// The row as of an index, decoded from its canonical bytes, and when it was written: none if it
 /// did not exist then.
 pub(crate) fn at<R>(
-    source: Source<'_>,
+    source: ScanSource<'_>,
     (table, key): (u16, &[u8]),
     living: Option<&[u8]>,
     index: u64,
@@ -177,7 +177,7 @@ pub struct Version<R> {
 
 /// The ended versions of a row, oldest first.
 pub(crate) fn versions<T: Table>(
-    source: Source<'_>,
+    source: ScanSource<'_>,
     key: &[u8],
 ) -> Result<Vec<Version<T::Row>>, StorageError> {
     let prefix = version_prefix(T::ID, key);
@@ -204,7 +204,7 @@ pub(crate) fn versions<T: Table>(
 /// Calls `note` with every index from `first` on at which a version of the row began, and with
 /// that of its deletion. The living version's is in `rows`.
 pub(crate) fn moments(
-    source: Source<'_>,
+    source: ScanSource<'_>,
     table: u16,
     key: &[u8],
     first: u64,
@@ -233,7 +233,7 @@ pub(crate) fn moments(
 
 /// The entries of a group that died at `first` or later, whenever they were born: order ‖ key.
 pub(crate) fn dead_since<I: Index>(
-    source: Source<'_>,
+    source: ScanSource<'_>,
     group: &[u8],
     first: u64,
 ) -> Result<Vec<Vec<u8>>, StorageError> {
@@ -256,7 +256,7 @@ fn dead_prefix<I: Index>(group: &[u8]) -> KeyBuf {
 }
 
 /// All dead entries whose groups begin so.
-fn walk_under<'a, I: Index>(source: Source<'a>, group: &[u8]) -> Walk<'a> {
+fn walk_under<'a, I: Index>(source: ScanSource<'a>, group: &[u8]) -> Walk<'a> {
     let lower = dead_prefix::<I>(group);
     let range = Range {
         upper: crate::engine::key::prefix_end(&lower),
@@ -267,7 +267,7 @@ fn walk_under<'a, I: Index>(source: Source<'a>, group: &[u8]) -> Walk<'a> {
 }
 
 /// The dead entries of a group from a death on, and where the group ends in their keys.
-fn walk_dead<'a, I: Index>(source: Source<'a>, group: &[u8], death: u64) -> (Walk<'a>, usize) {
+fn walk_dead<'a, I: Index>(source: ScanSource<'a>, group: &[u8], death: u64) -> (Walk<'a>, usize) {
     let mut lower = dead_prefix::<I>(group);
     let upper = crate::engine::key::prefix_end(&lower);
     let group_end = lower.len();
@@ -289,7 +289,7 @@ pub(crate) fn dead_key_at(at: &[u8]) -> Vec<u8> {
 /// The entries under a prefix of an index (whole groups, or the beginning of one) that died after
 /// `index` and were born at or before it: group ‖ order ‖ key, not sorted.
 pub(crate) fn alive_then<I: Index>(
-    source: Source<'_>,
+    source: ScanSource<'_>,
     prefix: &[u8],
     index: u64,
 ) -> Result<Vec<Vec<u8>>, StorageError> {

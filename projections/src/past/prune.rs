@@ -10,8 +10,8 @@ use crate::engine::db::{Database, Family};
 use crate::engine::error::StorageError;
 use crate::engine::outcome::outcome_key;
 use crate::engine::registry::Registry;
-use crate::engine::scan::{Scan, Source};
-use crate::engine::staged::{Batch, Put};
+use crate::engine::scan::{Scan, ScanSource};
+use crate::engine::staged::{Put, TableBatch};
 use crate::past::alive;
 use crate::past::history;
 
@@ -76,7 +76,7 @@ pub(crate) fn prune(
         pruned.postings += u64::from(gone);
         Ok(gone)
     })?;
-    let mut batch = Batch::new(db);
+    let mut batch = TableBatch::new(db);
     batch.put(Family::Meta, PRUNED, &floor.to_le_bytes());
     batch.write()?;
     db.flush(true)?;
@@ -98,7 +98,7 @@ fn sweep(
     family: Family,
     mut gone: impl FnMut(&[u8], &[u8]) -> Result<bool, StorageError>,
 ) -> Result<(), StorageError> {
-    let mut walk = Source::Live(db).walk(family, Scan::all().absolute(&[]));
+    let mut walk = ScanSource::Live(db).walk(family, Scan::all().absolute(&[]));
     let mut batch = WriteBatch::default();
     while walk.advance()? {
         if gone(walk.key(), walk.value())? {

@@ -3,22 +3,22 @@
 use drover_events::EventKind;
 
 use crate::engine::db::Family;
-use crate::engine::keeper::{Changed, Ended, Keeper};
+use crate::engine::keeper::{Changed, EndedVersion, Keeper};
 use crate::engine::row;
 use crate::engine::staged::Put;
-use crate::engine::table::Entry;
+use crate::engine::table::IndexEntry;
 use crate::past::changes::{ChangeList, Operation, Recording, post};
 use crate::past::history;
 
 /// The memory of a recorder, from one event to the next.
 #[derive(Default)]
-pub(crate) struct Record {
+pub(crate) struct RecorderMemory {
     changes: ChangeList,
     bytes: Vec<u8>,
     scratch: Vec<u8>,
 }
 
-impl Record {
+impl RecorderMemory {
     /// What an event at an index ended and changed goes to `out`.
     pub(crate) fn of<'a>(&'a mut self, index: u64, out: &'a mut dyn Put) -> Recorder<'a> {
         self.changes.clear();
@@ -32,19 +32,19 @@ impl Record {
 pub(crate) struct Recorder<'a> {
     index: u64,
     out: &'a mut dyn Put,
-    record: &'a mut Record,
+    record: &'a mut RecorderMemory,
 }
 
 impl Recorder<'_> {
     /// Writes the entry of the event, now that all of it is told.
     pub(crate) fn finish(self, kind: EventKind) {
-        let Record { changes, bytes, .. } = self.record;
+        let RecorderMemory { changes, bytes, .. } = self.record;
         changes.finish((self.index, kind), bytes, self.out);
     }
 }
 
 impl Keeper for Recorder<'_> {
-    fn ended(&mut self, version: &Ended<'_>) {
+    fn ended(&mut self, version: &EndedVersion<'_>) {
         let at = history::begun_key(version.table, version.key, version.from);
         let value = &mut self.record.scratch;
         value.clear();
@@ -52,7 +52,7 @@ impl Keeper for Recorder<'_> {
         self.out.put(Family::History, &at, value);
     }
 
-    fn died(&mut self, table: u16, entry: &Entry, birth: u64) {
+    fn died(&mut self, table: u16, entry: &IndexEntry, birth: u64) {
         let value = &mut self.record.scratch;
         value.clear();
         row::varint(value, birth);
@@ -61,7 +61,7 @@ impl Keeper for Recorder<'_> {
     }
 
     fn changed(&mut self, change: &Changed<'_>) {
-        let Record { changes, bytes, .. } = &mut *self.record;
+        let RecorderMemory { changes, bytes, .. } = &mut *self.record;
         if change.deleted && change.by_rule {
             let topic = change.stream.as_ref().map(|stream| stream.topic);
             return changes.add_rule(change.table, change.namespace, topic);

@@ -12,7 +12,7 @@ use std::vec::IntoIter;
 use crate::engine::db::{Database, Family, Frozen, RawCursor};
 use crate::engine::error::StorageError;
 use crate::engine::row;
-use crate::engine::scan::{Range, Scan, Source, Steps, Walk};
+use crate::engine::scan::{Range, Scan, ScanSource, Steps, Walk};
 use crate::engine::table::{Entries, Index, Table};
 use crate::past::alive::{self, Passing};
 use crate::past::history;
@@ -21,11 +21,11 @@ use crate::past::history;
 pub(crate) struct PastRows<'a> {
     frozen: &'a Frozen,
     index: u64,
-    way: Way<'a>,
+    way: LookupPath<'a>,
 }
 
 /// How the rows are found.
-enum Way<'a> {
+enum LookupPath<'a> {
     /// Nothing was asked for yet.
     Unopened(Range),
     /// By a walk over all that is and was there.
@@ -40,7 +40,7 @@ impl<'a> PastRows<'a> {
         Self {
             frozen,
             index,
-            way: Way::Unopened(range),
+            way: LookupPath::Unopened(range),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a> PastRows<'a> {
         Self {
             frozen,
             index,
-            way: Way::Merged(Box::new(Merged::new(frozen, range, index))),
+            way: LookupPath::Merged(Box::new(Merged::new(frozen, range, index))),
         }
     }
 
@@ -58,7 +58,7 @@ impl<'a> PastRows<'a> {
         Walk::Made(Box::new(self))
     }
 
-    fn open(&self, range: Range) -> Result<Way<'a>, StorageError> {
+    fn open(&self, range: Range) -> Result<LookupPath<'a>, StorageError> {
         let table = range.lower.first_chunk::<2>().copied();
         let table = table.filter(|_| !range.is_empty()).map(u16::from_be_bytes);
         let named = match table {
@@ -72,7 +72,7 @@ impl<'a> PastRows<'a> {
         };
         let (Some(named), Some(table)) = (named, table) else {
             let merged = Merged::new(self.frozen, range, self.index);
-            return Ok(Way::Merged(Box::new(merged)));
+            return Ok(LookupPath::Merged(Box::new(merged)));
         };
         let named = named.into_iter();
         let keys = named.map(|key| [&table.to_be_bytes()[..], &key].concat());
@@ -81,20 +81,20 @@ impl<'a> PastRows<'a> {
             keys.reverse();
         }
         let lookup = Lookup::new(self.frozen, self.index);
-        Ok(Way::Named(keys.into_iter(), lookup))
+        Ok(LookupPath::Named(keys.into_iter(), lookup))
     }
 }
 
 impl Steps for PastRows<'_> {
     fn advance(&mut self) -> Result<bool, StorageError> {
-        if let Way::Unopened(range) = &mut self.way {
+        if let LookupPath::Unopened(range) = &mut self.way {
             let range = range.clone();
             self.way = self.open(range)?;
         }
         match &mut self.way {
-            Way::Unopened(_) => Ok(false),
-            Way::Merged(merged) => merged.advance(),
-            Way::Named(keys, lookup) => {
+            LookupPath::Unopened(_) => Ok(false),
+            LookupPath::Merged(merged) => merged.advance(),
+            LookupPath::Named(keys, lookup) => {
                 for key in keys {
                     if lookup.find(&key)? {
                         return Ok(true);
@@ -108,18 +108,18 @@ impl Steps for PastRows<'_> {
     /// table ‖ key.
     fn key(&self) -> &[u8] {
         match &self.way {
-            Way::Unopened(_) => &[],
-            Way::Merged(merged) => merged.key(),
-            Way::Named(_, lookup) => &lookup.key,
+            LookupPath::Unopened(_) => &[],
+            LookupPath::Merged(merged) => merged.key(),
+            LookupPath::Named(_, lookup) => &lookup.key,
         }
     }
 
     /// The value as `rows` would hold it, without the births of entries where it has ended.
     fn value(&self) -> &[u8] {
         match &self.way {
-            Way::Unopened(_) => &[],
-            Way::Merged(merged) => merged.value(),
-            Way::Named(_, lookup) => &lookup.value,
+            LookupPath::Unopened(_) => &[],
+            LookupPath::Merged(merged) => merged.value(),
+            LookupPath::Named(_, lookup) => &lookup.value,
         }
     }
 }
@@ -214,7 +214,7 @@ impl<'a> Merged<'a> {
             index,
             reverse: range.reverse,
             ended: Ended::new(frozen, range.clone(), index),
-            living: Source::Frozen(frozen).walk(Family::Rows, range),
+            living: ScanSource::Frozen(frozen).walk(Family::Rows, range),
             ready: (Side::Behind, Side::Behind),
             current: Current::None,
         }
@@ -448,7 +448,7 @@ impl<'a> PastEntries<'a> {
         let (mut ended, living) = match named {
             Some(keys) => (entries_of::<I>(frozen, &keys, index)?, None),
             None => {
-                let source = Source::Frozen(frozen);
+                let source = ScanSource::Frozen(frozen);
                 let ended = history::alive_then::<I>(source, scan.leading(), index)?;
                 (ended, Some(source.walk(Family::Index, range.clone())))
             }

@@ -179,19 +179,19 @@ pub fn left_by(view: &View, alloc: &Id, index: u64) -> Found<Option<Vec<(String,
     if !is_over(held.as_deref()) {
         return Ok(Some(Vec::new()));
     }
-    let asked = |from: &View, row: &AllocRow| -> Found<Vec<(String, String)>> {
-        let asked = requests_of_alloc(from, row)?.into_iter();
-        let volumes = asked.map(|(source, _)| (row.alloc.namespace.clone(), source));
+    let requested = |from: &View, row: &AllocRow| -> Found<Vec<(String, String)>> {
+        let requested = requests_of_alloc(from, row)?.into_iter();
+        let volumes = requested.map(|(source, _)| (row.alloc.namespace.clone(), source));
         Ok(volumes.collect())
     };
     if let Some(row) = held {
-        return asked(view, &row).map(Some);
+        return requested(view, &row).map(Some);
     }
     let Some(before) = view.as_of(index.saturating_sub(1), 0) else {
         return Ok(None);
     };
     let row = before.row::<Allocs>(alloc)?;
-    row.map(|row| asked(&before, &row)).transpose()
+    row.map(|row| requested(&before, &row)).transpose()
 }
 
 /// Fills in what rows of other ages lack: a claim for each allocation that the volume lists, and
@@ -264,21 +264,26 @@ pub fn volumes_of_plugin(from: &impl Read, plugin: &str) -> Found<Vec<Arc<CsiVol
 }
 
 /// The CSI volumes that a group asks for, by the source each allocation of its own gets.
-pub fn asked_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
-    asked_of_type(group, alloc_name, volume_type::CSI)
+pub fn requested_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
+    requested_of_type(group, alloc_name, volume_type::CSI)
 }
 
-pub(super) fn asked_of_type(
+pub(super) fn requested_of_type(
     group: &TaskGroup,
     alloc_name: &str,
     r#type: &str,
 ) -> Vec<(String, VolumeRequest)> {
-    let asked = group
+    let requested = group
         .volumes
         .values()
-        .filter(|asked| asked.r#type == r#type);
-    asked
-        .map(|asked| (asked.source_for(alloc_name).into_owned(), asked.clone()))
+        .filter(|requested| requested.r#type == r#type);
+    requested
+        .map(|requested| {
+            (
+                requested.source_for(alloc_name).into_owned(),
+                requested.clone(),
+            )
+        })
         .collect()
 }
 
@@ -288,7 +293,7 @@ pub fn requests_of_alloc(from: &impl Read, row: &AllocRow) -> Found<Vec<(String,
         return Ok(Vec::new());
     };
     let group = group_of(&job, &row.alloc.task_group);
-    Ok(group.map_or_else(Vec::new, |group| asked_for(group, &row.alloc.name)))
+    Ok(group.map_or_else(Vec::new, |group| requested_for(group, &row.alloc.name)))
 }
 
 /// The volumes that the allocations of a node ask for, by (namespace, id) (CSI-47).
@@ -312,7 +317,7 @@ pub fn volumes_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<CsiVolumeR
 
 /// A plugin, and where it runs.
 #[derive(Clone, Debug)]
-pub struct Plugin {
+pub struct PluginNodes {
     /// Counts, provider and jobs.
     pub row: Arc<CsiPluginRow>,
     /// Its controllers, by node.
@@ -321,7 +326,7 @@ pub struct Plugin {
     pub nodes: BTreeMap<String, CsiInfo>,
 }
 
-impl Plugin {
+impl PluginNodes {
     /// The plugin as the API shows it, without its allocations.
     pub fn shown(&self) -> CsiPlugin {
         CsiPlugin {
@@ -343,11 +348,11 @@ impl Plugin {
 }
 
 /// The plugin with its controllers and nodes, healthy or not.
-pub fn plugin(from: &impl Read, id: &str) -> Found<Option<Plugin>> {
+pub fn plugin(from: &impl Read, id: &str) -> Found<Option<PluginNodes>> {
     let Some(row) = from.row::<CsiPlugins>(id)? else {
         return Ok(None);
     };
-    let mut plugin = Plugin {
+    let mut plugin = PluginNodes {
         row,
         controllers: BTreeMap::new(),
         nodes: BTreeMap::new(),
@@ -421,7 +426,7 @@ pub(crate) fn group_of<'j>(job: &'j Job, name: &str) -> Option<&'j TaskGroup> {
 /// None while no controller has said what it can: then what was known stays.
 pub fn controller_required(row: &CsiPluginRow) -> Option<bool> {
     let required = row.plugin.controller_required;
-    match (row.nodes > 0 && !required, row.told) {
+    match (row.nodes > 0 && !required, row.reported) {
         (true, _) => Some(false),
         (false, true) => Some(required && row.attaches),
         (false, false) => None,

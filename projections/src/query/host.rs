@@ -16,8 +16,8 @@ use crate::tables::host_volume_claims::HostVolumeClaims;
 use crate::tables::host_volumes::{HostVolumes, HostVolumesByName};
 
 /// The host volumes that a group asks for, by the name that each allocation of its own gets.
-pub fn asked_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
-    super::csi::asked_of_type(group, alloc_name, volume_type::HOST)
+pub fn requested_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
+    super::csi::requested_of_type(group, alloc_name, volume_type::HOST)
 }
 
 /// The ids of the allocations that live on the volume's node and use it.
@@ -33,9 +33,9 @@ pub fn users(from: &impl Read, volume: &HostVolume) -> Found<Vec<String>> {
         let Some(job) = from.row::<AllocJobs>(&row.job_key())? else {
             continue;
         };
-        let asked = group_of(&job, &row.alloc.task_group)
-            .map_or_else(Vec::new, |group| asked_for(group, &row.alloc.name));
-        if asked.iter().any(|(name, _)| *name == volume.name) {
+        let requested = group_of(&job, &row.alloc.task_group)
+            .map_or_else(Vec::new, |group| requested_for(group, &row.alloc.name));
+        if requested.iter().any(|(name, _)| *name == volume.name) {
             users.push(row.alloc.id.clone());
         }
     }

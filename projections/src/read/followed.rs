@@ -74,12 +74,12 @@ impl Followed {
 }
 
 /// Who tells what changes.
-pub trait Tells {
+pub trait Notifies {
     /// Follows the rows of some tables from now on.
     fn follow(&self, tables: &[u16]) -> Followed;
 }
 
-impl<T: Tells> Tells for Arc<T> {
+impl<T: Notifies> Notifies for Arc<T> {
     fn follow(&self, tables: &[u16]) -> Followed {
         T::follow(self, tables)
     }
@@ -119,7 +119,7 @@ pub trait Follow {
     /// Rows cannot be read.
     fn refresh(
         &mut self,
-        projections: &impl Tells,
+        projections: &impl Notifies,
         view: &View,
         with: &mut Self::With,
     ) -> Result<(), StorageError> {
@@ -182,10 +182,10 @@ impl Followers {
         Followed(follower)
     }
 
-    fn each(&self, mut tell: impl FnMut(&Follower)) {
+    fn each(&self, mut report: impl FnMut(&Follower)) {
         self.0.lock().retain(|follower| {
             let alive = follower.upgrade();
-            alive.iter().for_each(|follower| tell(follower));
+            alive.iter().for_each(|follower| report(follower));
             alive.is_some()
         });
     }
@@ -203,14 +203,14 @@ mod tests {
 
     /// The things there are.
     #[derive(Default)]
-    struct Known {
+    struct KnownIds {
         followed: Option<Followed>,
         ids: std::collections::BTreeSet<String>,
         read: Vec<String>,
         fails: bool,
     }
 
-    impl Follow for Known {
+    impl Follow for KnownIds {
         const TABLES: &'static [u16] = &[Things::ID];
         type With = ();
 
@@ -247,7 +247,7 @@ mod tests {
         let (projections, mut writer) = open(dir.path());
         let put = |id: &str| Op::Put(thing(id, 1));
         apply(&mut writer, &[step(1, vec![put("a"), put("b")])], &[1]);
-        let mut known = Known::default();
+        let mut known = KnownIds::default();
         let mut read = |fails: bool| {
             known.fails = fails;
             let done = known.refresh(&projections, &projections.view(), &mut ());
@@ -289,8 +289,8 @@ mod tests {
         assert_eq!(ids(followed.take(&now)), Some(vec![]));
         let gone = step(4, vec![Op::Delete("c".to_owned())]);
         apply(&mut writer, &[gone], &[1]);
-        let told = ids(followed.take(&projections.view()));
-        assert_eq!(told, Some(vec!["c".to_owned()]));
+        let reported = ids(followed.take(&projections.view()));
+        assert_eq!(reported, Some(vec!["c".to_owned()]));
         assert_eq!(ids(elsewhere.take(&projections.view())), Some(vec![]));
         // More than is kept: all is to be read.
         let many = (0..=MOST).map(|id| put(&id.to_string())).collect();

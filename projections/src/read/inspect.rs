@@ -6,7 +6,7 @@ use crate::engine::error::StorageError;
 use crate::engine::maintenance::HEADER;
 use crate::engine::registry::TableInfo;
 use crate::engine::row;
-use crate::engine::scan::{Scan, Source, Walk};
+use crate::engine::scan::{Scan, ScanSource, Walk};
 use crate::engine::table::History;
 use crate::past::alive::ALIVE;
 use crate::past::prune::PRUNED;
@@ -35,7 +35,7 @@ pub struct TableSize {
 
 /// An entry that one database has and another has not, or has with another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct EntryDifference {
     /// The column family.
     pub family: &'static str,
     /// The table, where the family's keys name one.
@@ -117,7 +117,7 @@ impl View {
         other: &Self,
         most: usize,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Vec<Difference>, StorageError> {
+    ) -> Result<Vec<EntryDifference>, StorageError> {
         let mut found = Vec::new();
         let mut compared = 0;
         for family in Family::ALL {
@@ -155,7 +155,7 @@ impl View {
         Ok(found)
     }
 
-    fn difference(&self, family: Family, key: &[u8], what: &'static str) -> Difference {
+    fn difference(&self, family: Family, key: &[u8], what: &'static str) -> EntryDifference {
         let number = match family {
             Family::Rows | Family::Index => key.first_chunk::<2>(),
             Family::History => key.get(1..).and_then(<[u8]>::first_chunk::<2>),
@@ -165,7 +165,7 @@ impl View {
             let number = u16::from_be_bytes(*number);
             self.visible.registry.table(number)
         });
-        Difference {
+        EntryDifference {
             family: family.name(),
             table: table.map(|table| table.name()),
             key: crate::engine::error::hex(key),
@@ -174,7 +174,7 @@ impl View {
     }
 
     fn walk_of(&self, family: Family, prefix: &[u8]) -> Walk<'_> {
-        Source::Frozen(&self.visible.frozen).walk(family, Scan::all().absolute(prefix))
+        ScanSource::Frozen(&self.visible.frozen).walk(family, Scan::all().absolute(prefix))
     }
 }
 
@@ -199,14 +199,20 @@ mod tests {
         apply(&mut writer, &[step(51, vec![Op::Put(thing("x", 1))])], &[1]);
         apply(&mut other, &[step(51, vec![Op::Put(thing("x", 2))])], &[1]);
         let found = compare(100);
-        let told: Vec<_> = found.iter().map(|d| (d.family, d.table, d.what)).collect();
+        let reported: Vec<_> = found.iter().map(|d| (d.family, d.table, d.what)).collect();
         let things = Some("things");
         assert!(
-            told.contains(&("rows", things, "has another value")),
-            "{told:?}"
+            reported.contains(&("rows", things, "has another value")),
+            "{reported:?}"
         );
-        assert!(told.contains(&("index", things, "is too much")), "{told:?}");
-        assert!(told.contains(&("index", things, "is missing")), "{told:?}");
+        assert!(
+            reported.contains(&("index", things, "is too much")),
+            "{reported:?}"
+        );
+        assert!(
+            reported.contains(&("index", things, "is missing")),
+            "{reported:?}"
+        );
         assert_eq!(compare(2).len(), 2);
     }
 

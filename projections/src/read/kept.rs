@@ -13,7 +13,7 @@ use crate::engine::position::{self, APPLIED, decode_position};
 
 /// The refused events that a database knows of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct RefusedEvents {
     /// What is told begins behind this index.
     pub floor: u64,
     /// The last index whose outcome is on the disk.
@@ -27,7 +27,7 @@ pub struct Kept {
 ///
 /// # Errors
 /// What is there cannot be read.
-pub fn kept_outcomes(path: &Path) -> Result<Option<Kept>, StorageError> {
+pub fn kept_outcomes(path: &Path) -> Result<Option<RefusedEvents>, StorageError> {
     if !path.join("CURRENT").exists() || damage_mark(path).exists() {
         return Ok(None);
     }
@@ -51,7 +51,7 @@ pub fn kept_outcomes(path: &Path) -> Result<Option<Kept>, StorageError> {
     let position =
         decode_position(&position).ok_or_else(|| StorageError::damaged("position", APPLIED))?;
     let floor = db.get_cf(family, position::FLOOR).map_err(failed)?;
-    let mut kept = Kept {
+    let mut kept = RefusedEvents {
         floor: position::decode_floor(floor.as_deref())?,
         upto: position.index,
         refused: BTreeMap::new(),

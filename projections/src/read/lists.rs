@@ -19,7 +19,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::engine::db::Options;
+use crate::engine::db::DatabaseOptions;
 use crate::engine::error::StorageError;
 use crate::engine::key::KeyBuf;
 use crate::engine::layer::RowKey;
@@ -54,14 +54,14 @@ pub trait List: Send + Sync + 'static {
 /// The lists of one database.
 #[derive(Default)]
 pub struct Lists {
-    known: Mutex<HashMap<TypeId, Arc<Known>>>,
+    known: Mutex<HashMap<TypeId, Arc<ListState>>>,
 }
 
 /// One list: what is rendered, and what changed since.
-struct Known {
+struct ListState {
     tables: Vec<u16>,
     pending: Mutex<Pending>,
-    state: Mutex<State>,
+    state: Mutex<ListCells>,
     /// Who waits for the state to be let go.
     let_go: Watch,
 }
@@ -73,7 +73,7 @@ struct Pending {
 }
 
 #[derive(Default)]
-struct State {
+struct ListCells {
     snapshot: Option<ListSnapshot>,
     orders: Orders,
     /// Up to which index it is taken to be larger than what is kept.
@@ -167,13 +167,13 @@ impl Chunk {
 
 /// Consecutive rows of a list, with commas between them.
 #[derive(Clone)]
-pub struct Part {
+pub struct ListPart {
     bytes: Bytes,
     /// The chunk, the first row and the one behind the last; none for a row by itself.
     place: Option<(Arc<Chunk>, u32, u32)>,
 }
 
-impl Part {
+impl ListPart {
     fn of(chunk: &Arc<Chunk>, begin: usize, end: usize) -> Self {
         let span = chunk.start(begin)..chunk.ends[end - 1] as usize;
         Self {
@@ -201,7 +201,7 @@ impl Part {
 #[derive(Clone, Default)]
 pub struct Page {
     /// The rows.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ListPart>,
     /// How many rows the parts have.
     pub rows: usize,
     /// Where the first row behind the page stands; none at the end.
@@ -252,7 +252,7 @@ impl ListSnapshot {
             let end = begin + within.min(limit - page.rows);
             if end > begin {
                 page.rows += end - begin;
-                page.parts.push(Part::of(chunk, begin, end));
+                page.parts.push(ListPart::of(chunk, begin, end));
             }
             if end < begin + within {
                 page.next = Some(chunk.orders[end].to_vec());
@@ -277,7 +277,7 @@ impl ListSnapshot {
                 break;
             }
             page.rows += 1;
-            page.parts.push(Part { bytes, place: None });
+            page.parts.push(ListPart { bytes, place: None });
         }
         page
     }
@@ -306,7 +306,7 @@ impl Lists {
             if list.len() > MAX_PENDING {
                 pending.rows = None;
                 if let Some(mut held) = known.try_hold() {
-                    *held.state = State::default();
+                    *held.state = ListCells::default();
                 }
             }
         }
@@ -317,7 +317,7 @@ impl Lists {
         for known in self.known.lock().values() {
             known.pending.lock().rows = None;
             if let Some(mut held) = known.try_hold() {
-                *held.state = State::default();
+                *held.state = ListCells::default();
             }
         }
     }
@@ -342,7 +342,7 @@ impl Lists {
     /// The list as of now, as `view` takes it. This never waits for others that render it.
     pub(crate) fn list<L: List>(
         &self,
-        options: &Options,
+        options: &DatabaseOptions,
         view: impl Fn() -> View,
     ) -> Result<Listed, StorageError> {
         let known = self.known::<L>();
@@ -372,9 +372,9 @@ impl Lists {
         };
         let Some(snapshot) = snapshot?.filter(|snapshot| snapshot.size <= limit) else {
             known.pending.lock().rows = None;
-            *state = State {
+            *state = ListCells {
                 too_large: Some(view.index().saturating_add(options.list_again)),
-                ..State::default()
+                ..ListCells::default()
             };
             return Ok(Listed::TooLarge);
         };
@@ -382,11 +382,11 @@ impl Lists {
         Ok(Listed::Ready(snapshot))
     }
 
-    fn known<L: List>(&self) -> Arc<Known> {
+    fn known<L: List>(&self) -> Arc<ListState> {
         let mut known = self.known.lock();
         let list = known.entry(TypeId::of::<L>()).or_insert_with(|| {
             let tables = std::iter::once(L::Table::ID).chain(L::BESIDE.iter().copied());
-            Arc::new(Known {
+            Arc::new(ListState {
                 tables: tables.collect(),
                 pending: Mutex::default(),
                 state: Mutex::default(),
@@ -409,31 +409,31 @@ pub enum Listed {
 }
 
 /// The state of a list, held. It is let go before who waits for it is told.
-struct Held<'a> {
-    state: MutexGuard<'a, State>,
-    _told: Told<'a>,
+struct ListGuard<'a> {
+    state: MutexGuard<'a, ListCells>,
+    _reported: ListNotifier<'a>,
 }
 
 /// Wakes who waits for a list.
-struct Told<'a>(&'a Watch);
+struct ListNotifier<'a>(&'a Watch);
 
-impl Drop for Told<'_> {
+impl Drop for ListNotifier<'_> {
     fn drop(&mut self) {
         self.0.notify(0, &[], &Written::default());
     }
 }
 
-impl Known {
+impl ListState {
     /// Its state, if nobody else holds it.
-    fn try_hold(&self) -> Option<Held<'_>> {
-        Some(Held {
+    fn try_hold(&self) -> Option<ListGuard<'_>> {
+        Some(ListGuard {
             state: self.state.try_lock()?,
-            _told: Told(&self.let_go),
+            _reported: ListNotifier(&self.let_go),
         })
     }
 
     /// Its state, or what becomes ready once whoever holds it has let it go.
-    fn hold(&self) -> Result<Held<'_>, Waiter> {
+    fn hold(&self) -> Result<ListGuard<'_>, Waiter> {
         self.try_hold().map_or_else(
             || {
                 // Registered before the second try, so that no letting go falls between.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::read::lists::{List, Listed};
 use crate::store::engine_test::{Op, TABLES, Thing, Things, apply, step, thing};
-use crate::{Options, Projections, StorageError, View, Waiter};
+use crate::{DatabaseOptions, Projections, StorageError, View, Waiter};
 
 fn place(row: &Thing) -> crate::engine::key::KeyBuf {
     crate::Key::to_bytes(&crate::Id::new(row.id.as_str()))
@@ -43,26 +43,26 @@ fn a_list_that_is_too_large_is_not_rendered_for_each_who_asks() {
     let rendered = || RENDERED.swap(0, Ordering::SeqCst);
     for (again, renders) in [(3_600, 0), (0, 11)] {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = DatabaseOptions {
             list_bytes: 1_000,
             list_again: again,
-            ..Options::dev()
+            ..DatabaseOptions::dev()
         };
         let (projections, mut writer) =
             Projections::open_with(dir.path(), options, &TABLES).unwrap();
         apply(&mut writer, &[step(1, puts(0..100))], &[1]);
-        let asked = || projections.list::<Counted>().unwrap();
-        assert!(matches!(asked(), Listed::TooLarge));
+        let requested = || projections.list::<Counted>().unwrap();
+        assert!(matches!(requested(), Listed::TooLarge));
         assert_eq!(rendered(), 11, "until the bound is passed");
         apply(&mut writer, &[step(2, puts(0..1))], &[1]);
         for _ in 0..3 {
-            assert!(matches!(asked(), Listed::TooLarge));
+            assert!(matches!(requested(), Listed::TooLarge));
             assert!(projections.list_if_ready::<Counted>().is_none());
             assert_eq!(rendered(), renders, "looked at again after {again} indexes");
         }
         let gone = (5..100).map(|id: u64| Op::Delete(id.to_string()));
         apply(&mut writer, &[step(3, gone.collect())], &[1]);
-        match asked() {
+        match requested() {
             Listed::Ready(list) => assert_eq!((again, list.rows()), (0, 5)),
             other => assert!(again > 0, "{other:?}"),
         }
@@ -113,7 +113,7 @@ fn wait_for(waiter: Waiter) {
 fn nobody_is_held_up_by_a_list_that_another_renders() {
     let dir = tempfile::tempdir().unwrap();
     let (projections, mut writer) =
-        Projections::open_with(dir.path(), Options::dev(), &TABLES).unwrap();
+        Projections::open_with(dir.path(), DatabaseOptions::dev(), &TABLES).unwrap();
     apply(&mut writer, &[step(1, puts(0..3))], &[1]);
     let ((begun, is_begun), (go_on, goes_on)) = (mpsc::channel(), mpsc::channel());
     *STEPS.lock() = Some((begun, goes_on));

@@ -86,7 +86,7 @@ impl fmt::Display for PageToken {
 
 /// How a row is to be treated; the answer of [`Pager::offer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum PageStep {
     /// The row lies before the page or did not match.
     Skip,
     /// The row belongs to the page.
@@ -149,31 +149,31 @@ impl Pager {
         &mut self,
         token: &PageToken,
         matches: impl FnOnce() -> Result<bool, E>,
-    ) -> Result<Step, E> {
+    ) -> Result<PageStep, E> {
         if self.next.is_some() {
-            return Ok(Step::Stop);
+            return Ok(PageStep::Stop);
         }
         if self
             .start
             .as_ref()
             .is_some_and(|start| self.before(token, start))
         {
-            return Ok(Step::Skip);
+            return Ok(PageStep::Skip);
         }
         if self.scanned >= self.scan_limit {
             self.next = Some(token.clone());
-            return Ok(Step::Stop);
+            return Ok(PageStep::Stop);
         }
         self.scanned += 1;
         if !matches()? {
-            return Ok(Step::Skip);
+            return Ok(PageStep::Skip);
         }
         if self.per_page != 0 && self.taken >= u64::from(self.per_page) {
             self.next = Some(token.clone());
-            return Ok(Step::Stop);
+            return Ok(PageStep::Stop);
         }
         self.taken += 1;
-        Ok(Step::Take)
+        Ok(PageStep::Take)
     }
 
     fn before(&self, token: &PageToken, start: &PageToken) -> bool {
@@ -185,7 +185,7 @@ impl Pager {
         token.cmp(start) == wanted
     }
 
-    /// The token of the next page, once a row was answered with [`Step::Stop`].
+    /// The token of the next page, once a row was answered with [`PageStep::Stop`].
     pub fn next_token(&self) -> Option<&PageToken> {
         self.next.as_ref()
     }
@@ -209,9 +209,9 @@ impl Pager {
         for row in rows {
             let row = row?;
             match self.offer(&token_of(&row), || matches(&row))? {
-                Step::Skip => {}
-                Step::Take => page.push(row),
-                Step::Stop => break,
+                PageStep::Skip => {}
+                PageStep::Take => page.push(row),
+                PageStep::Stop => break,
             }
         }
         Ok((page, self.next))
@@ -303,7 +303,7 @@ mod tests {
             let token = PageToken::IndexId(row, String::new());
             let no: Result<bool, Infallible> = Ok(false);
             match pager.offer(&token, || no).expect("infallible") {
-                Step::Stop => break,
+                PageStep::Stop => break,
                 _ => looked += 1,
             }
         }

@@ -48,10 +48,10 @@ mod tests {
     use super::*;
     use crate::engine::scan::Scan;
     use crate::store::things_test::{BySpace, Op, Step, TABLES, Thing};
-    use crate::{Options, Projections};
+    use crate::{DatabaseOptions, Projections};
 
     #[derive(Debug, PartialEq, serde::Deserialize)]
-    struct Part {
+    struct PartKey {
         id: String,
         #[serde(default)]
         size: u64,
@@ -62,7 +62,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("parts");
         let (projections, mut writer) =
-            Projections::open_with(&path, Options::dev(), &TABLES).unwrap();
+            Projections::open_with(&path, DatabaseOptions::dev(), &TABLES).unwrap();
         let id = |n: u64| format!("{n:08x}-0000-4000-8000-000000000000");
         let put = |n: u64, size: u64| {
             Op::Put(Thing {
@@ -81,10 +81,10 @@ mod tests {
         assert_eq!(writer.apply_batch(&steps).unwrap().len(), 3);
         let parts = |view: &View| {
             let mut cursor = view.index_cursor::<BySpace>(&Scan::group::<String>("s"));
-            let next = || cursor.next_part::<Part>().unwrap();
+            let next = || cursor.next_part::<PartKey>().unwrap();
             std::iter::from_fn(next).collect::<Vec<_>>()
         };
-        let part = |n: u64, size: u64| Part { id: id(n), size };
+        let part = |n: u64, size: u64| PartKey { id: id(n), size };
         let view = projections.view();
         assert_eq!(parts(&view), [part(2, 5), part(1, 7)]);
         // Also as they were.

@@ -17,7 +17,7 @@ use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Id, Key};
 use crate::engine::registry::TableInfo;
 use crate::engine::row;
-use crate::engine::scan::{Prefix, Range, Scan, Source, Walk};
+use crate::engine::scan::{Prefix, Range, Scan, ScanSource, Walk};
 use crate::engine::table::{History, Table};
 use crate::engine::txn::encoded;
 use crate::past::history;
@@ -34,7 +34,7 @@ pub struct Budget {
 
 /// Where a comparison of two states stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct ComparisonPage {
     /// The encoded keys of rows that differ, in order.
     pub keys: Vec<Vec<u8>>,
     /// The last key looked at, where the budget ended before the table did.
@@ -70,10 +70,10 @@ impl TableInfo {
         after: &View,
         above: Option<&[u8]>,
         budget: &mut Budget,
-    ) -> Result<Found, StorageError> {
+    ) -> Result<ComparisonPage, StorageError> {
         match self.history() {
             History::Full => differing(self.id(), (before, after), above, budget),
-            History::Derived | History::None => Ok(Found::default()),
+            History::Derived | History::None => Ok(ComparisonPage::default()),
         }
     }
 }
@@ -96,8 +96,8 @@ fn differing(
     (before, after): (&View, &View),
     above: Option<&[u8]>,
     budget: &mut Budget,
-) -> Result<Found, StorageError> {
-    let mut found = Found::default();
+) -> Result<ComparisonPage, StorageError> {
+    let mut found = ComparisonPage::default();
     let scan = match above {
         None => Scan::all(),
         Some(key) => Scan::all().after(key),
@@ -198,7 +198,7 @@ impl View {
     }
 
     fn keys_in<T: Table>(&self, scan: &Scan, limit: usize) -> Result<Vec<Vec<u8>>, StorageError> {
-        let frozen = Source::Frozen(&self.visible.frozen);
+        let frozen = ScanSource::Frozen(&self.visible.frozen);
         let table = T::ID.to_be_bytes();
         let mut keys = BTreeSet::new();
         let mut living = frozen.walk(Family::Rows, scan.absolute(&table));

@@ -16,7 +16,7 @@ use crate::engine::outcome::{Rejection, outcome_key};
 use crate::engine::position::Position;
 use crate::engine::registry::Registry;
 use crate::engine::row;
-use crate::engine::scan::{Range, Scan, Source, Walk};
+use crate::engine::scan::{Range, Scan, ScanSource, Walk};
 use crate::engine::table::{History, Index, Table};
 use crate::engine::txn::{Read, Rows, encoded, primary_key};
 use crate::past::changes::{self, Change};
@@ -131,8 +131,8 @@ impl View {
             .map_or(0, |index| self.index().min(*index))
     }
 
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source::Frozen(&self.visible.frozen)
+    pub(crate) fn source(&self) -> ScanSource<'_> {
+        ScanSource::Frozen(&self.visible.frozen)
     }
 
     /// A walk over rows as the view shows them.

@@ -8,7 +8,7 @@ use crate::engine::table::Table;
 use crate::engine::txn::encoded;
 use crate::store::engine_test::{BySpace, Op, Step, TABLES, Thing, Things};
 use crate::tables::namespaces::Namespaces;
-use crate::{Options, Projections, damage_mark};
+use crate::{DatabaseOptions, Projections, damage_mark};
 
 #[test]
 fn what_is_said_of_a_row_that_cannot_be_decoded_quotes_nothing_of_it() {
@@ -26,7 +26,8 @@ fn what_is_said_of_a_row_that_cannot_be_decoded_quotes_nothing_of_it() {
 fn a_row_that_cannot_be_decoded_stops_the_applier_and_leaves_a_mark() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("projections");
-    let (projections, mut writer) = Projections::open_with(&path, Options::dev(), &TABLES).unwrap();
+    let (projections, mut writer) =
+        Projections::open_with(&path, DatabaseOptions::dev(), &TABLES).unwrap();
     let thing = Thing {
         id: "00000001-0000-4000-8000-000000000000".to_owned(),
         ..Thing::default()
@@ -52,7 +53,8 @@ fn a_row_that_cannot_be_decoded_stops_the_applier_and_leaves_a_mark() {
 fn a_walk_goes_on_behind_a_row_that_cannot_be_decoded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("projections");
-    let (projections, mut writer) = Projections::open_with(&path, Options::dev(), &TABLES).unwrap();
+    let (projections, mut writer) =
+        Projections::open_with(&path, DatabaseOptions::dev(), &TABLES).unwrap();
     let thing = |number: u64| Thing {
         id: format!("0000000{number}-0000-4000-8000-000000000000"),
         space: "s".to_owned(),
@@ -106,7 +108,8 @@ fn long(seed: u64) -> String {
 fn a_version_that_cannot_be_read_is_no_row_that_was_not_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("projections");
-    let (projections, mut writer) = Projections::open_with(&path, Options::dev(), &TABLES).unwrap();
+    let (projections, mut writer) =
+        Projections::open_with(&path, DatabaseOptions::dev(), &TABLES).unwrap();
     let id = "00000001-0000-4000-8000-000000000000";
     // Each version of the row is more than a block of RocksDB's.
     for index in 1..=4 {

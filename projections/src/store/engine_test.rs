@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use crate::engine::db::Family;
 use crate::engine::key::{Id, Key};
 use crate::engine::outcome::Outcome;
-use crate::engine::scan::{Prefix, Scan, Source};
+use crate::engine::scan::{Prefix, Scan, ScanSource};
 use crate::engine::table::Table;
-use crate::read::lists::{List, Listed, Part};
+use crate::read::lists::{List, ListPart, Listed};
 pub(crate) use crate::store::things_test::*;
-use crate::{Options, Projections, StorageError, View, Writer};
+use crate::{DatabaseOptions, Projections, StorageError, View, Writer};
 
 pub(crate) fn open(path: &Path) -> (std::sync::Arc<Projections>, Writer) {
     with(path, |_| ())
@@ -21,9 +21,9 @@ pub(crate) fn open(path: &Path) -> (std::sync::Arc<Projections>, Writer) {
 /// The same with other options.
 pub(crate) fn with(
     path: &Path,
-    change: impl FnOnce(&mut Options),
+    change: impl FnOnce(&mut DatabaseOptions),
 ) -> (std::sync::Arc<Projections>, Writer) {
-    let mut options = Options::dev();
+    let mut options = DatabaseOptions::dev();
     change(&mut options);
     Projections::open_with(path, options, &TABLES).unwrap()
 }
@@ -45,7 +45,7 @@ pub(crate) fn apply(writer: &mut Writer, steps: &[Step], chunks: &[usize]) -> Ve
 pub(crate) fn dump(view: &View) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     for family in Family::ALL {
-        let source = Source::Frozen(&view.visible.frozen);
+        let source = ScanSource::Frozen(&view.visible.frozen);
         let mut walk = source.walk(family, Scan::all().absolute(&[]));
         while walk.advance().unwrap() {
             all.push((family.name(), walk.key().to_vec(), walk.value().to_vec()));
@@ -333,7 +333,7 @@ impl List for ThingList {
     }
 }
 
-fn text(parts: &[Part]) -> String {
+fn text(parts: &[ListPart]) -> String {
     let parts: Vec<_> = parts.iter().map(|part| part.bytes().to_vec()).collect();
     String::from_utf8(parts.join(&b","[..])).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::store::engine_test::{Op, Step, TABLES, Thing};
-use crate::{Options, Projections};
+use crate::{DatabaseOptions, Projections};
 
 fn thing(index: u64) -> Step {
     Step {
@@ -20,11 +20,11 @@ fn thing(index: u64) -> Step {
 #[test]
 fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
+    let options = DatabaseOptions {
         flush_every: u64::MAX,
         max_unflushed: 3_000,
         flush_wait: Duration::from_secs(60),
-        ..Options::dev()
+        ..DatabaseOptions::dev()
     };
     let path = dir.path().join("slow");
     let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
@@ -53,7 +53,7 @@ fn apply_waits_for_a_flush_before_too_much_could_be_lost() {
 fn a_disk_that_takes_its_time_slows_apply_down_and_does_not_hold_it() {
     let dir = tempfile::tempdir().unwrap();
     let wait = Duration::from_millis(20);
-    let options = Options {
+    let options = DatabaseOptions {
         // Nothing else asks for one, nor does RocksDB begin one.
         flush_every: u64::MAX,
         flush_rows: usize::MAX,
@@ -61,7 +61,7 @@ fn a_disk_that_takes_its_time_slows_apply_down_and_does_not_hold_it() {
         write_buffers: 64 << 20,
         max_unflushed: 3_000,
         flush_wait: wait,
-        ..Options::dev()
+        ..DatabaseOptions::dev()
     };
     let path = dir.path().join("held");
     let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
@@ -87,7 +87,7 @@ fn a_disk_that_takes_its_time_slows_apply_down_and_does_not_hold_it() {
     assert_eq!(writer.flushes(), 1, "one is on its way");
     // Once the disk goes on, so does the flush.
     drop(held);
-    writer.settle_flush();
+    writer.wait_for_last_flush();
     assert_eq!(writer.apply_batch(&[thing(6_001)]).unwrap().len(), 1);
     let behind = projections.applied_index() - projections.flushed().unwrap().index;
     assert!(behind <= 3_000, "{behind}");
@@ -95,7 +95,7 @@ fn a_disk_that_takes_its_time_slows_apply_down_and_does_not_hold_it() {
 
 #[test]
 fn a_flush_has_time_before_apply_waits_for_it() {
-    for options in [Options::server(), Options::dev()] {
+    for options in [DatabaseOptions::server(), DatabaseOptions::dev()] {
         let slack = options.max_unflushed - crate::DIGEST_EVERY;
         assert!(slack >= 3 * options.flush_every, "{options:?}");
     }
@@ -103,7 +103,7 @@ fn a_flush_has_time_before_apply_waits_for_it() {
 
 /// Applies so many batches of one row each, or of one of so many bytes; answers how often a flush
 /// was asked for.
-fn asked(options: Options, batches: u64, bytes: usize) -> u64 {
+fn requested(options: DatabaseOptions, batches: u64, bytes: usize) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asked");
     let (_projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
@@ -119,32 +119,32 @@ fn asked(options: Options, batches: u64, bytes: usize) -> u64 {
         };
         assert_eq!(writer.apply_batch(&[step]).unwrap().len(), 1);
         // One at a time: the next is asked for when this one is over.
-        writer.settle_flush();
+        writer.wait_for_last_flush();
     }
     writer.flushes()
 }
 
 #[test]
 fn a_flush_is_asked_for_by_rows_and_by_bytes_and_not_for_the_tables_own_indexes() {
-    let rare = Options {
+    let rare = DatabaseOptions {
         flush_every: u64::MAX,
         flush_rows: usize::MAX,
         flush_bytes: usize::MAX,
         max_unflushed: 50_000,
-        ..Options::dev()
+        ..DatabaseOptions::dev()
     };
-    assert_eq!(asked(rare.clone(), 200, 10), 0);
-    let by_rows = Options {
+    assert_eq!(requested(rare.clone(), 200, 10), 0);
+    let by_rows = DatabaseOptions {
         flush_rows: 50,
         ..rare.clone()
     };
     // Two hundred rows of things, and as many times the index of their table, which is not counted.
-    assert_eq!(asked(by_rows, 201, 10), 4);
-    let by_bytes = Options {
+    assert_eq!(requested(by_rows, 201, 10), 4);
+    let by_bytes = DatabaseOptions {
         flush_bytes: 100 << 10,
         ..rare
     };
-    let times = asked(by_bytes, 101, 10 << 10);
+    let times = requested(by_bytes, 101, 10 << 10);
     assert!(
         (9..=60).contains(&times),
         "{times} for a mebibyte and what goes with it"

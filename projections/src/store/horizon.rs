@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::error::StorageError;
 use crate::engine::position;
-use crate::engine::staged::Batch;
+use crate::engine::staged::TableBatch;
 use crate::past::alive;
 use crate::past::prune::{self, Pruned};
 use crate::read::view::Visible;
@@ -23,7 +23,7 @@ impl Writer {
         }
         let projections = Arc::clone(self.projections());
         let db = projections.database();
-        let mut batch = Batch::new(&db);
+        let mut batch = TableBatch::new(&db);
         position::put_floor(&mut batch, floor);
         batch.write()?;
         db.flush(true)?;

@@ -18,9 +18,9 @@ use crate::engine::key::Id;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::table::{Index, Table};
 use crate::engine::txn::{Ctx, Txn};
-use crate::store::writer::Entry;
+use crate::store::writer::GuardedEntry;
 use crate::tables::*;
-use crate::{Options, Projections, Scan, View};
+use crate::{DatabaseOptions, Projections, Scan, View};
 
 /// How many rows a table has at most.
 const KEYS: usize = 5;
@@ -32,7 +32,7 @@ struct Change<T: Table> {
     is_put: bool,
 }
 
-impl<T: Table> Entry for Change<T> {
+impl<T: Table> GuardedEntry for Change<T> {
     fn ctx(&self) -> Ctx {
         Ctx {
             index: self.index,
@@ -96,7 +96,8 @@ impl<T: Table> Rows<T> {
         let deeds = prop::collection::vec((0..10_u8, 0..KEYS, 0..3_usize, 0..3_usize), 60);
         let run = TestRunner::new(Config::with_cases(4)).run(&deeds, |deeds| {
             let dir = tempfile::tempdir().unwrap();
-            let (projections, mut writer) = Projections::open(dir.path(), Options::dev()).unwrap();
+            let (projections, mut writer) =
+                Projections::open(dir.path(), DatabaseOptions::dev()).unwrap();
             for (index, (verb, key, a, b)) in (1..).zip(deeds) {
                 let change = Change::<T> {
                     index,
@@ -130,13 +131,13 @@ fn looked_up<I: Index>(
     let rows: Vec<_> = rows.collect::<Result<_, _>>().unwrap();
     let groups: BTreeSet<I::Group> = possible.iter().flat_map(of).collect();
     // What is printed hides what is confidential, keys do not.
-    let told = |row: &<I::Table as Table>::Row| (I::Table::key(row), format!("{row:?}"));
+    let reported = |row: &<I::Table as Table>::Row| (I::Table::key(row), format!("{row:?}"));
     let mut most = 0;
     for group in &groups {
         let wanted = rows.iter().filter(|row| of(row).contains(group));
-        let mut wanted: Vec<_> = wanted.map(told).collect();
+        let mut wanted: Vec<_> = wanted.map(reported).collect();
         let found = view.by_index::<I>(group);
-        let mut found: Vec<_> = found.map(|row| told(&row.unwrap())).collect();
+        let mut found: Vec<_> = found.map(|row| reported(&row.unwrap())).collect();
         wanted.sort_unstable();
         found.sort_unstable();
         let table = <I::Table as Table>::NAME;

@@ -7,7 +7,7 @@ use crate::engine::error::StorageError;
 use crate::engine::position;
 use crate::engine::registry::Registry;
 use crate::engine::row;
-use crate::engine::scan::{Scan, Source};
+use crate::engine::scan::{Scan, ScanSource};
 use crate::engine::table::Table;
 use crate::read::view::Visible;
 use crate::tables::table_indexes::TableIndexes;
@@ -26,7 +26,7 @@ pub(crate) fn load(
 /// The tables' indexes, from their rows.
 fn tables(frozen: &Frozen) -> Result<Vec<u64>, StorageError> {
     let range = Scan::all().absolute(&TableIndexes::ID.to_be_bytes());
-    let mut walk = Source::Frozen(frozen).walk(Family::Rows, range);
+    let mut walk = ScanSource::Frozen(frozen).walk(Family::Rows, range);
     let mut tables = Vec::new();
     while walk.advance()? {
         let body = row::body(walk.key(), walk.value())?;

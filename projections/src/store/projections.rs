@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use crate::engine::db::{Database, Family, Options};
+use crate::engine::db::{Database, DatabaseOptions, Family};
 use crate::engine::error::StorageError;
 use crate::engine::position::{self, Position};
 use crate::engine::registry::Registry;
-use crate::engine::scan::{Scan, Source};
+use crate::engine::scan::{Scan, ScanSource};
 use crate::engine::watch::{Watch, Written};
-use crate::read::followed::{Followed, Followers, Tells};
+use crate::read::followed::{Followed, Followers, Notifies};
 use crate::read::lists::{List, ListSnapshot, Listed, Lists};
 use crate::read::view::{View, Visible};
 use crate::store::load::load;
@@ -28,7 +28,7 @@ pub struct Projections {
     visible: RwLock<Arc<Visible>>,
     watch: Watch,
     registry: &'static Registry,
-    options: Options,
+    options: DatabaseOptions,
     lists: Lists,
     followers: Followers,
     full: AtomicBool,
@@ -63,14 +63,14 @@ impl Projections {
     /// Opens the database at `path`, or makes an empty one, with drover's tables.
     pub fn open(
         path: impl AsRef<Path>,
-        options: Options,
+        options: DatabaseOptions,
     ) -> Result<(Arc<Self>, Writer), StorageError> {
         Self::open_with(path.as_ref(), options, tables::registry())
     }
 
     pub(crate) fn open_with(
         path: &Path,
-        options: Options,
+        options: DatabaseOptions,
         registry: &'static Registry,
     ) -> Result<(Arc<Self>, Writer), StorageError> {
         let db = Database::open(path, &options)?;
@@ -142,7 +142,7 @@ impl Projections {
 
     /// Ends what RocksDB does by itself, for good: nothing is written any more, and the end of the
     /// process waits for no compaction. Any thread may call this.
-    pub fn settle(&self) {
+    pub fn stop_background_work(&self) {
         self.database().raw().cancel_all_background_work(true);
     }
 
@@ -169,7 +169,7 @@ impl Projections {
     pub fn verify(&self) -> Result<(), StorageError> {
         let db = self.database();
         for family in Family::ALL {
-            let mut walk = Source::Live(&db).walk(family, Scan::all().absolute(&[]));
+            let mut walk = ScanSource::Live(&db).walk(family, Scan::all().absolute(&[]));
             while walk.advance()? {}
         }
         let view = self.view();
@@ -253,12 +253,12 @@ impl Projections {
         &self.followers
     }
 
-    pub(crate) fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &DatabaseOptions {
         &self.options
     }
 }
 
-impl Tells for Projections {
+impl Notifies for Projections {
     fn follow(&self, tables: &[u16]) -> Followed {
         self.followers.follow(tables)
     }

@@ -16,8 +16,8 @@ use crate::engine::digest::Digest;
 use crate::engine::error::StorageError;
 use crate::engine::maintenance::HEADER;
 use crate::engine::position::{self, Position};
-use crate::engine::scan::{Scan, Source};
-use crate::engine::staged::{Batch, Write};
+use crate::engine::scan::{Scan, ScanSource};
+use crate::engine::staged::{TableBatch, Write};
 use crate::engine::unreadable;
 use crate::read::view::View;
 use crate::store::load::load;
@@ -125,7 +125,7 @@ impl View {
         file_size: u64,
         manifest: &mut Manifest,
     ) -> Result<(), StorageError> {
-        let source = Source::Frozen(&self.visible.frozen);
+        let source = ScanSource::Frozen(&self.visible.frozen);
         let mut walk = source.walk(family, Scan::all().absolute(&[]));
         let mut more = walk.advance()?;
         while more {
@@ -239,7 +239,7 @@ impl Writer {
             *sums.of(table.id()) = digest;
         }
         // Of the indexes there is no digest, but every block has a checksum.
-        let mut walk = Source::Live(&db).walk(Family::Index, Scan::all().absolute(&[]));
+        let mut walk = ScanSource::Live(&db).walk(Family::Index, Scan::all().absolute(&[]));
         while walk.advance()? {}
         let position = Position {
             index: manifest.index,
@@ -249,7 +249,7 @@ impl Writer {
             begun: true,
             floor: manifest.index,
         };
-        let mut batch = Batch::new(&db);
+        let mut batch = TableBatch::new(&db);
         position::put_position(&mut batch, &position, &sums);
         position::put_floor(&mut batch, position.floor);
         batch.delete(Family::Meta, INSTALLING);

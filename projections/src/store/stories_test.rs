@@ -119,7 +119,7 @@ fn changes_and_postings_tell_what_happened_once_per_row() {
     ];
     apply(&mut writer, &steps, &[3]);
     let view = projections.view();
-    let told: Vec<_> = view
+    let reported: Vec<_> = view
         .changes(1)
         .flat_map(|event| event.unwrap())
         .map(|change| {
@@ -137,7 +137,7 @@ fn changes_and_postings_tell_what_happened_once_per_row() {
         (6, 0, Rule, "*"),
     ];
     let wanted = wanted.map(|(index, seq, operation, keys)| (index, seq, operation, keys.into()));
-    assert_eq!(told, wanted);
+    assert_eq!(reported, wanted);
     let posted = |key| -> Vec<u64> {
         view.postings(Topic::Job, "a", key, 2)
             .collect::<Result<_, _>>()

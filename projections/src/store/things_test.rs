@@ -7,7 +7,7 @@ use crate::engine::key::Id;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::table::{Entries, History, Index, IndexDef, StreamKey, Table};
 use crate::engine::txn::{Ctx, Txn};
-use crate::store::writer::Entry;
+use crate::store::writer::GuardedEntry;
 use crate::tables::{NodeUses, Registry, TableIndexes, TableInfo};
 
 pub(crate) struct Things;
@@ -119,7 +119,7 @@ pub(crate) struct Step {
     pub(crate) guards: Vec<Guard>,
 }
 
-impl Entry for Step {
+impl GuardedEntry for Step {
     fn ctx(&self) -> Ctx {
         Ctx {
             index: self.index,

@@ -8,7 +8,7 @@ use drover_events::{Event, EventId, Guard};
 
 use crate::apply::{self, guards};
 use crate::engine::error::StorageError;
-use crate::engine::generations::Shared;
+use crate::engine::generations::CacheBudget;
 use crate::engine::outcome::Refused;
 use crate::engine::staged::Below;
 use crate::engine::txn::{Ctx, Txn};
@@ -29,7 +29,7 @@ impl View {
             kind: event.kind(),
         };
         // Nothing is let go within one event, whatever the bound is.
-        let mut layers = self.visible.registry.layers(&Shared::new(0));
+        let mut layers = self.visible.registry.layers(&CacheBudget::new(0));
         let mut touched = Vec::new();
         let mut txn = Txn {
             below: Below {

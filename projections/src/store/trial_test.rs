@@ -11,7 +11,7 @@ use crate::engine::layer::absolute;
 use crate::engine::txn::encoded;
 use crate::engine::unreadable;
 use crate::tables::namespaces::Namespaces;
-use crate::{Options, Projections, Table, View};
+use crate::{DatabaseOptions, Projections, Table, View};
 
 fn put(name: &str) -> Event {
     let namespace = Namespace {
@@ -24,14 +24,14 @@ fn put(name: &str) -> Event {
 
 /// A database with one row that is none.
 fn damaged(path: &Path) -> View {
-    let (projections, writer) = Projections::open(path, Options::dev()).unwrap();
+    let (projections, writer) = Projections::open(path, DatabaseOptions::dev()).unwrap();
     let db = projections.database();
     let key = absolute::<Namespaces>(&encoded::<Namespaces>("bad"));
     let rows = db.family(Family::Rows);
     db.raw().put_cf(rows, &key, b"no row").unwrap();
     db.flush(true).unwrap();
     drop((db, projections, writer));
-    let (projections, _writer) = Projections::open(path, Options::dev()).unwrap();
+    let (projections, _writer) = Projections::open(path, DatabaseOptions::dev()).unwrap();
     projections.view()
 }
 

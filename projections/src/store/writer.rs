@@ -14,16 +14,16 @@ use crate::engine::canonical::Canonical;
 use crate::engine::db::{Database, Family};
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
-use crate::engine::generations::Shared;
+use crate::engine::generations::CacheBudget;
 use crate::engine::layer::{BatchSink, EventSink, RowKey};
 use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply, outcome_key};
 use crate::engine::position::{Position, flushed, put_position};
-use crate::engine::scan::Source;
-use crate::engine::staged::{Batch, Below, Put, Write};
+use crate::engine::scan::ScanSource;
+use crate::engine::staged::{Below, Put, TableBatch, Write};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Layers, Txn};
 use crate::engine::watch::Written;
-use crate::past::recorder::Record;
+use crate::past::recorder::RecorderMemory;
 use crate::read::view::Visible;
 use crate::store::load::load;
 use crate::store::projections::Projections;
@@ -48,7 +48,7 @@ pub struct Writer {
     projections: Arc<Projections>,
     layers: Layers,
     /// What the layers keep of rows.
-    kept: Arc<Shared>,
+    kept: Arc<CacheBudget>,
     pub(crate) position: Position,
     pub(crate) sums: Sums,
     pub(crate) tables: Vec<u64>,
@@ -60,7 +60,7 @@ pub struct Writer {
     /// How often one was asked for.
     flushes: u64,
     canonical: Canonical,
-    record: Record,
+    record: RecorderMemory,
     touched: Vec<(u16, RowKey)>,
     /// Whether a batch took the state back to an earlier one.
     restored: bool,
@@ -68,7 +68,7 @@ pub struct Writer {
 }
 
 /// What the writer applies: an entry with its guards. Tests have their own.
-pub(crate) trait Entry {
+pub(crate) trait GuardedEntry {
     /// Index, term, time, id and kind; a time of 0 stands for the time of the event before.
     fn ctx(&self) -> Ctx;
     /// The guards to check first.
@@ -77,7 +77,7 @@ pub(crate) trait Entry {
     fn run(&self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<Reply, Refused>;
 }
 
-impl Entry for Recorded {
+impl GuardedEntry for Recorded {
     fn ctx(&self) -> Ctx {
         Ctx {
             index: self.index,
@@ -107,7 +107,7 @@ impl Entry for Recorded {
 
 impl Writer {
     pub(crate) fn new(projections: Arc<Projections>, visible: &Visible) -> Self {
-        let kept = Shared::new(projections.options().kept_bytes);
+        let kept = CacheBudget::new(projections.options().kept_bytes);
         let layers = projections.registry().layers(&kept);
         Self {
             projections,
@@ -122,7 +122,7 @@ impl Writer {
             flusher: Flusher::default(),
             flushes: 0,
             canonical: Canonical::default(),
-            record: Record::default(),
+            record: RecorderMemory::default(),
             touched: Vec::new(),
             restored: false,
             scratch: Vec::new(),
@@ -134,7 +134,7 @@ impl Writer {
     }
 
     #[cfg(test)]
-    pub(crate) fn kept(&self) -> &Shared {
+    pub(crate) fn kept(&self) -> &CacheBudget {
         &self.kept
     }
 
@@ -144,8 +144,8 @@ impl Writer {
     }
 
     #[cfg(test)]
-    pub(crate) fn settle_flush(&mut self) {
-        self.flusher.settle();
+    pub(crate) fn wait_for_last_flush(&mut self) {
+        self.flusher.wait_to_end();
     }
 
     /// While this is held, no flush that was asked for gets to the disk.
@@ -184,7 +184,7 @@ impl Writer {
     }
 
     /// Applies as many of the entries as one batch takes.
-    pub(crate) fn apply_batch<E: Entry>(
+    pub(crate) fn apply_batch<E: GuardedEntry>(
         &mut self,
         entries: &[E],
     ) -> Result<Vec<Applied>, StorageError> {
@@ -215,11 +215,11 @@ impl Writer {
         }
     }
 
-    fn try_batch<E: Entry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
+    fn try_batch<E: GuardedEntry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
         let db = self.projections.database();
-        let mut batch = Batch::new(&db);
+        let mut batch = TableBatch::new(&db);
         let below = Below {
-            source: Source::Live(&db),
+            source: ScanSource::Live(&db),
             held: None,
         };
         let mut applied = Vec::new();
@@ -239,8 +239,8 @@ impl Writer {
                 break;
             }
         }
-        self.settle_tables(below, &mut changed)?;
-        let written = self.settle_rows(&mut batch, &changed)?;
+        self.write_table_indexes(below, &mut changed)?;
+        let written = self.write_staged(&mut batch, &changed)?;
         put_position(&mut batch, &self.position, &self.sums);
         let bytes = batch.size();
         batch.write()?;
@@ -254,7 +254,7 @@ impl Writer {
     }
 
     /// Moves the position to an entry.
-    fn advance<E: Entry>(&mut self, entry: &E) -> Result<Ctx, StorageError> {
+    fn advance<E: GuardedEntry>(&mut self, entry: &E) -> Result<Ctx, StorageError> {
         let mut ctx = entry.ctx();
         let applied = self.position.index;
         if self.position.begun && ctx.index != applied + 1 {
@@ -281,7 +281,7 @@ impl Writer {
     }
 
     /// Applies one event, or takes it back; `touched` then names its rows.
-    fn apply_entry<E: Entry>(
+    fn apply_entry<E: GuardedEntry>(
         &mut self,
         entry: &E,
         ctx: &Ctx,
@@ -383,7 +383,7 @@ impl Writer {
     }
 
     /// Writes rows, indexes and kept digests; answers what was written.
-    fn settle_rows(
+    fn write_staged(
         &mut self,
         out: &mut dyn Write,
         changed: &[u16],
@@ -415,7 +415,7 @@ impl Writer {
     }
 
     /// Keeps the changed tables' indexes, in order, as rows: snapshots and digests hold them.
-    fn settle_tables(
+    fn write_table_indexes(
         &mut self,
         below: Below<'_>,
         changed: &mut Vec<u16>,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::csi::state::rank;
-use drover_events::csi::{CLAIMS_LEVEL, CsiVolumeClaimed, has_room, mode, state};
+use drover_events::csi::{CLAIMS_LEVEL, CsiVolumeClaimed, has_capacity, mode, state};
 use drover_events::model::{CsiVolume, CsiVolumeCapability};
 
 use crate::tables::csi_volumes::CsiVolumeRow;
@@ -69,11 +69,11 @@ impl CsiVolumeRow {
 
     /// Whether an allocation may have a claim beside those there are: what is asked for must allow
     /// it, and so must every claim that others hold.
-    pub fn has_room(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
+    pub fn has_capacity(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
         // What is past is not free: its allocations count as long as the lists hold them.
         let (readers, writers) = self.others(alloc);
         let allows =
-            |used_as: &str| has_room(used_as, mode != mode::READ, readers.len(), writers.len());
+            |used_as: &str| has_capacity(used_as, mode != mode::READ, readers.len(), writers.len());
         let mut held = readers.iter().chain(&writers);
         allows(wanted)
             && held.all(|claim| match claim.access_mode.as_str() {
@@ -84,10 +84,10 @@ impl CsiVolumeRow {
 
     /// The same as events below [`CLAIMS_LEVEL`] mean it: of what is held, the mode that was
     /// claimed last counts.
-    fn had_room(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
+    fn had_capacity(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
         let (readers, writers) = self.others(alloc);
         let (readers, writers) = (readers.len(), writers.len());
-        let allows = |used_as: &str| has_room(used_as, mode != mode::READ, readers, writers);
+        let allows = |used_as: &str| has_capacity(used_as, mode != mode::READ, readers, writers);
         (readers + writers == 0 || allows(&self.volume.access_mode)) && allows(wanted)
     }
 
@@ -117,11 +117,11 @@ impl CsiVolumeRow {
                 "volume \"{id}\" in namespace \"{namespace}\" is being deleted"
             ));
         }
-        let has_room = match level >= CLAIMS_LEVEL {
-            true => self.has_room(alloc, claim.claim, &claim.access_mode),
-            false => self.had_room(alloc, claim.claim, &claim.access_mode),
+        let has_capacity = match level >= CLAIMS_LEVEL {
+            true => self.has_capacity(alloc, claim.claim, &claim.access_mode),
+            false => self.had_capacity(alloc, claim.claim, &claim.access_mode),
         };
-        if !has_room {
+        if !has_capacity {
             return Err(format!(
                 "volume \"{id}\" in namespace \"{namespace}\": volume max claims reached"
             ));

@@ -19,7 +19,7 @@ drover_events::wire! {
         controllers: i64 = "Controllers",
         nodes: i64 = "Nodes",
         /// A controller has said what it can.
-        told: bool = "Told",
+        reported: bool = "Told",
         /// Its controllers can attach volumes to nodes.
         attaches: bool = "Attaches",
     }

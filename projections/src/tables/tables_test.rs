@@ -9,9 +9,9 @@ use crate::engine::outcome::{Refused, Reply};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Txn};
 use crate::store::snapshot::{self, Manifest, TableManifest};
-use crate::store::writer::Entry;
+use crate::store::writer::GuardedEntry;
 use crate::tables::*;
-use crate::{Options, Position, Projections, Scan, View};
+use crate::{DatabaseOptions, Position, Projections, Scan, View};
 use drover_events::{EventId, EventKind, Guard, Topic};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ fn put_default<T: Table>(txn: &mut Txn<'_>) {
     }
 }
 
-impl Entry for FillAll {
+impl GuardedEntry for FillAll {
     fn ctx(&self) -> Ctx {
         Ctx {
             index: 7,
@@ -106,7 +106,7 @@ impl Entry for FillAll {
 fn filled() -> (tempfile::TempDir, Arc<Projections>) {
     let dir = tempfile::tempdir().unwrap();
     let (projections, mut writer) =
-        Projections::open(dir.path().join("db"), Options::dev()).unwrap();
+        Projections::open(dir.path().join("db"), DatabaseOptions::dev()).unwrap();
     writer.apply_batch(&[FillAll]).unwrap();
     (dir, projections)
 }
@@ -130,7 +130,8 @@ fn ev_05_every_table_survives_a_snapshot() {
     let files = dir.path().join("snapshot");
     let manifest = full.view().write_snapshot(&files, 512).unwrap();
     assert!(manifest.tables.iter().all(|table| table.rows > 0));
-    let (other, mut writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
+    let (other, mut writer) =
+        Projections::open(dir.path().join("other"), DatabaseOptions::dev()).unwrap();
     let mut header = rocksdb::WriteBatch::default();
     let database = other.database();
     let meta = database.family(Family::Meta);
@@ -164,7 +165,8 @@ fn ev_05_every_table_survives_a_snapshot() {
     assert_eq!(other.flushed().unwrap().index, 7);
     assert_eq!(other.applied_index(), 7);
     drop((other, writer));
-    let (again, _writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
+    let (again, _writer) =
+        Projections::open(dir.path().join("other"), DatabaseOptions::dev()).unwrap();
     assert_eq!(again.view().digests(), full.view().digests());
 }
 
@@ -181,7 +183,7 @@ fn a_snapshot_that_is_not_what_it_says_is_refused() {
     let files = dir.path().join("snapshot");
     full.view().write_snapshot(&files, 1 << 20).unwrap();
     let path = dir.path().join("other");
-    let (other, mut writer) = Projections::open(&path, Options::dev()).unwrap();
+    let (other, mut writer) = Projections::open(&path, DatabaseOptions::dev()).unwrap();
     edit(&files, |manifest| drop(manifest.tables.pop()));
     assert!(writer.install(&files).is_err(), "a table has rows");
     edit(&files, |manifest| {
@@ -215,7 +217,7 @@ fn a_snapshot_that_is_not_what_it_says_is_refused() {
     assert!(writer.install(&files).unwrap_err().is_damage());
     drop((other, writer));
     // What was taken in is not believed after a restart either.
-    let (other, _writer) = Projections::open(&path, Options::dev()).unwrap();
+    let (other, _writer) = Projections::open(&path, DatabaseOptions::dev()).unwrap();
     assert_eq!(other.applied_index(), 0);
     assert_eq!(other.view().scan::<Nodes>(Scan::all()).count(), 0);
 }
@@ -223,11 +225,12 @@ fn a_snapshot_that_is_not_what_it_says_is_refused() {
 #[test]
 fn a_table_that_is_younger_than_a_snapshot_is_empty() {
     let dir = tempfile::tempdir().unwrap();
-    let (old, _writer) = Projections::open(dir.path().join("old"), Options::dev()).unwrap();
+    let (old, _writer) = Projections::open(dir.path().join("old"), DatabaseOptions::dev()).unwrap();
     let files = dir.path().join("snapshot");
     old.view().write_snapshot(&files, 1 << 20).unwrap();
     edit(&files, |manifest| drop(manifest.tables.remove(3)));
-    let (other, mut writer) = Projections::open(dir.path().join("other"), Options::dev()).unwrap();
+    let (other, mut writer) =
+        Projections::open(dir.path().join("other"), DatabaseOptions::dev()).unwrap();
     writer.install(&files).unwrap();
     assert_eq!(other.view().digests(), old.view().digests());
 }
@@ -243,7 +246,7 @@ enum Act {
 
 struct Acts(u64, Vec<Act>);
 
-impl Entry for Acts {
+impl GuardedEntry for Acts {
     fn ctx(&self) -> Ctx {
         Ctx {
             index: self.0,
@@ -336,14 +339,14 @@ proptest! {
     ) {
         let dir = tempfile::tempdir().unwrap();
         let (projections, mut writer) =
-            Projections::open(dir.path(), Options::dev()).unwrap();
+            Projections::open(dir.path(), DatabaseOptions::dev()).unwrap();
         for (at, acts) in acts.into_iter().enumerate() {
             writer.apply_batch(&[Acts(at as u64 + 1, acts)]).unwrap();
         }
         let view = projections.view();
         for topic in [Topic::Allocation, Topic::Evaluation, Topic::Job] {
             for key in ["a0", "e1", "j0", "j1", "j2", "d1", "d2"] {
-                let told: BTreeSet<u64> = view
+                let given: BTreeSet<u64> = view
                     .changes(first)
                     .flat_map(|event| event.unwrap())
                     .filter(|change| change.topic == Some(topic))
@@ -351,7 +354,7 @@ proptest! {
                     .map(|change| change.index)
                     .collect();
                 let found = view.positions(topic, "default", key, first).unwrap();
-                prop_assert!(found.is_superset(&told), "{topic} {key}: {told:?} in {found:?}");
+                prop_assert!(found.is_superset(&given), "{topic} {key}: {given:?} in {found:?}");
                 prop_assert!(found.iter().all(|index| *index >= first));
             }
         }

@@ -10,7 +10,7 @@ use crate::client::endpoints::exec::{ExecOut, ExecRequest, check, exec};
 use crate::config::ClientConfig;
 use crate::error::Code;
 
-fn asked(task: &str, command: &[&str]) -> ExecRequest {
+fn requested(task: &str, command: &[&str]) -> ExecRequest {
     ExecRequest {
         task: task.to_owned(),
         command: command.iter().map(|&word| word.to_owned()).collect(),
@@ -40,25 +40,35 @@ async fn what_cannot_be_run_is_refused_in_nomads_words() {
     .await;
     let (runs, over, begins) = (of("runs").id, of("over").id, of("begins").id);
     for (alloc, request, code, text) in [
-        (&runs, asked("", &["ls"]), 400, "must provide task name"),
-        (&runs, asked("web", &[]), 400, "command is not present"),
-        (&runs, asked("web", &[""]), 400, "command is not present"),
-        (&runs, asked("x", &["ls"]), 400, "unknown task name \"x\""),
+        (&runs, requested("", &["ls"]), 400, "must provide task name"),
+        (&runs, requested("web", &[]), 400, "command is not present"),
+        (
+            &runs,
+            requested("web", &[""]),
+            400,
+            "command is not present",
+        ),
+        (
+            &runs,
+            requested("x", &["ls"]),
+            400,
+            "unknown task name \"x\"",
+        ),
         (
             &over,
-            asked("web", &["ls"]),
+            requested("web", &["ls"]),
             404,
             "task \"web\" is not running.",
         ),
         (
             &begins,
-            asked("web", &["ls"]),
+            requested("web", &["ls"]),
             404,
             "task \"web\" not started yet.",
         ),
         (
             &"nope".to_owned(),
-            asked("web", &["ls"]),
+            requested("web", &["ls"]),
             404,
             "Unknown allocation \"nope\"",
         ),
@@ -72,7 +82,7 @@ async fn what_cannot_be_run_is_refused_in_nomads_words() {
         );
     }
     let (_input, comes) = mpsc::channel(1);
-    let mut output = exec(&client, &runs, &asked("web", &["ls"]), comes)
+    let mut output = exec(&client, &runs, &requested("web", &["ls"]), comes)
         .await
         .unwrap();
     let mut all = Vec::new();
@@ -98,7 +108,7 @@ async fn nobody_runs_a_command_once_the_nodes_operator_says_so() {
     world.register("runs", "service", 1, config).await;
     let of = |job: &str| world.allocs(job).first().cloned().unwrap_or_default();
     until("it runs", || of("runs").client_status == "running").await;
-    let (runs, request) = (of("runs").id, asked("web", &["ls"]));
+    let (runs, request) = (of("runs").id, requested("web", &["ls"]));
     check(&client, &runs, &request).expect("he may");
     let none = ClientConfig {
         disable_remote_exec: true,

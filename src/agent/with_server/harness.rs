@@ -10,7 +10,7 @@ use drover_projections::tables::allocs::{self, AllocsByJob};
 use drover_projections::{Read, Scan};
 
 use crate::client::agent::Client;
-use crate::client::config::Settings;
+use crate::client::config::ClientSettings;
 use crate::client::start;
 use crate::commands::job::RegisterJob;
 use crate::config::Config;
@@ -19,7 +19,7 @@ use crate::endpoints::testing::Marking;
 use crate::proposer::Origin;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
-use crate::rpc::server::{Limits, RpcServer, serve};
+use crate::rpc::server::{CallerLimits, RpcServer, serve};
 use crate::rpc::service::Dispatch;
 use crate::server::Server;
 use crate::server::testing::Stopping;
@@ -53,7 +53,7 @@ impl World {
         let service = Arc::new(Marking(Arc::new(service)));
         Self {
             server: Stopping(server),
-            rpc: serve(listener, front(service), Limits::default()).unwrap(),
+            rpc: serve(listener, front(service), CallerLimits::default()).unwrap(),
             dir,
         }
     }
@@ -64,14 +64,14 @@ impl World {
 
     /// A client that knows these servers.
     pub(super) fn client_of(&self, servers: Servers) -> Arc<Client> {
-        let settings = Settings {
+        let settings = ClientSettings {
             alloc_dir: self.dir.path().join("alloc"),
             state_dir: self.dir.path().join("client"),
             datacenter: "dc1".into(),
             name: "node".into(),
             region: "global".into(),
             dev: true,
-            ..Settings::default()
+            ..ClientSettings::default()
         };
         start::open(settings, |secret| {
             Caller::network(Pool::new(1), servers, secret)

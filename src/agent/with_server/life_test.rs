@@ -16,13 +16,13 @@ async fn mod_14_servers_are_those_that_the_last_heartbeat_named() {
     let named = || vec![format!("localhost:{}", world.rpc.addr().port())];
     let servers = Servers::new(named());
     let client = world.client_of(servers.clone());
-    let told = [world.rpc.addr().to_string()];
-    until("the first list", || servers.all() == told).await;
+    let reported = [world.rpc.addr().to_string()];
+    until("the first list", || servers.all() == reported).await;
     let contact = client.contact();
     until("a heartbeat", || contact.borrow().last_heartbeat > 0).await;
     // The node is registered: what comes now, comes with heartbeats.
     servers.refresh(&named());
-    until("the next list", || servers.all() == told).await;
+    until("the next list", || servers.all() == reported).await;
     client.shutdown().await;
     world.server.shutdown().await;
 }
@@ -89,8 +89,8 @@ async fn hb_09_an_update_that_was_refused_for_lost_contact_arrives_after_a_heart
     world
         .register("svc", "service", 1, serde_json::json!({"run_for": "1h"}))
         .await;
-    let told = || world.allocs("svc").first().map(|a| a.client_status.clone());
-    until("it runs", || told().as_deref() == Some("running")).await;
+    let reported = || world.allocs("svc").first().map(|a| a.client_status.clone());
+    until("it runs", || reported().as_deref() == Some("running")).await;
 
     // Nothing of the allocation itself is told any more: what arrives is the update below.
     let alloc = world.allocs("svc")[0].id.clone();

@@ -118,8 +118,10 @@ async fn chk_08_a_failing_check_of_a_group_restarts_its_tasks_more_than_once() {
     })
     .await;
     let events = state().expect("a state").events;
-    let asked = events.iter().filter(|e| e.r#type == "Restart Signaled");
-    let reasons: Vec<&str> = asked.map(|event| event.restart_reason.as_str()).collect();
+    let requested = events.iter().filter(|e| e.r#type == "Restart Signaled");
+    let reasons: Vec<&str> = requested
+        .map(|event| event.restart_reason.as_str())
+        .collect();
     assert!(reasons.len() >= 2, "{events:?}");
     let wanted = "healthcheck: check \"open\" unhealthy";
     assert!(

@@ -1,8 +1,8 @@
 //! `acl policy`
 
 use super::super::client::{Query, encode};
-use super::super::columns::{Table, pairs};
-use super::super::conn::{Conn, Past};
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::{Conn, PastConnection};
 use super::super::out::Out;
 use super::super::show::Format;
 use super::super::spec::source;
@@ -70,7 +70,7 @@ pub(in crate::cli) struct DeleteArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct InfoArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its name
@@ -81,7 +81,7 @@ pub(in crate::cli) struct InfoArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
 }
@@ -152,9 +152,11 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<()> {
 async fn info(args: InfoArgs, out: &Out) -> Result<()> {
     let path = format!("/v1/acl/policy/{}", encode(&args.name));
     let client = args.conn.client()?;
-    let asked: (&str, Query<'_>) = (&path, &[]);
+    let requested: (&str, Query<'_>) = (&path, &[]);
     let failed = "Error fetching info on ACL policy";
-    let policy = args.format.ask::<AclPolicy>(&client, asked, failed, out);
+    let policy = args
+        .format
+        .ask::<AclPolicy>(&client, requested, failed, out);
     let Some(policy) = policy.await? else {
         return Ok(());
     };
@@ -191,7 +193,7 @@ async fn list<const N: usize>(
     let Some(all): Option<Vec<AclPolicyListStub>> = all else {
         return Ok(());
     };
-    let mut table = Table::new(head);
+    let mut table = ColumnTable::new(head);
     for policy in all {
         table.row(row(policy));
     }

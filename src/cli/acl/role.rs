@@ -2,8 +2,8 @@
 
 use super::super::answer;
 use super::super::client::{Query, encode};
-use super::super::columns::{Table, pairs};
-use super::super::conn::{Conn, Past};
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::{Conn, PastConnection};
 use super::super::merge::{self, Raw};
 use super::super::out::Out;
 use super::super::show::Format;
@@ -62,7 +62,7 @@ pub(in crate::cli) struct DeleteArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct InfoArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Look it up by its name
@@ -76,7 +76,7 @@ pub(in crate::cli) struct InfoArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
 }
@@ -129,9 +129,9 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
             let by = if args.by_name { "name/" } else { "" };
             let path = format!("/v1/acl/role/{by}{}", encode(&args.id));
             let client = args.conn.client()?;
-            let asked: (&str, Query<'_>) = (&path, &[]);
+            let requested: (&str, Query<'_>) = (&path, &[]);
             let failed = "Error reading ACL role";
-            let role = args.format.ask::<AclRole>(&client, asked, failed, out);
+            let role = args.format.ask::<AclRole>(&client, requested, failed, out);
             if let Some(role) = role.await? {
                 out.line(&shown(&role));
             }
@@ -173,13 +173,13 @@ fn shown(role: &AclRole) -> String {
 
 async fn all(args: ListArgs, out: &Out) -> Result<()> {
     let client = args.conn.client()?;
-    let asked: (&str, Query<'_>) = ("/v1/acl/roles", &[]);
+    let requested: (&str, Query<'_>) = ("/v1/acl/roles", &[]);
     let failed = "Error listing ACL roles";
-    let all = args.format.ask(&client, asked, failed, out).await?;
+    let all = args.format.ask(&client, requested, failed, out).await?;
     let Some(all): Option<Vec<AclRoleListStub>> = all else {
         return Ok(());
     };
-    let mut table = Table::new(["ID", "Name", "Description", "Policies"]);
+    let mut table = ColumnTable::new(["ID", "Name", "Description", "Policies"]);
     for role in all {
         let policies = names(&role.policies);
         table.row([role.id, role.name, role.description, policies]);

@@ -2,8 +2,8 @@
 
 use super::super::answer;
 use super::super::client::{Query, encode};
-use super::super::columns::{Table, pairs};
-use super::super::conn::{Conn, Past};
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::{Conn, PastConnection};
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::show::{Format, stamp};
@@ -46,7 +46,7 @@ pub(in crate::cli) struct DeleteArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct InfoArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its accessor
@@ -66,7 +66,7 @@ pub(in crate::cli) struct OwnArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -87,9 +87,9 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         Verb::Info(args) => {
             let path = format!("/v1/acl/token/{}", encode(&args.accessor));
             let client = args.conn.client()?;
-            let asked: (&str, Query<'_>) = (&path, &[]);
+            let requested: (&str, Query<'_>) = (&path, &[]);
             let failed = "Error fetching token";
-            let token = args.format.ask::<AclToken>(&client, asked, failed, out);
+            let token = args.format.ask::<AclToken>(&client, requested, failed, out);
             if let Some(token) = token.await? {
                 out.line(&shown(&token));
             }
@@ -115,13 +115,13 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
     let Some(tokens) = page.take::<AclTokenListStub>(&args.format, out)? else {
         return Ok(());
     };
-    client.tell_moment(out);
+    client.report_moment(out);
     if tokens.is_empty() {
         out.line("No tokens found");
         return Ok(());
     }
     let now = client.now();
-    let mut table = Table::new(["Name", "Type", "Global", "Accessor ID", "Expired"]);
+    let mut table = ColumnTable::new(["Name", "Type", "Global", "Accessor ID", "Expired"]);
     for token in tokens {
         let expires = token.expiration_time.map_or(0, |time| time.nanos());
         // Go's zero time is none.
@@ -135,7 +135,7 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
         ]);
     }
     out.line(&table.to_string());
-    page.tell_next(out);
+    page.report_next(out);
     Ok(())
 }
 
@@ -177,7 +177,7 @@ fn shown(token: &AclToken) -> String {
         rows.push(("Roles", none.to_owned()));
         return pairs(&rows);
     }
-    let mut table = Table::new(["ID", "Name"]);
+    let mut table = ColumnTable::new(["ID", "Name"]);
     for role in roles {
         table.row([role.id.clone(), role.name.clone()]);
     }

@@ -21,13 +21,13 @@ pub(in crate::cli) struct Args {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::cli) struct About {
-    pub(in crate::cli) stats: Stats,
+    pub(in crate::cli) stats: AgentStats,
 }
 
 /// Some of the figures.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::cli) struct Stats {
+pub(in crate::cli) struct AgentStats {
     pub(in crate::cli) client: OwnClient,
     pub(in crate::cli) tls: Certificates,
 }

@@ -132,8 +132,8 @@ async fn print(
 ) -> Result<u8> {
     query.push(("plain", "true".to_owned()));
     let query: Vec<(&str, &str)> = query.iter().map(|(k, v)| (*k, v.as_str())).collect();
-    let asked: Query<'_> = &query;
-    let stream = client.stream(path, asked).await;
+    let requested: Query<'_> = &query;
+    let stream = client.stream(path, requested).await;
     let mut stream = stream.map_err(|err| err.context("Error reading the agent's log"))?;
     loop {
         let chunk = tokio::select! {

@@ -185,7 +185,7 @@ fn set<T: Clone>(to: &mut T, from: Option<&T>) {
 
 /// Refuses flags for settings that a file may not change either, in the same words.
 fn refuse(args: &Args) -> Result<()> {
-    let asked = [
+    let requested = [
         (
             "-acl-replication-token",
             "acl.replication_token",
@@ -206,7 +206,7 @@ fn refuse(args: &Args) -> Result<()> {
         ),
         ("-retry-max", "server.server_join", args.retry_max.is_some()),
     ];
-    for (flag, path, _) in asked.into_iter().filter(|(_, _, asked)| *asked) {
+    for (flag, path, _) in requested.into_iter().filter(|(_, _, requested)| *requested) {
         if let Some(advice) = config::advice(path) {
             bail!("{flag} is not supported by this version: {advice}");
         }
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct ConfigLine {
         #[command(flatten)]
         args: Args,
     }
@@ -355,7 +355,7 @@ mod tests {
             (vec!["--retry-max", "4"], "one server"),
         ] {
             let words = ["agent", "--dev"].into_iter().chain(flags.clone());
-            let line = Line::try_parse_from(words).expect("parsed");
+            let line = ConfigLine::try_parse_from(words).expect("parsed");
             let refused = configure(&line.args).expect_err("refused").to_string();
             let flag = flags[0].trim_start_matches('-');
             assert!(
@@ -363,9 +363,9 @@ mod tests {
                 "{refused}"
             );
         }
-        let line = Line::try_parse_from(["agent", "--dev"]).expect("parsed");
+        let line = ConfigLine::try_parse_from(["agent", "--dev"]).expect("parsed");
         assert!(!configure(&line.args).expect("taken").acl.enabled);
-        let line = Line::try_parse_from(["agent", "--dev", "--acl-enabled"]).expect("parsed");
+        let line = ConfigLine::try_parse_from(["agent", "--dev", "--acl-enabled"]).expect("parsed");
         assert!(configure(&line.args).expect("taken").acl.enabled);
     }
 }

@@ -4,7 +4,7 @@ use super::super::conn::Conn;
 use super::super::monitor::{Monitor, Wait};
 use super::super::out::Out;
 use super::super::query::find;
-use super::pick::{Named, checked_task};
+use super::pick::{NamedAlloc, checked_task};
 use crate::http::answers::StopResponse;
 use anyhow::{Result, bail};
 use drover_events::model::AllocListStub;
@@ -44,7 +44,7 @@ impl Tasks {
         out: &Out,
     ) -> Result<u8> {
         let client = self.conn.client()?;
-        let named = Named {
+        let named = NamedAlloc {
             name: &self.allocation,
             is_job: false,
             group: None,

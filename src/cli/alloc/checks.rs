@@ -28,9 +28,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let stub: AllocListStub = find(&client, &args.allocation).await?;
     let path = format!("/v1/client/allocation/{}/checks", stub.id);
-    let asked = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
+    let requested = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
     let failed = "Error querying allocation checks";
-    let checks = args.format.ask(&client, asked, failed, out).await?;
+    let checks = args.format.ask(&client, requested, failed, out).await?;
     let Some(checks): Option<BTreeMap<String, CheckQueryResult>> = checks else {
         return Ok(0);
     };

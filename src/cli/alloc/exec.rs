@@ -5,7 +5,7 @@ use super::super::conn::Conn;
 use super::super::show::short;
 use super::super::socket::Socket;
 use super::super::terminal::{self, Escape, Raw};
-use super::pick::{Named, pick_task};
+use super::pick::{NamedAlloc, pick_task};
 use crate::client::endpoints::exec::{ExecIn, ExecOut};
 use anyhow::{Context, Result, anyhow, bail};
 use drover_events::model::Allocation;
@@ -113,7 +113,7 @@ pub(in crate::cli) async fn run(args: Args) -> Result<u8> {
         bail!("-i must be enabled if running with tty");
     }
     let client = args.conn.client()?;
-    let named = Named {
+    let named = NamedAlloc {
         name: &args.allocation,
         is_job: args.job,
         group: args.group.as_deref(),

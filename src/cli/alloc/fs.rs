@@ -1,10 +1,10 @@
 //! `alloc fs`
 
 use super::super::client::{Client, encode};
-use super::super::columns::Table;
+use super::super::columns::ColumnTable;
 use super::super::out::Out;
 use super::super::show::{size, stamp};
-use super::tail::{Place, Tail};
+use super::tail::{Tail, TailTarget};
 use anyhow::{Result, bail};
 use drover_events::gojson::Time;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
   drover alloc fs -f -job web alloc/data/events.ndjson")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: TailTarget,
     /// A file or a directory below the allocation's
     #[arg(default_value = "/")]
     path: String,
@@ -125,7 +125,7 @@ fn table(files: &[Listed], (machine, whole): (bool, bool)) -> String {
         head.push("Content Type");
     }
     head.push("Name");
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     for file in files {
         let bytes = u64::try_from(file.size).unwrap_or(0);
         let shown = match machine {
@@ -159,11 +159,11 @@ mod tests {
             {"Name": "now", "ModTime": "2026-01-02T03:04:05.678Z"},
         ]))
         .unwrap();
-        let told = table(&files, (true, false));
-        let lines: Vec<&str> = told.lines().collect();
-        assert!(lines[1].contains(" 2500-01-01T00:00:00Z "), "{told}");
-        assert!(lines[2].contains("N/A"), "{told}");
-        assert!(lines[2].ends_with("none/"), "{told}");
-        assert!(lines[3].contains("2026-01-0"), "{told}");
+        let reported = table(&files, (true, false));
+        let lines: Vec<&str> = reported.lines().collect();
+        assert!(lines[1].contains(" 2500-01-01T00:00:00Z "), "{reported}");
+        assert!(lines[2].contains("N/A"), "{reported}");
+        assert!(lines[2].ends_with("none/"), "{reported}");
+        assert!(lines[3].contains("2026-01-0"), "{reported}");
     }
 }

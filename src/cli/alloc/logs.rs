@@ -3,7 +3,7 @@
 use super::super::client::encode;
 use super::super::out::Out;
 use super::pick::pick_task;
-use super::tail::{Place, Tail};
+use super::tail::{Tail, TailTarget};
 use anyhow::Result;
 
 /// Flags of `alloc logs`.
@@ -14,7 +14,7 @@ use anyhow::Result;
   drover alloc logs -tail -n 20 -job web")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: TailTarget,
     /// The task, needed where an allocation has several
     task: Option<String>,
     /// The same as the second argument

@@ -10,7 +10,7 @@ mod stats;
 pub(super) mod status;
 mod tail;
 
-use super::columns::Table;
+use super::columns::ColumnTable;
 use super::out::Out;
 use super::show::{ago, short};
 use anyhow::Result;
@@ -57,7 +57,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 }
 
 /// What a list shows of an allocation, whole or not.
-pub(super) struct Row<'a> {
+pub(super) struct ListedAlloc<'a> {
     id: &'a str,
     eval_id: &'a str,
     node_id: &'a str,
@@ -70,7 +70,7 @@ pub(super) struct Row<'a> {
     modify_time: i64,
 }
 
-impl<'a> From<&'a AllocListStub> for Row<'a> {
+impl<'a> From<&'a AllocListStub> for ListedAlloc<'a> {
     fn from(stub: &'a AllocListStub) -> Self {
         Self {
             id: &stub.id,
@@ -87,7 +87,7 @@ impl<'a> From<&'a AllocListStub> for Row<'a> {
     }
 }
 
-impl<'a> From<&'a Allocation> for Row<'a> {
+impl<'a> From<&'a Allocation> for ListedAlloc<'a> {
     fn from(alloc: &'a Allocation) -> Self {
         Self {
             id: &alloc.id,
@@ -107,9 +107,9 @@ impl<'a> From<&'a Allocation> for Row<'a> {
 /// A list of allocations, the newest first; ages count from `now`, Unix nanoseconds.
 pub(super) fn table<'a, A>(allocs: &'a [A], (verbose, now): (bool, i64)) -> String
 where
-    Row<'a>: From<&'a A>,
+    ListedAlloc<'a>: From<&'a A>,
 {
-    let mut allocs: Vec<Row<'_>> = allocs.iter().map(Row::from).collect();
+    let mut allocs: Vec<ListedAlloc<'_>> = allocs.iter().map(ListedAlloc::from).collect();
     if allocs.is_empty() {
         return "No allocations placed".to_owned();
     }
@@ -130,7 +130,7 @@ where
         "Created",
         "Modified",
     ]);
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     let when = |ns: i64| {
         if verbose {
             super::show::time(ns)

@@ -8,7 +8,7 @@ use drover_events::model::status as words;
 use drover_events::model::{AllocListStub, Allocation};
 
 /// An allocation, named by its id or by its job.
-pub(super) struct Named<'a> {
+pub(super) struct NamedAlloc<'a> {
     /// The id, or the job's ID, or a prefix of one.
     pub(super) name: &'a str,
     /// Whether the name is a job's: then the newest that runs is meant, or the newest.
@@ -17,7 +17,7 @@ pub(super) struct Named<'a> {
     pub(super) group: Option<&'a str>,
 }
 
-impl Named<'_> {
+impl NamedAlloc<'_> {
     /// The whole allocation.
     pub(super) async fn allocation(&self, client: &Client) -> Result<Allocation> {
         let (id, namespace) = match self.is_job {

@@ -30,11 +30,11 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let stub: AllocListStub = find(&client, &args.allocation).await?;
     let path = format!("/v1/client/allocation/{}/stats", stub.id);
-    let asked = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
+    let requested = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
     let failed = "Error querying what the allocation uses";
     let stats = args
         .format
-        .ask::<AllocResourceUsage>(&client, asked, failed, out);
+        .ask::<AllocResourceUsage>(&client, requested, failed, out);
     let Some(stats) = stats.await? else {
         return Ok(0);
     };

@@ -1,7 +1,7 @@
 //! `alloc status`
 
-use super::super::columns::{Table, pairs};
-use super::super::conn::Past;
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::PastConnection;
 use super::super::node::stats;
 use super::super::out::Out;
 use super::super::placement;
@@ -21,7 +21,7 @@ use drover_events::model::{
   drover alloc status -json 8ba85cef")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The allocation's id or a prefix of it
@@ -39,7 +39,12 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     /// Those that show what this id begins.
-    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(
+        conn: PastConnection,
+        format: Format,
+        id: String,
+        verbose: bool,
+    ) -> Self {
         Self {
             conn,
             format,
@@ -56,9 +61,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let stub: AllocListStub = find(&client, &args.allocation).await?;
     let path = format!("/v1/allocation/{}", stub.id);
-    let asked = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
+    let requested = (path.as_str(), &[("namespace", stub.namespace.as_str())][..]);
     let failed = "Error querying allocation";
-    let alloc = args.format.ask::<Allocation>(&client, asked, failed, out);
+    let alloc = args
+        .format
+        .ask::<Allocation>(&client, requested, failed, out);
     let Some(alloc) = alloc.await? else {
         return Ok(0);
     };
@@ -104,8 +111,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 }
 
 /// The tasks with what happened to each last.
-fn tasks(alloc: &Allocation) -> Table {
-    let mut table = Table::new(["Name", "State", "Last Event", "Time", "Lifecycle"]);
+fn tasks(alloc: &Allocation) -> ColumnTable {
+    let mut table = ColumnTable::new(["Name", "State", "Last Event", "Time", "Lifecycle"]);
     for (name, state) in &alloc.task_states {
         let last = state.events.last();
         table.row([
@@ -177,7 +184,7 @@ fn addresses(given: Option<&AllocatedResources>, out: &Out) {
             .flat_map(|network| &network.reserved_ports)
             .any(|port| port.label == label)
     };
-    let mut table = Table::new(["Label", "Dynamic", "Address"]);
+    let mut table = ColumnTable::new(["Label", "Dynamic", "Address"]);
     for port in &shared.ports {
         let to = if port.to > 0 {
             format!(" -> {}", port.to)
@@ -245,7 +252,7 @@ fn resources(
         None => format!("{mib} MiB"),
     };
     let disk = all.map_or(0, |all| all.shared.disk_mb);
-    let mut table = Table::new(["CPU", "Memory", "Disk", "Addresses"]);
+    let mut table = ColumnTable::new(["CPU", "Memory", "Disk", "Addresses"]);
     table.row([cpu, memory, format!("{disk} MiB"), " ".to_owned()]);
     out.line("Task Resources:");
     out.line(table.to_string().replace("<none>", "").trim_end());
@@ -261,7 +268,7 @@ fn events(state: &TaskState, out: &Out) {
         ("Last Restart", stamp(state.last_restart.nanos())),
     ]));
     out.line("\nRecent Events:");
-    let mut table = Table::new(["Time", "Type", "Description"]);
+    let mut table = ColumnTable::new(["Time", "Type", "Description"]);
     for event in state.events.iter().rev() {
         let said = match event.display_message.as_str() {
             "" => &event.message,
@@ -273,7 +280,7 @@ fn events(state: &TaskState, out: &Out) {
 }
 
 fn metrics(metric: &AllocMetric) -> String {
-    let mut table = Table::new(["Node", "Final Score"]);
+    let mut table = ColumnTable::new(["Node", "Final Score"]);
     for score in &metric.score_meta_data {
         table.row([score.node_id.clone(), format!("{:.3}", score.norm_score)]);
     }

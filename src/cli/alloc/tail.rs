@@ -4,13 +4,13 @@ use super::super::client::{Client, Stream};
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::show::short;
-use super::pick::Named;
+use super::pick::NamedAlloc;
 use anyhow::Result;
 use drover_events::model::Allocation;
 
 /// Which allocation's files or output are wanted. The flags around it name what of it.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Place {
+pub(in crate::cli) struct TailTarget {
     #[command(flatten)]
     conn: Conn,
     /// The allocation's id or a prefix of it; with -job, the job's ID
@@ -26,11 +26,11 @@ pub(in crate::cli) struct Place {
     pub(super) verbose: bool,
 }
 
-impl Place {
+impl TailTarget {
     /// The allocation, and who can be asked about it.
     pub(super) async fn find(&self) -> Result<(Client, Allocation)> {
         let client = self.conn.client()?;
-        let named = Named {
+        let named = NamedAlloc {
             name: &self.allocation,
             is_job: self.job,
             group: self.group.as_deref(),

@@ -2,12 +2,12 @@
 
 pub(super) mod requests;
 
-use super::changes::{Entry, row, who};
+use super::changes::{AuditEntry, row, who};
 use super::client::Client;
-use super::conn::Past;
+use super::conn::PastConnection;
 use super::out::Out;
 use super::show::{Format, counted, time};
-use super::trail::{Page, Span, given};
+use super::trail::{Span, TrailPage, given};
 use anyhow::{Context, Result};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The type of a thing: job, alloc, node, ...
@@ -95,7 +95,7 @@ enum Verb {
 /// The trail of one thing, as another command asks for it.
 pub(super) struct Of {
     /// Where the agent is.
-    pub(super) conn: Past,
+    pub(super) conn: PastConnection,
     /// How it is printed.
     pub(super) format: Format,
     /// The type of the thing.
@@ -141,7 +141,7 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
             .truncate(args.value.trim_end_matches(['\r', '\n']).len());
     }
     let page = async |rows, token: &str| page(&args, &client, rows, token).await;
-    let entry = |entry: Entry| show(&entry, &args, out);
+    let entry = |entry: AuditEntry| show(&entry, &args, out);
     let form = (&args.format, out);
     args.span.print(PAGE, form, page, entry).await?;
     if !args.value.is_empty() && !args.format.is_given() {
@@ -153,7 +153,7 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-async fn page(args: &Args, client: &Client, rows: usize, token: &str) -> Result<Page> {
+async fn page(args: &Args, client: &Client, rows: usize, token: &str) -> Result<TrailPage> {
     let yes = |flag: bool| if flag { "true" } else { "" };
     let rows = rows.to_string();
     let given = given([
@@ -181,10 +181,10 @@ async fn page(args: &Args, client: &Client, rows: usize, token: &str) -> Result<
                 .await
         }
     };
-    Page::of(reply.context("Error reading the audit trail")?)
+    TrailPage::of(reply.context("Error reading the audit trail")?)
 }
 
-fn show(entry: &Entry, args: &Args, out: &Out) {
+fn show(entry: &AuditEntry, args: &Args, out: &Out) {
     out.line(&headline(entry, args.verbose));
     if args.brief {
         return;
@@ -201,7 +201,7 @@ fn show(entry: &Entry, args: &Args, out: &Out) {
 }
 
 /// An event on one line: index, time, kind, who, why, and that it was refused.
-fn headline(entry: &Entry, verbose: bool) -> String {
+fn headline(entry: &AuditEntry, verbose: bool) -> String {
     let mut line = format!(
         "{:>8}  {}  {}  by {}",
         entry.index,

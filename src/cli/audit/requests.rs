@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use crate::base::clock::Moment;
 use crate::cli::changes::{Who, who};
-use crate::cli::client::{Client, Kept};
+use crate::cli::client::{Client, PastRetention};
 use crate::cli::conn::Conn;
 use crate::cli::log::export::moment;
 use crate::cli::out::Out;
 use crate::cli::show::{Format, counted, time};
-use crate::cli::trail::{Page, Span, given};
+use crate::cli::trail::{Span, TrailPage, given};
 use crate::log::ReadOnlyLog;
-use crate::requests::{Asked, Class, Ran, Session, beginning, list};
+use crate::requests::{Class, Ran, RequestQuery, Session, beginning, list};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
@@ -62,9 +62,9 @@ pub(in crate::cli) struct Args {
 
 /// Prints the requests that are asked for.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
-    let source = Source::open(&args)?;
+    let source = RequestSource::open(&args)?;
     let page = async |rows, token: &str| source.page(&args, rows, token).await;
-    let show = |entry: Entry| out.line(&line(&entry));
+    let show = |entry: RequestEntry| out.line(&line(&entry));
     let form = (&args.format, out);
     args.span.print(PAGE, form, page, show).await?;
     match source.damage() {
@@ -77,12 +77,12 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 }
 
 /// Where requests are read from.
-enum Source {
+enum RequestSource {
     Agent(Box<Client>),
     Files(Box<ReadOnlyLog>),
 }
 
-impl Source {
+impl RequestSource {
     fn open(args: &Args) -> Result<Self> {
         let Some(data_dir) = &args.data_dir else {
             return Ok(Self::Agent(Box::new(args.conn.client()?)));
@@ -100,19 +100,19 @@ impl Source {
         }
     }
 
-    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<Page> {
+    async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<TrailPage> {
         match self {
-            Self::Agent(client) => asked_of(client, args, rows, token).await,
+            Self::Agent(client) => requested_of(client, args, rows, token).await,
             Self::Files(log) => {
-                let listing = list(&**log, &asked(args, rows, token)?);
+                let listing = list(&**log, &requested(args, rows, token)?);
                 let listing = listing.context("Error reading the request log")?;
                 let entries = listing.entries.iter().map(serde_json::to_value);
                 let next = listing.next.map(|next| next.to_string());
                 let first = beginning(&**log).context("Error reading the request log")?;
-                Ok(Page {
+                Ok(TrailPage {
                     entries: entries.collect::<Result<_, _>>()?,
                     next: next.unwrap_or_default(),
-                    kept_since: first.map(|(_, since)| Kept {
+                    kept_since: first.map(|(_, since)| PastRetention {
                         since,
                         former: String::new(),
                     }),
@@ -130,7 +130,7 @@ fn requests_dir(data_dir: &Path) -> PathBuf {
     found.unwrap_or_else(|| data_dir.to_owned())
 }
 
-async fn asked_of(client: &Client, args: &Args, rows: usize, token: &str) -> Result<Page> {
+async fn requested_of(client: &Client, args: &Args, rows: usize, token: &str) -> Result<TrailPage> {
     let rows = rows.to_string();
     let given = given([
         ("class", args.class.as_str()),
@@ -143,10 +143,10 @@ async fn asked_of(client: &Client, args: &Args, rows: usize, token: &str) -> Res
         ("next_token", token),
     ]);
     let reply = client.get("/v1/audit/requests", &given).await;
-    Page::of(reply.context("Error reading the request log")?)
+    TrailPage::of(reply.context("Error reading the request log")?)
 }
 
-fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {
+fn requested(args: &Args, rows: usize, token: &str) -> Result<RequestQuery> {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let class = given(&args.class).map(|name| {
         Class::from_name(&name).with_context(|| {
@@ -154,39 +154,39 @@ fn asked(args: &Args, rows: usize, token: &str) -> Result<Asked> {
             format!("-class {name:?} is none of {known}")
         })
     });
-    let mut asked = Asked {
+    let mut requested = RequestQuery {
         class: class.transpose()?,
         actor: given(&args.actor),
         path: given(&args.path),
         newest_first: !args.span.oldest,
         limit: rows,
-        ..Asked::default()
+        ..RequestQuery::default()
     };
     match given(&args.span.since).map(|text| moment("since", &text)) {
-        Some(Ok(Moment::Index(index))) => asked.from = index,
-        Some(Ok(Moment::Time(time))) => asked.since = Some(time),
+        Some(Ok(Moment::Index(index))) => requested.from = index,
+        Some(Ok(Moment::Time(time))) => requested.since = Some(time),
         Some(Err(error)) => return Err(error),
         None => {}
     }
     match given(&args.span.until).map(|text| moment("until", &text)) {
-        Some(Ok(Moment::Index(index))) => asked.to = Some(index),
-        Some(Ok(Moment::Time(time))) => asked.until = Some(time),
+        Some(Ok(Moment::Index(index))) => requested.to = Some(index),
+        Some(Ok(Moment::Time(time))) => requested.until = Some(time),
         Some(Err(error)) => return Err(error),
         None => {}
     }
     if let Ok(token) = token.parse::<u64>() {
-        match asked.newest_first {
-            true => asked.to = Some(token),
-            false => asked.from = token,
+        match requested.newest_first {
+            true => requested.to = Some(token),
+            false => requested.from = token,
         }
     }
-    Ok(asked)
+    Ok(requested)
 }
 
 /// A request as servers list it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Entry {
+struct RequestEntry {
     index: u64,
     /// Unix nanoseconds.
     time: i64,
@@ -206,7 +206,7 @@ struct Entry {
 }
 
 /// A request on one line: when, who, what, and how it ended.
-fn line(entry: &Entry) -> String {
+fn line(entry: &RequestEntry) -> String {
     let end = match (entry.complete, entry.status) {
         (true, 0) => "given up".to_owned(),
         (true, status) => {
@@ -257,7 +257,7 @@ mod tests {
             "Actor": {"kind": "token", "name": "deploy"},
             "Complete": true, "Status": 200, "Took": 3_400_000,
         });
-        let mut entry: Entry = answer::of(entry).unwrap();
+        let mut entry: RequestEntry = answer::of(entry).unwrap();
         assert!(line(&entry).ends_with("GET /v1/var/a  by token deploy  200 in 3ms"));
         let ran = json!({"Task": "web", "Command": ["ls", "-l a"], "Tty": true});
         entry.ran = answer::of(ran).unwrap();

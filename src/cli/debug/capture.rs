@@ -193,8 +193,8 @@ impl Capture<'_> {
                 }
                 let file = format!("{folder}/profile_{round:04}.prof");
                 let query = [agent.parameter(), ("seconds", seconds.as_str())];
-                let asked = self.client.get("/v1/agent/pprof/profile", &query);
-                match timeout(time + PATIENCE, asked).await {
+                let requested = self.client.get("/v1/agent/pprof/profile", &query);
+                match timeout(time + PATIENCE, requested).await {
                     Ok(Ok(reply)) => self.store.put(&file, &reply.body)?,
                     Ok(Err(error)) => self.store.missing(&file, &format!("{error:#}")),
                     Err(_) => self.store.missing(&file, "no answer in time"),
@@ -308,9 +308,9 @@ impl Capture<'_> {
         file.write_all(text.as_bytes()).with_context(failed)
     }
 
-    async fn asked(&self, path: &str, query: Query<'_>) -> Result<bytes::Bytes> {
-        let asked = self.client.get(path, query);
-        let reply = timeout(PATIENCE, asked).await;
+    async fn requested(&self, path: &str, query: Query<'_>) -> Result<bytes::Bytes> {
+        let requested = self.client.get(path, query);
+        let reply = timeout(PATIENCE, requested).await;
         let reply = reply.map_err(|_| anyhow!("no answer in {} s", PATIENCE.as_secs()))??;
         Ok(reply.body)
     }
@@ -318,7 +318,7 @@ impl Capture<'_> {
     /// Writes an answer that is JSON, without what may be a secret.
     async fn json(&self, file: &str, path: &str, query: Query<'_>) -> Result<()> {
         let read = async {
-            let body = self.asked(path, query).await?;
+            let body = self.requested(path, query).await?;
             let mut value: Json = serde_json::from_slice(&body)?;
             redact::json(&mut value);
             Ok::<_, anyhow::Error>(pretty(&value))
@@ -334,7 +334,7 @@ impl Capture<'_> {
 
     /// Writes an answer as it comes.
     async fn bytes(&self, file: &str, path: &str, query: Query<'_>) -> Result<()> {
-        match self.asked(path, query).await {
+        match self.requested(path, query).await {
             Ok(body) => self.store.put(file, &body),
             Err(error) => {
                 self.store.missing(file, &format!("{error:#}"));

@@ -135,7 +135,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         args.output.as_deref(),
         args.verbose.then(|| out.clone()),
     )?;
-    tell(&args, &agents, out);
+    report(&args, &agents, out);
     let capture = Capture {
         client,
         args,
@@ -188,7 +188,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 }
 
 /// What will be looked at.
-fn tell(args: &Args, agents: &Agents, out: &Out) {
+fn report(args: &Args, agents: &Agents, out: &Out) {
     let all = |names: Vec<String>| format!("({}) {names:?}", names.len());
     let rows = [
         ("Version", format!("drover v{}", env!("CARGO_PKG_VERSION"))),

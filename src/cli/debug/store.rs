@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 pub(super) struct Store {
     name: String,
     root: PathBuf,
-    said: RefCell<Said>,
+    said: RefCell<StoreReport>,
     verbose: Option<Out>,
 }
 
 #[derive(Default)]
-struct Said {
+struct StoreReport {
     files: Vec<String>,
     missing: Vec<(String, String)>,
 }

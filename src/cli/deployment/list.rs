@@ -1,7 +1,7 @@
 //! `deployment list`
 
-use super::super::columns::Table;
-use super::super::conn::Past;
+use super::super::columns::ColumnTable;
+use super::super::conn::PastConnection;
 use super::super::out::Out;
 use super::super::show::{Format, short};
 use anyhow::Result;
@@ -14,7 +14,7 @@ use drover_events::model::Deployment;
   drover deployment list -filter 'Status == \"running\"'")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Only deployments that this expression holds for
@@ -29,9 +29,9 @@ pub(in crate::cli) struct Args {
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let filter = args.filter.iter().map(|expr| ("filter", expr.as_str()));
-    let asked = ("/v1/deployments", &filter.collect::<Vec<_>>()[..]);
+    let requested = ("/v1/deployments", &filter.collect::<Vec<_>>()[..]);
     let failed = "Error retrieving deployments";
-    let all = args.format.ask(&client, asked, failed, out).await?;
+    let all = args.format.ask(&client, requested, failed, out).await?;
     let Some(all): Option<Vec<Deployment>> = all else {
         return Ok(0);
     };
@@ -50,7 +50,7 @@ pub(in crate::cli) fn table(mut all: Vec<Deployment>, verbose: bool, spaces: boo
         head.push("Namespace");
     }
     head.extend(["Job Version", "Status", "Description"]);
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     for one in all {
         let mut row = vec![short(&one.id, verbose), one.job_id];
         if spaces {

@@ -1,6 +1,6 @@
 //! A deployment as people read it.
 
-use super::super::columns::{Table, pairs};
+use super::super::columns::{ColumnTable, pairs};
 use super::super::show::{short, stamp};
 use drover_events::model::Deployment;
 
@@ -31,7 +31,7 @@ pub(in crate::cli) fn deployment_text(deployment: &Deployment, verbose: bool) ->
         head.push("Canaries");
     }
     head.extend(["Placed", "Healthy", "Unhealthy", "Progress Deadline"]);
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     for (name, state) in states {
         let mut row = vec![name.clone()];
         if reverts {

@@ -1,6 +1,6 @@
 //! `deployment status`
 
-use super::super::conn::Past;
+use super::super::conn::PastConnection;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::query::find;
@@ -21,7 +21,7 @@ use std::time::Duration;
 With -monitor: 0 where it succeeds or waits for its promotion, 1 where it does not succeed.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The deployment's id or a prefix of it
@@ -39,7 +39,12 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     /// Those that show what this id begins.
-    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(
+        conn: PastConnection,
+        format: Format,
+        id: String,
+        verbose: bool,
+    ) -> Self {
         Self {
             conn,
             format,
@@ -65,9 +70,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
             .await;
     }
     let path = format!("/v1/deployment/{id}");
-    let asked = (path.as_str(), &[("namespace", namespace.as_str())][..]);
+    let requested = (path.as_str(), &[("namespace", namespace.as_str())][..]);
     let failed = "Error querying deployment";
-    let found = args.format.ask(&client, asked, failed, out).await?;
+    let found = args.format.ask(&client, requested, failed, out).await?;
     let Some(found): Option<Deployment> = found else {
         return Ok(0);
     };

@@ -2,8 +2,8 @@
 
 use super::super::answer;
 use super::super::client::{Client, encode, is_status};
-use super::super::columns::{Table, pairs};
-use super::super::conn::Past;
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::PastConnection;
 use super::super::out::Out;
 use super::super::query::find;
 use super::super::show::{Format, counted, short, time};
@@ -32,7 +32,7 @@ newer ones it is marked as recomputed. Exit codes: 0 explained, 2 it came out ot
 the rules are the same.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The evaluation's id or a prefix of it
@@ -58,13 +58,13 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let path = format!("/v1/evaluation/{}/explain", stub.id);
     let reply = client.get(&path, &query).await;
     let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
-    let told = reply.json()?;
-    let differs = told["Comparison"]["Identical"] == false && told["Recomputed"] != true;
+    let reported = reply.json()?;
+    let differs = reported["Comparison"]["Identical"] == false && reported["Recomputed"] != true;
     let code = if differs { 2 } else { 0 };
-    if args.format.print(&told, out)? {
+    if args.format.print(&reported, out)? {
         return Ok(code);
     }
-    let explained: Explanation = answer::of(told)?;
+    let explained: Explanation = answer::of(reported)?;
     out.line(&pairs(&head(&explained, args.verbose)));
     for difference in &explained.comparison.differences {
         out.line(&format!("  {difference}"));
@@ -142,7 +142,7 @@ fn show_group(group: &GroupExplained, verbose: bool, out: &Out) {
     out.head(&format!("Group {:?}", group.name));
     let placements = &group.placements;
     if !placements.is_empty() {
-        let mut table = Table::new(["Allocation", "Name", "Node ID", "Node Name"]);
+        let mut table = ColumnTable::new(["Allocation", "Name", "Node ID", "Node Name"]);
         for placed in placements
             .iter()
             .take(if verbose { usize::MAX } else { NODES })
@@ -187,7 +187,7 @@ fn show_search(ordinal: usize, search: &SearchExplained, verbose: bool, out: &Ou
         "Search {ordinal}: came to {came} of {}",
         counted(all, "node")
     ));
-    let mut table = Table::new(["Node ID", "Name", "Score", "Parts or reason", "Outcome"]);
+    let mut table = ColumnTable::new(["Node ID", "Name", "Score", "Parts or reason", "Outcome"]);
     for node in nodes.iter().take(if verbose { usize::MAX } else { NODES }) {
         table.row([
             short(&node.node_id, verbose),
@@ -234,7 +234,7 @@ fn show_stops(explained: &Explanation, verbose: bool, out: &Out) {
         return;
     }
     out.head("Stopped");
-    let mut table = Table::new(["Allocation", "Name", "Node ID", "Reason"]);
+    let mut table = ColumnTable::new(["Allocation", "Name", "Node ID", "Reason"]);
     for stop in stops.iter().take(if verbose { usize::MAX } else { NODES }) {
         table.row([
             short(&stop.alloc_id, verbose),

@@ -1,7 +1,7 @@
 //! `eval list`
 
-use super::super::columns::Table;
-use super::super::conn::Past;
+use super::super::columns::ColumnTable;
+use super::super::conn::PastConnection;
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::placement;
@@ -17,7 +17,7 @@ use drover_events::model::status as words;
   drover eval list -filter 'Status == \"pending\" and JobID == \"web\"'")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -42,12 +42,12 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let Some(evals) = page.take::<Evaluation>(&args.format, out)? else {
         return Ok(0);
     };
-    client.tell_moment(out);
+    client.report_moment(out);
     if evals.is_empty() {
         out.line("No evals found");
         return Ok(0);
     }
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "ID",
         "Priority",
         "Triggered By",
@@ -74,6 +74,6 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         ]);
     }
     out.line(&table.to_string());
-    page.tell_next(out);
+    page.report_next(out);
     Ok(0)
 }

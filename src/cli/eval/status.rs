@@ -1,7 +1,7 @@
 //! `eval status`
 
-use super::super::columns::{Table, pairs};
-use super::super::conn::Past;
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::PastConnection;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::placement;
@@ -18,7 +18,7 @@ use drover_events::model::status as words;
   drover eval status -monitor 8ba85cef     and wait until it is done")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The evaluation's id or a prefix of it
@@ -33,7 +33,12 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     /// Those that show what this id begins.
-    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(
+        conn: PastConnection,
+        format: Format,
+        id: String,
+        verbose: bool,
+    ) -> Self {
         Self {
             conn,
             format,
@@ -55,14 +60,16 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     let query = [("namespace", namespace.as_str()), ("related", "true")];
     let path = format!("/v1/evaluation/{id}");
-    let asked = (path.as_str(), &query[..]);
+    let requested = (path.as_str(), &query[..]);
     let failed = "Error querying evaluation";
-    let eval = args.format.ask::<Evaluation>(&client, asked, failed, out);
+    let eval = args
+        .format
+        .ask::<Evaluation>(&client, requested, failed, out);
     let Some(eval) = eval.await? else {
         return Ok(0);
     };
     out.line(&pairs(&rows(&eval, (args.verbose, client.now()))));
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "ID",
         "Priority",
         "Triggered By",

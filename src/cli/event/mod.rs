@@ -114,7 +114,7 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
     };
     let begin = begin.unwrap_or(("index", "0".to_owned()));
     let client = args.conn.client()?;
-    let mut run = Run {
+    let mut run = EventRun {
         position: Position::load(args.resume.as_deref())?,
         seen: 0,
         sink: Sink::Out(out),
@@ -127,7 +127,7 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
     if args.resume.is_none() {
         let stream = connect(&client, (&args, &begin), &run.position).await?;
         run.follow(&args, stream).await?;
-        run.sink.settle()?;
+        run.sink.sync_output()?;
         return Ok(0);
     }
     let mut pause = PAUSE.0;
@@ -204,28 +204,28 @@ async fn connect(
 /// A line of the stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Frame {
+struct StreamLine {
     /// The index of the events.
     index: u64,
     /// The events, as they are passed on.
     events: Vec<Json>,
     /// How far the stream is.
-    checkpoint: Option<Place>,
+    checkpoint: Option<StreamPosition>,
     /// Why it ends.
-    error: Option<Ended>,
+    error: Option<StreamEnd>,
 }
 
 /// A place of the stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Place {
+struct StreamPosition {
     index: u64,
 }
 
 /// Why a stream ends.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Ended {
+struct StreamEnd {
     message: String,
 }
 
@@ -233,7 +233,7 @@ struct Ended {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CloudEvent {
-    data: Place,
+    data: StreamPosition,
 }
 
 /// An event of the stream, as it is printed for people.
@@ -248,30 +248,30 @@ struct Event {
     key: String,
 }
 
-impl Frame {
+impl StreamLine {
     /// A line that was read; a CloudEvent stands by itself.
-    fn of(line: Json) -> Result<Frame> {
+    fn of(line: Json) -> Result<StreamLine> {
         if line.get("specversion").is_none() {
             return answer::of(line);
         }
         let event: CloudEvent = answer::of(line.clone())?;
-        Ok(Frame {
+        Ok(StreamLine {
             index: event.data.index,
             events: vec![line],
-            ..Frame::default()
+            ..StreamLine::default()
         })
     }
 }
 
 /// A run of the command.
-struct Run<'a> {
+struct EventRun<'a> {
     position: Position,
     /// Events printed.
     seen: u64,
     sink: Sink<'a>,
 }
 
-impl Run<'_> {
+impl EventRun<'_> {
     /// Prints what comes; says whether as many events came as were asked for.
     async fn follow(&mut self, args: &Args, mut stream: Stream) -> Result<bool> {
         self.position.belong(&stream.epoch);
@@ -286,7 +286,7 @@ impl Run<'_> {
             let Some(line) = line else {
                 return Ok(false);
             };
-            let frame = Frame::of(line)?;
+            let frame = StreamLine::of(line)?;
             if let Some(error) = frame.error {
                 bail!("The server ends the stream: {}", error.message);
             }
@@ -322,7 +322,7 @@ impl Run<'_> {
 
     /// Keeps the position, once what it covers is written.
     fn save(&mut self) -> Result<()> {
-        let offset = self.sink.settle()?;
+        let offset = self.sink.sync_output()?;
         self.position.save(offset)
     }
 }

@@ -212,16 +212,16 @@ impl Sink<'_> {
     }
 
     /// Has everything on the disk; the length of the file, if it is one.
-    pub(in crate::cli) fn settle(&mut self) -> Result<Option<u64>> {
+    pub(in crate::cli) fn sync_output(&mut self) -> Result<Option<u64>> {
         let Self::File(file, path) = self else {
             return Ok(None);
         };
-        let mut settle = || {
+        let mut sync_output = || {
             file.flush()?;
             file.get_ref().sync_data()?;
             file.stream_position()
         };
-        let length = settle().with_context(|| format!("Error writing {}", path.display()))?;
+        let length = sync_output().with_context(|| format!("Error writing {}", path.display()))?;
         Ok(Some(length))
     }
 }
@@ -274,13 +274,13 @@ mod tests {
         let path = dir.path().join("events");
         let mut sink = Sink::open(&path, None).unwrap();
         sink.line("one").unwrap();
-        let offset = sink.settle().unwrap();
+        let offset = sink.sync_output().unwrap();
         sink.line("two").unwrap();
-        sink.settle().unwrap();
+        sink.sync_output().unwrap();
         drop(sink);
         let mut sink = Sink::open(&path, offset).unwrap();
         sink.line("two").unwrap();
-        sink.settle().unwrap();
+        sink.sync_output().unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
         let error = Sink::open(&path, Some(99)).err().unwrap();
         assert!(error.to_string().contains("another file"), "{error}");

@@ -1,6 +1,6 @@
 //! `event schema`: the JSON Schemas of all events, from the program itself.
 
-use crate::cli::columns::Table;
+use crate::cli::columns::ColumnTable;
 use crate::cli::out::Out;
 use crate::cli::show::counted;
 use crate::history::record::schema;
@@ -58,8 +58,8 @@ pub(in crate::cli) fn run(args: &SchemaArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn table() -> Table {
-    let mut table = Table::new(["Number", "Kind", "Version", "Since level", "Schema"]);
+fn table() -> ColumnTable {
+    let mut table = ColumnTable::new(["Number", "Kind", "Version", "Since level", "Schema"]);
     for kind in EventKind::ALL {
         table.row([
             kind.number().to_string(),

@@ -4,7 +4,7 @@ use super::super::conn::Conn;
 use super::super::deployment;
 use super::super::monitor::Wait;
 use super::super::out::Out;
-use super::Found;
+use super::FoundJob;
 use super::history::{Numbered, Versions};
 use anyhow::{Result, bail};
 use drover_events::model::Deployment;
@@ -56,7 +56,7 @@ pub(in crate::cli) struct PromoteArgs {
 
 /// Registers an earlier version again.
 pub(super) async fn revert(args: RevertArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let version = version(&job, &args.version).await?;
     let body = json!({ "JobID": job.id, "JobVersion": version, "EnforcePriorVersion": null });
     let done = job
@@ -67,7 +67,7 @@ pub(super) async fn revert(args: RevertArgs, out: &Out) -> Result<u8> {
 }
 
 /// A version, named by its number or by its tag.
-async fn version(job: &Found, named: &str) -> Result<u64> {
+async fn version(job: &FoundJob, named: &str) -> Result<u64> {
     if let Ok(version) = named.parse() {
         return Ok(version);
     }
@@ -86,7 +86,7 @@ async fn version(job: &Found, named: &str) -> Result<u64> {
 
 /// Has a job evaluated again.
 pub(super) async fn eval(args: EvalArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let options = json!({ "ForceReschedule": args.force_reschedule });
     let body = json!({ "JobID": job.id, "EvalOptions": options });
     let done = job
@@ -102,7 +102,7 @@ pub(super) async fn eval(args: EvalArgs, out: &Out) -> Result<u8> {
 
 /// Promotes the canaries of the latest deployment.
 pub(super) async fn promote(args: PromoteArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let latest = job.get("/deployment").await;
     let latest: Option<Deployment> =
         latest.map_err(|err| err.context("Error retrieving deployment"))?;

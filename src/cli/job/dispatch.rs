@@ -4,7 +4,7 @@ use super::super::columns::pairs;
 use super::super::conn::Conn;
 use super::super::monitor::{Monitor, Wait};
 use super::super::out::Out;
-use super::Found;
+use super::FoundJob;
 use crate::http::answers::DispatchResponse;
 use anyhow::{Context, Result, bail};
 use base64::Engine;
@@ -62,7 +62,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         meta.insert(key.to_owned(), value.into());
     }
     let payload = payload(args.input.as_deref())?;
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let body = json!({
         "JobID": job.id,
         "Meta": meta,

@@ -4,10 +4,10 @@
 //! are long gone.
 
 use super::super::answer::{self, unreadable};
-use super::super::changes::{Entry, Field, who};
+use super::super::changes::{AuditEntry, ChangedField, who};
 use super::super::client::{Client, is_status};
-use super::super::columns::{Table, pairs};
-use super::super::conn::Past;
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::PastConnection;
 use super::super::out::Out;
 use super::super::query::{find, job_path};
 use super::super::show::{Format, pretty, time};
@@ -29,7 +29,7 @@ use serde_json::Value as Json;
 A job that is gone is shown from the audit trail; drover audit job ID shows it field by field.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it
@@ -129,7 +129,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
         return Ok(0);
     }
-    let events = told(trail(&client, &id, &namespace).await?);
+    let events = reported(trail(&client, &id, &namespace).await?);
     for (i, version) in versions.into_iter().enumerate() {
         if i > 0 {
             out.line("");
@@ -185,7 +185,7 @@ impl Args {
 
 impl Version {
     /// Tells it; of what of it cannot be read that is told.
-    fn show(self, events: &[Entry], out: &Out) {
+    fn show(self, events: &[AuditEntry], out: &Out) {
         match answer::of::<Job>(self.raw) {
             Ok(job) => out.line(&pairs(&rows(&job, events))),
             Err(error) => {
@@ -197,16 +197,16 @@ impl Version {
         let Some(diff) = self.diff else {
             return;
         };
-        let told = match answer::of::<JobDiff>(diff) {
+        let reported = match answer::of::<JobDiff>(diff) {
             Ok(diff) => job_diff(&diff, None, false),
             Err(error) => unreadable(&error),
         };
-        out.line(&format!("Diff:\n{told}"));
+        out.line(&format!("Diff:\n{reported}"));
     }
 }
 
 /// What is told of a version; who made it is in the event that registered it.
-fn rows(job: &Job, events: &[Entry]) -> Vec<(&'static str, String)> {
+fn rows(job: &Job, events: &[AuditEntry]) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("Version", job.version.to_string()),
         ("Stable", job.stable.to_string()),
@@ -235,13 +235,13 @@ fn gone(args: &Args, events: Vec<Json>, out: &Out) -> Result<u8> {
         "Job {:?} is gone. What happened to it:\n",
         args.job
     ));
-    out.line(&table(&told(events)));
+    out.line(&table(&reported(events)));
     Ok(0)
 }
 
 /// Events as they are told to people.
-fn told(events: Vec<Json>) -> Vec<Entry> {
-    events.into_iter().map(Entry::told).collect()
+fn reported(events: Vec<Json>) -> Vec<AuditEntry> {
+    events.into_iter().map(AuditEntry::reported).collect()
 }
 
 /// The events that changed a job, oldest first; none if it never was, or where nobody may ask.
@@ -277,8 +277,8 @@ async fn trail(client: &Client, id: &str, namespace: &str) -> Result<Vec<Json>> 
     Ok(events)
 }
 
-fn table(events: &[Entry]) -> String {
-    let mut table = Table::new([
+fn table(events: &[AuditEntry]) -> String {
+    let mut table = ColumnTable::new([
         "Index",
         "Time",
         "Kind",
@@ -290,7 +290,7 @@ fn table(events: &[Entry]) -> String {
     for event in events {
         let changes = event.changes.iter();
         let changes = changes.filter(|change| change.table == "jobs");
-        let fields: Vec<&Field> = changes.flat_map(|change| &change.fields).collect();
+        let fields: Vec<&ChangedField> = changes.flat_map(|change| &change.fields).collect();
         let became = |path: &str| match fields.iter().find(|field| field.path == path) {
             None => "-".to_owned(),
             Some(field) => match &field.after {

@@ -1,6 +1,6 @@
 //! `job inspect`
 
-use super::super::conn::Past;
+use super::super::conn::PastConnection;
 use super::super::out::Out;
 use super::super::query::{find, job_path};
 use super::super::show::{Format, pretty};
@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json};
   drover job inspect -hcl web        the source it was submitted as")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it

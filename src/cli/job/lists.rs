@@ -1,11 +1,11 @@
 //! `job allocs` and `job deployments`
 
 use super::super::alloc;
-use super::super::conn::Past;
+use super::super::conn::PastConnection;
 use super::super::deployment::{self, deployment_text};
 use super::super::out::Out;
 use super::super::show::Format;
-use super::Found;
+use super::FoundJob;
 use anyhow::Result;
 use drover_events::model::{AllocListStub, Deployment};
 
@@ -13,7 +13,7 @@ use drover_events::model::{AllocListStub, Deployment};
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct AllocsArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it
@@ -30,7 +30,7 @@ pub(in crate::cli) struct AllocsArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct DeploymentsArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// The job's ID or a prefix of it
@@ -48,7 +48,7 @@ pub(in crate::cli) struct DeploymentsArgs {
 
 /// Lists a job's allocations.
 pub(super) async fn allocs(args: AllocsArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let query = [
         job.scope()[0],
         ("all", if args.all { "true" } else { "false" }),
@@ -64,14 +64,14 @@ pub(super) async fn allocs(args: AllocsArgs, out: &Out) -> Result<u8> {
 
 /// Lists a job's deployments, or shows the latest.
 pub(super) async fn deployments(args: DeploymentsArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let failed = "Error retrieving deployments";
     if args.latest {
         let (path, scope) = (job.path("/deployment"), job.scope());
-        let asked = (path.as_str(), &scope[..]);
+        let requested = (path.as_str(), &scope[..]);
         let latest = args
             .format
-            .ask::<Option<Deployment>>(&job.client, asked, failed, out);
+            .ask::<Option<Deployment>>(&job.client, requested, failed, out);
         let Some(latest) = latest.await? else {
             return Ok(0);
         };

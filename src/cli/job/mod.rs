@@ -98,18 +98,18 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 }
 
 /// A job that was found, and the namespace to ask about it in.
-struct Found {
+struct FoundJob {
     client: Client,
     id: String,
     namespace: String,
 }
 
-impl Found {
+impl FoundJob {
     /// The only job whose ID begins so.
-    async fn new(conn: &Conn, prefix: &str) -> Result<Found> {
+    async fn new(conn: &Conn, prefix: &str) -> Result<FoundJob> {
         let client = conn.client()?;
         let JobListStub { id, namespace, .. } = find(&client, prefix).await?;
-        Ok(Found {
+        Ok(FoundJob {
             client,
             id,
             namespace,

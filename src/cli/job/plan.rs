@@ -7,7 +7,7 @@ use super::super::out::Out;
 use super::super::placement;
 use super::super::show::{Format, counted};
 use super::diff::job_diff;
-use super::source::Source;
+use super::source::JobSource;
 use crate::http::answers::JobPlanResponse;
 use anyhow::Result;
 use drover_events::gojson::Map;
@@ -25,7 +25,7 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
     #[command(flatten)]
-    source: Source,
+    source: JobSource,
     /// Show the difference to the running job
     #[arg(long, default_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
     diff: bool,
@@ -79,8 +79,8 @@ async fn plan(args: &Args, out: &Out) -> Result<u8> {
     }
     let answer: JobPlanResponse = answer::of(raw)?;
     if let Some(diff) = answer.diff.as_ref().filter(|_| args.diff) {
-        let told = job_diff(diff, answer.annotations.as_ref(), args.verbose);
-        out.line(&format!("{told}\n"));
+        let reported = job_diff(diff, answer.annotations.as_ref(), args.verbose);
+        out.line(&format!("{reported}\n"));
     }
     out.line("Scheduler dry-run:");
     out.line(&dry_run(&answer));

@@ -4,7 +4,7 @@ use super::super::conn::Conn;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::show::{counted, short};
-use super::Found;
+use super::FoundJob;
 use super::restart_batch::{How, replace, restart};
 use anyhow::{Context, Result, bail};
 use drover_events::model::status as words;
@@ -73,7 +73,7 @@ enum Pause {
 /// Restarts a job.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let pause = pause(&args.batch_wait)?;
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let shown = job.get("").await;
     let shown: Job = shown.map_err(|err| err.context("Error querying job"))?;
     if args.reschedule && shown.r#type.starts_with("sys") {
@@ -113,7 +113,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 
 async fn batches(
     args: &Args,
-    (job, monitor): (&Found, &Monitor<'_>),
+    (job, monitor): (&FoundJob, &Monitor<'_>),
     (allocs, at_a_time): (&[AllocListStub], usize),
     pause: &Pause,
     out: &Out,

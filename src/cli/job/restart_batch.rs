@@ -2,7 +2,7 @@
 
 use super::super::monitor::Monitor;
 use super::super::show::short;
-use super::Found;
+use super::FoundJob;
 use crate::http::answers::StopResponse;
 use anyhow::{Result, bail};
 use drover_events::model::AllocListStub;
@@ -22,7 +22,7 @@ pub(super) struct How<'a> {
 
 /// Restarts its tasks where it is.
 pub(super) async fn restart(
-    job: &Found,
+    job: &FoundJob,
     monitor: &Monitor<'_>,
     alloc: &AllocListStub,
     how: &How<'_>,
@@ -58,7 +58,7 @@ pub(super) async fn restart(
 
 /// Stops it, and waits until another runs in its place.
 pub(super) async fn replace(
-    job: &Found,
+    job: &FoundJob,
     monitor: &Monitor<'_>,
     alloc: &AllocListStub,
     how: &How<'_>,

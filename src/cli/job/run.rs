@@ -5,7 +5,7 @@ use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::show::pretty;
 use super::periodic::next_launch;
-use super::source::Source;
+use super::source::JobSource;
 use crate::http::answers::JobRegisterResponse;
 use anyhow::Result;
 use drover_events::gojson;
@@ -25,7 +25,7 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
     #[command(flatten)]
-    source: Source,
+    source: JobSource,
     /// Do not wait for the evaluation
     #[arg(long)]
     detach: bool,

@@ -1,11 +1,11 @@
 //! `job scale` and `job scaling-events`
 
-use super::super::columns::Table;
-use super::super::conn::{Conn, Past};
+use super::super::columns::ColumnTable;
+use super::super::conn::{Conn, PastConnection};
 use super::super::monitor::Wait;
 use super::super::out::Out;
 use super::super::show::{short, time};
-use super::Found;
+use super::FoundJob;
 use crate::http::answers::JobScaleStatus;
 use anyhow::{Result, bail};
 use drover_events::model::{Job, ScalingEvent};
@@ -41,7 +41,7 @@ pub(in crate::cli) struct Args {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct EventsArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     /// The job's ID or a prefix of it
     job: String,
     /// Show errors, messages and full ids as well
@@ -59,7 +59,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let Ok(count) = count.parse::<u64>() else {
         bail!("Failed to read the count {count:?}: it takes a number from 0 on");
     };
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let group = match group {
         Some(group) => group,
         None => only_group(&job).await?,
@@ -78,7 +78,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 }
 
 /// The group of a job that has one.
-async fn only_group(job: &Found) -> Result<String> {
+async fn only_group(job: &FoundJob) -> Result<String> {
     let found = job.get::<Job>("").await;
     let found = found.map_err(|err| err.context("Error querying job"))?;
     match &found.task_groups[..] {
@@ -97,14 +97,14 @@ async fn only_group(job: &Found) -> Result<String> {
 
 /// Lists what scaled a job, the newest first.
 pub(super) async fn events(args: EventsArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let status = job.get::<JobScaleStatus>("/scale").await;
     let status = status.map_err(|err| err.context("Error listing scaling events"))?;
     let groups = status.task_groups.iter();
     let mut events: Vec<(&String, &ScalingEvent)> = groups
         .flat_map(|(name, group)| group.events.iter().map(move |event| (name, event)))
         .collect();
-    job.client.tell_moment(out);
+    job.client.report_moment(out);
     if events.is_empty() {
         out.line("No events found");
         return Ok(0);
@@ -118,7 +118,7 @@ pub(super) async fn events(args: EventsArgs, out: &Out) -> Result<u8> {
     if args.verbose {
         head.extend(["Eval ID", "Message"]);
     }
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     for (group, event) in events {
         let count = match event.count {
             Some(count) => count.to_string(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The flags that say how to read a job's file.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Source {
+pub(super) struct JobSource {
     /// The job's file, HCL or JSON; - reads standard input
     pub(super) path: String,
     /// The file holds a job in the API's JSON form
@@ -35,7 +35,7 @@ pub(super) struct Loaded {
     pub(super) submission: Json,
 }
 
-impl Source {
+impl JobSource {
     /// Reads and parses the job.
     ///
     /// # Errors

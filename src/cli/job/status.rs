@@ -2,8 +2,8 @@
 
 use super::super::alloc;
 use super::super::client::Client;
-use super::super::columns::{Table, pairs};
-use super::super::conn::Past;
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::PastConnection;
 use super::super::deployment::deployment_text;
 use super::super::out::Out;
 use super::super::placement;
@@ -23,7 +23,7 @@ use drover_events::model::{AllocListStub, Deployment, Evaluation, Job, JobSummar
   drover job status -evals -all-allocs web")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// A job's ID or a prefix of it; without one all jobs are listed
@@ -44,7 +44,12 @@ pub(in crate::cli) struct Args {
 
 impl Args {
     /// Those that show what this ID begins.
-    pub(in crate::cli) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
+    pub(in crate::cli) fn of(
+        conn: PastConnection,
+        format: Format,
+        id: String,
+        verbose: bool,
+    ) -> Self {
         Self {
             conn,
             format,
@@ -94,7 +99,7 @@ pub(in crate::cli) fn job_list(jobs: &[JobListStub], all: bool) -> String {
     if all {
         head.insert(1, "Namespace");
     }
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     for job in jobs {
         let mut kind = job.r#type.clone();
         if job.periodic {
@@ -195,7 +200,7 @@ fn groups(summary: &JobSummary, out: &Out) {
     if summary.summary.is_empty() {
         return;
     }
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "Task Group",
         "Queued",
         "Starting",
@@ -224,7 +229,7 @@ fn groups(summary: &JobSummary, out: &Out) {
 
 /// Evaluations, the newest first.
 fn evaluations(evals: &[Evaluation], verbose: bool, out: &Out) {
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "ID",
         "Priority",
         "Triggered By",
@@ -258,7 +263,7 @@ async fn children(
     out: &Out,
 ) -> Result<()> {
     let counts = summary.children.clone().unwrap_or_default();
-    let mut table = Table::new(["Pending", "Running", "Dead"]);
+    let mut table = ColumnTable::new(["Pending", "Running", "Dead"]);
     let counts = [counts.pending, counts.running, counts.dead];
     table.row(counts.map(|count| count.to_string()));
     out.head("Children Job Summary");
@@ -270,7 +275,7 @@ async fn children(
     let prefix = format!("{}{mark}", job.id);
     let query = [scope[0], ("prefix", prefix.as_str())];
     let jobs: Vec<JobListStub> = client.fetch("/v1/jobs", &query).await?;
-    let mut table = Table::new(["ID", "Status"]);
+    let mut table = ColumnTable::new(["ID", "Status"]);
     for child in jobs.into_iter().filter(|child| child.parent_id == job.id) {
         table.row([child.id, child.status]);
     }

@@ -3,7 +3,7 @@
 use super::super::client::encode;
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::Found;
+use super::FoundJob;
 use anyhow::Result;
 use clap::Subcommand;
 use drover_events::model::Job;
@@ -60,12 +60,12 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     }
 }
 
-fn path(job: &Found, name: &str) -> String {
+fn path(job: &FoundJob, name: &str) -> String {
     job.path(&format!("/versions/{}/tag", encode(name)))
 }
 
 async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let version = match args.version {
         Some(version) => version,
         None => {
@@ -86,7 +86,7 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
 }
 
 async fn unset(args: UnsetArgs, out: &Out) -> Result<u8> {
-    let job = Found::new(&args.conn, &args.job).await?;
+    let job = FoundJob::new(&args.conn, &args.job).await?;
     let path = path(&job, &args.name);
     let scope = job.scope();
     let done = job.client.delete::<IgnoredAny>(&path, &scope, None).await;

@@ -2,7 +2,7 @@
 
 use super::super::conn::Conn;
 use super::super::out::Out;
-use super::source::Source;
+use super::source::JobSource;
 use crate::http::answers::JobValidateResponse;
 use anyhow::Result;
 use drover_events::model::status::DEFAULT_NAMESPACE;
@@ -16,7 +16,7 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
     #[command(flatten)]
-    source: Source,
+    source: JobSource,
 }
 
 /// Has a server check a job.

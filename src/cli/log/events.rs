@@ -1,15 +1,15 @@
 //! `log events`: what happened, who did it and what it followed from, straight from the log.
 
 use super::moment;
-use super::place::{Found, LogPlace};
+use super::place::{LogPlace, OpenedLog};
 use crate::cli::changes::{Who, who};
-use crate::cli::columns::Table;
+use crate::cli::columns::ColumnTable;
 use crate::cli::log::{Scratch, kind_name};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::show::time;
 use crate::error::chain;
-use crate::history::export::outcomes::{Outcomes, Wanted};
+use crate::history::export::outcomes::{OutcomeQuery, Outcomes};
 use crate::history::record::{Document, Redactor};
 use crate::history::replay::places;
 use crate::log::ReadOnlyLog;
@@ -159,14 +159,14 @@ fn refuse_dropped(log: &ReadOnlyLog, from: u64) -> Result<()> {
 /// or goes on from a state that is not here) it is said, and nothing is known.
 pub(in crate::cli) fn outcomes(
     place: &LogPlace,
-    found: &Found,
+    found: &OpenedLog,
     log: &ReadOnlyLog,
     (from, to): (u64, Option<u64>),
     out: &Out,
 ) -> Result<Outcomes> {
     let tables = place.data_dir.as_deref().map(tables_dir);
     let scratch = Scratch::new()?;
-    let wanted = Wanted {
+    let wanted = OutcomeQuery {
         log_dir: &found.log,
         tables: tables.as_deref(),
         from,
@@ -207,7 +207,7 @@ pub(in crate::cli) fn redactor(data_dir: &Path, out: &Out) -> Result<Redactor> {
 }
 
 fn table(rows: &[Recorded]) -> String {
-    let mut table = Table::new(["Index", "Time", "Kind", "Actor", "Cause", "Request"]);
+    let mut table = ColumnTable::new(["Index", "Time", "Kind", "Actor", "Cause", "Request"]);
     for event in rows {
         let envelope = event.envelope.as_ref();
         let actor = envelope.map(|envelope| Who::from(&envelope.actor));

@@ -230,7 +230,7 @@ pub(in crate::cli) async fn export(args: &ExportArgs, out: &Out) -> Result<u8> {
         false => format!("Error exporting the log in {}", dir.display()),
     })?;
     if to_file {
-        tell(&done, &args.out, out);
+        report(&done, &args.out, out);
     }
     Ok(0)
 }
@@ -266,11 +266,11 @@ fn tables(args: &ExportArgs, export: &Export, log: &ReadOnlyLog, out: &Out) -> R
         };
         anyhow::Error::from(error).context(what)
     })?;
-    tell(&done, &args.out, out);
+    report(&done, &args.out, out);
     Ok(0)
 }
 
-fn tell(done: &Exported, path: &Path, out: &Out) {
+fn report(done: &Exported, path: &Path, out: &Out) {
     let behind = match done.last {
         Some(last) => format!(", up to index {last}"),
         None => String::new(),
@@ -300,14 +300,14 @@ impl std::io::Write for Printed<'_> {
 
 /// What tells which event a line of an export is.
 #[derive(Deserialize)]
-struct Line {
+struct ExportLine {
     #[serde(rename = "Index")]
     index: Option<u64>,
     /// The event, where the line is a CloudEvent.
-    data: Option<Box<Line>>,
+    data: Option<Box<ExportLine>>,
 }
 
-impl Line {
+impl ExportLine {
     fn index(&self) -> Option<u64> {
         let of_event = || self.data.as_ref().and_then(|event| event.index);
         self.index.or_else(of_event)
@@ -331,7 +331,7 @@ fn resumed(path: &Path, log: &ReadOnlyLog, export: &mut Export) -> Result<File> 
         file.rewind().with_context(failed)?;
         return Ok(file);
     };
-    let last: Line = serde_json::from_slice(&line)
+    let last: ExportLine = serde_json::from_slice(&line)
         .with_context(|| format!("{} is no export: its last line is no JSON", path.display()))?;
     let index = last
         .index()

@@ -10,7 +10,7 @@ pub(super) mod verify;
 pub(super) mod verify_live;
 
 use super::client::{Client, Refused};
-use super::columns::{Table, pairs};
+use super::columns::{ColumnTable, pairs};
 use super::conn::Conn;
 use super::digests;
 use super::out::Out;
@@ -141,7 +141,7 @@ async fn inspection(args: &InspectArgs, out: &Out) -> Result<u8> {
             found.damage.clone().unwrap_or_else(|| "none".to_owned()),
         ),
     ]));
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "Segment", "State", "First", "Entries", "Bytes", "From", "To",
     ]);
     for segment in &found.segments {
@@ -158,7 +158,7 @@ async fn inspection(args: &InspectArgs, out: &Out) -> Result<u8> {
     }
     out.head("Segments");
     out.line(&table.to_string());
-    let mut table = Table::new(["Kind", "Entries"]);
+    let mut table = ColumnTable::new(["Kind", "Entries"]);
     for (kind, count) in &found.kinds {
         table.row([kind_name(*kind), count.to_string()]);
     }
@@ -317,7 +317,7 @@ fn own_database(data_dir: &Path, log: &Path) -> Result<Digests> {
         let shown = data_dir.display();
         bail!("no agent answers and {shown} holds no database: nothing to compare with");
     };
-    crate::history::rebuild::settle(log, dir)?;
+    crate::history::rebuild::finish_switch(log, dir)?;
     let state = replay::catch_up(log, dir).with_context(|| {
         format!(
             "Error opening {}; if an agent runs on it, name its -address",

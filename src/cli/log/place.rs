@@ -5,7 +5,7 @@ use crate::cli::log::{Scratch, log_dir};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::history::store::joined::Join;
-use crate::history::store::{Place, Store};
+use crate::history::store::{ArchivePlace, Store};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub(in crate::cli) struct LogPlace {
 }
 
 /// A log that can be read.
-pub(in crate::cli) struct Found {
+pub(in crate::cli) struct OpenedLog {
     /// The directory of its segments.
     pub(in crate::cli) log: PathBuf,
     /// The server's directory: checkpoints, bases, keys.
@@ -37,7 +37,7 @@ pub(in crate::cli) struct Found {
     _scratch: Option<Scratch>,
 }
 
-impl Found {
+impl OpenedLog {
     /// What lies in a directory that has the form of a server's.
     pub(in crate::cli) fn of(scratch: Scratch) -> Self {
         Self {
@@ -50,22 +50,22 @@ impl Found {
 
 impl LogPlace {
     /// Finds the log; what lies in a bucket is fetched.
-    pub(in crate::cli) async fn find(&self, out: &Out) -> Result<Found> {
+    pub(in crate::cli) async fn find(&self, out: &Out) -> Result<OpenedLog> {
         let own = self.data_dir.as_deref().map(log_dir);
         let beside = |log: &Path| log.parent().unwrap_or(Path::new(".")).to_owned();
         let Some(url) = &self.archive else {
             let log = own.context("Name the log: -data-dir DIR, or -archive URL")?;
-            return Ok(Found {
+            return Ok(OpenedLog {
                 server: beside(&log),
                 log,
                 _scratch: None,
             });
         };
-        let place = Place {
+        let place = ArchivePlace {
             url: url.clone(),
             endpoint: self.archive_endpoint.clone(),
             region: self.archive_region.clone(),
-            ..Place::default()
+            ..ArchivePlace::default()
         };
         let store = Store::find(&place).with_context(|| format!("Error opening {url}"))?;
         let scratch = Scratch::new()?;
@@ -85,11 +85,11 @@ impl LogPlace {
         if !joined.wrong.is_empty() {
             out.error(&format!("The copy {} is read", joined.url));
         }
-        Ok(Found::of(scratch))
+        Ok(OpenedLog::of(scratch))
     }
 
     /// Where keys are looked for.
-    pub(in crate::cli) fn keys_below(&self, found: &Found) -> PathBuf {
+    pub(in crate::cli) fn keys_below(&self, found: &OpenedLog) -> PathBuf {
         self.data_dir.clone().unwrap_or(found.server.clone())
     }
 }

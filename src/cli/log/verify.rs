@@ -1,8 +1,8 @@
 //! `log verify`: reads a log again from its first byte and says whether it is what was signed.
 
 use super::beside;
-use super::place::{Found, LogPlace};
-use super::verify_live::{self, Asked};
+use super::place::{LogPlace, OpenedLog};
+use super::verify_live::{self, VerifyRequest};
 use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
 use crate::cli::log::Scratch;
@@ -86,13 +86,13 @@ pub(in crate::cli) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let pinned: Vec<_> = args.keys.iter().map(parse).collect::<Result<_>>()?;
     let place = &args.place;
     if args.backup.is_none() && place.data_dir.is_none() && place.archive.is_none() {
-        let asked = Asked {
+        let requested = VerifyRequest {
             conn: &args.conn,
             keys: &pinned,
             state: args.state.as_ref(),
             whole: !args.hashes,
         };
-        return verify_live::run(&asked, args.json, out).await;
+        return verify_live::run(&requested, args.json, out).await;
     }
     let how = Verify { pinned };
     let (found, mut also) = match &args.backup {
@@ -135,13 +135,13 @@ pub(in crate::cli) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     if args.json {
         out.line(&as_json(&done, digests.as_ref(), seconds).to_string());
     } else {
-        tell(&done, digests.as_ref(), seconds, out);
+        report(&done, digests.as_ref(), seconds, out);
     }
     Ok(u8::from(!done.findings.is_empty()))
 }
 
 /// Unpacks a backup and compares every part with its sum; answers what it says of its state.
-fn open_backup(backup: &Path, how: &Verify, out: &Out) -> Result<(Found, Checkpoint)> {
+fn open_backup(backup: &Path, how: &Verify, out: &Out) -> Result<(OpenedLog, Checkpoint)> {
     let scratch = Scratch::new()?;
     let what = || format!("Error verifying {}", backup.display());
     let mut file = std::fs::File::open(backup).with_context(what)?;
@@ -150,12 +150,12 @@ fn open_backup(backup: &Path, how: &Verify, out: &Out) -> Result<(Found, Checkpo
     let dir = scratch.0.clone();
     let state = inspect::lay_out(&mut file, &how.pinned, &dir, &mut |at| bar.set(at, all));
     bar.clear();
-    Ok((Found::of(scratch), state.with_context(what)?))
+    Ok((OpenedLog::of(scratch), state.with_context(what)?))
 }
 
 /// Reads the base that the log goes on from and those behind it, every row of them, signed or not;
 /// answers what they say of the tables.
-fn bases(found: &Found, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpoint>> {
+fn bases(found: &OpenedLog, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpoint>> {
     let keys = how.keys(&found.server)?;
     let log = ReadOnlyLog::open(&found.log)?;
     let mut behind = Vec::new();
@@ -185,7 +185,7 @@ fn bases(found: &Found, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpo
 
 /// The first checkpoint of a log that a restore began, where it is near: what the log goes on from
 /// is no leaf of its tree, but what is folded up to there was signed.
-fn first_signed(found: &Found) -> Result<Option<u64>> {
+fn first_signed(found: &OpenedLog) -> Result<Option<u64>> {
     let log = ReadOnlyLog::open(&found.log)?;
     let first = log.bounds().0;
     if first == 0 || first != log.epoch().first_index {
@@ -224,7 +224,7 @@ async fn digests(
     done.with_context(|| format!("Error folding the log in {}", log.display()))
 }
 
-fn tell(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &Out) {
+fn report(done: &Verified, digests: Option<&DigestsChecked>, seconds: f64, out: &Out) {
     if !done.findings.is_empty() {
         not_verified(done, out);
         return;
@@ -277,19 +277,19 @@ fn tables(digests: Option<&DigestsChecked>) -> String {
     let Some(found) = digests else {
         return "not folded (-digests)".to_owned();
     };
-    let told = [
+    let reported = [
         (found.checkpoints, "checkpoint"),
         (found.also, "base or backup"),
         (found.recorded, "recorded digest"),
     ];
-    let told = told.iter().filter(|(count, _)| *count > 0);
-    let told: Vec<_> = told
+    let reported = reported.iter().filter(|(count, _)| *count > 0);
+    let reported: Vec<_> = reported
         .map(|(count, what)| match *what {
             "base or backup" if *count > 1 => format!("{count} bases and backups"),
             what => counted(*count, what),
         })
         .collect();
-    match told.split_last() {
+    match reported.split_last() {
         None => "not compared: nothing was signed of them".to_owned(),
         Some((last, [])) => format!("tables equal at {last}"),
         Some((last, rest)) => format!("tables equal at {} and {last}", rest.join(", ")),
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn what_is_equal_is_counted_for_what_it_is() {
-        let told = |checkpoints, also, recorded| {
+        let reported = |checkpoints, also, recorded| {
             tables(Some(&DigestsChecked {
                 checkpoints,
                 also,
@@ -337,15 +337,15 @@ mod tests {
             }))
         };
         assert_eq!(
-            told(63, 1, 0),
+            reported(63, 1, 0),
             "tables equal at 63 checkpoints and 1 base or backup"
         );
         assert_eq!(
-            told(1, 2, 3),
+            reported(1, 2, 3),
             "tables equal at 1 checkpoint, 2 bases and backups and 3 recorded digests"
         );
-        assert_eq!(told(0, 0, 1), "tables equal at 1 recorded digest");
-        assert!(told(0, 0, 0).contains("not compared"));
+        assert_eq!(reported(0, 0, 1), "tables equal at 1 recorded digest");
+        assert!(reported(0, 0, 0).contains("not compared"));
         assert!(tables(None).contains("-digests"));
     }
 }

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 /// What is asked.
 #[derive(Debug)]
-pub(in crate::cli) struct Asked<'a> {
+pub(in crate::cli) struct VerifyRequest<'a> {
     pub(in crate::cli) conn: &'a Conn,
     /// Keys whose signatures count.
     pub(in crate::cli) keys: &'a [NoteKey],
@@ -46,7 +46,7 @@ struct Memory {
 
 /// What came of it.
 #[derive(Debug, Default)]
-struct Outcome {
+struct VerifyOutcome {
     checkpoint: Option<Checkpoint>,
     former: Option<Checkpoint>,
     signer: String,
@@ -61,22 +61,26 @@ struct Outcome {
 }
 
 /// Verifies the log of a running agent.
-pub(in crate::cli) async fn run(asked: &Asked<'_>, json: bool, out: &Out) -> Result<u8> {
+pub(in crate::cli) async fn run(
+    requested: &VerifyRequest<'_>,
+    json: bool,
+    out: &Out,
+) -> Result<u8> {
     let began = Instant::now();
-    let client = asked.conn.client()?;
-    let mut done = Outcome {
-        whole: asked.whole,
-        ..Outcome::default()
+    let client = requested.conn.client()?;
+    let mut done = VerifyOutcome {
+        whole: requested.whole,
+        ..VerifyOutcome::default()
     };
-    let memory = asked
+    let memory = requested
         .state
         .map(|path| Memory::read(path))
         .transpose()?
         .flatten();
-    let note = signed(&client, asked, memory.as_ref(), &mut done).await?;
+    let note = signed(&client, requested, memory.as_ref(), &mut done).await?;
     if done.findings.is_empty() {
         let bar = Bar::new(out, "events");
-        let walked = walk(&client, asked.whole, &mut done, &bar).await;
+        let walked = walk(&client, requested.whole, &mut done, &bar).await;
         bar.clear();
         walked?;
     }
@@ -84,7 +88,7 @@ pub(in crate::cli) async fn run(asked: &Asked<'_>, json: bool, out: &Out) -> Res
         proved(&client, &mut done).await?;
         compare_tables(&client, &mut done).await?;
     }
-    if let (Some(path), true) = (asked.state, done.findings.is_empty()) {
+    if let (Some(path), true) = (requested.state, done.findings.is_empty()) {
         let mut keys = memory.map(|memory| memory.keys).unwrap_or_default();
         if !keys.contains(&done.signer) {
             keys.push(done.signer.clone());
@@ -94,7 +98,7 @@ pub(in crate::cli) async fn run(asked: &Asked<'_>, json: bool, out: &Out) -> Res
     let seconds = began.elapsed().as_secs_f64();
     match json {
         true => out.line(&as_json(&done, seconds).to_string()),
-        false => tell(&done, seconds, out),
+        false => report(&done, seconds, out),
     }
     Ok(u8::from(!done.findings.is_empty()))
 }
@@ -124,9 +128,9 @@ impl Memory {
 /// Fetches the checkpoint and opens it with a key that counts.
 async fn signed(
     client: &Client,
-    asked: &Asked<'_>,
+    requested: &VerifyRequest<'_>,
     memory: Option<&Memory>,
-    done: &mut Outcome,
+    done: &mut VerifyOutcome,
 ) -> Result<String> {
     let note = client.get("/v1/log/checkpoint", &[]).await;
     let note = note.context("Error asking for the checkpoint")?;
@@ -134,7 +138,7 @@ async fn signed(
     let known = memory
         .map(|memory| memory.keys.as_slice())
         .unwrap_or_default();
-    let mut keys = asked.keys.to_vec();
+    let mut keys = requested.keys.to_vec();
     if keys.is_empty() {
         keys.extend(known.iter().filter_map(|line| NoteKey::parse(line).ok()));
     }
@@ -218,32 +222,32 @@ fn follows(checkpoint: &Checkpoint, former: &Checkpoint) -> Option<String> {
 
 /// Builds the tree again from its leaves, and compares it with what was signed and remembered. Of
 /// what was dropped there are only the roots of blocks, which the signature covers.
-async fn walk(client: &Client, whole: bool, done: &mut Outcome, bar: &Bar) -> Result<()> {
+async fn walk(client: &Client, whole: bool, done: &mut VerifyOutcome, bar: &Bar) -> Result<()> {
     let Some(checkpoint) = done.checkpoint.clone() else {
         return Ok(());
     };
     let first = (checkpoint.index + 1).saturating_sub(checkpoint.size);
-    let told = blocks(client, checkpoint.size / TILE).await?;
+    let reported = blocks(client, checkpoint.size / TILE).await?;
     let behind = |number: u64| (first + (number + 1) * TILE).min(checkpoint.index + 1);
     let mut range = CompactRange::default();
     let mut fetched = futures_util::stream::iter(tiles(checkpoint.size))
         .map(|(number, width)| leaves(client, whole, first, (number, width)))
         .buffered(AHEAD);
     while let Some((number, leaves, as_wanted)) = fetched.try_next().await? {
-        let told = told.get(number as usize);
+        let reported = reported.get(number as usize);
         if !as_wanted {
             done.read_from = Some(behind(number));
         }
-        match (leaves, told) {
+        match (leaves, reported) {
             (Some(leaves), _) => {
-                if let Some(finding) = block(&leaves, told, &mut range, done) {
+                if let Some(finding) = block(&leaves, reported, &mut range, done) {
                     let from = first + number * TILE;
                     done.findings
                         .push(finding.of(first, from, leaves.len() as u64));
                     return Ok(());
                 }
             }
-            (None, Some(told)) if range.push_subtree(BLOCK_LEVEL, *told) => {
+            (None, Some(reported)) if range.push_subtree(BLOCK_LEVEL, *reported) => {
                 done.read_from = Some(behind(number));
             }
             (None, _) => bail!("the agent dropped event {}", first + number * TILE),
@@ -288,9 +292,9 @@ impl Wrong {
 /// Adds the leaves of a block; says what is wrong with it.
 fn block(
     leaves: &[Hash],
-    told: Option<&Hash>,
+    reported: Option<&Hash>,
     range: &mut CompactRange,
-    done: &Outcome,
+    done: &VerifyOutcome,
 ) -> Option<Wrong> {
     let mut block = CompactRange::default();
     for leaf in leaves {
@@ -302,7 +306,7 @@ fn block(
             return Some(Wrong::Changed(former.index));
         }
     }
-    let differs = told.is_some_and(|told| *told != block.root());
+    let differs = reported.is_some_and(|reported| *reported != block.root());
     differs.then_some(Wrong::Block)
 }
 
@@ -319,7 +323,7 @@ fn hash(text: &str) -> Option<Hash> {
 }
 
 /// Whether the agent can prove, too, that what was remembered is the beginning of what there is.
-async fn proved(client: &Client, done: &mut Outcome) -> Result<()> {
+async fn proved(client: &Client, done: &mut VerifyOutcome) -> Result<()> {
     let (Some(new), Some(old)) = (&done.checkpoint, &done.former) else {
         return Ok(());
     };
@@ -338,7 +342,7 @@ async fn proved(client: &Client, done: &mut Outcome) -> Result<()> {
 }
 
 /// Compares the tables with the checkpoint, where the agent stands at its index.
-async fn compare_tables(client: &Client, done: &mut Outcome) -> Result<()> {
+async fn compare_tables(client: &Client, done: &mut VerifyOutcome) -> Result<()> {
     let Some(checkpoint) = &done.checkpoint else {
         return Ok(());
     };
@@ -372,7 +376,7 @@ fn digest_of(held: &[HeldTable]) -> Option<[u8; 32]> {
     Some(crate::history::proof::state_digest(&digests))
 }
 
-fn tell(done: &Outcome, seconds: f64, out: &Out) {
+fn report(done: &VerifyOutcome, seconds: f64, out: &Out) {
     let (Some(checkpoint), true) = (&done.checkpoint, done.findings.is_empty()) else {
         out.error("NOT verified");
         done.findings.iter().for_each(|finding| out.error(finding));
@@ -414,7 +418,7 @@ fn tell(done: &Outcome, seconds: f64, out: &Out) {
     ]));
 }
 
-fn as_json(done: &Outcome, seconds: f64) -> Json {
+fn as_json(done: &VerifyOutcome, seconds: f64) -> Json {
     let checkpoint = done.checkpoint.as_ref();
     json!({
         "Verified": done.findings.is_empty(),

@@ -13,14 +13,14 @@ use tokio::time::{Instant, timeout_at};
 
 /// What was reported of a deployment's progress, and when.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Progress {
+pub(in crate::cli) struct DeploymentProgress {
     /// The least time between two reports.
     pub(in crate::cli) pause: Duration,
     lines: BTreeMap<String, String>,
     last: Option<Instant>,
 }
 
-impl Progress {
+impl DeploymentProgress {
     /// When the next report may be made; none where it may be now.
     fn due(&self) -> Option<Instant> {
         let due = self.last? + self.pause;
@@ -71,7 +71,7 @@ impl Monitor<'_> {
                     Some(due) => match timeout_at(due, stream.frame()).await {
                         Ok(frame) => frame?,
                         Err(_) => {
-                            self.tell_progress(&deployment);
+                            self.report_progress(&deployment);
                             continue;
                         }
                     },
@@ -81,12 +81,12 @@ impl Monitor<'_> {
                 };
                 for event in frame.events {
                     if let Some(alloc) = &event.payload.allocation {
-                        self.tell_alloc(&alloc.into(), None);
+                        self.report_alloc(&alloc.into(), None);
                     }
                     let changed = event.payload.deployment;
                     if let Some(changed) = changed.filter(|changed| changed.id == id) {
                         deployment = changed;
-                        self.tell_progress(&deployment);
+                        self.report_progress(&deployment);
                     }
                 }
             }
@@ -157,7 +157,7 @@ impl Monitor<'_> {
         Ok(None)
     }
 
-    fn tell_progress(&mut self, deployment: &Deployment) {
+    fn report_progress(&mut self, deployment: &Deployment) {
         if self.progress.due().is_some() {
             return;
         }

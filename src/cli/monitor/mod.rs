@@ -9,7 +9,7 @@ use super::query::job_path;
 use super::show::{now, short, time};
 use super::stream::Stream;
 use anyhow::{Context, Result};
-use deployment::Progress;
+use deployment::DeploymentProgress;
 use drover_events::model::status::{self as words, EvalStatus};
 use drover_events::model::{AllocListStub, Allocation, Evaluation, Job, JobSummary};
 use serde::de::DeserializeOwned;
@@ -23,12 +23,12 @@ pub(super) struct Monitor<'a> {
     pub(super) verbose: bool,
     namespace: String,
     seen: BTreeMap<String, String>,
-    pub(super) progress: Progress,
+    pub(super) progress: DeploymentProgress,
     deployments: bool,
 }
 
 /// What is told of an allocation, by the event stream or in a list.
-pub(super) struct Told<'a> {
+pub(super) struct AllocReport<'a> {
     id: &'a str,
     eval_id: &'a str,
     node_id: &'a str,
@@ -40,7 +40,7 @@ pub(super) struct Told<'a> {
     modify_index: u64,
 }
 
-impl<'a> From<&'a Allocation> for Told<'a> {
+impl<'a> From<&'a Allocation> for AllocReport<'a> {
     fn from(alloc: &'a Allocation) -> Self {
         Self {
             id: &alloc.id,
@@ -56,7 +56,7 @@ impl<'a> From<&'a Allocation> for Told<'a> {
     }
 }
 
-impl<'a> From<&'a AllocListStub> for Told<'a> {
+impl<'a> From<&'a AllocListStub> for AllocReport<'a> {
     fn from(stub: &'a AllocListStub) -> Self {
         Self {
             id: &stub.id,
@@ -101,7 +101,7 @@ impl<'a> Monitor<'a> {
             verbose,
             namespace: namespace.to_owned(),
             seen: BTreeMap::new(),
-            progress: Progress::default(),
+            progress: DeploymentProgress::default(),
             deployments: true,
         }
     }
@@ -169,7 +169,7 @@ impl<'a> Monitor<'a> {
                 Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None
                     if placement::failed(&eval) =>
                 {
-                    self.tell_failures(&eval);
+                    self.report_failures(&eval);
                 }
                 Some(EvalStatus::Complete | EvalStatus::Blocked | EvalStatus::Pending) | None => {
                     self.header(&format!(
@@ -222,7 +222,7 @@ impl<'a> Monitor<'a> {
         Ok(u8::from(failed > 0))
     }
 
-    fn tell_failures(&self, eval: &Evaluation) {
+    fn report_failures(&self, eval: &Evaluation) {
         let (id, status) = (short(&eval.id, self.verbose), &eval.status);
         self.header(&format!(
             "Evaluation {id:?} finished with status {status:?} but failed to place all allocations:"
@@ -253,7 +253,7 @@ impl<'a> Monitor<'a> {
         }
         let mut deployment = String::new();
         let mut last = eval.status.clone();
-        self.tell_deployment(&eval, &mut deployment);
+        self.report_deployment(&eval, &mut deployment);
         if !done(&last) {
             let from = if from > 0 { from } else { eval.create_index };
             let mut stream = self.stream(&job, from).await?;
@@ -263,27 +263,27 @@ impl<'a> Monitor<'a> {
                 };
                 for event in frame.events {
                     if let Some(alloc) = &event.payload.allocation {
-                        self.tell_alloc(&alloc.into(), Some(&eval));
+                        self.report_alloc(&alloc.into(), Some(&eval));
                     }
                     let changed = event.payload.evaluation;
                     let Some(changed) = changed.filter(|changed| changed.id == id) else {
                         continue;
                     };
                     eval = changed;
-                    self.tell_deployment(&eval, &mut deployment);
-                    self.tell_status(&eval, &mut last);
+                    self.report_deployment(&eval, &mut deployment);
+                    self.report_status(&eval, &mut last);
                 }
             }
         }
         // The stream may carry less than the row, and an evaluation that was done already told
         // nothing.
         eval = self.get(&path).await.unwrap_or(eval);
-        self.tell_deployment(&eval, &mut deployment);
+        self.report_deployment(&eval, &mut deployment);
         let allocs: Vec<AllocListStub> = self.get(&format!("{path}/allocations")).await?;
         for alloc in &allocs {
-            self.tell_alloc(&alloc.into(), Some(&eval));
+            self.report_alloc(&alloc.into(), Some(&eval));
         }
-        self.tell_status(&eval, &mut last);
+        self.report_status(&eval, &mut last);
         Ok(eval)
     }
 
@@ -303,7 +303,7 @@ impl<'a> Monitor<'a> {
             .context("Error following the event stream")
     }
 
-    fn tell_deployment(&self, eval: &Evaluation, known: &mut String) {
+    fn report_deployment(&self, eval: &Evaluation, known: &mut String) {
         let id = &eval.deployment_id;
         if !id.is_empty() && *known != *id {
             self.say(&format!(
@@ -314,7 +314,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn tell_status(&self, eval: &Evaluation, last: &mut String) {
+    fn report_status(&self, eval: &Evaluation, last: &mut String) {
         let status = &eval.status;
         if *status != *last {
             self.say(&format!(
@@ -325,7 +325,7 @@ impl<'a> Monitor<'a> {
     }
 
     /// Tells of an allocation; one that `eval` found there was updated in place.
-    pub(super) fn tell_alloc(&mut self, alloc: &Told<'_>, eval: Option<&Evaluation>) {
+    pub(super) fn report_alloc(&mut self, alloc: &AllocReport<'_>, eval: Option<&Evaluation>) {
         let is_new = match eval {
             Some(eval) => alloc.eval_id == eval.id && alloc.create_index >= eval.create_index,
             None => alloc.create_index == alloc.modify_index,

@@ -6,7 +6,7 @@ use crate::cli::conn::Conn;
 use crate::cli::node::named;
 use crate::cli::out::Out;
 use crate::cli::show::{now, pretty, time};
-use crate::cli::stream::Frame;
+use crate::cli::stream::EventFrame;
 use crate::http::answers::NodeDrainUpdateResponse;
 use crate::jobspec::duration;
 use anyhow::{Context, Result, bail};
@@ -229,13 +229,13 @@ fn say(out: &Out, text: &str) {
 
 /// What was seen of an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct AllocStatus {
     status: String,
     stops: bool,
     moves: bool,
 }
 
-impl Seen {
+impl AllocStatus {
     fn of(alloc: &Allocation) -> Self {
         Self {
             status: alloc.client_status.clone(),
@@ -261,7 +261,7 @@ struct Watch<'a> {
     out: &'a Out,
     id: String,
     ignore_system: bool,
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, AllocStatus>,
     /// Allocations of system jobs: what the stream tells of an allocation names no type of job.
     system: BTreeSet<String>,
     strategy: Option<DrainStrategy>,
@@ -318,7 +318,7 @@ impl<'a> Watch<'a> {
             let Some(frame) = frame else {
                 bail!("The event stream ended; the drain goes on");
             };
-            if let Some(end) = self.tell(frame) {
+            if let Some(end) = self.report(frame) {
                 break end;
             }
         };
@@ -343,7 +343,7 @@ impl<'a> Watch<'a> {
                 self.system.insert(alloc.id.clone());
             }
             if alloc.modify_index < from {
-                let seen = Seen::of(&alloc);
+                let seen = AllocStatus::of(&alloc);
                 self.seen.insert(alloc.id, seen);
             }
         }
@@ -359,30 +359,30 @@ impl<'a> Watch<'a> {
     /// What ended in the same moment as the drain, and is on its way on the other stream.
     async fn rest(&mut self) -> Result<()> {
         for alloc in self.allocs().await? {
-            self.tell_alloc(&alloc);
+            self.report_alloc(&alloc);
         }
         Ok(())
     }
 
-    fn tell(&mut self, frame: Frame) -> Option<End> {
+    fn report(&mut self, frame: EventFrame) -> Option<End> {
         let mut end = None;
         for event in frame.events {
             if let Some(alloc) = event.payload.allocation {
-                self.tell_alloc(&alloc);
+                self.report_alloc(&alloc);
             }
             if let Some(node) = event.payload.node {
-                end = end.or_else(|| self.tell_node(node));
+                end = end.or_else(|| self.report_node(node));
             }
         }
         end
     }
 
-    fn tell_alloc(&mut self, alloc: &Allocation) {
+    fn report_alloc(&mut self, alloc: &Allocation) {
         let id = &alloc.id;
         if self.ignore_system && (self.system.contains(id) || is_system(alloc)) {
             return;
         }
-        let new = Seen::of(alloc);
+        let new = AllocStatus::of(alloc);
         let Some(old) = self.seen.insert(id.clone(), new.clone()) else {
             if !new.ended() && new.moves {
                 self.say(&format!("Alloc {id:?} marked for migration"));
@@ -403,7 +403,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn tell_node(&mut self, node: Node) -> Option<End> {
+    fn report_node(&mut self, node: Node) -> Option<End> {
         let Some(strategy) = node.drain_strategy else {
             let last = node.last_drain.unwrap_or_default();
             return Some(match DrainStatus::of(&last.status) {

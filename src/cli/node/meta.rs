@@ -119,11 +119,11 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
 async fn read(args: ReadArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let node = whole(&client, args.node_id.as_deref()).await?;
-    let asked: &[(&str, &str)] = &[("node_id", node.as_str())];
+    let requested: &[(&str, &str)] = &[("node_id", node.as_str())];
     let failed = "Error reading dynamic node metadata";
     let found = args
         .format
-        .ask::<Metadata>(&client, (PATH, asked), failed, out);
+        .ask::<Metadata>(&client, (PATH, requested), failed, out);
     let Some(found) = found.await? else {
         return Ok(0);
     };

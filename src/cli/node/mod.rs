@@ -8,8 +8,8 @@ pub(super) mod stats;
 
 use super::agent::info::About;
 use super::client::Client;
-use super::columns::{Table, pairs};
-use super::conn::Past;
+use super::columns::{ColumnTable, pairs};
+use super::conn::PastConnection;
 use super::out::Out;
 use super::paged::Paged;
 use super::query::find;
@@ -49,7 +49,7 @@ pub(super) enum Verb {
   drover node status -self")]
 pub(super) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// A node's id or a prefix of it; without one all nodes are listed
@@ -81,7 +81,7 @@ pub(super) struct Args {
 
 impl Args {
     /// Those that show what this id begins.
-    pub(super) fn of(conn: Past, format: Format, id: String, verbose: bool) -> Self {
+    pub(super) fn of(conn: PastConnection, format: Format, id: String, verbose: bool) -> Self {
         Self {
             conn,
             format,
@@ -139,8 +139,8 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         return Ok(0);
     };
     // What is used is known of now alone, by the client of a node that answers.
-    let asked = !args.short && args.conn.at.is_empty();
-    let host = match asked {
+    let requested = !args.short && args.conn.at.is_empty();
+    let host = match requested {
         true => Some(stats::of_node(&client, &node.id).await),
         false => None,
     };
@@ -203,7 +203,7 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
         return Ok(0);
     };
     if !args.quiet {
-        client.tell_moment(out);
+        client.report_moment(out);
     }
     if nodes.is_empty() {
         out.line("No nodes registered");
@@ -217,11 +217,11 @@ async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {
     }
     let table = table(args, client, &nodes).await?;
     out.line(&table.to_string());
-    page.tell_next(out);
+    page.report_next(out);
     Ok(0)
 }
 
-async fn table(args: &Args, client: &Client, nodes: &[NodeListStub]) -> Result<Table> {
+async fn table(args: &Args, client: &Client, nodes: &[NodeListStub]) -> Result<ColumnTable> {
     let mut head = vec!["ID", "Node Pool", "DC", "Name", "Class"];
     if args.os {
         head.push("OS");
@@ -233,7 +233,7 @@ async fn table(args: &Args, client: &Client, nodes: &[NodeListStub]) -> Result<T
     if args.allocs {
         head.push("Running Allocs");
     }
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     for node in nodes {
         let mut row = vec![
             short(&node.id, args.verbose),
@@ -264,7 +264,7 @@ async fn table(args: &Args, client: &Client, nodes: &[NodeListStub]) -> Result<T
 }
 
 /// A list of nodes without what has to be asked for.
-pub(super) fn plain_table(nodes: &[NodeListStub], verbose: bool) -> Table {
+pub(super) fn plain_table(nodes: &[NodeListStub], verbose: bool) -> ColumnTable {
     let head = [
         "ID",
         "Node Pool",
@@ -275,7 +275,7 @@ pub(super) fn plain_table(nodes: &[NodeListStub], verbose: bool) -> Table {
         "Eligibility",
         "Status",
     ];
-    let mut table = Table::new(head);
+    let mut table = ColumnTable::new(head);
     for node in nodes {
         table.row([
             short(&node.id, verbose),
@@ -357,7 +357,7 @@ fn events(node: &Node, verbose: bool, out: &Out) {
     if verbose {
         head.push("Details");
     }
-    let mut table = Table::with_head(head);
+    let mut table = ColumnTable::with_head(head);
     for event in node.events.iter().rev() {
         let mut row = vec![
             stamp(event.timestamp.nanos()),
@@ -409,7 +409,7 @@ fn resources(node: &Node, allocs: &[Allocation], out: &Out) {
             format!("{mb} MiB")
         }
     };
-    let mut table = Table::new(["CPU", "Memory", "Disk"]);
+    let mut table = ColumnTable::new(["CPU", "Memory", "Disk"]);
     table.row([
         format!("{cpu}/{} MHz", has.cpu.cpu_shares - kept.cpu.cpu_shares),
         format!(

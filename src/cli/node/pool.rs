@@ -1,8 +1,8 @@
 //! `node pool`.
 
 use crate::cli::client::encode;
-use crate::cli::columns::{Table, pairs};
-use crate::cli::conn::{Conn, Past};
+use crate::cli::columns::{ColumnTable, pairs};
+use crate::cli::conn::{Conn, PastConnection};
 use crate::cli::job;
 use crate::cli::node;
 use crate::cli::out::Out;
@@ -41,7 +41,7 @@ pub(in crate::cli) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(in crate::cli) struct ListArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct InfoArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its name or a prefix of it
@@ -63,7 +63,7 @@ pub(in crate::cli) struct InfoArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct MembersArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -155,8 +155,8 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let Some(pools) = page.take::<NodePool>(&args.format, out)? else {
         return Ok(0);
     };
-    client.tell_moment(out);
-    let mut table = Table::new(["Name", "Description"]);
+    client.report_moment(out);
+    let mut table = ColumnTable::new(["Name", "Description"]);
     for pool in pools {
         table.row([pool.name, pool.description]);
     }
@@ -164,7 +164,7 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
         true => out.line("No node pools"),
         false => out.line(&table.to_string()),
     }
-    page.tell_next(out);
+    page.report_next(out);
     Ok(0)
 }
 
@@ -219,12 +219,12 @@ async fn members<T: DeserializeOwned>(
     let Some(all) = page.take::<T>(&args.format, out)? else {
         return Ok(0);
     };
-    client.tell_moment(out);
+    client.report_moment(out);
     match all.is_empty() {
         true => out.line(&format!("No {what}")),
         false => out.line(&table(&all)),
     }
-    page.tell_next(out);
+    page.report_next(out);
     Ok(0)
 }
 

@@ -1,7 +1,7 @@
 //! What a node and its allocations use now, as the client on it measures.
 
 use crate::cli::client::Client;
-use crate::cli::columns::{Table, pairs};
+use crate::cli::columns::{ColumnTable, pairs};
 use crate::cli::out::Out;
 use crate::cli::show::size;
 use anyhow::Result;
@@ -52,7 +52,7 @@ pub(in crate::cli) async fn used(
         .as_ref()
         .map_or((0, 0), |memory| (memory.total, memory.used));
     let of = |used: u64, all: u64| format!("{}/{}", size(used), size(all));
-    let mut table = Table::new(["CPU", "Memory"]);
+    let mut table = ColumnTable::new(["CPU", "Memory"]);
     table.row([format!("{ticks:.0}/{mhz} MHz"), of(memory, total)]);
     out.head("Allocation Resource Utilization");
     out.line(&table.to_string());
@@ -62,7 +62,7 @@ pub(in crate::cli) async fn used(
         .alloc_dir_stats
         .as_ref()
         .map_or((0, 0), |disk| (disk.size, disk.used));
-    let mut table = Table::new(["CPU", "Memory", "Disk"]);
+    let mut table = ColumnTable::new(["CPU", "Memory", "Disk"]);
     table.row([
         format!("{ticks:.0}/{mhz} MHz"),
         of(in_use, total),
@@ -75,7 +75,7 @@ pub(in crate::cli) async fn used(
 
 /// Every figure of a machine.
 pub(in crate::cli) fn detailed(host: &HostStats, out: &Out) {
-    let mut table = Table::new(["CPU", "User", "System", "Idle"]);
+    let mut table = ColumnTable::new(["CPU", "User", "System", "Idle"]);
     for cpu in &host.cpu {
         let shares = [cpu.user, cpu.system, cpu.idle].map(percent);
         table.row(std::iter::once(cpu.cpu.clone()).chain(shares));
@@ -92,7 +92,7 @@ pub(in crate::cli) fn detailed(host: &HostStats, out: &Out) {
         ("Free", size(memory.free)),
     ]));
 
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "Device",
         "MountPoint",
         "Size",
@@ -130,12 +130,12 @@ pub(in crate::cli) fn of_task(usage: Option<&ResourceUsage>, out: &Out) {
 }
 
 /// The figures that were measured, in one row; none where nothing was.
-fn measured(names: &[String], shown: impl Fn(&str) -> String) -> Option<Table> {
+fn measured(names: &[String], shown: impl Fn(&str) -> String) -> Option<ColumnTable> {
     // People read words that are one where they name a figure.
     let cells = names.iter().map(|name| shown(&name.replace(' ', "")));
     let cells: Vec<String> = cells.collect();
     let head = names.iter().map(String::as_str).collect();
-    let mut table = (!names.is_empty()).then(|| Table::with_head(head))?;
+    let mut table = (!names.is_empty()).then(|| ColumnTable::with_head(head))?;
     table.row(cells);
     Some(table)
 }

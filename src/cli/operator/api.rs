@@ -1,7 +1,7 @@
 //! `operator api`: any request, with the connection's flags; and `operator metrics`.
 
 use crate::cli::client::{Client, encode};
-use crate::cli::conn::{Conn, Past};
+use crate::cli::conn::{Conn, PastConnection};
 use crate::cli::out::Out;
 use crate::cli::show::pretty;
 use crate::cli::template;
@@ -24,7 +24,7 @@ What comes on standard input is the body, and makes a POST of a request without 
 Exit codes: 0 for an answer below 400, 1 for others.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     /// The path, with or without /v1
     path: String,
     /// The method
@@ -241,7 +241,7 @@ mod tests {
             line(&["--namespace", "", "--token", "", "jobs"]),
             "curl -X GET 'http://10.0.0.1:4646/v1/jobs'"
         );
-        let told = line(&[
+        let reported = line(&[
             "--namespace",
             "prod",
             "--token",
@@ -255,7 +255,7 @@ mod tests {
             "/v1/job/web?purge=true",
         ]);
         assert_eq!(
-            told,
+            reported,
             "curl -X DELETE -H \"X-Nomad-Token: ${NOMAD_TOKEN}\" -H 'A: it'\\''s' \
              'http://10.0.0.1:4646/v1/job/web?purge=true&filter=ID%20%3D%3D%20%22x%22&\
              namespace=prod'"

@@ -2,8 +2,8 @@
 
 use crate::cli::answer;
 use crate::cli::client::{Refused, is_status};
-use crate::cli::columns::{Table, pairs};
-use crate::cli::conn::{Conn, Past};
+use crate::cli::columns::{ColumnTable, pairs};
+use crate::cli::conn::{Conn, PastConnection};
 use crate::cli::merge;
 use crate::cli::out::Out;
 use crate::cli::show::{Format, stamp};
@@ -30,7 +30,7 @@ pub(in crate::cli) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct GetArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
 }
@@ -168,7 +168,7 @@ async fn health(args: HealthArgs, out: &Out) -> Result<u8> {
         ("Leader", answer.leader),
         ("Voters", format!("[{}]", answer.voters.join(","))),
     ]));
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "ID",
         "Name",
         "Address",

@@ -3,8 +3,8 @@
 pub(super) mod api;
 pub(super) mod autopilot;
 
-use super::columns::{Table, pairs};
-use super::conn::{Conn, Past};
+use super::columns::{ColumnTable, pairs};
+use super::conn::{Conn, PastConnection};
 use super::merge;
 use super::out::Out;
 use super::reactors;
@@ -64,7 +64,7 @@ pub(super) enum Raft {
 #[derive(Debug, clap::Args)]
 pub(super) struct GetArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
 }
@@ -248,13 +248,13 @@ async fn peers(args: PeersArgs, out: &Out) -> Result<u8> {
     } else {
         &[]
     };
-    let asked = ("/v1/operator/raft/configuration", stale);
+    let requested = ("/v1/operator/raft/configuration", stale);
     let failed = "Failed to retrieve raft configuration";
-    let answer = args.format.ask(&client, asked, failed, out).await?;
+    let answer = args.format.ask(&client, requested, failed, out).await?;
     let Some(answer): Option<RaftConfigurationResponse> = answer else {
         return Ok(0);
     };
-    let mut table = Table::new(["Node", "ID", "Address", "State", "Voter", "RaftProtocol"]);
+    let mut table = ColumnTable::new(["Node", "ID", "Address", "State", "Voter", "RaftProtocol"]);
     for server in answer.servers {
         let state = if server.leader { "leader" } else { "follower" };
         table.row([

@@ -6,7 +6,7 @@ use crate::cli::client::{Client, is_status};
 use crate::cli::conn::Conn;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
-use crate::cli::projection::{RebuildArgs, VerifyArgs, report, tell_checked};
+use crate::cli::projection::{RebuildArgs, VerifyArgs, report, report_checked};
 use crate::history::rebuild::Status;
 use anyhow::{Context, Result, bail};
 use serde::de::IgnoredAny;
@@ -34,7 +34,7 @@ pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
 /// Tells how far a rebuild or a comparison is.
 pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let status = conn.client()?.fetch(&format!("{PLACE}/rebuild"), &[]).await;
-    let failed = tell_status(status.context("Error asking how far it is")?, json, out)?;
+    let failed = report_status(status.context("Error asking how far it is")?, json, out)?;
     Ok(u8::from(failed))
 }
 
@@ -42,18 +42,18 @@ pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result
 pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let client = conn.client()?;
     let status = client.delete(&format!("{PLACE}/rebuild"), &[], None).await;
-    tell_status(status.context("Error stopping it")?, json, out)?;
+    report_status(status.context("Error stopping it")?, json, out)?;
     Ok(0)
 }
 
 /// Tells how far it is; whether it failed.
-fn tell_status(told: Json, json: bool, out: &Out) -> Result<bool> {
-    let failed = told["Stage"] == "failed";
+fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
+    let failed = reported["Stage"] == "failed";
     if json {
-        out.line(&told.to_string());
+        out.line(&reported.to_string());
         return Ok(failed);
     }
-    let status: Status = answer::of(told)?;
+    let status: Status = answer::of(reported)?;
     if status.kind.is_empty() {
         out.line("Nothing was rebuilt or verified since the agent started");
         return Ok(failed);
@@ -75,9 +75,9 @@ fn tell_status(told: Json, json: bool, out: &Out) -> Result<bool> {
 /// Rebuilds the tables of a running agent.
 pub(in crate::cli) async fn rebuild(args: &RebuildArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
-    let wishes = json!({"Rate": args.rate.unwrap_or(0), "Memory": args.memory,
+    let requests = json!({"Rate": args.rate.unwrap_or(0), "Memory": args.memory,
         "DiscardOld": args.discard_old, "Force": args.force});
-    begin(&client, "rebuild", &wishes).await?;
+    begin(&client, "rebuild", &requests).await?;
     if args.detach {
         out.line("Started: `drover projection status` shows how far it is");
         return Ok(0);
@@ -95,12 +95,12 @@ pub(in crate::cli) async fn verify(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     begin(&client, "verify", &json!({"Rate": args.rate.unwrap_or(0)})).await?;
     let done = watch(&client, "verify", args.json, out).await?;
-    tell_checked(done, (args.json, false, ""), out)
+    report_checked(done, (args.json, false, ""), out)
 }
 
-async fn begin(client: &Client, what: &str, wishes: &Json) -> Result<()> {
+async fn begin(client: &Client, what: &str, requests: &Json) -> Result<()> {
     let path = format!("{PLACE}/{what}");
-    let begun = client.put::<IgnoredAny>(&path, &[], wishes).await;
+    let begun = client.put::<IgnoredAny>(&path, &[], requests).await;
     if let Err(error) = &begun
         && is_status(error, 409)
     {

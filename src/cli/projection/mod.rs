@@ -5,20 +5,20 @@ pub(super) mod live;
 mod shapes;
 
 use super::answer;
-use super::columns::{Table, pairs};
+use super::columns::{ColumnTable, pairs};
 use super::conn::Conn;
-use super::log::place::{Found, LogPlace};
+use super::log::place::{LogPlace, OpenedLog};
 use super::out::Out;
 use super::progress::Bar;
 use super::show::counted;
-use crate::history::rebuild::{self, Check, Progress, Rebuild, RebuildError, Stage};
+use crate::history::rebuild::{self, Check, Rebuild, RebuildError, RebuildProgress, Stage};
 use crate::history::replay;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use drover_migrations::schema;
-use drover_projections::{Options, Projections};
+use drover_projections::{DatabaseOptions, Projections};
 use serde_json::Value as Json;
-use shapes::{Checked, Held, HeldTable, Rebuilt};
+use shapes::{Checked, DatabaseInfo, HeldTable, Rebuilt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,7 +195,7 @@ fn whose(place: &LogPlace) -> Result<Option<PathBuf>> {
 }
 
 /// The log that is folded where there is an archive.
-async fn joined(place: &LogPlace, out: &Out) -> Result<Option<Found>> {
+async fn joined(place: &LogPlace, out: &Out) -> Result<Option<OpenedLog>> {
     match place.archive {
         Some(_) => Ok(Some(place.find(out).await?)),
         None => Ok(None),
@@ -248,10 +248,12 @@ fn holds(data_dir: &Path) -> Result<Json> {
     let (log, live) = places(data_dir);
     let shown = live.display();
     let hint = format!("Error opening {shown}; no agent may be running on it");
-    rebuild::settle(&log, &live).with_context(|| hint.clone())?;
+    rebuild::finish_switch(&log, &live).with_context(|| hint.clone())?;
     anyhow::ensure!(live.is_dir(), "{shown} holds no database");
-    let schema = schema::version_of(&live, &Options::default()).with_context(|| hint.clone())?;
-    let (projections, _writer) = Projections::open(&live, Options::default()).context(hint)?;
+    let schema =
+        schema::version_of(&live, &DatabaseOptions::default()).with_context(|| hint.clone())?;
+    let (projections, _writer) =
+        Projections::open(&live, DatabaseOptions::default()).context(hint)?;
     let flushed = projections.flushed()?.index;
     rebuild::tables(&projections.view(), (&live, &live), (flushed, schema.0))
         .with_context(|| format!("Error reading {shown}"))
@@ -266,10 +268,10 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
         out.line(&held.to_string());
         return Ok(0);
     }
-    let held: Held = answer::of(held)?;
+    let held: DatabaseInfo = answer::of(held)?;
     head(&held, out);
     let width = if args.verbose { 64 } else { 16 };
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "Table", "Rows", "Bytes", "Index", "Indexes", "Past", "Digest",
     ]);
     let wanted = |one: &&HeldTable| args.verbose || one.rows > 0;
@@ -295,7 +297,7 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn head(held: &Held, out: &Out) {
+fn head(held: &DatabaseInfo, out: &Out) {
     let building = match held.building {
         true => "begun",
         false => "none",
@@ -318,7 +320,7 @@ async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     let bar = Bar::new(out, "entries");
     let json = args.json;
     let talks = !json && out.is_terminal();
-    let told = out.clone();
+    let reported = out.clone();
     let done = interruptible(move |cancelled| {
         let mut stage = None;
         let work = Rebuild {
@@ -327,9 +329,10 @@ async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
             discard_old: args.discard_old,
             force: args.force,
             from,
-            ..Rebuild::of(&log, &live, &Options::default(), cancelled)
+            ..Rebuild::of(&log, &live, &DatabaseOptions::default(), cancelled)
         };
-        let done = work.run(&mut |progress| tell(progress, &mut stage, (&bar, &told, talks)));
+        let done = work
+            .run(&mut |progress| report_progress(progress, &mut stage, (&bar, &reported, talks)));
         bar.clear();
         done
     })
@@ -346,7 +349,11 @@ async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
 }
 
 /// Draws the progress, and says which stage begins where no bar is drawn.
-fn tell(progress: Progress, stage: &mut Option<Stage>, (bar, out, talks): (&Bar, &Out, bool)) {
+fn report_progress(
+    progress: RebuildProgress,
+    stage: &mut Option<Stage>,
+    (bar, out, talks): (&Bar, &Out, bool),
+) {
     if *stage != Some(progress.stage) {
         if *stage != Some(Stage::Fold) && progress.stage == Stage::Fold {
             bar.skip(progress.at);
@@ -413,7 +420,7 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
             log_dir: log,
             from,
             live,
-            options: Options::default(),
+            options: DatabaseOptions::default(),
             whole: args.whole,
             cancelled,
         };
@@ -424,11 +431,11 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     .await?;
     let done = done.map_err(|error| explain(error, "verifying the projections", &dir))?;
     let whose = format!(" -data-dir {}", dir.display());
-    tell_checked(done.to_json(), (args.json, args.whole, &whose), out)
+    report_checked(done.to_json(), (args.json, args.whole, &whose), out)
 }
 
 /// Tells what came of a comparison; answers the exit code.
-fn tell_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
+fn report_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
     if json {
         out.line(&done.to_string());
         return Ok(u8::from(done["Verified"] != true));

@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// What a database holds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Held {
+pub(super) struct DatabaseInfo {
     /// The index that is applied.
     pub(super) applied: u64,
     /// The index that a crash would leave.
@@ -80,7 +80,7 @@ pub(super) struct Checked {
     pub(super) damaged: Vec<String>,
     /// Tables that are not what the log gives.
     pub(super) different: Vec<String>,
-    pub(super) differences: Vec<Difference>,
+    pub(super) differences: Vec<DigestDifference>,
     /// How many tables were compared.
     pub(super) tables: u64,
 }
@@ -88,7 +88,7 @@ pub(super) struct Checked {
 /// An entry that is not what the log gives.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Difference {
+pub(super) struct DigestDifference {
     pub(super) family: String,
     pub(super) table: Option<String>,
     pub(super) key: String,

@@ -1,7 +1,7 @@
 //! `state at`: the whole state of an earlier index, as a database and as NDJSON.
 
 use crate::base::clock::{Moment, unix_nanos};
-use crate::cli::columns::Table;
+use crate::cli::columns::ColumnTable;
 use crate::cli::log::moment;
 use crate::cli::log::place::LogPlace;
 use crate::cli::out::Out;
@@ -74,7 +74,7 @@ pub(in crate::cli) async fn run(args: AtArgs, out: &Out) -> Result<u8> {
         out.line(&as_json(&done).to_string());
         return Ok(0);
     }
-    let mut table = Table::new(["Table", "Rows", "Digest"]);
+    let mut table = ColumnTable::new(["Table", "Rows", "Digest"]);
     for (name, rows) in &done.rows {
         let digest = done
             .state

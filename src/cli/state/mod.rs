@@ -2,11 +2,11 @@
 
 pub(super) mod at;
 
-use super::changes::{Change, row};
+use super::changes::{RowDiff, row};
 use super::conn::Conn;
 use super::out::Out;
 use super::show::Format;
-use super::trail::{Page, given, print_pages};
+use super::trail::{TrailPage, given, print_pages};
 use anyhow::Result;
 use at::AtArgs;
 use clap::Subcommand;
@@ -86,9 +86,9 @@ async fn diff(args: DiffArgs, out: &Out) -> Result<u8> {
             ("next_token", token),
         ]);
         let reply = client.get("/v1/state/diff", &query).await;
-        Page::of(reply.map_err(|err| err.context("Error comparing states"))?)
+        TrailPage::of(reply.map_err(|err| err.context("Error comparing states"))?)
     };
-    let show = |change: Change| {
+    let show = |change: RowDiff| {
         let lines = row(&change, args.verbose, "");
         lines.iter().for_each(|line| out.line(line));
     };

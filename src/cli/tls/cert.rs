@@ -197,7 +197,7 @@ fn params(args: &Create, kind: &str, authority: &Certificate) -> Result<Certific
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::tls::{Loader, Role, Settings};
+    use crate::net::tls::{Loader, Role, TlsSettings};
     use rcgen::{BasicConstraints, GeneralSubtree, IsCa, NameConstraints};
     use std::path::Path;
 
@@ -249,8 +249,8 @@ mod tests {
         let [cert_file, key_file] = ["cert.pem", "key.pem"].map(|name| dir.path().join(name));
         std::fs::write(&cert_file, certificate.pem()).expect("written");
         std::fs::write(&key_file, key.serialize_pem()).expect("written");
-        let told = read(cert_file.to_str().expect("a name")).expect("a certificate");
-        let loaded = Loader::open(&Settings {
+        let reported = read(cert_file.to_str().expect("a name")).expect("a certificate");
+        let loaded = Loader::open(&TlsSettings {
             rpc: true,
             ca_file: Some(ca_file.into()),
             cert_file: Some(cert_file),
@@ -258,9 +258,9 @@ mod tests {
             verify_names: true,
             region: "eu".to_owned(),
             roles: vec![role],
-            ..Settings::default()
+            ..TlsSettings::default()
         });
-        (told.names, loaded.is_ok())
+        (reported.names, loaded.is_ok())
     }
 
     #[test]

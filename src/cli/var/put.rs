@@ -5,7 +5,7 @@ use super::super::client::{Refused, encode, is_status};
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::spec;
-use super::read::{Form, print};
+use super::read::{VariableForm, print};
 use anyhow::{Context, Result, bail};
 use drover_events::model::VariableDecrypted;
 use drover_events::model::status::DEFAULT_NAMESPACE;
@@ -41,7 +41,7 @@ pub(in crate::cli) struct Args {
     input: Option<String>,
     /// How to print the result; none on a terminal and json elsewhere, unless said
     #[arg(long = "out", value_enum)]
-    form: Option<Form>,
+    form: Option<VariableForm>,
     /// A Go template for -out go-template
     #[arg(long)]
     template: Option<String>,
@@ -53,11 +53,11 @@ pub(in crate::cli) struct Args {
 /// Writes a variable.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let form = args.form.unwrap_or(match out.is_terminal() {
-        true => Form::None,
-        false => Form::Json,
+        true => VariableForm::None,
+        false => VariableForm::Json,
     });
     form.check(args.template.as_deref())?;
-    let Wanted {
+    let VariableWrite {
         namespace,
         path,
         items,
@@ -92,7 +92,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         Some(index) => format!("Created variable {path:?} with modify index {index}"),
         None => format!("Created variable {path:?}"),
     };
-    if matches!(form, Form::None) {
+    if matches!(form, VariableForm::None) {
         out.line(&success);
         return Ok(0);
     }
@@ -122,7 +122,7 @@ pub(super) fn conflict(err: &anyhow::Error, index: u64, advice: &str) -> String 
 }
 
 /// What is to be written, and over which index.
-struct Wanted {
+struct VariableWrite {
     namespace: String,
     path: String,
     items: BTreeMap<String, String>,
@@ -130,7 +130,7 @@ struct Wanted {
 }
 
 /// Puts the specification, if one is named, and the items together; items win.
-fn gather(args: &Args) -> Result<Wanted> {
+fn gather(args: &Args) -> Result<VariableWrite> {
     let mut items = BTreeMap::new();
     let mut path = args.path.clone();
     let mut namespace = args.conn.namespace.clone();
@@ -184,7 +184,7 @@ fn gather(args: &Args) -> Result<Wanted> {
     if namespace.is_empty() {
         DEFAULT_NAMESPACE.clone_into(&mut namespace);
     }
-    Ok(Wanted {
+    Ok(VariableWrite {
         namespace,
         path: path.trim().trim_matches('/').to_owned(),
         items,

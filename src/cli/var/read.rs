@@ -2,8 +2,8 @@
 
 use super::super::answer;
 use super::super::client::is_status;
-use super::super::columns::{Table, pairs};
-use super::super::conn::{Conn, Past};
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::{Conn, PastConnection};
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::show::{pretty, time};
@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 
 /// How a variable is printed.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(in crate::cli) enum Form {
+pub(in crate::cli) enum VariableForm {
     /// Keys and values
     Table,
     /// Paths alone
@@ -32,22 +32,22 @@ pub(in crate::cli) enum Form {
     None,
 }
 
-impl Form {
+impl VariableForm {
     /// Whether it can be printed: who changes something asks before.
     pub(super) fn check(self, pattern: Option<&str>) -> Result<()> {
         match (self, pattern) {
-            (Form::GoTemplate, Some(pattern)) => template::check(pattern),
-            (Form::GoTemplate, None) => bail!("-out go-template needs -template"),
+            (VariableForm::GoTemplate, Some(pattern)) => template::check(pattern),
+            (VariableForm::GoTemplate, None) => bail!("-out go-template needs -template"),
             _ => Ok(()),
         }
     }
 }
 
 /// What people read on a terminal, and what programs read elsewhere.
-fn usual(form: Option<Form>, out: &Out) -> Form {
+fn usual(form: Option<VariableForm>, out: &Out) -> VariableForm {
     form.unwrap_or(match out.is_terminal() {
-        true => Form::Table,
-        false => Form::Json,
+        true => VariableForm::Table,
+        false => VariableForm::Json,
     })
 }
 
@@ -58,7 +58,7 @@ fn usual(form: Option<Form>, out: &Out) -> Form {
   drover var get -item password nomad/jobs/web")]
 pub(in crate::cli) struct GetArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     /// The variable's path
     path: String,
     /// Print only this item's value
@@ -66,7 +66,7 @@ pub(in crate::cli) struct GetArgs {
     item: Option<String>,
     /// How to print it; table on a terminal and json elsewhere, unless said
     #[arg(long = "out", value_enum)]
-    form: Option<Form>,
+    form: Option<VariableForm>,
     /// A Go template for -out go-template
     #[arg(long)]
     template: Option<String>,
@@ -76,7 +76,7 @@ pub(in crate::cli) struct GetArgs {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     /// Only paths that begin so
     #[arg(default_value = "")]
     prefix: String,
@@ -84,7 +84,7 @@ pub(in crate::cli) struct ListArgs {
     paged: Paged,
     /// How to print them; table on a terminal and json elsewhere, unless said
     #[arg(long = "out", value_enum)]
-    form: Option<Form>,
+    form: Option<VariableForm>,
     /// A Go template for -out go-template
     #[arg(long)]
     template: Option<String>,
@@ -127,23 +127,23 @@ pub(super) async fn get(args: GetArgs, out: &Out) -> Result<u8> {
 }
 
 /// Prints a variable in a form.
-pub(super) fn print(var: Json, form: Form, pattern: Option<&str>, out: &Out) -> Result<()> {
+pub(super) fn print(var: Json, form: VariableForm, pattern: Option<&str>, out: &Out) -> Result<()> {
     match form {
-        Form::None => {}
-        Form::Terse => {
+        VariableForm::None => {}
+        VariableForm::Terse => {
             let VariableDecrypted { path, .. } = answer::of(var)?;
             out.line(&path);
         }
-        Form::Json => out.line(&pretty(&var)),
-        Form::GoTemplate => match pattern {
+        VariableForm::Json => out.line(&pretty(&var)),
+        VariableForm::GoTemplate => match pattern {
             Some(pattern) => out.line(&template::render(pattern, &var)?),
             None => bail!("-out go-template needs -template"),
         },
-        Form::Hcl => {
+        VariableForm::Hcl => {
             let var: VariableDecrypted = answer::of(var)?;
             specification(&var, out);
         }
-        Form::Table => {
+        VariableForm::Table => {
             let var: VariableDecrypted = answer::of(var)?;
             out.line(&pairs(&[
                 ("Namespace", var.namespace),
@@ -194,17 +194,17 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let page = args.paged.of(&client, "/v1/vars", &more).await;
     let page = page.map_err(|err| err.context("Error retrieving vars"))?;
     match usual(args.form, out) {
-        Form::Json => out.line(&pretty(&page.json()?)),
-        Form::Terse => {
+        VariableForm::Json => out.line(&pretty(&page.json()?)),
+        VariableForm::Terse => {
             let rows: Vec<VariableMetadata> = page.rows()?;
             rows.iter().for_each(|var| out.line(&var.path));
         }
-        Form::GoTemplate => match &args.template {
+        VariableForm::GoTemplate => match &args.template {
             Some(pattern) => out.line(&template::render(pattern, &page.json()?)?),
             None => bail!("-out go-template needs -template"),
         },
-        Form::Table | Form::Hcl | Form::None => {
-            let mut table = Table::new(["Namespace", "Path", "Last Updated"]);
+        VariableForm::Table | VariableForm::Hcl | VariableForm::None => {
+            let mut table = ColumnTable::new(["Namespace", "Path", "Last Updated"]);
             for var in page.rows::<VariableMetadata>()? {
                 table.row([var.namespace, var.path, time(var.modify_time)]);
             }
@@ -212,7 +212,7 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
                 true => out.line("No matching variables found"),
                 false => out.line(&table.to_string()),
             }
-            page.tell_next(out);
+            page.report_next(out);
         }
     }
     Ok(0)

@@ -1,8 +1,8 @@
 //! `volume claim list` and `volume claim delete`
 
 use super::super::client::encode;
-use super::super::columns::Table;
-use super::super::conn::{Conn, Past};
+use super::super::columns::ColumnTable;
+use super::super::conn::{Conn, PastConnection};
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::show::{Format, short};
@@ -25,7 +25,7 @@ pub(in crate::cli) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct ListArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -84,8 +84,8 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let Some(claims) = page.take::<TaskGroupHostVolumeClaim>(&args.format, out)? else {
         return Ok(0);
     };
-    client.tell_moment(out);
-    let mut table = Table::new(["ID", "Namespace", "Job ID", "Volume ID", "Volume Name"]);
+    client.report_moment(out);
+    let mut table = ColumnTable::new(["ID", "Namespace", "Job ID", "Volume ID", "Volume Name"]);
     for claim in claims {
         table.row([
             short(&claim.id, args.verbose),
@@ -99,7 +99,7 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
         true => out.line("No claims"),
         false => out.line(&table.to_string()),
     }
-    page.tell_next(out);
+    page.report_next(out);
     Ok(0)
 }
 

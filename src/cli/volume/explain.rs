@@ -2,8 +2,8 @@
 
 use super::super::audit;
 use super::super::client::encode;
-use super::super::columns::{Table, pairs};
-use super::super::conn::Past;
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::PastConnection;
 use super::super::out::Out;
 use super::super::show::{Format, ago, short};
 use super::super::trail::Span;
@@ -15,7 +15,7 @@ use drover_events::model::status::VolumeType;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its id
@@ -35,7 +35,7 @@ pub(in crate::cli) struct Args {
   drover volume history -oldest -limit 0 database   all of it, from its registration on")]
 pub(in crate::cli) struct HistoryArgs {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     /// Its id
@@ -89,7 +89,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     let head = [
         "Alloc ID", "Job ID", "Node", "Access", "Alloc", "State", "Since",
     ];
-    let mut table = Table::new(head);
+    let mut table = ColumnTable::new(head);
     for claim in claims {
         table.row([
             short(&claim.allocation_id, args.verbose),

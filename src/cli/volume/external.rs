@@ -2,7 +2,7 @@
 
 use super::super::answer;
 use super::super::client::{Client, encode, refused};
-use super::super::columns::Table;
+use super::super::columns::ColumnTable;
 use super::super::conn::Conn;
 use super::super::out::Out;
 use super::super::show::{Format, short, size, time};
@@ -120,10 +120,10 @@ pub(super) async fn with_secrets(
         false => vec![("x-nomad-csi-secrets".to_owned(), secrets.join(","))],
     };
     let is_read = method == Method::GET;
-    let asked = format!("{method} {target}");
+    let requested = format!("{method} {target}");
     let response = client.raw((method, target), &headers, Vec::new()).await?;
     if !response.status().is_success() {
-        return Err(refused(response, asked).await);
+        return Err(refused(response, requested).await);
     }
     let body = response.into_body().collect().await;
     let body = body.context("reading the answer")?.to_bytes();
@@ -195,7 +195,7 @@ async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-fn table(snapshots: &[CsiSnapshot], verbose: bool) -> Table {
+fn table(snapshots: &[CsiSnapshot], verbose: bool) -> ColumnTable {
     let head = [
         "Snapshot ID",
         "External ID",
@@ -203,7 +203,7 @@ fn table(snapshots: &[CsiSnapshot], verbose: bool) -> Table {
         "Creation Time",
         "Ready?",
     ];
-    let mut table = Table::new(head);
+    let mut table = ColumnTable::new(head);
     for one in snapshots {
         let bytes = u64::try_from(one.size_bytes).unwrap_or_default();
         table.row([

@@ -2,8 +2,8 @@
 
 use super::super::answer;
 use super::super::client::{Client, encode, is_status};
-use super::super::columns::{Table, pairs};
-use super::super::conn::Past;
+use super::super::columns::{ColumnTable, pairs};
+use super::super::conn::PastConnection;
 use super::super::out::Out;
 use super::super::paged::Paged;
 use super::super::query::find;
@@ -27,7 +27,7 @@ use serde_json::Value as Json;
   drover volume explain database             who holds it, and what that waits for")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
-    conn: Past,
+    conn: PastConnection,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(super) async fn run(mut args: Args, out: &Out) -> Result<u8> {
         args.format.print(&Json::Array(all), out)?;
         return Ok(0);
     }
-    client.tell_moment(out);
+    client.report_moment(out);
     for (at, (kind, rows)) in found.into_iter().enumerate() {
         if at > 0 {
             out.line("");
@@ -140,7 +140,7 @@ async fn of_type(args: &Args, client: &Client, kind: &str) -> Result<Vec<Json>> 
 }
 
 /// CSI volumes as a list.
-fn csi_rows(rows: &[CsiVolListStub]) -> Table {
+fn csi_rows(rows: &[CsiVolListStub]) -> ColumnTable {
     let head = [
         "ID",
         "Name",
@@ -149,7 +149,7 @@ fn csi_rows(rows: &[CsiVolListStub]) -> Table {
         "Schedulable",
         "Access Mode",
     ];
-    let mut table = Table::new(head);
+    let mut table = ColumnTable::new(head);
     for row in rows {
         table.row([
             row.id.clone(),
@@ -164,7 +164,7 @@ fn csi_rows(rows: &[CsiVolListStub]) -> Table {
 }
 
 /// Host volumes as a list.
-fn host_rows(rows: &[HostVolumeStub], verbose: bool) -> Table {
+fn host_rows(rows: &[HostVolumeStub], verbose: bool) -> ColumnTable {
     let head = [
         "ID",
         "Name",
@@ -174,7 +174,7 @@ fn host_rows(rows: &[HostVolumeStub], verbose: bool) -> Table {
         "Node Pool",
         "State",
     ];
-    let mut table = Table::new(head);
+    let mut table = ColumnTable::new(head);
     for row in rows {
         table.row([
             short(&row.id, verbose),
@@ -195,7 +195,7 @@ async fn one(args: &Args, client: &Client, out: &Out) -> Result<u8> {
         match client.fetch::<Json>(&path, &[]).await {
             Ok(volume) => {
                 if !args.format.print(&volume, out)? {
-                    client.tell_moment(out);
+                    client.report_moment(out);
                     let users: Users = answer::of(volume.clone())?;
                     let volume: CsiVolume = answer::of(volume)?;
                     csi(&volume, &users.allocations, args, out);
@@ -285,7 +285,7 @@ fn csi(volume: &CsiVolume, users: &[AllocListStub], args: &Args, out: &Out) {
     }
     if !volume.topologies.is_empty() {
         out.head("Topologies");
-        let mut table = Table::new(["Topology", "Segments"]);
+        let mut table = ColumnTable::new(["Topology", "Segments"]);
         for (at, topology) in volume.topologies.iter().enumerate() {
             let segments = topology.segments.iter();
             let segments = segments.map(|(key, value)| format!("{key}={value}"));
@@ -324,7 +324,7 @@ fn allocations(
 ) {
     out.head("Allocations");
     let head = ["ID", "Node ID", "Job ID", "Access", "Desired", "Status"];
-    let mut table = Table::new(head);
+    let mut table = ColumnTable::new(head);
     for alloc in users {
         let access = match writers.map(|writers| writers.contains_key(&alloc.id)) {
             Some(true) => "write",

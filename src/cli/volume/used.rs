@@ -1,7 +1,7 @@
 //! Volumes as nodes and allocations use them (JOB-12).
 
 use super::super::client::{Client, encode};
-use super::super::columns::Table;
+use super::super::columns::ColumnTable;
 use super::super::out::Out;
 use super::status::mount_options;
 use anyhow::Result;
@@ -25,7 +25,7 @@ pub(in crate::cli) async fn show_of_node(client: &Client, volumes: &[CsiVolListS
         return;
     }
     out.head("CSI Volumes");
-    let mut table = Table::new([
+    let mut table = ColumnTable::new([
         "ID",
         "Name",
         "Namespace",
@@ -54,8 +54,8 @@ pub(in crate::cli) async fn show_of_node(client: &Client, volumes: &[CsiVolListS
 /// A volume; nothing where it cannot be read.
 async fn read(client: &Client, namespace: &str, id: &str) -> Option<CsiVolume> {
     let path = format!("/v1/volume/csi/{}", encode(id));
-    let asked = client.fetch(&path, &[("namespace", namespace)]).await;
-    asked.ok()
+    let requested = client.fetch(&path, &[("namespace", namespace)]).await;
+    requested.ok()
 }
 
 /// How a volume is mounted where the job says nothing else.
@@ -69,7 +69,7 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Allocation, o
     let Some(group) = job.and_then(|job| job.task_group(&alloc.task_group)) else {
         return;
     };
-    let mut host = Table::new(["Name", "ID", "Read Only"]);
+    let mut host = ColumnTable::new(["Name", "ID", "Read Only"]);
     let head = [
         "Name",
         "ID",
@@ -79,17 +79,17 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Allocation, o
         "Read Only",
         "Mount Options",
     ];
-    let mut csi = Table::new(head);
-    for (name, asked) in &group.volumes {
-        let id = source(asked, &alloc.name);
-        let read_only = asked.read_only.to_string();
-        if asked.r#type != words::volume_type::CSI {
+    let mut csi = ColumnTable::new(head);
+    for (name, requested) in &group.volumes {
+        let id = source(requested, &alloc.name);
+        let read_only = requested.read_only.to_string();
+        if requested.r#type != words::volume_type::CSI {
             host.row([name.clone(), id, read_only]);
             continue;
         }
         let volume = read(client, &alloc.namespace, &id).await;
         // Options of the job are instead of the volume's own (CSI-15).
-        let own = mount_options(asked.mount_options.as_ref());
+        let own = mount_options(requested.mount_options.as_ref());
         let options = match own.is_empty() {
             true => own_options(volume.as_ref()),
             false => own,
@@ -121,9 +121,9 @@ pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Allocation, o
 }
 
 /// What a request is about, for the allocation with this name.
-fn source(asked: &VolumeRequest, alloc: &str) -> String {
-    let source = &asked.source;
-    match (asked.per_alloc, alloc.rsplit_once('[')) {
+fn source(requested: &VolumeRequest, alloc: &str) -> String {
+    let source = &requested.source;
+    match (requested.per_alloc, alloc.rsplit_once('[')) {
         (true, Some((_, index))) => format!("{source}[{index}"),
         _ => source.clone(),
     }
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn each_allocation_has_its_own_source_where_the_job_says_so() {
-        let asked = |per_alloc| VolumeRequest {
+        let requested = |per_alloc| VolumeRequest {
             source: "data".to_owned(),
             per_alloc,
             ..VolumeRequest::default()
         };
-        assert_eq!(source(&asked(false), "db.g[2]"), "data");
-        assert_eq!(source(&asked(true), "db.g[2]"), "data[2]");
+        assert_eq!(source(&requested(false), "db.g[2]"), "data");
+        assert_eq!(source(&requested(true), "db.g[2]"), "data[2]");
     }
 }

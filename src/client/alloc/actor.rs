@@ -194,7 +194,7 @@ impl Actor {
         let bytes = rmp_serde::to_vec_named(&*self.shared.machine.lock())
             .expect("the machine is made of plain values");
         let written = self.factory.journal.put(&state_key(&id), bytes).await;
-        self.tell();
+        self.report();
         self.offer();
         match written {
             Ok(()) => {
@@ -226,8 +226,8 @@ impl Actor {
         }
     }
 
-    fn tell(&mut self) {
-        let update = self.shared.told();
+    fn report(&mut self) {
+        let update = self.shared.reported();
         if self.last_report.as_ref() != Some(&update) {
             self.last_report = Some(update.clone());
             (self.report)(update);

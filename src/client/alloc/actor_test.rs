@@ -82,14 +82,15 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
     let tmp = tempfile::tempdir().unwrap();
     let pids = tmp.path().join("pids");
     let given = alloc("service", "raw_exec", endless(&pids));
-    let told = Arc::new(Mutex::new(None));
+    let reported = Arc::new(Mutex::new(None));
     {
         let factory = factory(tmp.path());
-        let runner = run(&factory, &given, &told);
+        let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
         until("it is told", || {
-            let told = told.lock();
-            told.as_ref()
+            let reported = reported.lock();
+            reported
+                .as_ref()
                 .is_some_and(|a: &Allocation| a.client_status == "running")
         })
         .await;
@@ -108,13 +109,13 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
     let bytes = factory.journal.load()[&alloc_key(&given.id)].clone();
     let kept: Allocation = rmp_serde::from_slice(&bytes).unwrap();
     assert_eq!(kept.desired_status, "stop");
-    let runner = run(&factory, &kept, &told);
+    let runner = run(&factory, &kept, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
     let pid = std::fs::read_to_string(&pids).unwrap();
     assert_eq!(pid.lines().count(), 1, "it was not started again");
     let task = Path::new("/proc").join(pid.trim());
     until("the task is gone", || !task.exists()).await;
-    let last = told.lock().clone().unwrap();
+    let last = reported.lock().clone().unwrap();
     assert_eq!(last.client_status, "complete");
     let events = events(&last.task_states["web"]);
     assert!(
@@ -134,8 +135,8 @@ async fn updates_of_the_servers_keep_their_order() {
     let tmp = tempfile::tempdir().unwrap();
     let factory = factory(tmp.path());
     let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-    let told = Arc::new(Mutex::new(None));
-    let runner = run(&factory, &given, &told);
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
     // All of this waits when the actor first looks: the update stands behind an input.
     runner.server_contacted();
     for (index, status) in [(2, "run"), (3, "run"), (4, "stop")] {
@@ -161,10 +162,10 @@ async fn a_task_whose_start_cannot_be_remembered_is_not_started() {
             key.ends_with("/state") && holds(value, moment)
         });
         let given = alloc("service", "raw_exec", endless(&pids));
-        let told = Arc::new(Mutex::new(None));
-        let runner = run(&factory, &given, &told);
+        let reported = Arc::new(Mutex::new(None));
+        let runner = run(&factory, &given, &reported);
         runner.done().wait_for(|done| *done).await.unwrap();
-        let last = told.lock().clone().unwrap();
+        let last = reported.lock().clone().unwrap();
         assert_eq!(last.client_status, "failed", "{moment}");
         let state = &last.task_states["web"];
         let found = state.events.iter().find(|e| e.r#type == event);
@@ -183,8 +184,8 @@ async fn a_stop_is_carried_out_though_it_cannot_be_remembered() {
     let flag = full.clone();
     let factory = refusing(factory(tmp.path()), move |_, _| *flag.lock());
     let given = alloc("service", "raw_exec", endless(&pids));
-    let told = Arc::new(Mutex::new(None));
-    let runner = run(&factory, &given, &told);
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
     until("it runs", || pids.exists()).await;
     *full.lock() = true;
     runner.update(Arc::new(stopped(&given)));
@@ -236,10 +237,11 @@ async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
             false
         }
     });
-    let told: Arc<Mutex<Option<Allocation>>> = Arc::new(Mutex::new(None));
+    let reported: Arc<Mutex<Option<Allocation>>> = Arc::new(Mutex::new(None));
     let soon = |what: &str, is: &dyn Fn(&Allocation) -> bool| {
         let look = || {
-            told.lock()
+            reported
+                .lock()
                 .as_ref()
                 .is_some_and(is)
                 .then_some(())
@@ -248,7 +250,7 @@ async fn what_comes_due_while_its_cause_is_written_is_done_at_once() {
         let wait = || drover_testkit::wait_for(what, Duration::from_secs(30), look);
         tokio::task::block_in_place(wait).unwrap();
     };
-    let runner = run(&factory, &given, &told);
+    let runner = run(&factory, &given, &reported);
     soon("its health", &|alloc| {
         let status = alloc.deployment_status.as_ref();
         status.is_some_and(|status| status.healthy == Some(true))
@@ -274,14 +276,16 @@ async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
         factory.clock = Clock::Manual(Arc::clone(&clock));
         factory
     };
-    let told: Arc<Mutex<Option<Allocation>>> = Arc::new(Mutex::new(None));
+    let reported: Arc<Mutex<Option<Allocation>>> = Arc::new(Mutex::new(None));
     {
         let factory = agent();
-        let runner = run(&factory, &given, &told);
+        let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
         until("it is told", || {
-            let told = told.lock();
-            told.as_ref().is_some_and(|a| a.client_status == "running")
+            let reported = reported.lock();
+            reported
+                .as_ref()
+                .is_some_and(|a| a.client_status == "running")
         })
         .await;
         runner.detach().await;
@@ -289,9 +293,9 @@ async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
         journal_let_go(&factory).await;
     }
     *clock.lock() += HOUR;
-    let runner = run(&agent(), &given, &told);
+    let runner = run(&agent(), &given, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
-    let last = told.lock().clone().unwrap();
+    let last = reported.lock().clone().unwrap();
     assert_eq!(
         (
             last.client_status.as_str(),

@@ -46,29 +46,31 @@ fn with_tasks(kind: &str, tasks: &[(&str, &str, &str)]) -> Allocation {
 }
 
 /// Why a task is restarted that a user asks for.
-const ASKED: &str = "User requested task to restart";
+const REQUESTED: &str = "User requested task to restart";
 
-type Told = Arc<Mutex<Option<Allocation>>>;
+type Reported = Arc<Mutex<Option<Allocation>>>;
 
-fn state(told: &Told, task: &str) -> (String, u64, Vec<String>) {
-    let told = told.lock();
-    let Some(state) = told.as_ref().and_then(|a| a.task_states.get(task)) else {
+fn state(reported: &Reported, task: &str) -> (String, u64, Vec<String>) {
+    let reported = reported.lock();
+    let Some(state) = reported.as_ref().and_then(|a| a.task_states.get(task)) else {
         return Default::default();
     };
     (state.state.clone(), state.restarts, events(state))
 }
 
 /// The reasons of the restarts that a task was told of.
-fn reasons(told: &Told, task: &str) -> Vec<String> {
-    let told = told.lock();
-    let state = told.as_ref().and_then(|a| a.task_states.get(task));
+fn reasons(reported: &Reported, task: &str) -> Vec<String> {
+    let reported = reported.lock();
+    let state = reported.as_ref().and_then(|a| a.task_states.get(task));
     let events = state.map(|state| state.events.to_vec()).unwrap_or_default();
-    let asked = events.iter().filter(|e| e.r#type == "Restart Signaled");
-    asked.map(|event| event.restart_reason.clone()).collect()
+    let requested = events.iter().filter(|e| e.r#type == "Restart Signaled");
+    requested
+        .map(|event| event.restart_reason.clone())
+        .collect()
 }
 
-fn is(told: &Told, task: &str, wanted: &str, restarts: u64) -> bool {
-    let (now, count, _) = state(told, task);
+fn is(reported: &Reported, task: &str, wanted: &str, restarts: u64) -> bool {
+    let (now, count, _) = state(reported, task);
     (now.as_str(), count) == (wanted, restarts)
 }
 
@@ -82,37 +84,39 @@ async fn cl_05_a_restart_restarts_what_runs_at_once_and_a_dead_task_is_no_error(
         ("prep", "prestart", "1ms"),
     ];
     let given = with_tasks("service", &tasks);
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
     until("two run and one is dead", || {
-        is(&told, "a", "running", 0) && is(&told, "b", "running", 0) && is(&told, "prep", "dead", 0)
+        is(&reported, "a", "running", 0)
+            && is(&reported, "b", "running", 0)
+            && is(&reported, "prep", "dead", 0)
     })
     .await;
-    let asked = runner.control().unwrap().restart(None, false);
-    asked.await.unwrap();
-    let told_now = runner.told().unwrap();
+    let requested = runner.control().unwrap().restart(None, false);
+    requested.await.unwrap();
+    let reported_now = runner.reported().unwrap();
     for task in ["a", "b"] {
         assert_eq!(
-            told_now.task_states[task].restarts, 1,
+            reported_now.task_states[task].restarts, 1,
             "{task}: it is waited for"
         );
     }
     until("both run again", || {
-        is(&told, "a", "running", 1) && is(&told, "b", "running", 1)
+        is(&reported, "a", "running", 1) && is(&reported, "b", "running", 1)
     })
     .await;
-    assert!(is(&told, "prep", "dead", 0));
-    let told_of = |task| state(&told, task).2;
+    assert!(is(&reported, "prep", "dead", 0));
+    let reported_of = |task| state(&reported, task).2;
     for task in ["a", "b"] {
-        let events = told_of(task);
+        let events = reported_of(task);
         let tail = &events[events.len() - 4..];
         assert_eq!(
             tail,
             ["Restart Signaled", "Terminated", "Restarting", "Started"]
         );
-        assert_eq!(reasons(&told, task), [ASKED]);
+        assert_eq!(reasons(&reported, task), [REQUESTED]);
     }
-    assert!(!told_of("prep").contains(&"Restart Signaled".to_owned()));
+    assert!(!reported_of("prep").contains(&"Restart Signaled".to_owned()));
     // Of one task it is an error.
     let refused = runner.control().unwrap().restart(Some("prep"), false);
     assert_eq!(refused.await.unwrap_err().to_string(), "Task not running");
@@ -130,46 +134,46 @@ async fn cl_05_who_asked_for_a_restart_learns_of_every_task_that_could_not_be_to
     for (task, signal) in [(0, "SIGNONE"), (2, "SIGLESS")] {
         job.task_groups[0].tasks[task].kill_signal = signal.into();
     }
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
     until("all run", || {
-        names.iter().all(|name| is(&told, name, "running", 0))
+        names.iter().all(|name| is(&reported, name, "running", 0))
     })
     .await;
-    let asked = runner.control().unwrap().restart(None, false).await;
+    let requested = runner.control().unwrap().restart(None, false).await;
     assert_eq!(
-        asked.unwrap_err().to_string(),
+        requested.unwrap_err().to_string(),
         "task \"a\": unknown signal \"SIGNONE\"; task \"c\": unknown signal \"SIGLESS\""
     );
-    assert_eq!(runner.told().unwrap().task_states["b"].restarts, 1);
+    assert_eq!(runner.reported().unwrap().task_states["b"].restarts, 1);
     // The next who asks is not told of it again.
-    until("the third runs again", || is(&told, "b", "running", 1)).await;
-    let asked = runner.control().unwrap().restart(Some("b"), false);
-    asked.await.unwrap();
+    until("the third runs again", || is(&reported, "b", "running", 1)).await;
+    let requested = runner.control().unwrap().restart(Some("b"), false);
+    requested.await.unwrap();
     runner.detach().await;
 }
 
 /// What tasks answered that were told something together.
 #[test]
 fn cl_05_of_many_tasks_each_is_told_and_all_that_refuse_are_named() {
-    use super::runner::told_each;
+    use super::runner::reported_each;
     use crate::drivers::TaskError;
     let refuses = |why: &str| Err(TaskError::Driver(why.to_owned()));
-    let told = |ends: Vec<Result<(), TaskError>>| {
+    let reported = |ends: Vec<Result<(), TaskError>>| {
         let names = ["a", "b", "c"].map(str::to_owned);
-        let told = told_each(names.into_iter().zip(ends).collect());
-        told.map_err(|error| error.to_string())
+        let reported = reported_each(names.into_iter().zip(ends).collect());
+        reported.map_err(|error| error.to_string())
     };
-    assert_eq!(told(vec![Ok(()), Err(TaskError::NotRunning)]), Ok(()));
-    let none = told(vec![Err(TaskError::NotRunning), Err(TaskError::NotRunning)]);
+    assert_eq!(reported(vec![Ok(()), Err(TaskError::NotRunning)]), Ok(()));
+    let none = reported(vec![Err(TaskError::NotRunning), Err(TaskError::NotRunning)]);
     assert_eq!(none, Err("Task not running".to_owned()));
-    let two = told(vec![refuses("hangs"), Ok(()), refuses("is stuck")]);
+    let two = reported(vec![refuses("hangs"), Ok(()), refuses("is stuck")]);
     let text = "task \"a\": hangs; task \"c\": is stuck";
     assert_eq!(two, Err(text.to_owned()));
-    let one = told(vec![Ok(()), refuses("hangs")]);
+    let one = reported(vec![Ok(()), refuses("hangs")]);
     assert_eq!(one, Err("task \"b\": hangs".to_owned()));
     assert_eq!(
-        told(vec![refuses("hangs"), refuses("hangs")]),
+        reported(vec![refuses("hangs"), refuses("hangs")]),
         Err("hangs".to_owned())
     );
 }
@@ -182,22 +186,26 @@ async fn cl_09_cl_25_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told
         "service",
         &[("main", "", "1h"), ("prep", "prestart", "1ms")],
     );
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
     for restarts in 0..3 {
         until("the one-shot is over and the service runs", || {
-            is(&told, "prep", "dead", restarts) && is(&told, "main", "running", restarts)
+            is(&reported, "prep", "dead", restarts) && is(&reported, "main", "running", restarts)
         })
         .await;
         assert!(!*runner.done().borrow(), "a dead task is not the end");
         // The dead one is told of it as well.
         for task in ["main", "prep"] {
-            let asked = usize::try_from(restarts).unwrap();
-            assert_eq!(reasons(&told, task), vec![ASKED; asked], "{task}");
+            let requested = usize::try_from(restarts).unwrap();
+            assert_eq!(
+                reasons(&reported, task),
+                vec![REQUESTED; requested],
+                "{task}"
+            );
         }
         if restarts < 2 {
-            let asked = runner.control().unwrap().restart(None, true);
-            asked.await.unwrap();
+            let requested = runner.control().unwrap().restart(None, true);
+            requested.await.unwrap();
         }
     }
     // A kill is.
@@ -205,8 +213,8 @@ async fn cl_09_cl_25_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told
     stop.desired_status = "stop".into();
     runner.update(Arc::new(stop));
     runner.done().wait_for(|done| *done).await.unwrap();
-    let asked = runner.control().unwrap().restart(None, true);
-    assert!(asked.await.is_err());
+    let requested = runner.control().unwrap().restart(None, true);
+    assert!(requested.await.is_err());
     runner.destroy().await;
 }
 
@@ -247,8 +255,8 @@ async fn cl_11_a_thousand_batch_allocations_leave_nothing_that_runs() {
 }
 
 /// How often a task was told that its client is back.
-fn reconnects(told: &Told) -> usize {
-    let (_, _, events) = state(told, "main");
+fn reconnects(reported: &Reported) -> usize {
+    let (_, _, events) = state(reported, "main");
     events
         .iter()
         .filter(|event| *event == "Reconnected")
@@ -261,9 +269,9 @@ async fn hb_11_what_is_wanted_is_reconnected_once_and_what_is_stopped_meanwhile_
         let tmp = tempfile::tempdir().unwrap();
         let factory = factory(tmp.path());
         let given = with_tasks("service", &[("main", "", "1h")]);
-        let told = Told::default();
-        let runner = run(&factory, &given, &told);
-        until("it runs", || is(&told, "main", "running", 0)).await;
+        let reported = Reported::default();
+        let runner = run(&factory, &given, &reported);
+        until("it runs", || is(&reported, "main", "running", 0)).await;
         // It was fetched before anything of it was told.
         let unknown = |desired: &str, index: u64| {
             runner.update(Arc::new(Allocation {
@@ -275,14 +283,14 @@ async fn hb_11_what_is_wanted_is_reconnected_once_and_what_is_stopped_meanwhile_
         };
         if !stopped_first {
             unknown("run", 7);
-            until("it is told", || reconnects(&told) == 1).await;
+            until("it is told", || reconnects(&reported) == 1).await;
             unknown("run", 8);
         }
         unknown("stop", 9);
         runner.done().wait_for(|done| *done).await.unwrap();
-        let (_, _, events) = state(&told, "main");
+        let (_, _, events) = state(&reported, "main");
         let wanted = usize::from(!stopped_first);
-        assert_eq!(reconnects(&told), wanted, "{events:?}");
+        assert_eq!(reconnects(&reported), wanted, "{events:?}");
         assert_eq!(events.last().map(String::as_str), Some("Killed"));
         runner.destroy().await;
     }
@@ -293,9 +301,9 @@ async fn hb_14_what_the_servers_send_is_taken_as_it_is() {
     let tmp = tempfile::tempdir().unwrap();
     let factory = factory(tmp.path());
     let given = with_tasks("service", &[("main", "", "1h")]);
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
-    until("it runs", || is(&told, "main", "running", 0)).await;
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
+    until("it runs", || is(&reported, "main", "running", 0)).await;
     // They know less of it than the client does; that is no reason to doubt what they want.
     for (index, status) in [(5, "pending"), (6, "unknown"), (7, "pending")] {
         let sent = Allocation {
@@ -307,7 +315,7 @@ async fn hb_14_what_the_servers_send_is_taken_as_it_is() {
         until("it is taken", || runner.alloc().alloc_modify_index == index).await;
         assert_eq!(runner.alloc().client_status, status);
         assert!(
-            is(&told, "main", "running", 0),
+            is(&reported, "main", "running", 0),
             "and nothing happens to what runs"
         );
     }

@@ -47,7 +47,7 @@ impl Kind {
 
 /// How far a task is, as the coordinator sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum TaskProgress {
     /// Not started, or between two starts.
     Pending,
     /// Runs.
@@ -81,7 +81,7 @@ pub enum Stage {
 impl Stage {
     /// The stage that follows from the tasks; goes on as far as it can.
     #[must_use]
-    pub fn advance(self, tasks: &[(Kind, Progress)]) -> Self {
+    pub fn advance(self, tasks: &[(Kind, TaskProgress)]) -> Self {
         let mut stage = self;
         loop {
             let next = stage.next(tasks);
@@ -92,8 +92,13 @@ impl Stage {
         }
     }
 
-    fn next(self, tasks: &[(Kind, Progress)]) -> Self {
-        let over = |p: Progress| matches!(p, Progress::Done | Progress::Failed | Progress::Ended);
+    fn next(self, tasks: &[(Kind, TaskProgress)]) -> Self {
+        let over = |p: TaskProgress| {
+            matches!(
+                p,
+                TaskProgress::Done | TaskProgress::Failed | TaskProgress::Ended
+            )
+        };
         let mut others = tasks
             .iter()
             .filter(|(k, _)| *k != Kind::Poststop)
@@ -103,8 +108,8 @@ impl Stage {
         }
         let settled = |once: Kind, sidecar: Kind| {
             tasks.iter().all(|(kind, p)| match *kind {
-                k if k == once => matches!(p, Progress::Done | Progress::Ended),
-                k if k == sidecar => matches!(p, Progress::Running | Progress::Ended),
+                k if k == once => matches!(p, TaskProgress::Done | TaskProgress::Ended),
+                k if k == sidecar => matches!(p, TaskProgress::Running | TaskProgress::Ended),
                 _ => true,
             })
         };
@@ -114,7 +119,7 @@ impl Stage {
             Self::Main
                 if tasks
                     .iter()
-                    .all(|(k, p)| *k != Kind::Main || *p != Progress::Pending) =>
+                    .all(|(k, p)| *k != Kind::Main || *p != TaskProgress::Pending) =>
             {
                 Self::Poststart
             }
@@ -141,7 +146,7 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::Kind::*;
-    use super::Progress::*;
+    use super::TaskProgress::*;
     use super::*;
 
     #[test]
@@ -155,7 +160,7 @@ mod tests {
             Poststop,
         ];
         let mut tasks = kinds.map(|k| (k, Pending));
-        let mut set = |i: usize, p: Progress, stage: Stage| {
+        let mut set = |i: usize, p: TaskProgress, stage: Stage| {
             tasks[i].1 = p;
             let next = stage.advance(&tasks);
             let allowed: Vec<_> = kinds.iter().filter(|k| next.allows(**k)).copied().collect();

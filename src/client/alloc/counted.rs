@@ -8,7 +8,7 @@ use drover_events::model::status::client;
 use metrics::{Label, counter};
 
 use super::machine::{AllocMachine, Input};
-use crate::task::machine::{Found, TaskInput};
+use crate::task::machine::{TaskInput, TaskRecovery};
 
 /// What of an allocation is counted.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(super) fn heard(alloc: &Allocation, input: &Input) {
     let Input::Task(name, input) = input else {
         return;
     };
-    if let TaskInput::Exited(exit) | TaskInput::Recovered(Found::Exited(exit)) = input
+    if let TaskInput::Exited(exit) | TaskInput::Recovered(TaskRecovery::Exited(exit)) = input
         && exit.oom_killed
     {
         let labels = of_task(alloc, name);

@@ -19,7 +19,7 @@ use drover_telemetry as telemetry;
 
 /// What is counted while this goes on, in Prometheus' text form.
 fn counted(work: impl Future<Output = ()>) -> String {
-    let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+    let (telemetry, recorder) = telemetry::build(&telemetry::TelemetryOptions::default());
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     metrics::with_local_recorder(&recorder, || runtime.block_on(work));
@@ -27,10 +27,10 @@ fn counted(work: impl Future<Output = ()>) -> String {
 }
 
 /// What was counted under these names: the labels, and how often.
-fn found<const N: usize>(told: &str, names: [&str; N]) -> [Option<String>; N] {
+fn found<const N: usize>(reported: &str, names: [&str; N]) -> [Option<String>; N] {
     names.map(|name| {
         let begin = format!("nomad_client_allocs_{name}{{");
-        let line = told.lines().find_map(|line| line.strip_prefix(&begin));
+        let line = reported.lines().find_map(|line| line.strip_prefix(&begin));
         line.map(str::to_owned)
     })
 }
@@ -52,7 +52,7 @@ const OF_TASK: &str = "job=\"j\",task_group=\"g\",namespace=\"default\",task=\"w
 #[test]
 fn allocations_are_counted_by_what_became_of_them() {
     let tmp = tempfile::tempdir().unwrap();
-    let told = counted(async {
+    let reported = counted(async {
         let factory = factory(tmp.path());
         for (number, exit_code) in [(1, 0), (2, 0), (3, 1)] {
             let config = json!({"run_for": "1ms", "exit_code": exit_code});
@@ -69,9 +69,9 @@ fn allocations_are_counted_by_what_became_of_them() {
     });
     let names = ["start", "running", "complete", "failed", "destroy"];
     let counts = wanted(OF_ALLOC, [3, 3, 2, 1, 1]);
-    assert_eq!(found(&told, names), counts, "{told}");
-    let of_tasks = found(&told, ["restart", "oom_killed"]);
-    assert_eq!(of_tasks, [None, None], "{told}");
+    assert_eq!(found(&reported, names), counts, "{reported}");
+    let of_tasks = found(&reported, ["restart", "oom_killed"]);
+    assert_eq!(of_tasks, [None, None], "{reported}");
 }
 
 #[test]
@@ -80,15 +80,15 @@ fn a_task_that_is_started_again_is_counted_once_for_each_time() {
     let counted = counted(async {
         let factory = factory(tmp.path());
         let given = alloc("service", json!({"run_for": "1h"}));
-        let told = Arc::new(Mutex::new(None));
+        let reported = Arc::new(Mutex::new(None));
         let runs_after = |restarts: u64| {
-            let told: &Mutex<Option<Allocation>> = &told;
-            so(told.lock().as_ref().is_some_and(|alloc| {
+            let reported: &Mutex<Option<Allocation>> = &reported;
+            so(reported.lock().as_ref().is_some_and(|alloc| {
                 let is_running = alloc.client_status == "running";
                 is_running && alloc.task_states["web"].restarts == restarts
             }))
         };
-        let runner = run(&factory, &given, &told);
+        let runner = run(&factory, &given, &reported);
         let runs = eventually("it runs", LONG, || runs_after(0)).await;
         runs.unwrap();
         let restart = runner.control().unwrap().restart(None, false);
@@ -97,8 +97,8 @@ fn a_task_that_is_started_again_is_counted_once_for_each_time() {
         again.unwrap();
         // Another agent finds it again: what was counted is not counted anew.
         runner.detach().await;
-        told.lock().take();
-        let runner = run(&factory, &given, &told);
+        reported.lock().take();
+        let runner = run(&factory, &given, &reported);
         let there = eventually("it is found again", LONG, || runs_after(1)).await;
         there.unwrap();
         runner.update(Arc::new(Allocation {
@@ -155,7 +155,7 @@ impl RunningTask for Killed {
 #[test]
 fn a_task_that_is_killed_for_its_memory_is_counted() {
     let tmp = tempfile::tempdir().unwrap();
-    let told = counted(async {
+    let reported = counted(async {
         let mut factory = factory(tmp.path());
         factory.drivers = staged(|config: TaskConfig| {
             let task: Arc<dyn RunningTask> = Arc::new(Killed(config.run));
@@ -165,9 +165,13 @@ fn a_task_that_is_killed_for_its_memory_is_counted() {
         let runner = run(&factory, &given, &Arc::new(Mutex::new(None)));
         runner.done().wait_for(|done| *done).await.unwrap();
     });
-    let killed = found(&told, ["oom_killed"]);
-    assert_eq!(killed, wanted(OF_TASK, [1]), "{told}");
-    assert_eq!(found(&told, ["failed"]), wanted(OF_ALLOC, [1]), "{told}");
+    let killed = found(&reported, ["oom_killed"]);
+    assert_eq!(killed, wanted(OF_TASK, [1]), "{reported}");
+    assert_eq!(
+        found(&reported, ["failed"]),
+        wanted(OF_ALLOC, [1]),
+        "{reported}"
+    );
 }
 
 #[test]

@@ -10,11 +10,11 @@ use super::machine::{Action, Input};
 use super::runner::{Msg, RunnerShared};
 use crate::clock::nanos;
 use crate::drivers::{
-    Driver, ExitResult, Handle, Limits, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
-    TaskError, paths_seen,
+    Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, StartError, TaskConfig,
+    TaskError, TaskLimits, paths_seen,
 };
 use crate::env::{TaskEnv, TaskEnvInput};
-use crate::task::machine::{Found, HookError, TaskAction, TaskInput};
+use crate::task::machine::{HookError, TaskAction, TaskInput, TaskRecovery};
 
 /// What a task's event names where its state could not be written.
 const JOURNAL: &str = "client_state";
@@ -107,7 +107,7 @@ impl Actor {
 
     fn recover(&self, name: String, run: u64, handle: Option<Handle>) {
         let Some((driver, config)) = self.driver_and_config(&name, run) else {
-            return self.send(&name, TaskInput::Recovered(Found::Nothing));
+            return self.send(&name, TaskInput::Recovered(TaskRecovery::Nothing));
         };
         let finding = driver.recover(config, handle);
         let follow = self.follower(name.clone());
@@ -116,12 +116,12 @@ impl Actor {
             let found = match finding.await {
                 Ok(Recovered::Live(task)) => {
                     return follow
-                        .run(task, |h| TaskInput::Recovered(Found::Live(h)))
+                        .run(task, |h| TaskInput::Recovered(TaskRecovery::Live(h)))
                         .await;
                 }
-                Ok(Recovered::Exited(exit)) => Found::Exited(exit),
-                Ok(Recovered::NeverStarted) => Found::Nothing,
-                Err(e) => Found::NotStarted(e),
+                Ok(Recovered::Exited(exit)) => TaskRecovery::Exited(exit),
+                Ok(Recovered::NeverStarted) => TaskRecovery::Nothing,
+                Err(e) => TaskRecovery::NotStarted(e),
             };
             let _ = tx.send(Msg::Input(Input::Task(name, TaskInput::Recovered(found))));
         });
@@ -250,9 +250,9 @@ impl Follower {
 }
 
 /// What a task was given of the machine.
-fn limits(given: &AllocatedTaskResources) -> Limits {
+fn limits(given: &AllocatedTaskResources) -> TaskLimits {
     let bytes = |mb: i64| u64::try_from(mb).unwrap_or(0) << 20;
-    Limits {
+    TaskLimits {
         cpu_shares: u64::try_from(given.cpu.cpu_shares).unwrap_or(0),
         memory: bytes(given.memory.memory_mb),
         memory_max: match given.memory.memory_max_mb {

@@ -38,7 +38,7 @@ pub trait AllocRunner: Send + Sync {
     fn alloc(&self) -> Arc<Allocation>;
 
     /// What the servers are told of it now; none where that is not kept.
-    fn told(&self) -> Option<Allocation> {
+    fn reported(&self) -> Option<Allocation> {
         None
     }
 

@@ -94,13 +94,14 @@ pub fn judge<'a>(
 ) -> Verdict {
     let watched = || tasks.clone().filter(|(_, kind, _)| *kind != Kind::Poststop);
     let dead = |state: &TaskState| state.state == status::DEAD;
-    let tell = |name: &str, why: &str| Verdict::Unhealthy(vec![(name.to_owned(), why.to_owned())]);
+    let report =
+        |name: &str, why: &str| Verdict::Unhealthy(vec![(name.to_owned(), why.to_owned())]);
     for (name, kind, state) in watched() {
         if dead(state) && state.failed {
-            return tell(name, "Unhealthy because of failed task");
+            return report(name, "Unhealthy because of failed task");
         }
         if dead(state) && kind == Kind::Main {
-            return tell(name, "Unhealthy because of dead task");
+            return report(name, "Unhealthy because of dead task");
         }
     }
     let up = |kind: Kind, state: &TaskState| {

@@ -18,7 +18,7 @@ use crate::hooks::alloc::{AllocGiven, AllocNote};
 use crate::hooks::notes::Keep;
 use crate::hooks::task::chain as task_chain;
 use crate::hooks::task::list::TaskHooks;
-use crate::hooks::task::{Hooked, Running, TaskGiven, TaskHook, TaskNote};
+use crate::hooks::task::{Hooked, RunningHooks, TaskGiven, TaskHook, TaskNote};
 use crate::task::events;
 use crate::task::machine::{Ending, HookError, TaskInput};
 
@@ -81,17 +81,18 @@ impl Keep<Input> for Notes {
         // A runner that is gone writes nothing more, and neither does who is asked by it.
         let _ = self.0.send(Msg::Noted(said, written));
         let gone = |_| Err("the allocation's runner has ended".to_owned());
-        rx.map(move |told| told.unwrap_or_else(gone)).boxed()
+        rx.map(move |reported| reported.unwrap_or_else(gone))
+            .boxed()
     }
 
-    fn tell(&self, said: Input) {
+    fn report(&self, said: Input) {
         // A runner that is gone has no use for it.
         let _ = self.0.send(Msg::Input(said));
     }
 }
 
 /// The hooks of a task, and what a call of them is given.
-struct Call {
+struct HookCall {
     hooks: TaskHooks,
     given: TaskGiven,
     notes: Vec<TaskNote>,
@@ -100,18 +101,18 @@ struct Call {
     shared: Arc<RunnerShared>,
 }
 
-impl Keep<TaskInput> for Call {
+impl Keep<TaskInput> for HookCall {
     fn write(&self, said: TaskInput) -> BoxFuture<'static, Result<(), String>> {
         let notes = Notes(self.tx.clone());
         notes.write(Input::Task(self.name.clone(), said))
     }
 
-    fn tell(&self, said: TaskInput) {
+    fn report(&self, said: TaskInput) {
         self.send(said);
     }
 }
 
-impl Call {
+impl HookCall {
     /// Makes one call of every hook of the task.
     async fn each<'a>(
         &'a mut self,
@@ -181,12 +182,12 @@ impl Actor {
     fn alloc_given(&mut self) -> AllocGiven {
         let (tx, clock) = (self.tx.clone(), self.factory.clock.clone());
         let tasks: Vec<String> = self.spec.tasks.keys().cloned().collect();
-        let tell = move |hook: &str, text: &str| {
+        let report = move |hook: &str, text: &str| {
             let event = events::hook_message(clock.now(), hook, text);
             for name in &tasks {
-                let told = TaskInput::Event(event.clone());
+                let reported = TaskInput::Event(event.clone());
                 // A runner that has ended needs no input.
-                let _ = tx.send(Msg::Input(Input::Task(name.clone(), told)));
+                let _ = tx.send(Msg::Input(Input::Task(name.clone(), reported)));
             }
         };
         AllocGiven {
@@ -196,7 +197,7 @@ impl Actor {
             settings: self.factory.settings.get(),
             resources: self.shared.resources.clone(),
             previous: std::mem::take(&mut self.previous),
-            tell: Arc::new(tell),
+            report: Arc::new(report),
         }
     }
 
@@ -305,7 +306,7 @@ impl Actor {
     }
 
     /// What a call of a task's hooks needs; none for a task that is not there.
-    fn call(&self, name: &str) -> Option<Call> {
+    fn call(&self, name: &str) -> Option<HookCall> {
         let machine = self.shared.machine.lock();
         let task = machine.tasks.get(name)?;
         let (tx, to) = (self.tx.clone(), name.to_owned());
@@ -313,7 +314,7 @@ impl Actor {
             let input = Input::Task(to.clone(), TaskInput::Event(event));
             let _ = tx.send(Msg::Input(input));
         };
-        Some(Call {
+        Some(HookCall {
             hooks: self.task_hooks.get(name)?.clone(),
             given: TaskGiven {
                 alloc: self.shared.alloc.lock().clone(),
@@ -367,7 +368,7 @@ impl Actor {
         let running = self.shared.tasks.lock().get(name).cloned();
         // One that has ended meanwhile has no use for it any more.
         if let (Some(mut call), Some(task)) = (self.call(name), running) {
-            let running = Running { task, recovered };
+            let running = RunningHooks { task, recovered };
             self.jobs.put_dropped(Some(name), async move {
                 call.each("poststart", |hook, given, kept| {
                     hook.poststart(given, kept, &running)

@@ -11,12 +11,12 @@ pub(super) struct Jobs {
     /// It ends with this.
     set: JoinSet<()>,
     /// By task; the allocation's own under none.
-    lines: BTreeMap<Option<String>, Line>,
+    lines: BTreeMap<Option<String>, JobQueue>,
 }
 
 /// Work that is done one after the other.
 #[derive(Default)]
-struct Line {
+struct JobQueue {
     /// Closes when the last of it is over.
     last: Option<oneshot::Receiver<()>>,
     /// What a stop drops; each closes when its work is over (CL-20).

@@ -2,7 +2,7 @@
 
 mod hooked;
 mod limit;
-mod told;
+mod reported;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use drover_events::model::status::task;
 use drover_events::model::{AllocDeploymentStatus, Allocation, TaskEvent};
 use serde::{Deserialize, Serialize};
 
-use super::coordinator::{Kind, Progress, Stage};
+use super::coordinator::{Kind, Stage, TaskProgress};
 use super::health::{HealthSpec, Verdict};
 use crate::clock::Jitter;
 use crate::hooks::alloc::AllocNote;
@@ -321,7 +321,7 @@ impl AllocMachine {
             }
             Input::Tick => self.for_all(spec, now, &mut out, |_| Some(TaskInput::Tick)),
         }
-        self.settle(spec, now, &mut out);
+        self.run_to_fixpoint(spec, now, &mut out);
         out
     }
 
@@ -386,7 +386,7 @@ impl AllocMachine {
     }
 
     /// Follows up until nothing changes any more.
-    fn settle(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
+    fn run_to_fixpoint(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
         self.end_in_time(spec, now, out);
         if self.phase == Phase::Prerun {
             if self.kill.is_none() {
@@ -405,7 +405,7 @@ impl AllocMachine {
                 break;
             }
         }
-        self.tell_health(spec, now);
+        self.report_health(spec, now);
         self.close(spec, now, out);
     }
 
@@ -491,7 +491,7 @@ impl AllocMachine {
 
     /// Tells every task whether it may run.
     fn let_run(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
-        let progress: Vec<(Kind, Progress)> = self
+        let progress: Vec<(Kind, TaskProgress)> = self
             .tasks
             .iter()
             .filter_map(|(name, task)| Some((spec.tasks.get(name)?.kind, progress(task))))
@@ -562,19 +562,19 @@ impl AllocMachine {
     }
 }
 
-fn progress(task: &TaskMachine) -> Progress {
+fn progress(task: &TaskMachine) -> TaskProgress {
     if task.has_ended() && task.state.failed {
-        Progress::Failed
+        TaskProgress::Failed
     } else if task.has_ended() {
-        Progress::Ended
+        TaskProgress::Ended
     } else if task.is_running() {
-        Progress::Running
+        TaskProgress::Running
     } else if !task.is_dead() {
-        Progress::Pending
+        TaskProgress::Pending
     } else if task.state.failed {
-        Progress::Failed
+        TaskProgress::Failed
     } else {
-        Progress::Done
+        TaskProgress::Done
     }
 }
 

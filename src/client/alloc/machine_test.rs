@@ -7,7 +7,7 @@ use drover_events::model::{
 use super::*;
 use crate::clock::SECOND;
 use crate::drivers::{ExitResult, Handle};
-use crate::task::machine::Prepared;
+use crate::task::machine::PreparedTask;
 #[path = "limit_test.rs"]
 mod limit;
 
@@ -70,7 +70,7 @@ impl Case {
         while !todo.is_empty() {
             match todo.remove(0) {
                 Action::Task(name, TaskAction::Prepare { .. }) => {
-                    let input = TaskInput::Prepared(Ok(Prepared::default()));
+                    let input = TaskInput::Prepared(Ok(PreparedTask::default()));
                     todo.extend(
                         self.alloc
                             .step(&self.spec, Input::Task(name, input), self.now),
@@ -218,8 +218,8 @@ fn cl_29_a_kill_names_what_ended_the_group() {
         let case = Case::new(&[("boss", boss), ("hand", task(Kind::Main))]);
         let mut case = case.begin();
         case.exit("boss", code);
-        let told = &case.alloc.tasks["hand"].state.events;
-        let killing = told.iter().find(|e| e.r#type == "Killing").unwrap();
+        let shown = &case.alloc.tasks["hand"].state.events;
+        let killing = shown.iter().find(|e| e.r#type == "Killing").unwrap();
         assert_eq!(killing.kill_reason, why);
         assert_eq!(killing.display_message, why);
         assert_eq!(killing.details["kill_reason"], why);
@@ -378,8 +378,8 @@ fn mod_02_health_is_told_once_and_a_stop_is_no_verdict() {
     let fresh = case.alloc.clone();
     case.now = at;
     case.input(Input::Tick);
-    let told = case.alloc.deployment_status.clone().unwrap();
-    assert_eq!((told.healthy, told.canary), (Some(true), true));
+    let shown = case.alloc.deployment_status.clone().unwrap();
+    assert_eq!((shown.healthy, shown.canary), (Some(true), true));
     assert_eq!(case.alloc.wakes_at(&case.spec, case.now), None);
 
     case.alloc = fresh;
@@ -402,8 +402,8 @@ fn health_is_told_to_each_deployment_once() {
             canary,
         });
         assert!(case.alloc.follows(&id));
-        let told = case.alloc.deployment_status.clone();
-        assert_eq!(told.map(|told| told.canary), canary.then_some(true));
+        let shown = case.alloc.deployment_status.clone();
+        assert_eq!(shown.map(|shown| shown.canary), canary.then_some(true));
     }
     assert!(!case.alloc.follows("first"));
 }
@@ -413,12 +413,12 @@ fn cl_22_services_go_before_the_delay_and_tasks_after_it() {
     let mut case = Case::new(&[("web", task(Kind::Main))]).begin();
     case.spec.shutdown_delay = 10 * SECOND;
     assert_eq!(case.alloc.serving(), Some(["web".to_owned()].into()));
-    let asked = case.now + SECOND;
+    let requested = case.now + SECOND;
     case.input(Input::Stop { no_delay: false });
     assert_eq!(case.alloc.serving(), None);
     assert!(case.stops.is_empty());
     let wakes = case.alloc.wakes_at(&case.spec, case.now);
-    assert_eq!(wakes, Some(asked + 10 * SECOND));
+    assert_eq!(wakes, Some(requested + 10 * SECOND));
     for _ in 0..9 {
         case.input(Input::Tick);
     }
@@ -441,7 +441,7 @@ fn chk_04_a_check_that_fails_again_begins_the_time_anew() {
         deployment: true,
         checks: 1,
     });
-    let told = |case: &Case| case.alloc.deployment_status.clone();
+    let shown = |case: &Case| case.alloc.deployment_status.clone();
     let check = |good| Input::Check {
         id: "c".into(),
         good,
@@ -454,12 +454,12 @@ fn chk_04_a_check_that_fails_again_begins_the_time_anew() {
     for _ in 0..9 {
         case.input(Input::Tick);
     }
-    assert_eq!(told(&case), None);
+    assert_eq!(shown(&case), None);
     case.input(check(true));
     for _ in 0..5 {
         case.input(Input::Tick);
     }
-    assert_eq!(told(&case).and_then(|s| s.healthy), Some(true));
+    assert_eq!(shown(&case).and_then(|s| s.healthy), Some(true));
 }
 
 /// The state of an allocation as the first release kept it, in hexadecimal: every later one goes
@@ -594,7 +594,7 @@ fn mod_02_tasks_are_told_that_their_deployment_fails() {
     for _ in 0..7 {
         case.input(Input::Tick);
     }
-    let told = case.alloc.deployment_status.as_ref();
-    assert_eq!(told.and_then(|told| told.healthy), Some(false));
+    let shown = case.alloc.deployment_status.as_ref();
+    assert_eq!(shown.and_then(|shown| shown.healthy), Some(false));
     assert!(case.events("web").contains(&"Alloc Unhealthy"));
 }

@@ -9,7 +9,6 @@
 mod actor;
 #[cfg(test)]
 mod actor_test;
-mod asked;
 #[cfg(test)]
 mod claims_test;
 pub mod coordinator;
@@ -24,6 +23,7 @@ pub mod machine;
 mod offers;
 #[cfg(test)]
 mod offers_test;
+mod requested;
 pub mod runner;
 #[cfg(test)]
 pub(crate) mod runner_test;

@@ -11,7 +11,7 @@ use super::actor::Actor;
 use super::machine::Input;
 use super::runner::Msg;
 use crate::service::check;
-use crate::service::describe::{Offered, Probe, Source, offered};
+use crate::service::describe::{DescriptionSource, Offered, Probe, offered};
 
 /// What is offered now. Watchers end with it.
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Actor {
         let all = up.as_ref().map_or_else(Vec::new, |tasks| {
             let settings = self.factory.settings.get();
             let node = self.factory.node.lock().clone();
-            let source = Source {
+            let source = DescriptionSource {
                 alloc: &alloc,
                 node: &node,
                 region: &settings.region,
@@ -106,7 +106,7 @@ impl Actor {
         };
         let reason = format!("healthcheck: check {:?} unhealthy", probe.check.name);
         let times = clock.clone();
-        let told = move |result: drover_events::model::CheckQueryResult| {
+        let reported = move |result: drover_events::model::CheckQueryResult| {
             let passes = result.status == check::status::SUCCESS;
             let good = counts.then_some(passes);
             let (id, old) = {
@@ -127,7 +127,7 @@ impl Actor {
                 }));
             }
         };
-        tokio::spawn(check::watch(probe, move || clock.now(), told))
+        tokio::spawn(check::watch(probe, move || clock.now(), reported))
     }
 }
 

@@ -43,16 +43,16 @@ async fn what_has_services_says_what_is_left_of_them_when_its_agent_begins_again
         if of_task {
             job.task_groups[0].tasks[0].services = vec![service(1)].into();
         }
-        let told = Arc::new(Mutex::new(None));
+        let reported = Arc::new(Mutex::new(None));
         {
             let factory = factory(tmp.path());
-            let runner = run(&factory, &given, &told);
+            let runner = run(&factory, &given, &reported);
             runner.done().wait_for(|done| *done).await.unwrap();
             runner.detach().await;
             journal_let_go(&factory).await;
         }
         let factory = factory(tmp.path());
-        let runner = run(&factory, &given, &told);
+        let runner = run(&factory, &given, &reported);
         // It looked around before it was let go.
         runner.detach().await;
         let says = factory.services.has_said(&given.id);

@@ -1,7 +1,7 @@
 //! How far the coordinator takes a task to be.
 
 use super::progress;
-use crate::alloc::coordinator::Progress;
+use crate::alloc::coordinator::TaskProgress;
 use crate::drivers::Handle;
 use crate::task::machine::{Phase, TaskMachine};
 
@@ -9,15 +9,15 @@ use crate::task::machine::{Phase, TaskMachine};
 fn cl_04_what_can_never_run_again_failed_only_if_it_did_and_what_may_run_did_not_yet() {
     let runs = Phase::Running(Handle::default());
     for (phase, state, failed, expected) in [
-        (Phase::Waiting, "pending", false, Progress::Pending),
-        (runs.clone(), "running", false, Progress::Running),
-        (Phase::Dead, "dead", false, Progress::Done),
-        (Phase::Dead, "dead", true, Progress::Failed),
-        (Phase::Ended, "dead", false, Progress::Ended),
-        (Phase::Ended, "dead", true, Progress::Failed),
+        (Phase::Waiting, "pending", false, TaskProgress::Pending),
+        (runs.clone(), "running", false, TaskProgress::Running),
+        (Phase::Dead, "dead", false, TaskProgress::Done),
+        (Phase::Dead, "dead", true, TaskProgress::Failed),
+        (Phase::Ended, "dead", false, TaskProgress::Ended),
+        (Phase::Ended, "dead", true, TaskProgress::Failed),
         // What failed and may run all the same is as far as it is now.
-        (Phase::Backoff(7), "pending", true, Progress::Pending),
-        (runs, "running", true, Progress::Running),
+        (Phase::Backoff(7), "pending", true, TaskProgress::Pending),
+        (runs, "running", true, TaskProgress::Running),
     ] {
         let mut task = TaskMachine::new(1, 0);
         task.phase = phase;

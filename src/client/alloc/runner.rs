@@ -14,15 +14,15 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Actor;
-use super::asked::Asked;
 use super::counted::Counted;
 use super::dir::AllocDir;
 use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits};
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
+use super::requested::RestartRequests;
 use crate::clock::{Clock, Jitter, SECOND};
-use crate::config::Shared;
+use crate::config::SharedSettings;
 use crate::drivers::exec::{ExecCommand, Wires};
 use crate::drivers::{Registry, RunningTask, TaskError};
 use crate::hooks::alloc::list::AllocHookList;
@@ -38,7 +38,7 @@ use crate::task::machine::TaskInput;
 /// Makes runners that run tasks with drivers.
 #[derive(Clone)]
 pub struct RunnerFactory {
-    pub settings: Shared,
+    pub settings: SharedSettings,
     pub drivers: Registry,
     /// What survives.
     pub journal: Arc<dyn Journal>,
@@ -160,7 +160,7 @@ pub(super) struct RunnerShared {
 
 impl RunnerShared {
     /// What the servers are told of the allocation.
-    pub(super) fn told(&self) -> Allocation {
+    pub(super) fn reported(&self) -> Allocation {
         let alloc = self.alloc.lock();
         let machine = self.machine.lock();
         let (status, description) = machine.status();
@@ -227,8 +227,8 @@ impl AllocRunner for Runner {
         self.shared.alloc.lock().clone()
     }
 
-    fn told(&self) -> Option<Allocation> {
-        Some(self.shared.told())
+    fn reported(&self) -> Option<Allocation> {
+        Some(self.shared.reported())
     }
 
     fn waits(&self) -> Waits {
@@ -264,20 +264,22 @@ impl AllocRunner for Runner {
 
 /// What came of telling tasks something: each was told, whatever became of the others, and whoever
 /// asked learns of all that refused. One that ended meanwhile is no error where others run.
-pub(super) fn told_each(ends: Vec<(String, Result<(), TaskError>)>) -> Result<(), ControlError> {
-    let mut told = false;
+pub(super) fn reported_each(
+    ends: Vec<(String, Result<(), TaskError>)>,
+) -> Result<(), ControlError> {
+    let mut reported = false;
     let mut refused: Vec<(String, String)> = Vec::new();
     for (name, end) in ends {
         match end {
-            Ok(()) => told = true,
+            Ok(()) => reported = true,
             Err(TaskError::NotRunning) => {}
             Err(error) => refused.push((name, error.to_string())),
         }
     }
     let Some((_, first)) = refused.first() else {
-        return told.then_some(()).ok_or(ControlError::NotRunning);
+        return reported.then_some(()).ok_or(ControlError::NotRunning);
     };
-    let all_alike = !told && refused.iter().all(|(_, why)| why == first);
+    let all_alike = !reported && refused.iter().all(|(_, why)| why == first);
     let text = match all_alike {
         true => first.clone(),
         false => {
@@ -300,12 +302,12 @@ impl AllocControl for Runner {
         if let Err(why) = may {
             return std::future::ready(Err(ControlError::Refused(why))).boxed();
         }
-        let asked = Asked::of(&self.shared, task);
+        let requested = RestartRequests::of(&self.shared, task);
         self.send(Input::Restart {
             task: task.map(str::to_owned),
             all,
         });
-        asked.wait().boxed()
+        requested.wait().boxed()
     }
 
     fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ControlError> {
@@ -325,13 +327,13 @@ impl AllocControl for Runner {
         let mut ends = Vec::with_capacity(tasks.len());
         for (name, task) in tasks {
             let event = events::signaling(self.clock.now(), signal, "");
-            let told = task.signal(signal);
-            if told.is_ok() {
+            let reported = task.signal(signal);
+            if reported.is_ok() {
                 self.send(Input::Task(name.clone(), TaskInput::Event(event)));
             }
-            ends.push((name, told));
+            ends.push((name, reported));
         }
-        told_each(ends)
+        reported_each(ends)
     }
 
     fn exec(

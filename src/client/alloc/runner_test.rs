@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::factory::{AllocRunner, AllocRunnerFactory, Report};
 use super::runner::{RunnerFactory, alloc_key, state_key};
 use crate::clock::{Clock, Jitter};
-use crate::config::{Settings, Shared};
+use crate::config::{ClientSettings, SharedSettings};
 use crate::drivers::isolated::Exec;
 use crate::drivers::raw_exec::{RawExec, Runs};
 use crate::drivers::{Driver, Registry, mock::Mock};
@@ -25,17 +25,17 @@ use crate::hooks::testing::Script;
 use crate::journal::LogJournal;
 
 pub(crate) fn factory(dir: &Path) -> RunnerFactory {
-    let settings = Settings {
+    let settings = ClientSettings {
         alloc_dir: dir.join("alloc"),
         host_env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
-        ..Settings::default()
+        ..ClientSettings::default()
     };
     let (journal, _) = LogJournal::open(&dir.join("journal")).unwrap();
     let raw: Arc<dyn Driver> = Arc::new(RawExec::new(true, launcher(), dir.join("runs")));
     let exec = cgroups(dir).map(|cgroups| isolated(dir, cgroups));
     let all = [raw, Arc::new(Mock)].into_iter().chain(exec);
     RunnerFactory {
-        settings: Shared::new(settings),
+        settings: SharedSettings::new(settings),
         drivers: Registry::new(all, &BTreeMap::new()),
         journal: Arc::new(journal),
         services: Arc::default(),
@@ -104,10 +104,10 @@ pub(crate) fn alloc(kind: &str, driver: &str, config: Value) -> Allocation {
 pub(crate) fn run(
     factory: &RunnerFactory,
     alloc: &Allocation,
-    told: &Arc<Mutex<Option<Allocation>>>,
+    reported: &Arc<Mutex<Option<Allocation>>>,
 ) -> Arc<dyn AllocRunner> {
-    let told = told.clone();
-    let report: Report = Arc::new(move |update| *told.lock() = Some(update));
+    let reported = reported.clone();
+    let report: Report = Arc::new(move |update| *reported.lock() = Some(update));
     let kept = factory.journal.load();
     let state = kept.get(&state_key(&alloc.id)).cloned();
     factory
@@ -148,10 +148,10 @@ pub(crate) fn agent(dir: &Path) -> ! {
             Some(bytes) => rmp_serde::from_slice(bytes).unwrap(),
             None => rmp_serde::from_slice(&std::fs::read(dir.join("given")).unwrap()).unwrap(),
         };
-        let told = Arc::new(Mutex::new(None));
-        let runner = run(&factory, &given, &told);
+        let reported = Arc::new(Mutex::new(None));
+        let runner = run(&factory, &given, &reported);
         runner.done().wait_for(|done| *done).await.unwrap();
-        let last = told.lock().clone().unwrap();
+        let last = reported.lock().clone().unwrap();
         std::fs::write(
             dir.join("final.tmp"),
             rmp_serde::to_vec_named(&last).unwrap(),
@@ -274,10 +274,11 @@ async fn mod_03_a_service_runs_is_signalled_and_stops() {
                   echo up $NOMAD_ALLOC_INDEX ${NOMAD_TASK_NAME}; while :; do sleep 0.02; done";
     let config = serde_json::json!({"command": "/bin/sh", "args": ["-c", script]});
     let given = alloc("service", "raw_exec", config);
-    let told = Arc::new(Mutex::new(None));
-    let runner = run(&factory, &given, &told);
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
     let status = || {
-        told.lock()
+        reported
+            .lock()
             .as_ref()
             .map(|a: &Allocation| a.client_status.clone())
     };
@@ -301,7 +302,7 @@ async fn mod_03_a_service_runs_is_signalled_and_stops() {
     runner.done().wait_for(|done| *done).await.unwrap();
     assert_eq!(status().as_deref(), Some("complete"));
     assert!(text().ends_with("bye\n"), "{:?}", text());
-    let state = told.lock().clone().unwrap().task_states["web"].clone();
+    let state = reported.lock().clone().unwrap().task_states["web"].clone();
     let expected = [
         "Received",
         "Task Setup",
@@ -344,8 +345,8 @@ async fn env_05_a_task_gets_what_its_configuration_names_and_runs_on_its_own_cor
     task.cpu.reserved_cores = vec![first.parse().unwrap()].into();
     resources.tasks.insert("web", task);
     given.allocated_resources = Some(resources);
-    let told = Arc::new(Mutex::new(None));
-    let runner = run(&factory, &given, &told);
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
     let log = format!("alloc/{}/alloc/logs/web.stdout.0", given.id);
     let text = std::fs::read_to_string(tmp.path().join(log)).unwrap();
@@ -358,20 +359,20 @@ async fn cl_12_cl_13_a_finished_allocation_stays_finished_after_a_restart() {
     let tmp = tempfile::tempdir().unwrap();
     let config = serde_json::json!({"run_for": "20ms"});
     let given = alloc("batch", "mock_driver", config);
-    let told = Arc::new(Mutex::new(None));
+    let reported = Arc::new(Mutex::new(None));
     {
         let factory = factory(tmp.path());
-        let runner = run(&factory, &given, &told);
+        let runner = run(&factory, &given, &reported);
         runner.done().wait_for(|done| *done).await.unwrap();
         runner.detach().await;
         journal_let_go(&factory).await;
     }
-    let before = told.lock().take().unwrap();
+    let before = reported.lock().take().unwrap();
     let factory = factory(tmp.path());
-    let runner = run(&factory, &given, &told);
+    let runner = run(&factory, &given, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
-    until("it is told again", || told.lock().is_some()).await;
-    assert_eq!(told.lock().clone().unwrap(), before);
+    until("it is told again", || reported.lock().is_some()).await;
+    assert_eq!(reported.lock().clone().unwrap(), before);
     assert_eq!(before.client_status, "complete");
 }
 
@@ -380,10 +381,10 @@ async fn mod_03_what_this_client_cannot_run_is_refused_in_words() {
     let tmp = tempfile::tempdir().unwrap();
     let factory = factory(tmp.path());
     let given = alloc("batch", "docker", serde_json::json!({}));
-    let told = Arc::new(Mutex::new(None));
-    let runner = run(&factory, &given, &told);
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
-    let last = told.lock().clone().unwrap();
+    let last = reported.lock().clone().unwrap();
     assert_eq!(last.client_status, "failed");
     let event = last.task_states["web"]
         .events

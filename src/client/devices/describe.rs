@@ -33,8 +33,8 @@ impl Devices {
                 let groups = known.values().flat_map(|one| one.kept.groups.clone());
                 groups.collect()
             };
-            let told = node.node_resources.as_ref();
-            if told.map_or(&[][..], |told| &told.devices) == all.as_slice() {
+            let reported = node.node_resources.as_ref();
+            if reported.map_or(&[][..], |reported| &reported.devices) == all.as_slice() {
                 return;
             }
             let mut changed = (**node).clone();
@@ -52,10 +52,12 @@ impl Devices {
 ///
 /// # Errors
 /// It tells of something that is no device.
-pub(super) fn groups(told: proto::FingerprintResponse) -> Result<Vec<NodeDeviceResource>, String> {
+pub(super) fn groups(
+    reported: proto::FingerprintResponse,
+) -> Result<Vec<NodeDeviceResource>, String> {
     let mut seen = BTreeSet::new();
     let mut out = Vec::new();
-    for group in told.device_group {
+    for group in reported.device_group {
         let name = full_name(&group.vendor, &group.device_type, &group.device_name);
         for part in [&group.vendor, &group.device_type, &group.device_name] {
             if part.is_empty() {
@@ -86,23 +88,23 @@ pub(super) fn groups(told: proto::FingerprintResponse) -> Result<Vec<NodeDeviceR
     Ok(out)
 }
 
-fn instance(told: proto::DetectedDevice) -> NodeDevice {
+fn instance(reported: proto::DetectedDevice) -> NodeDevice {
     NodeDevice {
-        id: told.id,
-        healthy: told.healthy,
-        health_description: told.health_description,
-        locality: told.hw_locality.map(|place| NodeDeviceLocality {
+        id: reported.id,
+        healthy: reported.healthy,
+        health_description: reported.health_description,
+        locality: reported.hw_locality.map(|place| NodeDeviceLocality {
             pci_bus_id: place.pci_bus_id,
         }),
     }
 }
 
-fn attribute(told: proto::Attribute) -> Attribute {
+fn attribute(reported: proto::Attribute) -> Attribute {
     let mut out = Attribute {
-        unit: told.unit,
+        unit: reported.unit,
         ..Attribute::default()
     };
-    match told.value {
+    match reported.value {
         Some(Value::FloatVal(value)) => out.float = Some(value),
         Some(Value::IntVal(value)) => out.int = Some(value),
         Some(Value::StringVal(value)) => out.string = Some(value),
@@ -113,7 +115,7 @@ fn attribute(told: proto::Attribute) -> Attribute {
 }
 
 /// What a plugin measured, as statistics say it.
-pub(super) fn figures(told: proto::StatsResponse) -> Vec<DeviceGroupStats> {
+pub(super) fn figures(reported: proto::StatsResponse) -> Vec<DeviceGroupStats> {
     let group = |group: proto::DeviceGroupStats| DeviceGroupStats {
         vendor: group.vendor,
         r#type: group.r#type,
@@ -121,43 +123,43 @@ pub(super) fn figures(told: proto::StatsResponse) -> Vec<DeviceGroupStats> {
         instance_stats: group
             .instance_stats
             .into_iter()
-            .map(|(id, told)| (id, device(told)))
+            .map(|(id, reported)| (id, device(reported)))
             .collect(),
     };
-    told.groups.into_iter().map(group).collect()
+    reported.groups.into_iter().map(group).collect()
 }
 
-fn device(told: proto::DeviceStats) -> DeviceStats {
-    let time = told
+fn device(reported: proto::DeviceStats) -> DeviceStats {
+    let time = reported
         .timestamp
         .and_then(|time| SystemTime::try_from(time).ok());
     let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let nanos = since.and_then(|since| i64::try_from(since.as_nanos()).ok());
     DeviceStats {
-        summary: told.summary.map(value),
-        stats: told.stats.map(object),
+        summary: reported.summary.map(value),
+        stats: reported.stats.map(object),
         timestamp: Time(nanos.unwrap_or_default()),
     }
 }
 
-fn object(told: proto::StatObject) -> StatObject {
-    let nested = told.nested.into_iter();
-    let attributes = told.attributes.into_iter();
+fn object(reported: proto::StatObject) -> StatObject {
+    let nested = reported.nested.into_iter();
+    let attributes = reported.attributes.into_iter();
     StatObject {
         nested: nested.map(|(name, one)| (name, object(one))).collect(),
         attributes: attributes.map(|(name, one)| (name, value(one))).collect(),
     }
 }
 
-fn value(told: proto::StatValue) -> StatValue {
+fn value(reported: proto::StatValue) -> StatValue {
     StatValue {
-        float_numerator_val: told.float_numerator_val,
-        float_denominator_val: told.float_denominator_val,
-        int_numerator_val: told.int_numerator_val,
-        int_denominator_val: told.int_denominator_val,
-        string_val: told.string_val,
-        bool_val: told.bool_val,
-        unit: told.unit,
-        desc: told.desc,
+        float_numerator_val: reported.float_numerator_val,
+        float_denominator_val: reported.float_denominator_val,
+        int_numerator_val: reported.int_numerator_val,
+        int_denominator_val: reported.int_denominator_val,
+        string_val: reported.string_val,
+        bool_val: reported.bool_val,
+        unit: reported.unit,
+        desc: reported.desc,
     }
 }

@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::config::Settings;
+use super::config::ClientSettings;
 use super::hooks::task::TaskHook;
 use super::hooks::task::list::MakeTaskHook;
 use super::journal::Journal;
@@ -51,7 +51,7 @@ const END: Duration = Duration::from_secs(1);
 
 /// What the journal keeps of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct JournaledPlugin {
     /// The mark of its last process.
     mark: String,
     /// Its devices.
@@ -60,8 +60,8 @@ struct Kept {
 
 /// What is known of a plugin.
 #[derive(Default)]
-struct Known {
-    kept: Kept,
+struct PluginState {
+    kept: JournaledPlugin,
     /// The process that answers.
     live: Option<Plugin>,
     /// What it measured last.
@@ -81,7 +81,7 @@ pub struct Devices {
     node: Arc<Mutex<Arc<Node>>>,
     journal: Arc<dyn Journal>,
     /// By name.
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<String, PluginState>>,
     /// Something of what is known is another.
     changed: watch::Sender<()>,
     /// The node is described otherwise than before.
@@ -97,7 +97,7 @@ impl Devices {
     /// # Errors
     /// A plugin has settings, and there is no file of its name.
     pub fn restore(
-        settings: &Settings,
+        settings: &ClientSettings,
         node: &Arc<Mutex<Arc<Node>>>,
         journal: &Arc<dyn Journal>,
     ) -> Result<Arc<Self>, String> {
@@ -115,9 +115,9 @@ impl Devices {
             ));
         }
         let known = kept(&**journal).into_iter().map(|(name, kept)| {
-            let known = Known {
+            let known = PluginState {
                 kept,
-                ..Known::default()
+                ..PluginState::default()
             };
             (name, known)
         });
@@ -266,7 +266,7 @@ fn key(name: &str) -> String {
 }
 
 /// What the journal knows of plugins.
-fn kept(journal: &dyn Journal) -> BTreeMap<String, Kept> {
+fn kept(journal: &dyn Journal) -> BTreeMap<String, JournaledPlugin> {
     let mut out = BTreeMap::new();
     for (key, bytes) in journal.load().range(KEY.to_owned()..) {
         let Some(rest) = key.strip_prefix(KEY) else {
@@ -292,12 +292,12 @@ mod tests {
         let (journal, _) = LogJournal::open(tmp.path()).unwrap();
         let journal: Arc<dyn Journal> = Arc::new(journal);
         let node = Arc::default();
-        let devices = Devices::restore(&Settings::default(), &node, &journal).unwrap();
+        let devices = Devices::restore(&ClientSettings::default(), &node, &journal).unwrap();
         let group = NodeDeviceResource {
             name: "card".to_owned(),
             ..NodeDeviceResource::default()
         };
-        let known = Kept {
+        let known = JournaledPlugin {
             mark: String::new(),
             groups: vec![group],
         };

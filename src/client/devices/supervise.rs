@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::start::{Started, end_marked};
-use super::{Devices, END, Kept, describe, key};
+use super::{Devices, END, JournaledPlugin, describe, key};
 
 /// The first wait after a process that ended, and the longest.
 const FIRST: Duration = Duration::from_millis(500);
@@ -120,11 +120,11 @@ impl Devices {
             version = info.version,
             "a plugin of devices runs"
         );
-        let mut told = plugin.fingerprint().await?;
+        let mut reported = plugin.fingerprint().await?;
         let mut figures = std::pin::pin!(self.measured(name, &plugin));
         loop {
             let message = tokio::select! {
-                message = told.message() => message,
+                message = reported.message() => message,
                 how = started.ended() => return Err(how.into()),
                 () = &mut figures => continue,
             };
@@ -134,7 +134,7 @@ impl Devices {
                 return Err("it tells of its devices no more".to_owned().into());
             };
             let groups = describe::groups(message)?;
-            let kept = Kept {
+            let kept = JournaledPlugin {
                 mark: mark.clone(),
                 groups,
             };
@@ -149,10 +149,10 @@ impl Devices {
             let over = match plugin.stats(self.interval).await {
                 Ok(mut stream) => loop {
                     match stream.message().await {
-                        Ok(Some(told)) => {
+                        Ok(Some(reported)) => {
                             wait = FIRST;
                             if let Some(known) = self.known.lock().get_mut(name) {
-                                known.figures = describe::figures(told);
+                                known.figures = describe::figures(reported);
                             }
                         }
                         Ok(None) => break "it is over".to_owned(),
@@ -186,7 +186,7 @@ impl Devices {
     pub(super) async fn keep_known(
         &self,
         name: &str,
-        kept: Kept,
+        kept: JournaledPlugin,
         live: Option<&Plugin>,
     ) -> Result<(), String> {
         let bytes = rmp_serde::to_vec_named(&kept).map_err(|error| error.to_string())?;

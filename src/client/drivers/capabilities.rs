@@ -113,8 +113,8 @@ impl Set {
 ///
 /// # Errors
 /// It asks for more.
-pub fn given(allowed: Set, asked: Set, dropped: Set) -> Result<Set, String> {
-    let more = asked.without(allowed);
+pub fn given(allowed: Set, requested: Set, dropped: Set) -> Result<Set, String> {
+    let more = requested.without(allowed);
     if more != Set(0) {
         let names = more.names();
         return Err(format!(
@@ -122,7 +122,7 @@ pub fn given(allowed: Set, asked: Set, dropped: Set) -> Result<Set, String> {
         ));
     }
     let usual = Set(Set::usual().0 & allowed.0);
-    Ok(Set(usual.without(dropped).0 | asked.without(dropped).0))
+    Ok(Set(usual.without(dropped).0 | requested.without(dropped).0))
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
         let set = |names: &[&str]| Set::named(names).unwrap();
         let usual = Set::usual();
         let none = Set(0);
-        for (allowed, asked, dropped, wanted) in [
+        for (allowed, requested, dropped, wanted) in [
             (usual, none, none, Ok(usual)),
             (usual, none, set(&["all"]), Ok(none)),
             (
@@ -175,7 +175,7 @@ mod tests {
                 Err("driver does not allow the following capabilities: bpf, net_admin".to_owned()),
             ),
         ] {
-            assert_eq!(given(allowed, asked, dropped), wanted);
+            assert_eq!(given(allowed, requested, dropped), wanted);
         }
     }
 }

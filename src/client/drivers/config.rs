@@ -6,13 +6,13 @@ use drover_events::gojson::parse_duration;
 use serde_json::Value;
 
 /// A configuration being read; problems are collected and told together.
-pub struct Reader<'a> {
+pub struct DriverConfigReader<'a> {
     config: &'a BTreeMap<String, Value>,
     known: Vec<&'static str>,
     problems: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DriverConfigReader<'a> {
     /// Reads `config`.
     pub fn new(config: &'a BTreeMap<String, Value>) -> Self {
         Self {
@@ -158,9 +158,12 @@ mod tests {
 
     use super::*;
 
-    fn read<T>(value: Value, read: impl FnOnce(&mut Reader<'_>) -> T) -> Result<T, String> {
+    fn read<T>(
+        value: Value,
+        read: impl FnOnce(&mut DriverConfigReader<'_>) -> T,
+    ) -> Result<T, String> {
         let config = BTreeMap::from([("key".to_owned(), value)]);
-        let mut reader = Reader::new(&config);
+        let mut reader = DriverConfigReader::new(&config);
         let value = read(&mut reader);
         reader.finish(value)
     }

@@ -114,7 +114,7 @@ struct InFrame {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Outcome {
+struct ExecOutcome {
     #[serde(skip_serializing_if = "is_zero")]
     exit_code: i32,
 }
@@ -129,7 +129,7 @@ struct OutFrame {
     #[serde(skip_serializing_if = "is_zero")]
     exited: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Outcome>,
+    result: Option<ExecOutcome>,
 }
 
 fn some(data: &[u8]) -> Option<Stream> {
@@ -210,7 +210,7 @@ impl Serialize for ExecOut {
             Self::StderrClosed => frame.stderr = closed(),
             Self::Exited { code } => {
                 frame.exited = true;
-                frame.result = Some(Outcome { exit_code: *code });
+                frame.result = Some(ExecOutcome { exit_code: *code });
             }
             Self::Heartbeat => {}
         }

@@ -284,14 +284,16 @@ async fn mod_23_a_command_on_a_terminal_leads_a_session_and_sees_its_size() {
         beside.to.send(resize).await.unwrap();
     }
     // The shell tells of it between two commands; a signal may end what it reads.
-    let told = async {
+    let reported = async {
         let mut seen = String::new();
         while !seen.contains("now 33 77") {
             beside.send("x\n").await;
             seen = beside.until("got x").await;
         }
     };
-    tokio::time::timeout(LONG, told).await.expect("it is told");
+    tokio::time::timeout(LONG, reported)
+        .await
+        .expect("it is told");
     beside.send("end\n").await;
     assert_eq!(beside.end().await.2, 5);
     // The end of the input is what a terminal has for it, also within a line.
@@ -422,6 +424,8 @@ async fn mod_23_too_many_commands_at_once_are_refused() {
         let command = vec!["true".to_owned()];
         task.beside(command, false).await.map_err(|e| e.to_string())
     };
-    let beside = drover_testkit::asked("room", LONG, again).await.unwrap();
+    let beside = drover_testkit::eventually_async("room", LONG, again)
+        .await
+        .unwrap();
     assert_eq!(beside.end().await.2, 0);
 }

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::capabilities::{self, Set};
-use super::config::Reader;
+use super::config::DriverConfigReader;
 use super::raw_exec::Runs;
 use super::{Driver, Handle, Mount, Namespaces, Recovered, RunningTask, StartError, TaskConfig};
 use crate::executor::cgroup::Parents;
@@ -50,14 +50,14 @@ const SYS_ADMIN: u64 = 1 << 21;
 pub struct Exec {
     runs: Runs,
     cores: Arc<Cores>,
-    plugin: Plugin,
+    plugin: IsolatedPlugin,
     /// Why it cannot; `None` where it can.
     missing: Option<String>,
 }
 
 /// What an operator says about all tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Plugin {
+struct IsolatedPlugin {
     /// What they see of the host, and where.
     chroot: Vec<Mount>,
     pid: String,
@@ -65,7 +65,7 @@ struct Plugin {
     allowed: Set,
 }
 
-impl Plugin {
+impl IsolatedPlugin {
     fn of(client: &ClientConfig, config: &PluginConfig) -> Result<Self, String> {
         let allowed = match &config.allow_caps {
             None => Set::usual(),
@@ -110,7 +110,7 @@ fn checked(name: &str, mode: &str) -> Result<(), String> {
 
 /// The configuration of a task.
 #[derive(Debug, PartialEq, Eq)]
-struct Config {
+struct IsolatedConfig {
     command: String,
     args: Vec<String>,
     work_dir: String,
@@ -119,10 +119,10 @@ struct Config {
     capabilities: Capabilities,
 }
 
-impl Config {
-    fn read(config: &BTreeMap<String, Value>, plugin: &Plugin) -> Result<Self, String> {
-        let mut r = Reader::new(config);
-        let mode = |r: &mut Reader<'_>, name, usual: &String| {
+impl IsolatedConfig {
+    fn read(config: &BTreeMap<String, Value>, plugin: &IsolatedPlugin) -> Result<Self, String> {
+        let mut r = DriverConfigReader::new(config);
+        let mode = |r: &mut DriverConfigReader<'_>, name, usual: &String| {
             let text = r.text(name).filter(|mode| !mode.is_empty());
             let text = text.unwrap_or_else(|| usual.clone());
             if let Err(why) = checked(name, &text) {
@@ -148,7 +148,7 @@ impl Config {
     }
 }
 
-fn read_rights(r: &mut Reader<'_>, allowed: Set) -> Capabilities {
+fn read_rights(r: &mut DriverConfigReader<'_>, allowed: Set) -> Capabilities {
     let mut named = |key| {
         let names = r.texts(key);
         Set::named(&names).unwrap_or_else(|unknown| {
@@ -158,12 +158,12 @@ fn read_rights(r: &mut Reader<'_>, allowed: Set) -> Capabilities {
             Set(0)
         })
     };
-    let (asked, dropped) = (named("cap_add"), named("cap_drop"));
-    match capabilities::given(allowed, asked, dropped) {
+    let (requested, dropped) = (named("cap_add"), named("cap_drop"));
+    match capabilities::given(allowed, requested, dropped) {
         Ok(given) => Capabilities {
             bounding: given.0,
             // Without being root a task has what it names only.
-            ambient: given.0 & asked.0,
+            ambient: given.0 & requested.0,
         },
         Err(why) => {
             r.problem(why);
@@ -178,7 +178,8 @@ impl Exec {
     /// # Errors
     /// The configuration makes no sense.
     pub fn new(client: &ClientConfig, config: &PluginConfig, runs: Runs) -> Result<Self, String> {
-        let plugin = Plugin::of(client, config).map_err(|e| format!("plugin {NAME:?}: {e}"))?;
+        let plugin =
+            IsolatedPlugin::of(client, config).map_err(|e| format!("plugin {NAME:?}: {e}"))?;
         let missing = missing(&runs.cgroups);
         Ok(Self {
             runs,
@@ -188,8 +189,12 @@ impl Exec {
         })
     }
 
-    fn spec(task: &TaskConfig, plugin: &Plugin, runs: &Runs) -> Result<ExecSpec, StartError> {
-        let config = Config::read(&task.config, plugin).map_err(StartError::fatal)?;
+    fn spec(
+        task: &TaskConfig,
+        plugin: &IsolatedPlugin,
+        runs: &Runs,
+    ) -> Result<ExecSpec, StartError> {
+        let config = IsolatedConfig::read(&task.config, plugin).map_err(StartError::fatal)?;
         let held = runs.cgroups.hold_devices();
         let mut devices = task.devices.iter();
         if let Some(why) = devices.find_map(|device| devices::refused(device, held)) {
@@ -239,7 +244,7 @@ pub fn user(named: &str) -> &str {
 }
 
 /// What is below a task's root besides its own files.
-fn chroot(task: &TaskConfig, plugin: &Plugin) -> Vec<Mount> {
+fn chroot(task: &TaskConfig, plugin: &IsolatedPlugin) -> Vec<Mount> {
     let mut all = plugin.chroot.clone();
     all.extend(resolver(&all, Path::new(RESOLVER)));
     if !task.paths.alloc.as_os_str().is_empty() {
@@ -311,7 +316,7 @@ impl Driver for Exec {
     }
 
     fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String> {
-        Config::read(config, &self.plugin).map(|_| ())
+        IsolatedConfig::read(config, &self.plugin).map(|_| ())
     }
 
     fn start(
@@ -338,7 +343,7 @@ impl Driver for Exec {
         async move {
             let started = started.await;
             let failed = started.is_err();
-            let told = tokio::task::spawn_blocking(move || {
+            let reported = tokio::task::spawn_blocking(move || {
                 // What left nothing behind is ended by nobody else.
                 match begun.get().filter(|_| failed) {
                     Some(spec) if runs.spec_of((&run.0, &run.1, run.2)).is_none() => {
@@ -348,7 +353,9 @@ impl Driver for Exec {
                     _ => cores.made(&runs.cgroups),
                 }
             });
-            told.await.map_err(|e| StartError::fatal(e.to_string()))?;
+            reported
+                .await
+                .map_err(|e| StartError::fatal(e.to_string()))?;
             started
         }
         .boxed()

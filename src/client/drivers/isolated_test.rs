@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::drivers::exec::{ExecCommand, ExecOut, Wires};
 use crate::drivers::raw_exec::RawExec;
-use crate::drivers::{Limits, isolates_files, runs_as};
+use crate::drivers::{TaskLimits, isolates_files, runs_as};
 use crate::executor::cgroup;
 use crate::executor::executor_test::launcher;
 
@@ -21,19 +21,19 @@ fn block(value: Value) -> BTreeMap<String, Value> {
     block.into_iter().collect()
 }
 
-fn plugin(caps: Option<&[&str]>, pid: Option<&str>) -> Result<Plugin, String> {
+fn plugin(caps: Option<&[&str]>, pid: Option<&str>) -> Result<IsolatedPlugin, String> {
     let config = PluginConfig {
         allow_caps: caps.map(|caps| caps.iter().map(|c| (*c).to_owned()).collect()),
         default_pid_mode: pid.map(str::to_owned),
         ..PluginConfig::default()
     };
-    Plugin::of(&ClientConfig::default(), &config)
+    IsolatedPlugin::of(&ClientConfig::default(), &config)
 }
 
 #[test]
 fn drv_06_a_configuration_of_exec_names_all_its_problems() {
     let usual = plugin(None, None).unwrap();
-    let read = |config| Config::read(&block(config), &usual);
+    let read = |config| IsolatedConfig::read(&block(config), &usual);
     let text = read(
         json!({"pid_mode": "own", "ipc_mode": "x", "cap_add": ["net_admin", "what"],
         "work_dir": "a", "no_such": 1}),
@@ -66,7 +66,7 @@ fn drv_06_a_configuration_of_exec_names_all_its_problems() {
 fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
     let given = plugin(Some(&["NET_ADMIN", "chown"]), Some("host")).unwrap();
     let config = block(json!({"command": "x", "cap_add": ["net_admin"]}));
-    let read = Config::read(&config, &given).unwrap();
+    let read = IsolatedConfig::read(&config, &given).unwrap();
     assert_eq!(read.pid, HOST);
     let named = Set::named(&["net_admin", "chown"]).unwrap();
     assert_eq!(read.capabilities.bounding, named.0);
@@ -77,8 +77,8 @@ fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
     assert!(refused.contains("default_pid_mode must be"), "{refused}");
 
     let mut client = ClientConfig::default();
-    let usual = Plugin::of(&client, &PluginConfig::default()).unwrap();
-    let paths = |plugin: &Plugin| {
+    let usual = IsolatedPlugin::of(&client, &PluginConfig::default()).unwrap();
+    let paths = |plugin: &IsolatedPlugin| {
         let mounts = plugin.chroot.iter();
         let path = |mount: &Mount| (mount.host_path.clone(), mount.task_path.clone());
         assert!(plugin.chroot.iter().all(|mount| mount.read_only));
@@ -86,7 +86,7 @@ fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
     };
     assert_eq!(paths(&usual).len(), 8);
     client.chroot_env = [("/opt/tools".to_owned(), "/bin".to_owned())].into();
-    let own = Plugin::of(&client, &PluginConfig::default()).unwrap();
+    let own = IsolatedPlugin::of(&client, &PluginConfig::default()).unwrap();
     assert_eq!(paths(&own), [("/opt/tools".into(), "/bin".into())]);
     assert!(isolates_files(NAME));
     assert_eq!((runs_as(NAME, ""), runs_as(NAME, "bin")), (USER, "bin"));
@@ -94,14 +94,14 @@ fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
 }
 
 /// A task that asks for this, and what its executor is told.
-fn spec_of(plugin: &Plugin, asked: Value) -> ExecSpec {
+fn spec_of(plugin: &IsolatedPlugin, requested: Value) -> ExecSpec {
     let runs = Runs {
         launcher: launcher(),
         dir: "/nowhere".into(),
         cgroups: Parents::default(),
     };
     let task = TaskConfig {
-        config: block(asked),
+        config: block(requested),
         ..TaskConfig::default()
     };
     Exec::spec(&task, plugin, &runs).unwrap()
@@ -116,11 +116,11 @@ fn drv_06_every_option_of_exec_reaches_its_executor() {
         allow_caps: Some(vec!["chown".into()]),
         ..PluginConfig::default()
     };
-    let hosts = Plugin::of(&ClientConfig::default(), &hosts).unwrap();
+    let hosts = IsolatedPlugin::of(&ClientConfig::default(), &hosts).unwrap();
     let own = |spec: &ExecSpec| (spec.namespaces.pid, spec.namespaces.ipc);
     let both = json!({"command": "x", "pid_mode": "host", "ipc_mode": "host"});
     let none = json!({"command": "x", "pid_mode": "private", "ipc_mode": "private"});
-    for (plugin, asked, wanted) in [
+    for (plugin, requested, wanted) in [
         (&usual, json!({"command": "x"}), (true, true)),
         (
             &usual,
@@ -136,11 +136,15 @@ fn drv_06_every_option_of_exec_reaches_its_executor() {
         (&hosts, json!({"command": "x"}), (false, false)),
         (&hosts, none, (true, true)),
     ] {
-        assert_eq!(own(&spec_of(plugin, asked.clone())), wanted, "{asked}");
+        assert_eq!(
+            own(&spec_of(plugin, requested.clone())),
+            wanted,
+            "{requested}"
+        );
     }
-    let asked = json!({"command": "run", "args": ["-v", 3], "work_dir": "/local",
+    let requested = json!({"command": "run", "args": ["-v", 3], "work_dir": "/local",
         "cap_add": ["chown"], "cap_drop": ["kill"]});
-    let spec = spec_of(&usual, asked.clone());
+    let spec = spec_of(&usual, requested.clone());
     assert_eq!(
         (&*spec.command, &*spec.args),
         ("run", ["-v", "3"].map(str::to_owned).as_slice())
@@ -164,7 +168,7 @@ fn drv_06_every_option_of_exec_reaches_its_executor() {
         "image",
     ] {
         let config = block(json!({"command": "x", key: 1}));
-        let refused = Config::read(&config, &usual).unwrap_err();
+        let refused = IsolatedConfig::read(&config, &usual).unwrap_err();
         assert_eq!(refused, format!("{key}: unknown key"));
     }
 }
@@ -297,7 +301,7 @@ impl Given {
             log_dir: dir.logs(),
             log_max_files: 2,
             log_max_bytes: 1 << 20,
-            limits: Limits {
+            limits: TaskLimits {
                 cpu_shares: 100,
                 memory: 64 << 20,
                 memory_max: 0,
@@ -331,8 +335,8 @@ impl Given {
 
     async fn until(&self, text: &str) {
         let ask = || drover_testkit::so(self.out().contains(text));
-        let told = drover_testkit::eventually("its output", drover_testkit::LONG, ask);
-        told.await.unwrap();
+        let reported = drover_testkit::eventually("its output", drover_testkit::LONG, ask);
+        reported.await.unwrap();
     }
 }
 

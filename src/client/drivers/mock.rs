@@ -13,7 +13,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::config::Reader;
+use super::config::DriverConfigReader;
 use super::exec::{ExecCommand, ExecOut, Wires};
 use super::{
     Driver, ExitResult, Handle, Recovered, RunningTask, Samples, StartError, TaskConfig, TaskError,
@@ -35,7 +35,7 @@ pub struct Mock;
 
 /// The configuration of a task; durations in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Config {
+struct MockConfig {
     run_for: i64,
     exit_code: i32,
     exit_signal: i32,
@@ -67,9 +67,9 @@ struct Text {
     every: i64,
 }
 
-impl Config {
+impl MockConfig {
     fn read(config: &BTreeMap<String, Value>) -> Result<Self, String> {
-        let mut r = Reader::new(config);
+        let mut r = DriverConfigReader::new(config);
         let out = Self {
             run_for: r.duration("run_for").unwrap_or(0),
             exit_code: int(r.number("exit_code")),
@@ -111,7 +111,7 @@ impl Config {
 
 impl Pretended {
     fn read(config: &BTreeMap<String, Value>) -> Result<Self, String> {
-        let mut r = Reader::new(config);
+        let mut r = DriverConfigReader::new(config);
         let out = Self {
             run_for: r.duration("run_for").unwrap_or(0),
             exit_code: int(r.number("exit_code")),
@@ -160,7 +160,7 @@ impl Driver for Mock {
     }
 
     fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String> {
-        Config::read(config).map(|_| ())
+        MockConfig::read(config).map(|_| ())
     }
 
     fn start(
@@ -168,7 +168,7 @@ impl Driver for Mock {
         task: TaskConfig,
     ) -> BoxFuture<'static, Result<Arc<dyn RunningTask>, StartError>> {
         async move {
-            let config = Config::read(&task.config).map_err(StartError::fatal)?;
+            let config = MockConfig::read(&task.config).map_err(StartError::fatal)?;
             if config.start_block_for > 0 {
                 tokio::time::sleep(nanos(config.start_block_for)).await;
             }
@@ -197,7 +197,7 @@ impl Driver for Mock {
             let Some(handle) = handle else {
                 return Ok(Recovered::NeverStarted);
             };
-            let config = Config::read(&task.config).map_err(StartError::fatal)?;
+            let config = MockConfig::read(&task.config).map_err(StartError::fatal)?;
             Ok(Recovered::Live(Arc::new(Pretence::new(
                 config,
                 handle.run,
@@ -227,7 +227,7 @@ async fn write_log(text: Text, task: TaskConfig, stream: &'static str) {
 }
 
 struct Pretence {
-    config: Config,
+    config: MockConfig,
     run: u64,
     started_at: i64,
     /// How it ended, once it has.
@@ -235,7 +235,7 @@ struct Pretence {
 }
 
 impl Pretence {
-    fn new(config: Config, run: u64, started_at: i64) -> Self {
+    fn new(config: MockConfig, run: u64, started_at: i64) -> Self {
         let out = Self {
             config,
             run,
@@ -389,8 +389,8 @@ mod tests {
                 "exit_err_msg": error,
             }))
             .await;
-            let told = (ended.exit_code, ended.signal, ended.error.as_str());
-            assert_eq!(told, (code, signal, error));
+            let reported = (ended.exit_code, ended.signal, ended.error.as_str());
+            assert_eq!(reported, (code, signal, error));
             assert!(ended.finished_at > 0);
             assert_eq!(log, "out");
         }

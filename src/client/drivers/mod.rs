@@ -130,7 +130,7 @@ pub struct Device {
 
 /// How much a task may use; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct TaskLimits {
     /// Its part of the processors, MHz.
     #[serde(default)]
     pub cpu_shares: u64,
@@ -181,7 +181,7 @@ pub struct TaskConfig {
     /// Devices that it may use.
     pub devices: Vec<Device>,
     /// What it may use of the machine; a driver that limits nothing takes no notice.
-    pub limits: Limits,
+    pub limits: TaskLimits,
     /// What it has for itself, where the driver can.
     pub namespaces: Namespaces,
     /// Directories.

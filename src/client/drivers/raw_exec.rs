@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 
-use super::config::Reader;
+use super::config::DriverConfigReader;
 use super::exec::{ExecCommand, Wires, attend};
 use super::{
     Driver, ExitResult, Handle, Namespaces, Recovered, RunningTask, Samples, StartError,
@@ -22,7 +22,7 @@ use crate::env::matches;
 use crate::executor::cgroup::Parents;
 use crate::executor::exec::ExecError;
 use crate::executor::files::{ExecSpec, ExitRecord, RunDir, read_json};
-use crate::executor::launch::{Executor, Found, LaunchError, Launcher};
+use crate::executor::launch::{Executor, LaunchError, Launcher, RunStatus};
 use crate::executor::measure::{Measure, Measures};
 use crate::executor::sweep;
 use crate::proc::{Processes, TreeUsage};
@@ -55,7 +55,7 @@ pub struct Runs {
 
 /// The configuration of a task.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Config {
+struct RawExecConfig {
     command: String,
     args: Vec<String>,
     oom_score_adj: i32,
@@ -63,9 +63,9 @@ struct Config {
     denied_envvars: Vec<String>,
 }
 
-impl Config {
+impl RawExecConfig {
     fn read(config: &BTreeMap<String, Value>) -> Result<Self, String> {
-        let mut r = Reader::new(config);
+        let mut r = DriverConfigReader::new(config);
         let out = Self {
             command: r.text("command").unwrap_or_default(),
             args: r.texts("args"),
@@ -139,7 +139,7 @@ impl Runs {
 }
 
 fn spec(task: &TaskConfig, runs: &Runs) -> Result<ExecSpec, StartError> {
-    let config = Config::read(&task.config).map_err(StartError::fatal)?;
+    let config = RawExecConfig::read(&task.config).map_err(StartError::fatal)?;
     let denied = |name: &str| config.denied_envvars.iter().any(|d| matches(d, name));
     let cwd = if config.work_dir.is_empty() {
         task.paths.root.clone()
@@ -209,7 +209,7 @@ impl Driver for RawExec {
     }
 
     fn validate(&self, config: &BTreeMap<String, Value>) -> Result<(), String> {
-        Config::read(config).map(|_| ())
+        RawExecConfig::read(config).map(|_| ())
     }
 
     fn start(
@@ -270,12 +270,14 @@ impl Runs {
         let run = config.run;
         async move {
             match Executor::find(&dir).await {
-                Ok(Found::Live(executor)) => {
+                Ok(RunStatus::Live(executor)) => {
                     Ok(Recovered::Live(Arc::new(Process::new(executor, run))))
                 }
-                Ok(Found::Exited(exit)) if exit.not_started => Err(StartError::fatal(exit.error)),
-                Ok(Found::Exited(exit)) => Ok(Recovered::Exited(result(exit))),
-                Ok(Found::NeverStarted) => Ok(Recovered::NeverStarted),
+                Ok(RunStatus::Exited(exit)) if exit.not_started => {
+                    Err(StartError::fatal(exit.error))
+                }
+                Ok(RunStatus::Exited(exit)) => Ok(Recovered::Exited(result(exit))),
+                Ok(RunStatus::NeverStarted) => Ok(Recovered::NeverStarted),
                 Err(e) => Err(StartError {
                     message: e.to_string(),
                     recoverable: true,
@@ -331,9 +333,9 @@ struct Meter {
 impl Meter {
     /// What was used since the last look.
     fn take(&mut self, at: i64, usage: TreeUsage) -> TaskResourceUsage {
-        let told = task_usage(&self.usage, self.at, &usage, at);
+        let reported = task_usage(&self.usage, self.at, &usage, at);
         (self.at, self.usage) = (at, usage);
-        told
+        reported
     }
 }
 
@@ -342,15 +344,15 @@ struct Sampled {
     executor: Executor,
     meter: Arc<Mutex<Meter>>,
     interval: Duration,
-    source: Source,
+    source: SampleSource,
 }
 
 /// Where samples come from.
-enum Source {
+enum SampleSource {
     /// Nobody was asked yet.
     New,
     /// The executor.
-    Told(Measures),
+    Reported(Measures),
     /// One's own looks: the executor is of a release that tells nothing of its task.
     Looks(tokio::time::Interval),
     /// Nothing follows.
@@ -361,30 +363,30 @@ impl Sampled {
     async fn next(mut self) -> Option<(Result<TaskResourceUsage, StatsError>, Self)> {
         loop {
             match &mut self.source {
-                Source::Over => return None,
-                Source::New => match self.executor.measure(self.interval).await {
-                    Ok(measures) => self.source = Source::Told(measures),
+                SampleSource::Over => return None,
+                SampleSource::New => match self.executor.measure(self.interval).await {
+                    Ok(measures) => self.source = SampleSource::Reported(measures),
                     Err(ExecError::Gone) => {
                         let ended = tokio::time::timeout(GONE, self.executor.ended()).await;
                         self.source = match ended {
-                            Ok(()) => Source::Over,
+                            Ok(()) => SampleSource::Over,
                             Err(_) => self.looks(),
                         };
                     }
                     Err(error) => return Some(self.failed(error.to_string(), true)),
                 },
-                Source::Told(measures) => match measures.next().await {
+                SampleSource::Reported(measures) => match measures.next().await {
                     Measure::Sample { at, usage } => {
-                        let told = self.meter.lock().take(at, usage);
-                        return Some((Ok(told), self));
+                        let reported = self.meter.lock().take(at, usage);
+                        return Some((Ok(reported), self));
                     }
                     Measure::Failed { why, recoverable } => {
                         return Some(self.failed(why, recoverable));
                     }
-                    Measure::Ended => self.source = Source::Over,
+                    Measure::Ended => self.source = SampleSource::Over,
                     Measure::Unknown => self.source = self.looks(),
                 },
-                Source::Looks(ticks) => {
+                SampleSource::Looks(ticks) => {
                     tokio::select! {
                         biased;
                         () = self.executor.ended() => return None,
@@ -401,7 +403,7 @@ impl Sampled {
         why: String,
         recoverable: bool,
     ) -> (Result<TaskResourceUsage, StatsError>, Self) {
-        self.source = Source::Over;
+        self.source = SampleSource::Over;
         let error = match recoverable {
             true => StatsError::Failed(why),
             false => StatsError::Unsupported,
@@ -409,10 +411,10 @@ impl Sampled {
         (Err(error), self)
     }
 
-    fn looks(&self) -> Source {
+    fn looks(&self) -> SampleSource {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Source::Looks(ticks)
+        SampleSource::Looks(ticks)
     }
 
     async fn look(&self) -> Result<TaskResourceUsage, StatsError> {
@@ -465,8 +467,8 @@ impl RunningTask for Process {
         let known =
             signals::number(signal).or_else(|| signals::number(signals::DEFAULT_KILL_SIGNAL));
         let number = known.unwrap_or(nix::sys::signal::Signal::SIGKILL as i32);
-        let told = self.executor.stop(number, grace);
-        let patience = match &told {
+        let reported = self.executor.stop(number, grace);
+        let patience = match &reported {
             Ok(()) => grace + self.stuck,
             Err(e) => {
                 tracing::warn!("a task is killed, for its stop cannot be delivered: {e}");
@@ -517,7 +519,7 @@ impl RunningTask for Process {
             executor: self.executor.clone(),
             meter: Arc::clone(&self.meter),
             interval,
-            source: Source::New,
+            source: SampleSource::New,
         };
         stream::unfold(sampled, Sampled::next).boxed()
     }

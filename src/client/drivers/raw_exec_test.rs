@@ -19,7 +19,7 @@ fn block(config: Value) -> BTreeMap<String, Value> {
 fn drv_06_a_configuration_names_all_its_problems() {
     let config = block(json!({"comand": "x", "args": 3, "oom_score_adj": -5,
         "work_dir": "a", "cgroup_v1_override": {}, "cgroup_v2_override": "x"}));
-    let text = Config::read(&config).unwrap_err();
+    let text = RawExecConfig::read(&config).unwrap_err();
     for part in [
         "missing command",
         "args: expected",
@@ -47,13 +47,16 @@ fn drv_06_every_option_of_raw_exec_reaches_its_executor() {
         env: env.map(|name| (name.to_owned(), "1".to_owned())).into(),
         ..TaskConfig::default()
     };
-    let told = spec(&task, &runs).unwrap();
-    assert_eq!((&*told.command, told.oom_score_adj), ("run", 500));
-    assert_eq!(told.args, ["-v", "3"]);
-    assert_eq!(told.cwd, Path::new("/srv"));
-    assert_eq!(told.env, [("A".to_owned(), "1".to_owned())]);
+    let reported = spec(&task, &runs).unwrap();
+    assert_eq!((&*reported.command, reported.oom_score_adj), ("run", 500));
+    assert_eq!(reported.args, ["-v", "3"]);
+    assert_eq!(reported.cwd, Path::new("/srv"));
+    assert_eq!(reported.env, [("A".to_owned(), "1".to_owned())]);
     // It shares all with the host that the host has.
-    assert_eq!((told.namespaces, told.capabilities), Default::default());
+    assert_eq!(
+        (reported.namespaces, reported.capabilities),
+        Default::default()
+    );
 }
 
 /// A task whose files are below `root`.
@@ -89,8 +92,8 @@ async fn only_a_command_that_cannot_be_started_is_not_tried_again() {
             panic!("{command} in {runs} starts");
         };
         assert_eq!(error.recoverable, recoverable, "{error}");
-        let told = "failed to launch command with executor: ";
-        assert!(error.message.starts_with(told), "{error}");
+        let reported = "failed to launch command with executor: ";
+        assert!(error.message.starts_with(reported), "{error}");
     }
 }
 
@@ -116,10 +119,14 @@ async fn an_executor_that_does_not_obey_is_ended_after_the_grace_and_some_patien
     // It stands still, and takes notice of nothing.
     let pid = Pid::from_raw(state.executor_pid).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
-    let asked = Instant::now();
+    let requested = Instant::now();
     process.stop("SIGTERM", grace).unwrap();
     let exit = tokio::time::timeout(LONG, process.wait()).await.unwrap();
-    assert!(asked.elapsed() >= grace + stuck, "{:?}", asked.elapsed());
+    assert!(
+        requested.elapsed() >= grace + stuck,
+        "{:?}",
+        requested.elapsed()
+    );
     assert_eq!((exit.exit_code, exit.signal), (137, 9), "{}", exit.error);
     let gone = || so(!proc::is_alive(state.task_pid, state.task_start));
     eventually("the task is gone", LONG, gone).await.unwrap();

@@ -20,8 +20,8 @@ pub async fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Res
         return Err(ApiError::bad_request(text));
     }
     let runner = runner(client, alloc)?;
-    let asked = control(&runner)?.restart(named(task), all);
-    Ok(asked.await?)
+    let requested = control(&runner)?.restart(named(task), all);
+    Ok(requested.await?)
 }
 
 /// Sends a signal to one task, or to all that run.

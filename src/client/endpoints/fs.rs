@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Stat};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::shape::{BYTES, content_type, info};
-use super::{Frame, Origin, control, runner};
+use super::{FileFrame, Origin, control, runner};
 use crate::agent::Client;
 use crate::alloc::dir::AllocDir;
 use crate::beneath::{self, FileError};
@@ -191,7 +191,7 @@ pub async fn stream(
     path: &str,
     (origin, offset): (Origin, u64),
     follow: bool,
-) -> Result<mpsc::Receiver<Frame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
     let runner = runner(client, alloc)?;
     let dir = control(&runner)?.dir().clone();
     let name = path.to_owned();
@@ -224,7 +224,7 @@ struct Followed {
 }
 
 impl Followed {
-    async fn send(mut self, follow: bool, tx: mpsc::Sender<Frame>) {
+    async fn send(mut self, follow: bool, tx: mpsc::Sender<FileFrame>) {
         let mut silent = Duration::ZERO;
         loop {
             let (file, path, at) = (self.file.clone(), self.path.clone(), self.at);
@@ -244,7 +244,7 @@ impl Followed {
                 continue;
             }
             silent = Duration::ZERO;
-            let frame = Frame {
+            let frame = FileFrame {
                 offset: self.at,
                 data,
                 file: self.path.clone(),
@@ -277,7 +277,7 @@ fn next(dir: &AllocDir, path: &str, file: &File, at: u64) -> io::Result<(Vec<u8>
 
 /// Waits for the next look, and says that the stream is alive when it is time; false when nobody
 /// listens any more.
-pub(super) async fn wait(tx: &mpsc::Sender<Frame>, silent: &mut Duration) -> bool {
+pub(super) async fn wait(tx: &mpsc::Sender<FileFrame>, silent: &mut Duration) -> bool {
     tokio::select! {
         () = tokio::time::sleep(POLL) => {}
         () = tx.closed() => return false,
@@ -287,7 +287,7 @@ pub(super) async fn wait(tx: &mpsc::Sender<Frame>, silent: &mut Duration) -> boo
         return true;
     }
     *silent = Duration::ZERO;
-    tx.send(Frame::default()).await.is_ok()
+    tx.send(FileFrame::default()).await.is_ok()
 }
 
 fn open(dir: &AllocDir, path: &str) -> Result<(File, Stat), ApiError> {
@@ -336,7 +336,7 @@ mod tests {
     struct Hanging {
         looks: AtomicUsize,
         over: std::sync::Mutex<bool>,
-        told: Condvar,
+        reported: Condvar,
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
                     let hangs = move |_: &AllocDir| {
                         hanging.looks.fetch_add(1, Ordering::SeqCst);
                         let over = hanging.over.lock().unwrap();
-                        drop(hanging.told.wait_while(over, |over| !*over).unwrap());
+                        drop(hanging.reported.wait_while(over, |over| !*over).unwrap());
                         Ok(())
                     };
                     look(&dir, hangs).await
@@ -368,7 +368,7 @@ mod tests {
         let other = runtime.spawn_blocking(|| 7);
         let other = runtime.block_on(async { tokio::time::timeout(PATIENCE / 2, other).await });
         *hanging.over.lock().unwrap() = true;
-        hanging.told.notify_all();
+        hanging.reported.notify_all();
         assert_eq!(other.expect("a thread is left").unwrap(), 7);
         for one in looking {
             runtime.block_on(one).unwrap().unwrap();

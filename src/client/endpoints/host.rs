@@ -24,7 +24,7 @@ struct Ticks {
 #[derive(Debug, Default)]
 pub struct Meter {
     ticks: Mutex<Vec<Ticks>>,
-    told: Mutex<HostStats>,
+    reported: Mutex<HostStats>,
 }
 
 impl Meter {
@@ -34,18 +34,18 @@ impl Meter {
         let now = ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
         let before = std::mem::replace(&mut *self.ticks.lock(), now.clone());
         let stats = figures(&before, &now, &storage::disk(alloc_dir));
-        *self.told.lock() = stats;
+        *self.reported.lock() = stats;
     }
 
     /// What was measured last.
-    pub fn told(&self) -> HostStats {
-        self.told.lock().clone()
+    pub fn reported(&self) -> HostStats {
+        self.reported.lock().clone()
     }
 }
 
 /// What the machine did in the last interval of the client's own, whoever else asked.
 pub fn stats(client: &Client) -> HostStats {
-    let mut stats = client.core.meter.told();
+    let mut stats = client.core.meter.reported();
     let devices = client.devices().map(|devices| devices.figures());
     if let Some(figures) = devices.filter(|figures| !figures.is_empty()) {
         stats.device_stats = figures.into();
@@ -158,9 +158,15 @@ mod tests {
         let before = ticks("cpu  9 9 9 9\ncpu0 10 0 10 80 0 0 0 0 0 0\n");
         let now = ticks("cpu  9 9 9 9\ncpu0 30 0 20 150 0 0 0 0 0 0\nintr 5\n");
         assert_eq!(now.len(), 1);
-        let told = usage(&before[0], &now[0], 1000.0);
-        assert_eq!((told.user, told.system, told.idle), (20.0, 10.0, 70.0));
-        assert_eq!((told.total_percent, told.total_ticks), (30.0, 300.0));
+        let reported = usage(&before[0], &now[0], 1000.0);
+        assert_eq!(
+            (reported.user, reported.system, reported.idle),
+            (20.0, 10.0, 70.0)
+        );
+        assert_eq!(
+            (reported.total_percent, reported.total_ticks),
+            (30.0, 300.0)
+        );
         let none = usage(&now[0], &now[0], 1000.0);
         assert_eq!(
             (none.idle, none.total_percent),
@@ -174,13 +180,13 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let meter = Meter::default();
         meter.measure(tmp.path());
-        let first = meter.told();
+        let first = meter.reported();
         assert!(first.timestamp > 0 && !first.cpu.is_empty());
         // Asking measures nothing: an interval of no length would tell nothing but zeros.
         for _ in 0..3 {
-            assert_eq!(meter.told(), first);
+            assert_eq!(meter.reported(), first);
         }
         meter.measure(tmp.path());
-        assert!(meter.told().timestamp > first.timestamp);
+        assert!(meter.reported().timestamp > first.timestamp);
     }
 }

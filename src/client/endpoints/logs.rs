@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::fs::{FRAME, WINDOW, look, piece_at, wait};
-use super::{Frame, Origin, control, runner};
+use super::{FileFrame, Origin, control, runner};
 use crate::agent::Client;
 use crate::alloc::dir::AllocDir;
 use crate::alloc::factory::AllocRunner;
@@ -40,7 +40,7 @@ pub async fn stream(
     client: &Client,
     alloc: &str,
     request: &LogRequest,
-) -> Result<mpsc::Receiver<Frame>, ApiError> {
+) -> Result<mpsc::Receiver<FileFrame>, ApiError> {
     if request.task.is_empty() {
         return Err(ApiError::bad_request("must provide task name"));
     }
@@ -179,7 +179,7 @@ async fn send(
     runner: Arc<dyn AllocRunner>,
     task: String,
     follow: bool,
-    tx: mpsc::Sender<Frame>,
+    tx: mpsc::Sender<FileFrame>,
 ) {
     let mut silent = Duration::ZERO;
     loop {
@@ -206,11 +206,11 @@ async fn send(
             continue;
         }
         silent = Duration::ZERO;
-        let frame = Frame {
+        let frame = FileFrame {
             offset,
             data,
             file,
-            ..Frame::default()
+            ..FileFrame::default()
         };
         if tx.send(frame).await.is_err() {
             return;

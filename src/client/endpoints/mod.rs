@@ -19,7 +19,7 @@ use drover_error::{ApiError, Code};
 /// A piece of a followed file; an empty one says that the stream is alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Frame {
+pub struct FileFrame {
     /// Where in the file the data ends.
     #[serde(skip_serializing_if = "is_zero")]
     pub offset: u64,
@@ -103,22 +103,26 @@ mod tests {
     /// A stream of a file or a log, byte by byte as Nomad's clients read it.
     #[test]
     fn mod_18_pieces_of_a_stream_are_written_as_nomad_does() {
-        let json = |frame: &Frame| serde_json::to_string(frame).unwrap();
-        assert_eq!(json(&Frame::default()), "{}", "one that says it is alive");
-        let piece = Frame {
+        let json = |frame: &FileFrame| serde_json::to_string(frame).unwrap();
+        assert_eq!(
+            json(&FileFrame::default()),
+            "{}",
+            "one that says it is alive"
+        );
+        let piece = FileFrame {
             offset: 5,
             data: b"h\xffllo".to_vec(),
             file: "web.stdout.0".to_owned(),
-            ..Frame::default()
+            ..FileFrame::default()
         };
         assert_eq!(
             json(&piece),
             r#"{"Offset":5,"Data":"aP9sbG8=","File":"web.stdout.0"}"#
         );
-        let event = Frame {
+        let event = FileFrame {
             file: "f".to_owned(),
             file_event: "file deleted".to_owned(),
-            ..Frame::default()
+            ..FileFrame::default()
         };
         assert_eq!(json(&event), r#"{"File":"f","FileEvent":"file deleted"}"#);
         assert_eq!(Origin::parse("").unwrap(), Origin::Start);

@@ -16,7 +16,7 @@ use super::cores;
 use super::device_program;
 use super::devices;
 use super::files::ExecSpec;
-use crate::drivers::Limits;
+use crate::drivers::TaskLimits;
 use crate::proc::GroupUsage;
 
 /// The group of all tasks where the configuration names none: of version 2 and 1.
@@ -251,7 +251,7 @@ impl Groups {
         Ok(doors)
     }
 
-    fn limit_unified(&self, run: &Path, limits: Limits) -> io::Result<()> {
+    fn limit_unified(&self, run: &Path, limits: TaskLimits) -> io::Result<()> {
         let wants = |controller: &str| match controller {
             "memory" => limits.memory > 0,
             "cpu" => limits.cpu_shares > 0,
@@ -286,16 +286,16 @@ impl Groups {
 
     /// How often the kernel killed something in it for its memory.
     pub fn killed_for_memory(&self) -> u64 {
-        let v1 = self.told_v1("memory", "memory.oom_control", "oom_kill");
-        let unified = self.told_unified("memory.events", "oom_kill");
+        let v1 = self.reported_v1("memory", "memory.oom_control", "oom_kill");
+        let unified = self.reported_unified("memory.events", "oom_kill");
         v1.unwrap_or(0) + unified.unwrap_or(0)
     }
 
     /// What they count of the task, each where one of them does.
     pub fn usage(&self) -> GroupUsage {
-        let memory = |name: &str| self.told_v1("memory", "memory.stat", name);
-        let cpu = |name: &str| self.told_v1("cpu", "cpu.stat", name);
-        let unified = |file: &str, name: &str| self.told_unified(file, name);
+        let memory = |name: &str| self.reported_v1("memory", "memory.stat", name);
+        let cpu = |name: &str| self.reported_v1("cpu", "cpu.stat", name);
+        let unified = |file: &str, name: &str| self.reported_unified(file, name);
         let swap = || -> Option<u64> {
             let path = self.unified.as_ref()?.join(TASK);
             let text = fs::read_to_string(path.join("memory.swap.current")).ok()?;
@@ -311,12 +311,12 @@ impl Groups {
         }
     }
 
-    fn told_v1(&self, controller: &str, file: &str, name: &str) -> Option<u64> {
-        told(&self.v1.get(controller)?.join(file), name)
+    fn reported_v1(&self, controller: &str, file: &str, name: &str) -> Option<u64> {
+        reported(&self.v1.get(controller)?.join(file), name)
     }
 
-    fn told_unified(&self, file: &str, name: &str) -> Option<u64> {
-        told(&self.unified.as_ref()?.join(TASK).join(file), name)
+    fn reported_unified(&self, file: &str, name: &str) -> Option<u64> {
+        reported(&self.unified.as_ref()?.join(TASK).join(file), name)
     }
 
     /// Leaves the group of the run, and removes what there is.
@@ -337,7 +337,7 @@ impl Groups {
 }
 
 /// The number behind a name in a file of a group.
-fn told(file: &Path, name: &str) -> Option<u64> {
+fn reported(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     let (_, number) = lines.find(|(found, _)| *found == name)?;
@@ -361,7 +361,7 @@ fn hand_on(path: &Path, controller: &str) -> io::Result<()> {
 }
 
 /// The memory that may be used; `all` where that is without a limit.
-fn most(limits: Limits, all: &str) -> String {
+fn most(limits: TaskLimits, all: &str) -> String {
     match limits.memory.max(limits.memory_max) {
         u64::MAX => all.to_owned(),
         bytes => bytes.to_string(),
@@ -374,7 +374,7 @@ fn weight(shares: u64) -> u64 {
     WEIGHTS.0 + (shares - SHARES.0) * (WEIGHTS.1 - WEIGHTS.0) / (SHARES.1 - SHARES.0)
 }
 
-fn limit_v1(controller: &str, path: &Path, limits: Limits) -> io::Result<()> {
+fn limit_v1(controller: &str, path: &Path, limits: TaskLimits) -> io::Result<()> {
     match controller {
         "memory" if limits.memory > 0 => {
             put(path, "memory.limit_in_bytes", most(limits, "-1"))?;
@@ -512,7 +512,7 @@ mod tests {
     fn limits_are_written_as_each_version_has_them() {
         let tmp = tempfile::tempdir().unwrap();
         let read = |path: &str| fs::read_to_string(tmp.path().join(path)).unwrap_or_default();
-        let limits = Limits {
+        let limits = TaskLimits {
             cpu_shares: 500,
             memory: 64 << 20,
             memory_max: 128 << 20,
@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(read("v1/memory.limit_in_bytes"), "134217728");
         assert_eq!(read("v1/memory.soft_limit_in_bytes"), "67108864");
         assert_eq!(read("v1/cpu.shares"), "500");
-        let all = Limits {
+        let all = TaskLimits {
             memory_max: u64::MAX,
             ..limits
         };

@@ -93,8 +93,9 @@ pub(super) fn keep(group: &Path, cores: &[u16]) -> io::Result<()> {
         };
         // Version 2 takes an empty one for that of the group above; version 1 never has one.
         if !value.trim().is_empty() {
-            let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-            fs::write(&path, value.trim()).map_err(told)?;
+            let reported =
+                |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+            fs::write(&path, value.trim()).map_err(reported)?;
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ pub(super) const CHARACTER: u32 = 2;
 
 /// What may be done with a device, or with all of a driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct DeviceRule {
     pub(super) kind: u32,
     pub(super) major: u32,
     /// None: any.
@@ -52,7 +52,7 @@ pub(super) const EXIT: u8 = 0x95;
 
 /// Registers: the answer, what is asked about, and what was taken out of that.
 const ANSWER: u8 = 0;
-const ASKED: u8 = 1;
+const REQUESTED: u8 = 1;
 const KIND: u8 = 2;
 const WANTED: u8 = 3;
 const MAJOR: u8 = 4;
@@ -80,7 +80,7 @@ fn copy(to: u8, from: u8) -> Instruction {
 /// Takes 32 bits from so far behind the beginning of what is asked about.
 fn load(to: u8, offset: i16) -> Instruction {
     Instruction {
-        registers: to | ASKED << 4,
+        registers: to | REQUESTED << 4,
         offset,
         ..with(LOAD, to, 0)
     }
@@ -88,7 +88,7 @@ fn load(to: u8, offset: i16) -> Instruction {
 
 /// The program that allows this and nothing else. Each rule is looked at by itself: what one alone
 /// does not allow, two do not either.
-pub(super) fn program(rules: &[Rule]) -> Vec<Instruction> {
+pub(super) fn program(rules: &[DeviceRule]) -> Vec<Instruction> {
     let mut all = vec![
         load(KIND, 0),
         copy(WANTED, KIND),
@@ -129,7 +129,7 @@ pub(super) fn can_load() -> bool {
 ///
 /// # Errors
 /// The kernel takes no such program.
-pub(super) fn attach(group: &Path, rules: &[Rule]) -> io::Result<()> {
+pub(super) fn attach(group: &Path, rules: &[DeviceRule]) -> io::Result<()> {
     let group = File::open(group)?;
     let program = loaded(&program(rules))?;
     let attributes = Attach {

@@ -4,7 +4,7 @@ use super::device_program::*;
 
 /// What the program says; the machine knows as many instructions as the program has.
 fn run(program: &[Instruction], kind: u32, wanted: u32, major: u32, minor: u32) -> u64 {
-    let asked = [kind | wanted << 16, major, minor];
+    let requested = [kind | wanted << 16, major, minor];
     let mut registers = [0_u64; 10];
     let mut at = 0;
     for _ in 0..program.len() {
@@ -25,7 +25,7 @@ fn run(program: &[Instruction], kind: u32, wanted: u32, major: u32, minor: u32) 
                     (1, 0),
                     "of what is asked about, in its parts"
                 );
-                registers[to] = asked[usize::try_from(offset / 4).unwrap()].into();
+                registers[to] = requested[usize::try_from(offset / 4).unwrap()].into();
             }
             SET => registers[to] = value,
             COPY => registers[to] = registers[from],
@@ -40,8 +40,8 @@ fn run(program: &[Instruction], kind: u32, wanted: u32, major: u32, minor: u32) 
     panic!("it has no end");
 }
 
-fn rule(kind: u32, major: u32, minor: Option<u32>, rights: u32) -> Rule {
-    Rule {
+fn rule(kind: u32, major: u32, minor: Option<u32>, rights: u32) -> DeviceRule {
+    DeviceRule {
         kind,
         major,
         minor,

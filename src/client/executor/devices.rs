@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, major, minor};
 
-use super::device_program::{self, Rule};
+use super::device_program::{self, DeviceRule};
 use super::mounts::{self, DEVICES};
 use crate::drivers::Device;
 
@@ -75,7 +75,7 @@ pub(super) fn allow(group: &Path, devices: &[Device]) -> io::Result<()> {
 pub(super) fn allow_unified(group: &Path, devices: &[Device]) -> io::Result<()> {
     let (given, usual) = allowed(devices)?;
     let usual = usual.into_iter().map(|number| (number, ALL));
-    let mut rules: Vec<Rule> = Vec::new();
+    let mut rules: Vec<DeviceRule> = Vec::new();
     for (number, rights) in usual.chain(given) {
         let rule = number.rule(rights);
         // Of a device that is given twice, both count.
@@ -87,11 +87,11 @@ pub(super) fn allow_unified(group: &Path, devices: &[Device]) -> io::Result<()> 
             None => rules.push(rule),
         }
     }
-    let told = |error: io::Error| {
+    let reported = |error: io::Error| {
         let text = format!("rights to devices in {}: {error}", group.display());
         io::Error::new(error.kind(), text)
     };
-    device_program::attach(group, &rules).map_err(told)
+    device_program::attach(group, &rules).map_err(reported)
 }
 
 /// Devices with the rights that they are given with, and those that every task has.
@@ -137,9 +137,9 @@ impl fmt::Display for Number {
 }
 
 impl Number {
-    fn rule(self, rights: &str) -> Rule {
+    fn rule(self, rights: &str) -> DeviceRule {
         let bit = |right: char, bit: u32| if rights.contains(right) { bit } else { 0 };
-        Rule {
+        DeviceRule {
             kind: match self.kind {
                 'b' => device_program::BLOCK,
                 _ => device_program::CHARACTER,
@@ -157,19 +157,19 @@ impl Number {
 /// beneath, or behind a link.
 fn number(device: &Device) -> io::Result<Number> {
     let path = device.host_path.as_path();
-    let told = |error: io::Error| {
+    let reported = |error: io::Error| {
         io::Error::new(error.kind(), format!("device {}: {error}", path.display()))
     };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = match device.is_mount {
-        true => mounts::find(path).map_err(told)?,
-        false => rustix::fs::open(path, flags, Mode::empty()).map_err(|e| told(e.into()))?,
+        true => mounts::find(path).map_err(reported)?,
+        false => rustix::fs::open(path, flags, Mode::empty()).map_err(|e| reported(e.into()))?,
     };
-    let found = rustix::fs::fstat(&found).map_err(|e| told(e.into()))?;
+    let found = rustix::fs::fstat(&found).map_err(|e| reported(e.into()))?;
     let kind = match FileType::from_raw_mode(found.st_mode) {
         FileType::BlockDevice => 'b',
         FileType::CharacterDevice => 'c',
-        _ => return Err(told(io::Error::other("it is none"))),
+        _ => return Err(reported(io::Error::other("it is none"))),
     };
     Ok(Number {
         kind,
@@ -180,8 +180,8 @@ fn number(device: &Device) -> io::Result<Number> {
 
 fn put(group: &Path, file: &str, value: &str) -> io::Result<()> {
     let file = group.join(file);
-    let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
-    fs::write(&file, value).map_err(told)
+    let reported = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
+    fs::write(&file, value).map_err(reported)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader, Interest, Lines};
 use tokio::net::UnixStream;
 
-use super::files::{Call, RunDir, SIGNALLED, Told};
+use super::files::{ExecutorCall, ExecutorReply, RunDir, SIGNALLED};
 use super::guests::{LONGEST, reach};
 use super::launch::{Executor, watch};
 use crate::proc;
@@ -114,7 +114,7 @@ impl Life {
     /// Waits for its end; its exit code, or 128 and the number of the signal that ended it.
     pub async fn ended(&mut self) -> i32 {
         while let Ok(Some(line)) = self.lines.next_line().await {
-            if let Ok(Told::Ended(code)) = serde_json::from_str(&line) {
+            if let Ok(ExecutorReply::Ended(code)) = serde_json::from_str(&line) {
                 return code;
             }
         }
@@ -137,7 +137,7 @@ impl Executor {
     /// It could not be started, or the task has ended.
     pub async fn exec(&self, command: Vec<String>, tty: bool) -> Result<Guest, ExecError> {
         let dir = self.dir().clone();
-        let call = Call {
+        let call = ExecutorCall {
             command,
             measure_ms: None,
         };
@@ -147,14 +147,16 @@ impl Executor {
         });
         let (stream, ours) = begun.await.map_err(io::Error::other)??;
         let mut lines = BufReader::new(UnixStream::from_std(stream)?).lines();
-        let told = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let reported = tokio::time::timeout(PATIENCE, lines.next_line()).await;
         let silent = || ExecError::NotStarted("the executor does not answer".to_owned());
-        let line = told.map_err(|_| silent())?.map_err(gone)?;
+        let line = reported.map_err(|_| silent())?.map_err(gone)?;
         let line = line.ok_or(ExecError::Gone)?;
         let process = match serde_json::from_str(&line).map_err(io::Error::other)? {
-            Told::Started { pid, start } => (pid, start),
-            Told::Failed(why) => return Err(ExecError::NotStarted(why)),
-            Told::Ended(_) | Told::Sample { .. } | Told::NoSample { .. } => return Err(silent()),
+            ExecutorReply::Started { pid, start } => (pid, start),
+            ExecutorReply::Failed(why) => return Err(ExecError::NotStarted(why)),
+            ExecutorReply::Ended(_)
+            | ExecutorReply::Sample { .. }
+            | ExecutorReply::NoSample { .. } => return Err(silent()),
         };
         let mut ours = ours.into_iter();
         let mut next = |interest| ours.next().map(|fd| Channel::new(fd, interest)).transpose();
@@ -199,7 +201,11 @@ fn terminal() -> io::Result<Ends> {
 }
 
 /// Asks the executor for something; the connection by which it tells, and which ends it.
-pub(super) fn ask(dir: &RunDir, call: &Call, ends: &[OwnedFd]) -> Result<Blocking, ExecError> {
+pub(super) fn ask(
+    dir: &RunDir,
+    call: &ExecutorCall,
+    ends: &[OwnedFd],
+) -> Result<Blocking, ExecError> {
     let mut line = serde_json::to_vec(call).map_err(io::Error::other)?;
     line.push(b'\n');
     if line.len() > LONGEST {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use drover_testkit::LONG;
 
 use super::files::{ExecSpec, RunDir};
-use super::launch::{Executor, Found, LaunchError, Launcher};
+use super::launch::{Executor, LaunchError, Launcher, RunStatus};
 use crate::proc;
 
 const MARK: &str = "DROVER_TEST_EXECUTOR";
@@ -28,7 +28,7 @@ extern "C" fn become_something_else() {
         crate::alloc::runner_test::agent(Path::new(&dir));
     }
     if std::env::var_os(super::keyring_test::ASK).is_some() {
-        super::keyring_test::tell();
+        super::keyring_test::report();
     }
     if std::env::var_os(MARK).is_none() {
         return;
@@ -104,7 +104,7 @@ async fn drv_08_output_and_exit_code_are_recorded() {
     );
     assert_eq!(run.out("stdout"), "hi\n");
     assert_eq!(run.out("stderr"), "oops\n");
-    assert!(matches!(Executor::find(&run.dir).await.unwrap(), Found::Exited(e) if e == exit));
+    assert!(matches!(Executor::find(&run.dir).await.unwrap(), RunStatus::Exited(e) if e == exit));
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn drv_08_a_live_task_is_found_again_and_never_started_twice() {
     let run = Run::new();
     let spec = run.shell("trap 'exit 3' TERM; echo started; while :; do sleep 0.02; done");
     let first = launcher().launch(&run.dir, &spec).await.unwrap();
-    let Found::Live(again) = Executor::find(&run.dir).await.unwrap() else {
+    let RunStatus::Live(again) = Executor::find(&run.dir).await.unwrap() else {
         panic!("the task lives");
     };
     assert_eq!(again.state(), first.state());
@@ -179,7 +179,7 @@ async fn drv_08_a_run_that_was_given_up_starts_nothing_later() {
     std::fs::create_dir_all(&run.dir.0).unwrap();
     assert!(matches!(
         Executor::find(&run.dir).await.unwrap(),
-        Found::NeverStarted
+        RunStatus::NeverStarted
     ));
     assert!(
         launcher()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::drivers::{Device, Limits, Mount, Namespaces};
+use crate::drivers::{Device, Mount, Namespaces, TaskLimits};
 use crate::proc::TreeUsage;
 
 /// What is added to a signal's number to tell it as an exit code, as shells do.
@@ -44,7 +44,7 @@ pub struct ExecSpec {
     pub devices: Vec<Device>,
     /// What it may use of the machine.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: TaskLimits,
     /// What it has for itself.
     #[serde(default)]
     pub namespaces: Namespaces,
@@ -136,7 +136,7 @@ pub struct StopRequest {
 /// What is asked of the executor; one line of JSON on the socket. With a command come the
 /// descriptors it gets: a terminal, or input, output and errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
+pub struct ExecutorCall {
     /// Program and arguments of a command to run beside the task.
     pub command: Vec<String>,
     /// Instead of a command: what the task uses, now and after every so many milliseconds. An
@@ -148,7 +148,7 @@ pub struct Call {
 /// What the executor says to that, a line each. A command is killed, and nothing is measured any
 /// more, when the socket is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum ExecutorReply {
     /// It runs, as this process.
     Started {
         /// Process id; also its session.

@@ -14,7 +14,7 @@ use super::measure::Measure;
 use super::sweep;
 use super::world_test::{Apart, can, named};
 use super::{device_program, devices};
-use crate::drivers::{Device, Limits};
+use crate::drivers::{Device, TaskLimits};
 
 /// Groups of a test; they are removed with this.
 struct Places(Parents);
@@ -110,16 +110,16 @@ async fn what_control_groups_count_of_a_task_is_in_its_samples() {
     }
     let run = Run::new();
     let mut spec = run.shell("exec sleep 1000");
-    spec.limits = Limits {
+    spec.limits = TaskLimits {
         cpu_shares: 100,
         memory: 64 << 20,
-        ..Limits::default()
+        ..TaskLimits::default()
     };
     places.0.run("a.1", &mut spec);
     let executor = launcher().launch(&run.dir, &spec).await.unwrap();
     let mut measures = executor.measure(LONG).await.unwrap();
-    let told = tokio::time::timeout(LONG, measures.next()).await;
-    let usage = match told {
+    let reported = tokio::time::timeout(LONG, measures.next()).await;
+    let usage = match reported {
         Ok(Measure::Sample { usage, .. }) => usage,
         other => panic!("no sample at once: {other:?}"),
     };

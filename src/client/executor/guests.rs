@@ -16,9 +16,9 @@ use nix::unistd::Pid;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::files::{Call, RunDir, Told};
+use super::files::{ExecutorCall, ExecutorReply, RunDir};
 use super::measured::Measured;
-use super::spawn::{Place, spawn_beside};
+use super::spawn::{SpawnTarget, spawn_beside};
 use super::tree;
 use crate::proc;
 
@@ -50,11 +50,11 @@ struct Guest {
 }
 
 /// What a look at somebody's connection shows.
-enum Seen {
+enum GuestPoll {
     /// Nothing to be done.
     Nothing,
     /// It asks for this.
-    Asks(Call, Vec<OwnedFd>),
+    Asks(ExecutorCall, Vec<OwnedFd>),
     /// It is gone, or talks nonsense.
     Gone,
 }
@@ -97,7 +97,7 @@ impl Guests {
     }
 
     /// Lets in who waits, starts what is asked for, and kills what nobody waits for any more.
-    pub(super) fn serve(&mut self, place: Place<'_>, runs: bool) {
+    pub(super) fn serve(&mut self, place: SpawnTarget<'_>, runs: bool) {
         while let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) {
             let commands = self.all.iter().filter(|guest| guest.measured.is_none());
             if commands.count() < MOST && stream.set_nonblocking(true).is_ok() {
@@ -110,7 +110,7 @@ impl Guests {
                 });
             } else {
                 let text = format!("{MOST} commands run beside this task: no more are started");
-                tell(&stream, &Told::Failed(text));
+                report(&stream, &ExecutorReply::Failed(text));
             }
         }
         let mut stay = Vec::with_capacity(self.all.len());
@@ -118,8 +118,8 @@ impl Guests {
         let mut free = MOST_MEASURED.saturating_sub(measured.count());
         for mut guest in self.all.drain(..) {
             let stays = match guest.look() {
-                Seen::Nothing => guest.measure(place),
-                Seen::Asks(call, ends) => match call.measure_ms {
+                GuestPoll::Nothing => guest.measure(place),
+                GuestPoll::Asks(call, ends) => match call.measure_ms {
                     Some(every) => {
                         let begun = guest.begin_to_measure(every, free > 0, runs);
                         free = free.saturating_sub(usize::from(begun));
@@ -127,7 +127,7 @@ impl Guests {
                     }
                     None => guest.start(&call, ends, place, runs),
                 },
-                Seen::Gone => {
+                GuestPoll::Gone => {
                     guest.kill();
                     false
                 }
@@ -154,7 +154,7 @@ impl Guests {
         let place = self.all.iter().position(|guest| guest.process == Some(pid));
         if let Some(place) = place {
             let guest = self.all.swap_remove(place);
-            tell(&guest.stream, &Told::Ended(code));
+            report(&guest.stream, &ExecutorReply::Ended(code));
         }
     }
 }
@@ -168,15 +168,15 @@ pub(super) fn reach(dir: &RunDir) -> io::Result<(OwnedFd, String)> {
 }
 
 /// One line, to somebody who may be gone; it always fits.
-fn tell(mut stream: &UnixStream, told: &Told) {
-    if let Ok(mut line) = serde_json::to_vec(told) {
+fn report(mut stream: &UnixStream, reported: &ExecutorReply) {
+    if let Ok(mut line) = serde_json::to_vec(reported) {
         line.push(b'\n');
         let _ = stream.write_all(&line);
     }
 }
 
 impl Guest {
-    fn look(&mut self) -> Seen {
+    fn look(&mut self) -> GuestPoll {
         let mut buf = vec![0; PIECE];
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -186,8 +186,8 @@ impl Guest {
             let n = match recvmsg(&self.stream, &mut into, &mut rights, flags) {
                 Ok(read) => read.bytes,
                 Err(rustix::io::Errno::INTR) => continue,
-                Err(rustix::io::Errno::AGAIN) => return Seen::Nothing,
-                Err(_) => return Seen::Gone,
+                Err(rustix::io::Errno::AGAIN) => return GuestPoll::Nothing,
+                Err(_) => return GuestPoll::Gone,
             };
             for message in rights.drain() {
                 if let RecvAncillaryMessage::ScmRights(ends) = message {
@@ -195,7 +195,7 @@ impl Guest {
                 }
             }
             if n == 0 {
-                return Seen::Gone;
+                return GuestPoll::Gone;
             }
             if self.process.is_some() || self.measured.is_some() {
                 continue;
@@ -204,20 +204,29 @@ impl Guest {
             if self.said.ends_with(b"\n") {
                 let said = std::mem::take(&mut self.said);
                 return match serde_json::from_slice(&said) {
-                    Ok(call) => Seen::Asks(call, std::mem::take(&mut self.ends)),
-                    Err(_) => Seen::Gone,
+                    Ok(call) => GuestPoll::Asks(call, std::mem::take(&mut self.ends)),
+                    Err(_) => GuestPoll::Gone,
                 };
             }
             if self.said.len() > LONGEST {
-                return Seen::Gone;
+                return GuestPoll::Gone;
             }
         }
     }
 
     /// Starts what is asked for; whether there is anything to wait for.
-    fn start(&mut self, call: &Call, ends: Vec<OwnedFd>, place: Place<'_>, runs: bool) -> bool {
+    fn start(
+        &mut self,
+        call: &ExecutorCall,
+        ends: Vec<OwnedFd>,
+        place: SpawnTarget<'_>,
+        runs: bool,
+    ) -> bool {
         if !runs {
-            tell(&self.stream, &Told::Failed("the task has ended".to_owned()));
+            report(
+                &self.stream,
+                &ExecutorReply::Failed("the task has ended".to_owned()),
+            );
             return false;
         }
         match spawn_beside(place, &call.command, ends) {
@@ -225,25 +234,25 @@ impl Guest {
                 self.process = Some(process);
                 let pid = process.as_raw();
                 let start = proc::stat(pid).map_or(0, |s| s.start);
-                tell(&self.stream, &Told::Started { pid, start });
+                report(&self.stream, &ExecutorReply::Started { pid, start });
                 true
             }
             Err(e) => {
-                tell(&self.stream, &Told::Failed(e.to_string()));
+                report(&self.stream, &ExecutorReply::Failed(e.to_string()));
                 false
             }
         }
     }
 
     /// Measures from now on, if that can be; whether there is anything to wait for.
-    fn begin_to_measure(&mut self, every_ms: u64, is_room: bool, runs: bool) -> bool {
-        let refused = |why: &str, recoverable| Told::NoSample {
+    fn begin_to_measure(&mut self, every_ms: u64, is_space: bool, runs: bool) -> bool {
+        let refused = |why: &str, recoverable| ExecutorReply::NoSample {
             why: why.to_owned(),
             recoverable,
         };
-        let told = match (runs, every_ms, is_room) {
+        let reported = match (runs, every_ms, is_space) {
             // With which code is told elsewhere.
-            (false, _, _) => Told::Ended(0),
+            (false, _, _) => ExecutorReply::Ended(0),
             (true, 0, _) => refused("no time passes between two samples", false),
             (true, _, false) => refused("too many measure this task", true),
             (true, _, true) => {
@@ -251,12 +260,12 @@ impl Guest {
                 return true;
             }
         };
-        tell(&self.stream, &told);
+        report(&self.stream, &reported);
         false
     }
 
     /// Tells of the task what is due; whether there is anything more to wait for.
-    fn measure(&mut self, place: Place<'_>) -> bool {
+    fn measure(&mut self, place: SpawnTarget<'_>) -> bool {
         let Some(measured) = &mut self.measured else {
             return true;
         };

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::cgroup;
 use super::executor_test::{Run, launcher, until};
 use super::files::RunDir;
-use super::launch::{Executor, Found};
+use super::launch::{Executor, RunStatus};
 use crate::proc;
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -226,7 +226,7 @@ async fn drv_08_a_run_whose_executor_says_nothing_is_ended() {
     );
     drop(held);
     let found = Executor::find(&RunDir(run.dir.0.clone())).await.unwrap();
-    assert!(matches!(found, Found::NeverStarted));
+    assert!(matches!(found, RunStatus::NeverStarted));
 }
 
 #[tokio::test]

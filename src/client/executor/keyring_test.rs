@@ -61,7 +61,7 @@ fn count() -> io::Result<usize> {
 }
 
 /// Tells what this process finds.
-pub(super) fn tell() -> ! {
+pub(super) fn report() -> ! {
     let before = count().map_err(|e| e.to_string());
     let made = make(MADE).is_ok();
     println!("{before:?}, the agent's: {}, makes: {made}", finds(SECRET));
@@ -69,7 +69,7 @@ pub(super) fn tell() -> ! {
 }
 
 /// The environment with which this binary tells.
-fn asked() -> Vec<(String, String)> {
+fn requested() -> Vec<(String, String)> {
     let path = std::env::var("LD_LIBRARY_PATH").ok();
     let path = path.map(|path| ("LD_LIBRARY_PATH".to_owned(), path));
     let ask = (ASK.to_owned(), "1".to_owned());
@@ -87,10 +87,13 @@ fn drv_06_a_task_has_an_empty_keyring_of_its_own_and_none_of_the_agents_keys() {
         return drover_testkit::skip(what, &format!("no keys can be made here: {e}"));
     }
     let exe = std::env::current_exe().unwrap();
-    let own = Command::new(&exe).envs(asked()).output().unwrap();
-    let told = String::from_utf8_lossy(&own.stdout).into_owned();
+    let own = Command::new(&exe).envs(requested()).output().unwrap();
+    let reported = String::from_utf8_lossy(&own.stdout).into_owned();
     let inherited = "Ok(1), the agent's: true, makes: true\n";
-    assert_eq!(told, inherited, "whoever is started plainly has them all");
+    assert_eq!(
+        reported, inherited,
+        "whoever is started plainly has them all"
+    );
 
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -111,7 +114,7 @@ fn drv_06_a_task_has_an_empty_keyring_of_its_own_and_none_of_the_agents_keys() {
         let spec = ExecSpec {
             command: exe.display().to_string(),
             args: Vec::new(),
-            env: asked(),
+            env: requested(),
             ..spec
         };
         let exit = runtime.block_on(async {
@@ -119,7 +122,7 @@ fn drv_06_a_task_has_an_empty_keyring_of_its_own_and_none_of_the_agents_keys() {
             executor.wait().await
         });
         assert_eq!((exit.exit_code, &*exit.error), (0, ""));
-        let told = run.out("stdout");
-        assert_eq!(told, "Ok(0), the agent's: false, makes: true\n");
+        let reported = run.out("stdout");
+        assert_eq!(reported, "Ok(0), the agent's: false, makes: true\n");
     }
 }

@@ -121,11 +121,11 @@ pub(super) fn apply(tree: &OwnedFd, path: &Path, label: &str) -> io::Result<()> 
     if OF_THE_SYSTEM.iter().any(|own| path == Path::new(own)) {
         return Err(io::Error::other("its SELinux labels are the system's own"));
     }
-    let told = |e: Errno| {
+    let reported = |e: Errno| {
         let e = io::Error::from(e);
         io::Error::new(e.kind(), format!("cannot label it {label:?}: {e}"))
     };
-    whole(tree, label).map_err(told)
+    whole(tree, label).map_err(reported)
 }
 
 fn whole(tree: &OwnedFd, label: &str) -> rustix::io::Result<()> {

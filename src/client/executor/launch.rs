@@ -161,7 +161,7 @@ fn groups_of(dir: &RunDir) -> Groups {
 
 /// What a run directory says after a restart of the agent.
 #[derive(Debug)]
-pub enum Found {
+pub enum RunStatus {
     /// The task lives.
     Live(Executor),
     /// It ended, and how.
@@ -173,11 +173,11 @@ pub enum Found {
 /// A followed executor.
 #[derive(Clone, Debug)]
 pub struct Executor {
-    inner: Arc<Inner>,
+    inner: Arc<ExecutorInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ExecutorInner {
     dir: RunDir,
     state: ExecState,
     /// Readable once the executor ended; `None` when it had ended before we looked.
@@ -193,7 +193,7 @@ impl Executor {
             .map(|pidfd| watch(pidfd, Interest::READABLE))
             .transpose()?;
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ExecutorInner {
                 dir,
                 state,
                 pidfd,
@@ -205,7 +205,7 @@ impl Executor {
     /// Looks what became of a run: after a restart of the agent (DRV-08).
     ///
     /// Whatever is found, a task that this directory described is never started a second time.
-    pub async fn find(dir: &RunDir) -> Result<Found, LaunchError> {
+    pub async fn find(dir: &RunDir) -> Result<RunStatus, LaunchError> {
         Self::find_within(dir, START_TIMEOUT).await
     }
 
@@ -213,24 +213,24 @@ impl Executor {
     pub(super) async fn find_within(
         dir: &RunDir,
         patience: Duration,
-    ) -> Result<Found, LaunchError> {
+    ) -> Result<RunStatus, LaunchError> {
         let until = tokio::time::Instant::now() + patience;
         loop {
             let run = dir.clone();
             let seen = tokio::task::spawn_blocking(move || seen(&run)).await;
             match seen.map_err(io::Error::other)?? {
-                Seen::Live(state) => {
-                    return Ok(Found::Live(Self::follow(dir.clone(), state, None)?));
+                RunFiles::Live(state) => {
+                    return Ok(RunStatus::Live(Self::follow(dir.clone(), state, None)?));
                 }
-                Seen::Exited(exit) => return Ok(Found::Exited(exit)),
-                Seen::NeverStarted => return Ok(Found::NeverStarted),
-                Seen::Starting if until <= tokio::time::Instant::now() => {
+                RunFiles::Exited(exit) => return Ok(RunStatus::Exited(exit)),
+                RunFiles::NeverStarted => return Ok(RunStatus::NeverStarted),
+                RunFiles::Starting if until <= tokio::time::Instant::now() => {
                     let run = dir.clone();
                     let ended = tokio::task::spawn_blocking(move || end_holder(&run)).await;
                     ended.map_err(io::Error::other)?;
                     return Err(LaunchError::Silent);
                 }
-                Seen::Starting => tokio::time::sleep(START_POLL).await,
+                RunFiles::Starting => tokio::time::sleep(START_POLL).await,
             }
         }
     }
@@ -339,7 +339,7 @@ fn send(pidfd: &AsyncFd<OwnedFd>, signal: Signal) -> io::Result<()> {
 }
 
 /// What the files of a run say.
-enum Seen {
+enum RunFiles {
     Live(ExecState),
     Exited(ExitRecord),
     NeverStarted,
@@ -347,24 +347,24 @@ enum Seen {
     Starting,
 }
 
-fn seen(dir: &RunDir) -> io::Result<Seen> {
+fn seen(dir: &RunDir) -> io::Result<RunFiles> {
     if !dir.0.exists() {
-        return Ok(Seen::NeverStarted);
+        return Ok(RunFiles::NeverStarted);
     }
     // The lock is looked at first: what its holder wrote before it left is then all there.
     let free = dir.try_lock()?;
     let state: Option<ExecState> = read_json(&dir.state())?;
     if let Some(exit) = read_json::<ExitRecord>(&dir.exit())? {
-        return Ok(Seen::Exited(exit));
+        return Ok(RunFiles::Exited(exit));
     }
     Ok(match (state, free) {
-        (Some(state), None) => Seen::Live(state),
-        (Some(state), Some(_lock)) => Seen::Exited(lost(dir, &state)),
+        (Some(state), None) => RunFiles::Live(state),
+        (Some(state), Some(_lock)) => RunFiles::Exited(lost(dir, &state)),
         (None, Some(_lock)) => {
             fs::write(dir.cancelled(), b"")?;
-            Seen::NeverStarted
+            RunFiles::NeverStarted
         }
-        (None, None) => Seen::Starting,
+        (None, None) => RunFiles::Starting,
     })
 }
 

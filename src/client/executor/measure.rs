@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::exec::{ExecError, ask};
-use super::files::{Call, Told};
+use super::files::{ExecutorCall, ExecutorReply};
 use super::launch::Executor;
 use crate::proc::TreeUsage;
 
@@ -51,12 +51,12 @@ impl Executor {
     /// The executor is gone, or has no way to be asked.
     pub async fn measure(&self, every: Duration) -> Result<Measures, ExecError> {
         let dir = self.dir().clone();
-        let call = Call {
+        let call = ExecutorCall {
             command: Vec::new(),
             measure_ms: Some(u64::try_from(every.as_millis()).unwrap_or(u64::MAX)),
         };
-        let asked = tokio::task::spawn_blocking(move || ask(&dir, &call, &[])).await;
-        let stream = UnixStream::from_std(asked.map_err(io::Error::other)??)?;
+        let requested = tokio::task::spawn_blocking(move || ask(&dir, &call, &[])).await;
+        let stream = UnixStream::from_std(requested.map_err(io::Error::other)??)?;
         Ok(Measures {
             executor: self.clone(),
             lines: BufReader::new(stream).lines(),
@@ -71,11 +71,13 @@ impl Measures {
             return self.closed().await;
         };
         match serde_json::from_str(&line) {
-            Ok(Told::Sample { at, usage }) => Measure::Sample { at, usage },
-            Ok(Told::NoSample { why, recoverable }) => Measure::Failed { why, recoverable },
-            Ok(Told::Ended(_)) => Measure::Ended,
-            Ok(Told::Failed(_)) => Measure::Unknown,
-            Ok(Told::Started { .. }) | Err(_) => failed("the executor talks nonsense"),
+            Ok(ExecutorReply::Sample { at, usage }) => Measure::Sample { at, usage },
+            Ok(ExecutorReply::NoSample { why, recoverable }) => {
+                Measure::Failed { why, recoverable }
+            }
+            Ok(ExecutorReply::Ended(_)) => Measure::Ended,
+            Ok(ExecutorReply::Failed(_)) => Measure::Unknown,
+            Ok(ExecutorReply::Started { .. }) | Err(_) => failed("the executor talks nonsense"),
         }
     }
 

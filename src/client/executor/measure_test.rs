@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use super::executor_test::{Run, launcher, until};
-use super::files::{Call, Told};
+use super::files::{ExecutorCall, ExecutorReply};
 use super::launch::Executor;
 use super::measure::{Measure, Measures};
 use crate::drivers::raw_exec::RawExec;
@@ -19,17 +19,17 @@ use crate::proc;
 
 const OFTEN: Duration = Duration::from_millis(20);
 
-async fn told(measures: &mut Measures) -> Measure {
-    let told = tokio::time::timeout(LONG, measures.next()).await;
-    told.expect("it is told in time")
+async fn reported(measures: &mut Measures) -> Measure {
+    let reported = tokio::time::timeout(LONG, measures.next()).await;
+    reported.expect("it is told in time")
 }
 
 fn pid_of(executor: &Executor) -> Pid {
     Pid::from_raw(executor.state().executor_pid).unwrap()
 }
 
-fn failed(told: Measure) -> (String, bool) {
-    match told {
+fn failed(reported: Measure) -> (String, bool) {
+    match reported {
         Measure::Failed { why, recoverable } => (why, recoverable),
         other => panic!("{other:?}"),
     }
@@ -44,7 +44,7 @@ async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends()
     let mut measures = executor.measure(OFTEN).await.unwrap();
     let (mut last, mut ticks, mut samples) = (0, 0, 0);
     while samples < 3 || ticks == 0 {
-        let Measure::Sample { at, usage } = told(&mut measures).await else {
+        let Measure::Sample { at, usage } = reported(&mut measures).await else {
             panic!("no end before the end");
         };
         assert!(at > last, "in their order");
@@ -54,16 +54,18 @@ async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends()
     }
     // Another one has its own interval, and is told at once all the same.
     let mut seldom = executor.measure(Duration::from_secs(3600)).await.unwrap();
-    let Measure::Sample { usage, .. } = told(&mut seldom).await else {
+    let Measure::Sample { usage, .. } = reported(&mut seldom).await else {
         panic!("a sample at once");
     };
     assert_eq!(usage.pids.len(), 2, "{usage:?}");
     executor
         .stop(Signal::KILL.as_raw(), Duration::ZERO)
         .unwrap();
-    assert_eq!(told(&mut seldom).await, Measure::Ended);
-    while let told @ (Measure::Sample { .. } | Measure::Failed { .. }) = told(&mut measures).await {
-        assert!(matches!(told, Measure::Sample { .. }), "{told:?}");
+    assert_eq!(reported(&mut seldom).await, Measure::Ended);
+    while let reported @ (Measure::Sample { .. } | Measure::Failed { .. }) =
+        reported(&mut measures).await
+    {
+        assert!(matches!(reported, Measure::Sample { .. }), "{reported:?}");
     }
     executor.wait().await;
     assert!(executor.measure(OFTEN).await.is_err(), "nobody is there");
@@ -76,11 +78,14 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
     let executor = launcher().launch(&run.dir, &spec).await.unwrap();
     // What is asked for can never be.
     let mut never = executor.measure(Duration::ZERO).await.unwrap();
-    let (why, recoverable) = failed(told(&mut never).await);
+    let (why, recoverable) = failed(reported(&mut never).await);
     assert!(!recoverable, "{why}");
     // What cannot be read now may be read later.
     let mut measures = executor.measure(OFTEN).await.unwrap();
-    assert!(matches!(told(&mut measures).await, Measure::Sample { .. }));
+    assert!(matches!(
+        reported(&mut measures).await,
+        Measure::Sample { .. }
+    ));
     let pid = pid_of(&executor);
     let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap();
     let names = open.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -92,7 +97,7 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
     };
     prlimit(Some(pid), Resource::Nofile, limit(free)).unwrap();
     let (why, recoverable) = loop {
-        match told(&mut measures).await {
+        match reported(&mut measures).await {
             Measure::Sample { .. } => {}
             other => break failed(other),
         }
@@ -100,12 +105,12 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
     assert!(recoverable, "{why}");
     prlimit(Some(pid), Resource::Nofile, limit(1024)).unwrap();
     let mut again = executor.measure(OFTEN).await.unwrap();
-    assert!(matches!(told(&mut again).await, Measure::Sample { .. }));
+    assert!(matches!(reported(&mut again).await, Measure::Sample { .. }));
     // No more of them at once than an executor can serve.
     let mut many = vec![again];
     let (why, recoverable) = loop {
         let mut one = executor.measure(Duration::from_secs(3600)).await.unwrap();
-        match told(&mut one).await {
+        match reported(&mut one).await {
             Measure::Sample { .. } => many.push(one),
             other => break failed(other),
         }
@@ -146,10 +151,10 @@ async fn drv_04_what_an_executor_can_never_measure_its_driver_measures_not_at_al
     // No time passes between two samples.
     let mut never = running.stats(Duration::ZERO);
     let all = async { [never.next().await, never.next().await] };
-    let told = tokio::time::timeout(LONG, all).await;
-    let told = told.expect("it is told in time");
-    let is_over = matches!(told, [Some(Err(StatsError::Unsupported)), None]);
-    assert!(is_over, "{told:?}");
+    let reported = tokio::time::timeout(LONG, all).await;
+    let reported = reported.expect("it is told in time");
+    let is_over = matches!(reported, [Some(Err(StatsError::Unsupported)), None]);
+    assert!(is_over, "{reported:?}");
     // And nothing but that is wrong with the task.
     let sample = running.stats(OFTEN).next().await.expect("it goes on");
     sample.expect("a sample");
@@ -206,24 +211,30 @@ fn drv_04_every_word_of_the_protocol_is_read_as_it_was_written() {
             ..proc::GroupUsage::default()
         },
     };
-    for told in [
-        Told::Sample { at: 5, usage },
-        Told::NoSample {
+    for reported in [
+        ExecutorReply::Sample { at: 5, usage },
+        ExecutorReply::NoSample {
             why: "a".into(),
             recoverable: true,
         },
-        Told::NoSample {
+        ExecutorReply::NoSample {
             why: "b".into(),
             recoverable: false,
         },
-        Told::Ended(3),
+        ExecutorReply::Ended(3),
     ] {
-        let line = serde_json::to_string(&told).unwrap();
-        assert_eq!(serde_json::from_str::<Told>(&line).unwrap(), told, "{line}");
+        let line = serde_json::to_string(&reported).unwrap();
+        assert_eq!(
+            serde_json::from_str::<ExecutorReply>(&line).unwrap(),
+            reported,
+            "{line}"
+        );
     }
     // One of a former release counts nothing of control groups.
     let former = r#"{"Sample":{"at":5,"usage":{"pids":{"7":{"user":1,"system":2,"rss":3}}}}}"#;
-    let Told::Sample { usage, .. } = serde_json::from_str::<Told>(former).unwrap() else {
+    let ExecutorReply::Sample { usage, .. } =
+        serde_json::from_str::<ExecutorReply>(former).unwrap()
+    else {
         panic!("a sample")
     };
     assert_eq!(usage.group, proc::GroupUsage::default());
@@ -232,7 +243,7 @@ fn drv_04_every_word_of_the_protocol_is_read_as_it_was_written() {
     struct Former {
         command: Vec<String>,
     }
-    let call = Call {
+    let call = ExecutorCall {
         command: Vec::new(),
         measure_ms: Some(5),
     };
@@ -243,6 +254,6 @@ fn drv_04_every_word_of_the_protocol_is_read_as_it_was_written() {
             .command
             .is_empty()
     );
-    let of_former: Call = serde_json::from_str("{\"command\":[\"ls\"]}").unwrap();
+    let of_former: ExecutorCall = serde_json::from_str("{\"command\":[\"ls\"]}").unwrap();
     assert_eq!(of_former.measure_ms, None);
 }

@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::cgroup::Groups;
-use super::files::Told;
-use super::spawn::Place;
+use super::files::ExecutorReply;
+use super::spawn::SpawnTarget;
 use crate::proc;
 use drover_base::clock::unix_nanos;
 
@@ -46,13 +46,13 @@ impl Measured {
     }
 
     /// Tells what is due of the task that lives there; whether more follows.
-    pub(super) fn go_on(&mut self, stream: &UnixStream, place: Place<'_>) -> bool {
+    pub(super) fn go_on(&mut self, stream: &UnixStream, place: SpawnTarget<'_>) -> bool {
         let now = Instant::now();
         if self.next <= now {
             // One that is late is not made up for.
             self.next = now.checked_add(self.every).unwrap_or(now + FAR);
-            if let (true, Some(told)) = (self.unsent.is_empty(), sample(place)) {
-                self.say(&told);
+            if let (true, Some(reported)) = (self.unsent.is_empty(), sample(place)) {
+                self.say(&reported);
             }
         }
         self.send(stream).is_ok() && (!self.is_over || self.has_more())
@@ -60,14 +60,14 @@ impl Measured {
 
     /// The task ended.
     pub(super) fn end(&mut self, stream: &UnixStream, code: i32) {
-        self.say(&Told::Ended(code));
+        self.say(&ExecutorReply::Ended(code));
         // Who has not listened until now does not wait for this.
         let _ = self.send(stream);
     }
 
-    fn say(&mut self, told: &Told) {
-        self.is_over |= matches!(told, Told::NoSample { .. });
-        if let Ok(line) = serde_json::to_vec(told) {
+    fn say(&mut self, reported: &ExecutorReply) {
+        self.is_over |= matches!(reported, ExecutorReply::NoSample { .. });
+        if let Ok(line) = serde_json::to_vec(reported) {
             self.unsent.extend_from_slice(&line);
             self.unsent.push(b'\n');
         }
@@ -91,7 +91,7 @@ const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What the executor's own tree has used, without the init of the task's namespaces; nothing where
 /// all of it has died a moment ago.
-fn sample(place: Place<'_>) -> Option<Told> {
+fn sample(place: SpawnTarget<'_>) -> Option<ExecutorReply> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let mut all = proc::descendants(own);
     let init = place.world.map(|world| world.init.as_raw());
@@ -99,14 +99,14 @@ fn sample(place: Place<'_>) -> Option<Told> {
     if all.is_empty() {
         // Who died is seen until the executor has taken notice: the kernel's files are not open to
         // it.
-        return Some(Told::NoSample {
+        return Some(ExecutorReply::NoSample {
             why: "the processes of the task cannot be seen".to_owned(),
             recoverable: true,
         });
     }
     let mut usage = proc::used(all);
     usage.group = Groups::of(place.spec).usage();
-    (!usage.pids.is_empty()).then(|| Told::Sample {
+    (!usage.pids.is_empty()).then(|| ExecutorReply::Sample {
         at: unix_nanos(),
         usage,
     })

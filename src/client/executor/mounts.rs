@@ -201,9 +201,12 @@ pub(super) fn take(mount: &Mount, labels: Option<&Labels>) -> io::Result<OwnedFd
 pub(super) fn find(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    let asked = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let told = fs::statx(&found, c"", asked, StatxFlags::TYPE)?;
-    match told.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+    let requested = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let reported = fs::statx(&found, c"", requested, StatxFlags::TYPE)?;
+    match reported
+        .stx_attributes
+        .contains(StatxAttributes::MOUNT_ROOT)
+    {
         true => Ok(found),
         false => Err(io::Error::other("nothing is mounted there any more")),
     }
@@ -387,26 +390,26 @@ fn hide(root: &OwnedFd, dev: &OwnedFd) -> io::Result<()> {
 }
 
 fn mount_at(root: &OwnedFd, name: &str, tree: &OwnedFd) -> io::Result<()> {
-    let told = |e: io::Error| io::Error::new(e.kind(), format!("cannot mount /{name}: {e}"));
-    let at = step(root.as_fd(), OsStr::new(name), true).map_err(told)?;
-    attach(tree, &at).map_err(told)
+    let reported = |e: io::Error| io::Error::new(e.kind(), format!("cannot mount /{name}: {e}"));
+    let at = step(root.as_fd(), OsStr::new(name), true).map_err(reported)?;
+    attach(tree, &at).map_err(reported)
 }
 
 /// A new file system, mounted nowhere yet.
 fn filesystem(kind: &str, options: &[(&str, &str)], attrs: MountAttrFlags) -> io::Result<OwnedFd> {
-    let told = |e: Errno| {
+    let reported = |e: Errno| {
         let e = io::Error::from(e);
         match e.raw_os_error() {
             Some(nix::libc::ENODEV) => e,
             _ => io::Error::new(e.kind(), format!("cannot make a file system {kind:?}: {e}")),
         }
     };
-    let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(told)?;
+    let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(reported)?;
     for (key, value) in options {
-        fsconfig_set_string(&fs, *key, *value).map_err(told)?;
+        fsconfig_set_string(&fs, *key, *value).map_err(reported)?;
     }
-    fsconfig_create(&fs).map_err(told)?;
-    fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attrs).map_err(told)
+    fsconfig_create(&fs).map_err(reported)?;
+    fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attrs).map_err(reported)
 }
 
 /// As the kernel has it.

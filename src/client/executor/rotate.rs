@@ -66,19 +66,19 @@ impl Rotator {
     /// Appends; a line is kept in one file where that is possible.
     pub fn write(&mut self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
-            let room =
+            let space =
                 usize::try_from(self.max_bytes.saturating_sub(self.size)).unwrap_or(usize::MAX);
-            if room == 0 {
+            if space == 0 {
                 self.rotate()?;
                 continue;
             }
-            let take = if buf.len() <= room {
+            let take = if buf.len() <= space {
                 buf.len()
             } else {
-                buf[..room]
+                buf[..space]
                     .iter()
                     .rposition(|b| *b == b'\n')
-                    .map_or(room, |at| at + 1)
+                    .map_or(space, |at| at + 1)
             };
             self.file.write_all(&buf[..take])?;
             self.size += take as u64;

@@ -32,7 +32,7 @@ pub(super) fn own_limits() -> Option<(&'static str, String)> {
 
 /// Where the task and what runs beside it live.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct SpawnTarget<'a> {
     /// What is to be run, and how.
     pub spec: &'a ExecSpec,
     /// By these one enters its control groups.
@@ -42,7 +42,7 @@ pub(super) struct Place<'a> {
 }
 
 /// Starts the task; its output goes to `out` and `err`.
-pub(super) fn spawn(place: Place<'_>, (out, err): (OwnedFd, OwnedFd)) -> io::Result<Pid> {
+pub(super) fn spawn(place: SpawnTarget<'_>, (out, err): (OwnedFd, OwnedFd)) -> io::Result<Pid> {
     let spec = place.spec;
     let mut command = Command::new(&spec.command);
     command
@@ -59,7 +59,7 @@ pub(super) fn spawn(place: Place<'_>, (out, err): (OwnedFd, OwnedFd)) -> io::Res
 /// Starts a command beside the task, as the task was started, at the head of a session of its own.
 /// One descriptor is a terminal, which becomes the session's; three are input, output and errors.
 pub(super) fn spawn_beside(
-    place: Place<'_>,
+    place: SpawnTarget<'_>,
     call: &[String],
     ends: Vec<OwnedFd>,
 ) -> io::Result<Pid> {
@@ -100,7 +100,7 @@ pub(super) fn spawn_beside(
 /// terminal it has.
 fn begin(
     command: &mut Command,
-    place: Place<'_>,
+    place: SpawnTarget<'_>,
     session: Option<Option<OwnedFd>>,
 ) -> io::Result<Pid> {
     let spec = place.spec;

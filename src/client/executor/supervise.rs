@@ -21,10 +21,10 @@ use super::guests::Guests;
 use super::keyring;
 use super::output::Output;
 use super::rotate::Rotator;
-use super::spawn::{self, Place};
+use super::spawn::{self, SpawnTarget};
 use super::tree::{SWEEP, kill_below};
 use super::world::World;
-use crate::drivers::Limits;
+use crate::drivers::TaskLimits;
 use crate::proc;
 
 /// How long output is still read after everything is dead; pipes held by strangers must not keep
@@ -240,7 +240,7 @@ impl Following {
                     self.stop(dir);
                 }
             }
-            let place = Place {
+            let place = SpawnTarget {
                 spec: &self.spec,
                 groups: &self.doors,
                 world: self.world.as_ref(),
@@ -362,7 +362,7 @@ fn begin(
     groups: &Groups,
     ends: (OwnedFd, OwnedFd),
 ) -> io::Result<(Pid, Vec<File>, Option<World>)> {
-    let is_limited = spec.limits != Limits::default() || !spec.devices.is_empty();
+    let is_limited = spec.limits != TaskLimits::default() || !spec.devices.is_empty();
     let doors = match groups.make(spec) {
         Err(e) if is_limited => {
             let text = format!("cannot limit the task: {e}");
@@ -377,7 +377,7 @@ fn begin(
     };
     let apart = spec.namespaces.mount.then(|| World::make(spec));
     let world = apart.transpose()?;
-    let place = Place {
+    let place = SpawnTarget {
         spec,
         groups: &doors,
         world: world.as_ref(),

@@ -76,7 +76,7 @@ pub(crate) fn sweep(runs: &Path, parents: &Parents) -> io::Result<usize> {
     let mark = mark(runs)?;
     let all = parents.unified.iter().chain(parents.v1.values());
     let found: Vec<PathBuf> = all.flat_map(|parent| ours(parent, &mark)).collect();
-    let known = Known::of(runs)?;
+    let known = KnownRuns::of(runs)?;
     let lost = found.into_iter().filter(|group| !known.has(group, &mark));
     let lost: Vec<PathBuf> = lost.collect();
     for _ in 0..ATTEMPTS {
@@ -104,13 +104,13 @@ fn ours(parent: &Path, mark: &str) -> Vec<PathBuf> {
 
 /// The runs that there are.
 #[derive(Default)]
-struct Known {
+struct KnownRuns {
     groups: BTreeSet<PathBuf>,
     /// Allocations of which something cannot be read.
     unread: BTreeSet<String>,
 }
 
-impl Known {
+impl KnownRuns {
     fn of(runs: &Path) -> io::Result<Self> {
         let mut known = Self::default();
         for alloc in below(runs)? {

@@ -14,7 +14,7 @@ use super::executor_test::{Run, launcher, until};
 use super::files::{Capabilities, ExecSpec, ExitRecord};
 use super::launch::{Executor, LaunchError};
 use crate::drivers::capabilities::Set;
-use crate::drivers::{Device, Limits, Mount, Namespaces, Propagation};
+use crate::drivers::{Device, Mount, Namespaces, Propagation, TaskLimits};
 use crate::proc;
 
 const FROM_HOST: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
@@ -426,7 +426,7 @@ async fn drv_06_a_task_that_takes_more_memory_than_it_has_is_killed_and_that_is_
     let apart = Apart::new();
     let mut spec = apart.spec("exec tail /dev/zero");
     parents.run("a.1", &mut spec);
-    spec.limits = Limits {
+    spec.limits = TaskLimits {
         cpu_shares: 300,
         memory: 16 << 20,
         memory_max: 0,

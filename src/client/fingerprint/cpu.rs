@@ -6,7 +6,7 @@ use std::path::Path;
 use drover_events::model::{Core, Topology};
 
 use super::Facts;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 
 /// MHz of a machine that says nothing about itself.
 const FALLBACK_MHZ: u64 = 1000;
@@ -66,12 +66,12 @@ pub fn core_mhz() -> u64 {
     read().mhz
 }
 
-pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
+pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
     let info = read();
     let count = info.cores.len().max(1);
     let found = info.mhz * count as u64;
-    let told = settings.client.cpu_total_compute;
-    let total = if told > 0 { told } else { found };
+    let reported = settings.client.cpu_total_compute;
+    let total = if reported > 0 { reported } else { found };
     let usable = total.saturating_sub(settings.client.reserved.cpu);
     facts.set("cpu.modelname", &info.model);
     facts.set("cpu.frequency", info.mhz.to_string());
@@ -94,7 +94,7 @@ pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
     facts.resources.processors.topology = Some(Topology {
         cores: cores.collect::<Vec<_>>().into(),
         nodes: vec![0].into(),
-        override_total_compute: told,
+        override_total_compute: reported,
         ..Topology::default()
     });
 }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn mod_09_a_node_has_the_cores_and_the_speed_of_its_machine() {
         let mut facts = Facts::default();
-        probe(&mut facts, &Settings::default());
+        probe(&mut facts, &ClientSettings::default());
         let number = |name: &str| facts.attributes[name].parse::<u64>().unwrap();
         let cores = number("cpu.numcores");
         assert_eq!(cores, read().cores.len().max(1) as u64);

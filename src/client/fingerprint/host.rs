@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::Facts;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::drivers::signals as names;
 
 /// An architecture as Go names it.
@@ -18,11 +18,11 @@ fn go_arch(arch: &str) -> &str {
     }
 }
 
-pub(super) fn arch(facts: &mut Facts, _settings: &Settings) {
+pub(super) fn arch(facts: &mut Facts, _settings: &ClientSettings) {
     facts.set("cpu.arch", go_arch(std::env::consts::ARCH));
 }
 
-pub(super) fn probe(facts: &mut Facts, _settings: &Settings) {
+pub(super) fn probe(facts: &mut Facts, _settings: &ClientSettings) {
     let uname = rustix::system::uname();
     let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
     facts.set("kernel.name", "linux");
@@ -55,7 +55,7 @@ fn distribution_in(root: &Path, facts: &mut Facts) {
     facts.set("os.version", version);
 }
 
-pub(super) fn cgroup(facts: &mut Facts, _settings: &Settings) {
+pub(super) fn cgroup(facts: &mut Facts, _settings: &ClientSettings) {
     cgroup_in(Path::new("/"), facts);
 }
 
@@ -67,7 +67,7 @@ fn cgroup_in(root: &Path, facts: &mut Facts) {
     }
 }
 
-pub(super) fn signals(facts: &mut Facts, _settings: &Settings) {
+pub(super) fn signals(facts: &mut Facts, _settings: &ClientSettings) {
     facts.set("os.signals", names::names().join(","));
 }
 

@@ -16,7 +16,7 @@ use drover_events::gojson::Map;
 use drover_events::model::status::{DEFAULT_NODE_POOL, eligibility, node as status};
 use drover_events::model::{ClientHostVolumeConfig, Node, NodeReservedResources, NodeResources};
 
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::drivers::Registry;
 use crate::ids::NodeIds;
 use drover_base::version::NOMAD_VERSION;
@@ -41,7 +41,7 @@ impl Facts {
     }
 }
 
-type Probe = fn(&mut Facts, &Settings);
+type Probe = fn(&mut Facts, &ClientSettings);
 
 /// The probes by name, as `fingerprint.allowlist` and `fingerprint.denylist` know them.
 const PROBES: &[(&str, Probe)] = &[
@@ -57,7 +57,7 @@ const PROBES: &[(&str, Probe)] = &[
 ];
 
 /// Runs all probes that the options allow.
-pub fn probe(settings: &Settings) -> Facts {
+pub fn probe(settings: &ClientSettings) -> Facts {
     let list = |key: &str| -> Vec<&str> {
         let text = settings.client.options.get(key).map_or("", String::as_str);
         text.split(',')
@@ -78,17 +78,17 @@ pub fn probe(settings: &Settings) -> Facts {
     facts
 }
 
-fn memory(facts: &mut Facts, settings: &Settings) {
+fn memory(facts: &mut Facts, settings: &ClientSettings) {
     memory_in(Path::new("/"), facts, settings);
 }
 
 /// What the files of a machine say whose root this is; what its operator says counts.
-fn memory_in(root: &Path, facts: &mut Facts, settings: &Settings) {
+fn memory_in(root: &Path, facts: &mut Facts, settings: &ClientSettings) {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let bytes = meminfo(&text, "MemTotal").unwrap_or(0);
     facts.set("memory.totalbytes", bytes.to_string());
-    let told = settings.client.memory_total_mb;
-    let mb = if told > 0 { told } else { bytes >> 20 };
+    let reported = settings.client.memory_total_mb;
+    let mb = if reported > 0 { reported } else { bytes >> 20 };
     facts.resources.memory.memory_mb = i64::try_from(mb).unwrap_or(i64::MAX);
 }
 
@@ -104,7 +104,7 @@ pub fn meminfo(text: &str, key: &str) -> Option<u64> {
         .map(|kb| kb * 1024)
 }
 
-fn nomad(facts: &mut Facts, settings: &Settings) {
+fn nomad(facts: &mut Facts, settings: &ClientSettings) {
     facts.set("nomad.version", NOMAD_VERSION);
     facts.set("drover.version", env!("CARGO_PKG_VERSION"));
     facts.set(
@@ -139,7 +139,7 @@ pub(super) fn configured_meta(config: &ClientConfig) -> Map<String> {
 
 /// The node that the client registers.
 pub fn node(
-    settings: &Settings,
+    settings: &ClientSettings,
     ids: &NodeIds,
     facts: Facts,
     drivers: &Registry,
@@ -193,29 +193,29 @@ pub fn node(
 }
 
 /// The volumes that the configuration offers. They have no id: nobody made them.
-pub(super) fn host_volumes(settings: &Settings) -> Map<ClientHostVolumeConfig> {
+pub(super) fn host_volumes(settings: &ClientSettings) -> Map<ClientHostVolumeConfig> {
     let offered = |(name, volume): (&String, &HostVolume)| {
-        let told = ClientHostVolumeConfig {
+        let reported = ClientHostVolumeConfig {
             name: name.clone(),
             path: volume.path.clone(),
             read_only: volume.read_only,
             ..ClientHostVolumeConfig::default()
         };
-        (name.clone(), told)
+        (name.clone(), reported)
     };
     settings.client.host_volumes.iter().map(offered).collect()
 }
 
-fn reserved(settings: &Settings) -> NodeReservedResources {
-    let told = &settings.client.reserved;
+fn reserved(settings: &ClientSettings) -> NodeReservedResources {
+    let reported = &settings.client.reserved;
     let mut out = NodeReservedResources::default();
     let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
-    out.cpu.cpu_shares = int(told.cpu);
-    out.memory.memory_mb = int(told.memory);
-    out.disk.disk_mb = int(told.disk);
+    out.cpu.cpu_shares = int(reported.cpu);
+    out.memory.memory_mb = int(reported.memory);
+    out.disk.disk_mb = int(reported.disk);
     out.networks
         .reserved_host_ports
-        .clone_from(&told.reserved_ports);
+        .clone_from(&reported.reserved_ports);
     out
 }
 
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn mod_09_this_machine_has_the_facts_that_jobs_ask_for() {
         let tmp = tempfile::tempdir().unwrap();
-        let settings = Settings {
+        let settings = ClientSettings {
             alloc_dir: tmp.path().to_owned(),
             name: "box".into(),
             datacenter: "dc1".into(),
-            ..Settings::default()
+            ..ClientSettings::default()
         };
         let facts = probe(&settings);
         for name in [
@@ -273,13 +273,13 @@ mod tests {
     #[test]
     fn mod_09_memory_is_what_the_kernel_or_the_operator_says() {
         let tmp = tempfile::tempdir().unwrap();
-        let found = |settings: &Settings| {
+        let found = |settings: &ClientSettings| {
             let mut facts = Facts::default();
             memory_in(tmp.path(), &mut facts, settings);
             let bytes = facts.attributes["memory.totalbytes"].clone();
             (bytes, facts.resources.memory.memory_mb)
         };
-        let mut settings = Settings::default();
+        let mut settings = ClientSettings::default();
         assert_eq!(found(&settings), ("0".to_owned(), 0), "nothing is said");
         fs::create_dir(tmp.path().join("proc")).unwrap();
         let text = "MemTotalAll: 1 kB\nMemFree: 7 kB\nMemTotal:        4096 kB\n";
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_volumes_of_the_configuration_are_told() {
-        let mut settings = Settings::default();
+        let mut settings = ClientSettings::default();
         for (name, path, read_only) in [("certs", "/etc/ssl", true), ("data[0]", "/srv", false)] {
             let volume = HostVolume {
                 path: path.to_owned(),
@@ -299,8 +299,8 @@ mod tests {
             };
             settings.client.host_volumes.insert(name.to_owned(), volume);
         }
-        let told = host_volumes(&settings);
-        let told: Vec<_> = told
+        let reported = host_volumes(&settings);
+        let reported: Vec<_> = reported
             .iter()
             .map(|(key, v)| (key.as_str(), &*v.name, &*v.path, v.read_only, &*v.id))
             .collect();
@@ -308,15 +308,15 @@ mod tests {
             ("certs", "certs", "/etc/ssl", true, ""),
             ("data[0]", "data[0]", "/srv", false, ""),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     #[test]
     fn what_an_operator_keeps_for_the_machine_is_told() {
-        let mut settings = Settings::default();
-        let told = &mut settings.client.reserved;
-        (told.cpu, told.memory, told.disk) = (500, 512, 1_024);
-        told.reserved_ports = "22,80,8500-8600".into();
+        let mut settings = ClientSettings::default();
+        let reported = &mut settings.client.reserved;
+        (reported.cpu, reported.memory, reported.disk) = (500, 512, 1_024);
+        reported.reserved_ports = "22,80,8500-8600".into();
         let reserved = reserved(&settings);
         assert_eq!(reserved.cpu.cpu_shares, 500);
         assert_eq!(reserved.memory.memory_mb, 512);
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn mod_09_probes_can_be_left_out() {
-        let mut settings = Settings::default();
+        let mut settings = ClientSettings::default();
         settings
             .client
             .options

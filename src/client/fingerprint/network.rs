@@ -7,7 +7,7 @@ use drover_events::gojson::List;
 use drover_events::model::{NetworkResource, NodeNetworkAddress, NodeNetworkResource};
 
 use super::Facts;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 
 /// Mbit/s of an interface that does not say.
 const DEFAULT_SPEED: i64 = 1000;
@@ -47,13 +47,13 @@ fn ipv6_addresses(table: &str, device: &str) -> Vec<Ipv6Addr> {
 }
 
 /// Device and addresses; the loopback interface where there is nothing else.
-fn found(settings: &Settings) -> (String, Vec<IpAddr>) {
-    let told = settings.client.network_interface.as_str();
+fn found(settings: &ClientSettings) -> (String, Vec<IpAddr>) {
+    let reported = settings.client.network_interface.as_str();
     let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let device = if told.is_empty() {
+    let device = if reported.is_empty() {
         default_interface(&routes).unwrap_or_else(|| "lo".to_owned())
     } else {
-        told.to_owned()
+        reported.to_owned()
     };
     let v4 = if device == "lo" {
         Some(Ipv4Addr::LOCALHOST)
@@ -70,18 +70,18 @@ fn found(settings: &Settings) -> (String, Vec<IpAddr>) {
 }
 
 /// Mbit/s: what is configured, or else what the interface says, unless it does not know.
-fn speed(told: u64, said: Option<&str>) -> i64 {
-    let told = i64::try_from(told).unwrap_or(0);
+fn speed(reported: u64, said: Option<&str>) -> i64 {
+    let reported = i64::try_from(reported).unwrap_or(0);
     let said = said.and_then(|text| text.trim().parse::<i64>().ok());
     let said = said.filter(|speed| *speed > 0);
-    if told > 0 {
-        told
+    if reported > 0 {
+        reported
     } else {
         said.unwrap_or(DEFAULT_SPEED)
     }
 }
 
-pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
+pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
     let (device, addresses) = found(settings);
     let file = |name: &str| fs::read_to_string(format!("/sys/class/net/{device}/{name}")).ok();
     let speed = speed(settings.client.network_speed, file("speed").as_deref());
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_interface_is_as_fast_as_it_is_said_to_be() {
-        for (told, said, expected) in [
+        for (reported, said, expected) in [
             (0, None, DEFAULT_SPEED),
             (0, Some(""), DEFAULT_SPEED),
             (0, Some("-1\n"), DEFAULT_SPEED),
@@ -131,7 +131,7 @@ mod tests {
             (1, Some("25000\n"), 1),
             (u64::MAX, Some("25000\n"), 25_000),
         ] {
-            assert_eq!(speed(told, said), expected, "{told}, {said:?}");
+            assert_eq!(speed(reported, said), expected, "{reported}, {said:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::Facts;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 
 /// Figures of the file system a path lies on, bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,9 +66,9 @@ fn mount_of(mounts: &str, path: &Path) -> Option<(String, String)> {
         .map(|(device, point)| (device.to_owned(), point.to_owned()))
 }
 
-pub(super) fn probe(facts: &mut Facts, settings: &Settings) {
+pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
     let disk = disk(&settings.alloc_dir);
-    let mb = |told: u64, bytes: u64| if told > 0 { told } else { bytes >> 20 };
+    let mb = |reported: u64, bytes: u64| if reported > 0 { reported } else { bytes >> 20 };
     facts.set("unique.storage.volume", &disk.device);
     let total = mb(settings.client.disk_total_mb, disk.size);
     facts.set("unique.storage.bytestotal", (total << 20).to_string());

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 use super::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
-use super::hooks_test::{Told, of_web, stopped};
+use super::hooks_test::{Reported, of_web, stopped};
 use super::testing::Script;
 use crate::alloc::runner_test::{alloc, factory, run, until};
 use crate::drivers::ExitResult;
@@ -110,12 +110,12 @@ async fn cl_23_what_a_hook_answers_while_a_stop_waits_is_what_it_is_given_at_the
         // With one behind it, it is dropped on its way to the journal.
         let script = another.then(|| Script::install(tmp.path(), &mut factory));
         let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-        let told = Told::default();
-        let runner = run(&factory, &given, &told);
+        let reported = Reported::default();
+        let runner = run(&factory, &given, &reported);
         until("it works", || busy.began.load(Ordering::Acquire)).await;
         runner.update(stopped(&given));
         until("its end is told", || {
-            of_web(&told).1.contains(&"Killed".to_owned())
+            of_web(&reported).1.contains(&"Killed".to_owned())
         })
         .await;
         assert_eq!(*busy.at_end.lock(), None);
@@ -192,16 +192,16 @@ async fn cl_23_a_hook_that_panics_keeps_no_allocation_from_its_end() {
         let of_task = move |_: &_, _: &_| Some(Box::new(hook) as Box<dyn TaskHook>);
         factory.task_hooks.0.push(Arc::new(of_task));
         let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-        let told = Told::default();
-        let runner = run(&factory, &given, &told);
+        let reported = Reported::default();
+        let runner = run(&factory, &given, &reported);
         let begins = !call.starts_with("pre") || call == "pre_kill";
         let wanted = if begins { "running" } else { "dead" };
-        until(call, || of_web(&told).0 == wanted).await;
+        until(call, || of_web(&reported).0 == wanted).await;
         runner.update(stopped(&given));
         let ended = async { runner.done().wait_for(|done| *done).await.map(|_| ()) };
         let ended = tokio::time::timeout(drover_testkit::LONG, ended).await;
         ended.unwrap_or_else(|_| panic!("{call} keeps it")).unwrap();
-        let failed = told.lock().as_ref().unwrap().client_status == "failed";
+        let failed = reported.lock().as_ref().unwrap().client_status == "failed";
         assert_eq!(failed, !begins, "{call}");
     }
 }

@@ -18,7 +18,7 @@ use crate::drivers::testing::staged;
 use crate::drivers::{Driver, TaskConfig};
 use drover_base::clock::unix_nanos;
 
-pub(super) type Told = Arc<Mutex<Option<Allocation>>>;
+pub(super) type Reported = Arc<Mutex<Option<Allocation>>>;
 
 fn recorded(dir: &Path) -> (RunnerFactory, Script) {
     let mut factory = factory(dir);
@@ -33,9 +33,9 @@ pub(super) fn stopped(given: &Allocation) -> Arc<Allocation> {
     })
 }
 
-pub(super) fn of_web(told: &Told) -> (String, Vec<String>) {
-    let told = told.lock();
-    let state = told.as_ref().and_then(|a| a.task_states.get("web"));
+pub(super) fn of_web(reported: &Reported) -> (String, Vec<String>) {
+    let reported = reported.lock();
+    let state = reported.as_ref().and_then(|a| a.task_states.get("web"));
     state.map_or_else(Default::default, |s| (s.state.clone(), events(s)))
 }
 
@@ -56,12 +56,15 @@ async fn cl_27_tasks_wait_while_volumes_are_claimed_and_a_stop_ends_the_wait() {
         let (factory, script) = recorded(tmp.path());
         script.hold("A2.prerun");
         let given = alloc("batch", "mock_driver", json!({"run_for": "1ms"}));
-        let told = Told::default();
-        let runner = run(&factory, &given, &told);
+        let reported = Reported::default();
+        let runner = run(&factory, &given, &reported);
         until("the claim is held back", || script.has("A2.prerun")).await;
         runner.update(Arc::new(given.clone()));
-        until("more than a step is made", || told.lock().is_some()).await;
-        assert_eq!(of_web(&told), ("pending".into(), vec!["Received".into()]));
+        until("more than a step is made", || reported.lock().is_some()).await;
+        assert_eq!(
+            of_web(&reported),
+            ("pending".into(), vec!["Received".into()])
+        );
         assert_eq!(script.calls(), ["A1.prerun", "A2.prerun"]);
         if stops {
             runner.update(stopped(&given));
@@ -69,7 +72,7 @@ async fn cl_27_tasks_wait_while_volumes_are_claimed_and_a_stop_ends_the_wait() {
             script.let_go("A2.prerun");
         }
         runner.done().wait_for(|done| *done).await.unwrap();
-        let (state, events) = of_web(&told);
+        let (state, events) = of_web(&reported);
         assert_eq!(state, "dead");
         let calls = script.calls();
         if stops {
@@ -113,19 +116,19 @@ async fn cl_23_an_agent_that_ends_drops_every_slow_hook_and_the_next_goes_on_the
     ] {
         let tmp = tempfile::tempdir().unwrap();
         let given = alloc("batch", "mock_driver", json!({"run_for": "300ms"}));
-        let told = Told::default();
+        let reported = Reported::default();
         let dropped = format!("{held} dropped");
         {
             let (factory, script) = recorded(tmp.path());
             script.hold(held);
-            let runner = run(&factory, &given, &told);
+            let runner = run(&factory, &given, &reported);
             until(held, || script.has(held)).await;
             let_go(factory, runner).await;
             assert_eq!(script.calls().last(), Some(&dropped));
             script.let_go(held);
         }
         let (factory, script) = recorded(tmp.path());
-        let runner = run(&factory, &given, &told);
+        let runner = run(&factory, &given, &reported);
         runner.done().wait_for(|done| *done).await.unwrap();
         let calls = script.calls();
         let after = calls.iter().skip_while(|call| **call != dropped).skip(1);
@@ -137,7 +140,7 @@ async fn cl_23_an_agent_that_ends_drops_every_slow_hook_and_the_next_goes_on_the
         };
         assert!(after.contains(&again), "{held}: {calls:?}");
         assert!(after.ends_with(&["A2.postrun"]), "{held}: {calls:?}");
-        assert_eq!(of_web(&told).0, "dead");
+        assert_eq!(of_web(&reported).0, "dead");
     }
 }
 
@@ -147,8 +150,8 @@ async fn cl_20_a_stop_drops_a_hook_that_prepares_and_restarts_leave_nothing() {
     let (factory, script) = recorded(tmp.path());
     script.hold("T1.prestart");
     let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
     until("a hook hangs", || script.has("T1.prestart")).await;
     runner.update(stopped(&given));
     runner.done().wait_for(|done| *done).await.unwrap();
@@ -159,7 +162,10 @@ async fn cl_20_a_stop_drops_a_hook_that_prepares_and_restarts_leave_nothing() {
         .map(String::as_str)
         .collect();
     assert!(after.ends_with(&AT_THE_END), "{calls:?}");
-    assert_eq!(of_web(&told).1.last().map(String::as_str), Some("Killed"));
+    assert_eq!(
+        of_web(&reported).1.last().map(String::as_str),
+        Some("Killed")
+    );
     runner.destroy().await;
 
     let tmp = tempfile::tempdir().unwrap();
@@ -175,11 +181,11 @@ async fn cl_20_a_stop_drops_a_hook_that_prepares_and_restarts_leave_nothing() {
     });
     given.job = Some(Arc::new(job));
     let before = Runtime::current().metrics().num_alive_tasks();
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
     assert_eq!(
-        told.lock().as_ref().unwrap().task_states["web"].restarts,
+        reported.lock().as_ref().unwrap().task_states["web"].restarts,
         300
     );
     let alive = || {
@@ -202,10 +208,10 @@ async fn cl_15_cl_17_what_a_restored_allocation_left_behind_has_its_hooks_called
     for ended_meanwhile in [true, false] {
         let tmp = tempfile::tempdir().unwrap();
         let given = alloc("service", "raw_exec", waiting(tmp.path()));
-        let told = Told::default();
+        let reported = Reported::default();
         {
             let (factory, script) = recorded(tmp.path());
-            let runner = run(&factory, &given, &told);
+            let runner = run(&factory, &given, &reported);
             until("it runs", || script.has("T2.poststart")).await;
             runner.detach().await;
             // The last thing this agent learns is that it is to end; nothing has come of it.
@@ -228,11 +234,11 @@ async fn cl_15_cl_17_what_a_restored_allocation_left_behind_has_its_hooks_called
             let (factory, script) = recorded(tmp.path());
             let kept = factory.journal.load()[&alloc_key(&given.id)].clone();
             let kept: Allocation = rmp_serde::from_slice(&kept).unwrap();
-            told.lock().take();
-            let runner = run(&factory, &kept, &told);
+            reported.lock().take();
+            let runner = run(&factory, &kept, &reported);
             runner.done().wait_for(|done| *done).await.unwrap();
-            until("it is told", || told.lock().is_some()).await;
-            let (state, events) = of_web(&told);
+            until("it is told", || reported.lock().is_some()).await;
+            let (state, events) = of_web(&reported);
             let terminated = events.iter().filter(|kind| *kind == "Terminated");
             assert_eq!(
                 (state.as_str(), terminated.count()),
@@ -255,11 +261,11 @@ async fn cl_26_what_is_stopped_before_its_beginning_begins_nothing() {
     let tmp = tempfile::tempdir().unwrap();
     let (factory, script) = recorded(tmp.path());
     let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-    let told = Told::default();
-    let runner = run(&factory, &stopped(&given), &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &stopped(&given), &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
     assert_eq!(script.calls(), AT_THE_END);
-    let (_, events) = of_web(&told);
+    let (_, events) = of_web(&reported);
     assert!(!events.contains(&"Task Setup".to_owned()), "{events:?}");
     assert!(!tmp.path().join("alloc").join(&given.id).exists());
 }
@@ -280,8 +286,8 @@ async fn cl_21_cl_22_services_go_first_and_a_task_that_runs_again_is_told_to_hoo
     }]
     .into();
     given.job = Some(Arc::new(job));
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
     let offers = || factory.services.offers(&given.id);
     until("it runs and serves", || {
         script.has("T2.poststart") && offers() == 1
@@ -302,19 +308,19 @@ async fn cl_21_cl_22_services_go_first_and_a_task_that_runs_again_is_told_to_hoo
     runner.update(stopped(&given));
     until("what comes first is done", || script.has("A1.pre_kill")).await;
     assert_eq!(offers(), 0, "its services are gone");
-    let asked = || of_web(&told).1.contains(&"Killing".to_owned());
-    assert!(!asked());
+    let requested = || of_web(&reported).1.contains(&"Killing".to_owned());
+    assert!(!requested());
     script.let_go("A1.pre_kill");
     until("hooks are through", || script.has("A2.pre_kill")).await;
     // Only now its delay begins.
     runner.server_contacted();
     *clock.lock() += 9 * SECOND;
     runner.server_contacted();
-    assert!(!asked());
+    assert!(!requested());
     until("it is asked when the delay is over", || {
         *clock.lock() += SECOND;
         runner.server_contacted();
-        asked()
+        requested()
     })
     .await;
     runner.done().wait_for(|done| *done).await.unwrap();
@@ -325,7 +331,7 @@ async fn cl_28_what_hooks_answered_reaches_every_start_after_them() {
     let tmp = tempfile::tempdir().unwrap();
     let starts = Arc::new(Mutex::new(Vec::new()));
     let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-    let told = Told::default();
+    let reported = Reported::default();
     for life in 1..=2 {
         let (mut factory, script) = recorded(tmp.path());
         let noted = Arc::clone(&starts);
@@ -333,8 +339,8 @@ async fn cl_28_what_hooks_answered_reaches_every_start_after_them() {
             noted.lock().push(config.clone());
             Mock.start(config)
         });
-        let runner = run(&factory, &given, &told);
-        until("it runs", || of_web(&told).0 == "running").await;
+        let runner = run(&factory, &given, &reported);
+        until("it runs", || of_web(&reported).0 == "running").await;
         let restart = runner.control().unwrap().restart(None, false);
         restart.await.unwrap();
         until("it runs again", || starts.lock().len() == life + 1).await;
@@ -342,7 +348,7 @@ async fn cl_28_what_hooks_answered_reaches_every_start_after_them() {
             let count = script.calls().iter().filter(|call| *call == once).count();
             assert_eq!(count, 1, "{once} is done");
         }
-        told.lock().take();
+        reported.lock().take();
         let_go(factory, runner).await;
     }
     for start in starts.lock().iter() {
@@ -361,8 +367,8 @@ async fn cl_28_an_update_comes_once_to_each_hook_of_the_allocation_and_its_tasks
     let tmp = tempfile::tempdir().unwrap();
     let (factory, script) = recorded(tmp.path());
     let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-    let told = Told::default();
-    let runner = run(&factory, &given, &told);
+    let reported = Reported::default();
+    let runner = run(&factory, &given, &reported);
     until("it runs", || script.has("T2.poststart")).await;
     let updates = || {
         let calls = script.calls().into_iter();
@@ -391,8 +397,8 @@ async fn cl_28_an_update_that_comes_while_hooks_prepare_comes_to_each_after_that
         let (factory, script) = recorded(tmp.path());
         script.hold("A2.prerun");
         let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
-        let told = Told::default();
-        let runner = run(&factory, &given, &told);
+        let reported = Reported::default();
+        let runner = run(&factory, &given, &reported);
         until("it is prepared", || script.has("A2.prerun")).await;
         for later in [1, 2] {
             runner.update(Arc::new(Allocation {
@@ -400,7 +406,7 @@ async fn cl_28_an_update_that_comes_while_hooks_prepare_comes_to_each_after_that
                 ..given.clone()
             }));
         }
-        until("more than a step is made", || told.lock().is_some()).await;
+        until("more than a step is made", || reported.lock().is_some()).await;
         assert_eq!(script.calls(), ["A1.prerun", "A2.prerun"]);
         if !stops {
             script.let_go("A2.prerun");

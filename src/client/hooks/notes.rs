@@ -18,7 +18,7 @@ pub trait Keep<I>: Send + Sync {
     fn write(&self, said: I) -> BoxFuture<'static, Result<(), String>>;
 
     /// Written with the next thing that is.
-    fn tell(&self, said: I);
+    fn report(&self, said: I);
 }
 
 /// What a hook answered last.
@@ -28,13 +28,13 @@ pub(super) fn answer_of<'a, A>(notes: &'a [Note<A>], hook: &str) -> Option<&'a A
 }
 
 /// Answers that nobody was told yet; whatever ends the call that holds them, none is lost.
-pub(super) struct Untold<'a, A, I> {
+pub(super) struct Unreported<'a, A, I> {
     notes: Vec<Note<A>>,
     keep: &'a dyn Keep<I>,
     said: fn(Vec<Note<A>>) -> I,
 }
 
-impl<'a, A, I> Untold<'a, A, I> {
+impl<'a, A, I> Unreported<'a, A, I> {
     /// None; `said` makes of them what the machine takes.
     pub(super) fn new(keep: &'a dyn Keep<I>, said: fn(Vec<Note<A>>) -> I) -> Self {
         let notes = Vec::new();
@@ -65,10 +65,11 @@ impl<'a, A, I> Untold<'a, A, I> {
     }
 }
 
-impl<A, I> Drop for Untold<'_, A, I> {
+impl<A, I> Drop for Unreported<'_, A, I> {
     fn drop(&mut self) {
         if !self.notes.is_empty() {
-            self.keep.tell((self.said)(std::mem::take(&mut self.notes)));
+            self.keep
+                .report((self.said)(std::mem::take(&mut self.notes)));
         }
     }
 }

@@ -15,7 +15,7 @@ use super::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 use crate::alloc::runner::RunnerFactory;
 use crate::drivers::{Device, ExitResult, Mount};
 use crate::hooks::task;
-use crate::hooks::task::{Prestart, Running, TaskAnswer, TaskGiven, TaskHook};
+use crate::hooks::task::{Prestart, RunningHooks, TaskAnswer, TaskGiven, TaskHook};
 
 /// What the hooks of the allocation leave for those of its tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -217,7 +217,7 @@ impl TaskHook for Recorded {
         &'a self,
         _: &'a TaskGiven,
         _: &'a Value,
-        running: &'a Running,
+        running: &'a RunningHooks,
     ) -> task::Hooked<'a> {
         async move {
             let found = if running.recovered {

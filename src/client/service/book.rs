@@ -34,7 +34,7 @@ pub struct Book {
 #[derive(Debug, Default)]
 struct Pages {
     wanted: BTreeMap<String, Vec<ServiceRegistration>>,
-    told: BTreeMap<Key, ServiceRegistration>,
+    reported: BTreeMap<Key, ServiceRegistration>,
     /// Allocations that said what they offer; true where the servers know that it is all.
     whole: BTreeMap<String, bool>,
 }
@@ -70,9 +70,9 @@ impl Book {
     }
 
     /// What an allocation offers is told once more, whatever the servers were told before.
-    pub fn tell_again(&self, alloc: &str) {
-        if let Some(told) = self.pages.lock().whole.get_mut(alloc) {
-            *told = false;
+    pub fn report_again(&self, alloc: &str) {
+        if let Some(reported) = self.pages.lock().whole.get_mut(alloc) {
+            *reported = false;
             self.some.notify_one();
         }
     }
@@ -99,10 +99,13 @@ impl Book {
     }
 
     /// The servers may have dropped what was told, or taken up what was gone: all is told again.
-    pub fn tell_all(&self) {
+    pub fn report_all(&self) {
         let mut pages = self.pages.lock();
-        pages.told.clear();
-        pages.whole.values_mut().for_each(|told| *told = false);
+        pages.reported.clear();
+        pages
+            .whole
+            .values_mut()
+            .for_each(|reported| *reported = false);
         self.some.notify_one();
     }
 
@@ -110,9 +113,10 @@ impl Book {
         let pages = self.pages.lock();
         let wanted = || pages.wanted.values().flatten();
         let is_due = |alloc: &String| pages.whole.get(alloc) == Some(&false);
-        let new = wanted().filter(|s| pages.told.get(&key(s)) != Some(s) || is_due(&s.alloc_id));
+        let new =
+            wanted().filter(|s| pages.reported.get(&key(s)) != Some(s) || is_due(&s.alloc_id));
         let gone = pages
-            .told
+            .reported
             .keys()
             .filter(|k| !wanted().any(|s| key(s) == **k));
         Difference {
@@ -122,20 +126,20 @@ impl Book {
         }
     }
 
-    fn was_told(&self, services: Vec<ServiceRegistration>, whole: &[String]) {
+    fn was_reported(&self, services: Vec<ServiceRegistration>, whole: &[String]) {
         let mut pages = self.pages.lock();
         for alloc in whole {
-            if let Some(told) = pages.whole.get_mut(alloc) {
-                *told = true;
+            if let Some(reported) = pages.whole.get_mut(alloc) {
+                *reported = true;
             }
         }
         pages
-            .told
+            .reported
             .extend(services.into_iter().map(|s| (key(&s), s)));
     }
 
     fn was_removed(&self, key: &Key) {
-        self.pages.lock().told.remove(key);
+        self.pages.lock().reported.remove(key);
     }
 }
 
@@ -151,10 +155,10 @@ pub(crate) async fn keep(core: Arc<Core>) {
     let mut chance = Jitter::random();
     loop {
         core.services.some.notified().await;
-        while let Err(e) = tell(&core).await {
+        while let Err(e) = report(&core).await {
             tracing::warn!("services: {e}");
             let wait = nanos(RETRY + chance.below(RETRY));
-            tokio::time::sleep(e.told_or(wait)).await;
+            tokio::time::sleep(e.reported_or(wait)).await;
         }
     }
 }
@@ -172,7 +176,8 @@ async fn register(
     core.caller
         .once::<ServiceUpsert>(&request, CALL_TIMEOUT)
         .await?;
-    core.services.was_told(request.services, &request.allocs);
+    core.services
+        .was_reported(request.services, &request.allocs);
     Ok(())
 }
 
@@ -185,7 +190,7 @@ async fn register_or_leave(
     match register(core, services.clone(), allocs.clone()).await {
         Err(RpcError::Api(e)) if e.code == Code::BadRequest => {
             tracing::warn!("services that the servers refuse are left out: {e}");
-            core.services.was_told(services, &allocs);
+            core.services.was_reported(services, &allocs);
             Ok(())
         }
         done => done,
@@ -208,7 +213,7 @@ fn by_allocation(
     all
 }
 
-async fn tell(core: &Core) -> Result<(), RpcError> {
+async fn report(core: &Core) -> Result<(), RpcError> {
     let Difference { new, gone, whole } = core.services.difference();
     if !new.is_empty() || !whole.is_empty() {
         match register(core, new.clone(), whole.clone()).await {
@@ -262,8 +267,8 @@ mod tests {
         book.set("b", vec![service("z", 3)]);
         assert_eq!(book.difference().new.len(), 3);
         assert_eq!(book.difference().whole, ["a", "b"]);
-        let told = book.difference();
-        book.was_told(told.new, &told.whole);
+        let reported = book.difference();
+        book.was_reported(reported.new, &reported.whole);
         assert_eq!(book.difference(), Difference::default());
 
         book.set("a", vec![service("x", 9)]);
@@ -272,10 +277,10 @@ mod tests {
         assert_eq!(next.gone, [("default".to_owned(), "y".to_owned())]);
         book.was_removed(&next.gone[0]);
         assert!(next.whole.is_empty(), "what is gone is told by its name");
-        book.was_told(next.new, &next.whole);
+        book.was_reported(next.new, &next.whole);
         assert_eq!(book.difference(), Difference::default());
 
-        book.tell_all();
+        book.report_all();
         assert_eq!(book.difference().new.len(), 2);
         book.set("a", Vec::new());
         let next = book.difference();
@@ -288,7 +293,7 @@ mod tests {
     #[test]
     fn cl_21_what_an_allocation_offers_is_registered_again_when_a_task_runs_again() {
         let book = Book::default();
-        book.tell_again("a");
+        book.report_again("a");
         assert_eq!(
             book.difference(),
             Difference::default(),
@@ -301,9 +306,9 @@ mod tests {
         book.set("a", vec![of_a.clone()]);
         book.set("b", vec![service("z", 3)]);
         let all = book.difference();
-        book.was_told(all.new, &all.whole);
+        book.was_reported(all.new, &all.whole);
         assert_eq!(book.difference(), Difference::default());
-        book.tell_again("a");
+        book.report_again("a");
         let again = book.difference();
         assert_eq!((again.new, again.whole), (vec![of_a], vec!["a".into()]));
         book.withdraw("a");
@@ -329,9 +334,9 @@ mod tests {
             ("a", Vec::new(), ""),
         ] {
             client.core.services.set(alloc, offers);
-            tell(&client.core).await.expect("the servers answer");
-            let told = std::mem::take(&mut *servers.services.lock());
-            assert_eq!(told.join("; "), wanted);
+            report(&client.core).await.expect("the servers answer");
+            let reported = std::mem::take(&mut *servers.services.lock());
+            assert_eq!(reported.join("; "), wanted);
         }
     }
 }

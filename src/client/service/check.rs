@@ -72,11 +72,11 @@ pub fn pending(probe: &Probe) -> CheckQueryResult {
     result(probe, status::PENDING, 0, "nomad: waiting to run".into(), 0)
 }
 
-/// Looks again and again until the task is aborted; every result goes to `tell`.
-pub async fn watch(probe: Probe, now: impl Fn() -> i64, mut tell: impl FnMut(CheckQueryResult)) {
+/// Looks again and again until the task is aborted; every result goes to `report`.
+pub async fn watch(probe: Probe, now: impl Fn() -> i64, mut report: impl FnMut(CheckQueryResult)) {
     let interval = nanos(probe.check.interval).max(MIN_INTERVAL);
     loop {
-        tell(look(&probe, now()).await);
+        report(look(&probe, now()).await);
         tokio::time::sleep(interval).await;
     }
 }
@@ -225,11 +225,11 @@ mod tests {
     /// Answers one request with `code`, and says what was asked.
     async fn answer(listener: TcpListener, code: &'static str) -> String {
         let (mut stream, _) = listener.accept().await.expect("a caller");
-        let mut asked = vec![0; 1024];
-        let n = stream.read(&mut asked).await.expect("a request");
+        let mut requested = vec![0; 1024];
+        let n = stream.read(&mut requested).await.expect("a request");
         let text = format!("HTTP/1.1 {code}\r\ncontent-length: 4\r\n\r\nbusy");
         stream.write_all(text.as_bytes()).await.expect("writes");
-        String::from_utf8_lossy(&asked[..n]).into_owned()
+        String::from_utf8_lossy(&requested[..n]).into_owned()
     }
 
     #[tokio::test]
@@ -296,7 +296,7 @@ mod tests {
             ignore_warnings: false,
         });
         let mut strikes = Strikes::new(&probe, 0);
-        let told: Vec<bool> = [
+        let reported: Vec<bool> = [
             (false, 5),
             (false, 10),
             (true, 11),
@@ -305,7 +305,7 @@ mod tests {
         ]
         .map(|(good, at)| strikes.add(good, at))
         .into();
-        assert_eq!(told, [false, false, false, false, true]);
+        assert_eq!(reported, [false, false, false, false, true]);
         assert!(!strikes.add(false, 22), "within the grace of the new start");
         assert!(!strikes.add(false, 23));
         assert!(strikes.add(false, 24));

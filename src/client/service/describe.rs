@@ -52,7 +52,7 @@ impl Probe {
 }
 
 /// What the description is made from.
-pub struct Source<'a> {
+pub struct DescriptionSource<'a> {
     /// The allocation, with its job.
     pub alloc: &'a Allocation,
     pub node: &'a Node,
@@ -73,7 +73,7 @@ pub fn expected_checks(group: &TaskGroup) -> usize {
 }
 
 /// The services to be registered while the tasks `up` run: those of the group, and theirs.
-pub fn offered(source: &Source<'_>, up: &BTreeSet<String>) -> Vec<Offered> {
+pub fn offered(source: &DescriptionSource<'_>, up: &BTreeSet<String>) -> Vec<Offered> {
     let (Some(job), Some(group)) = (source.alloc.job.as_deref(), source.alloc.group()) else {
         return Vec::new();
     };
@@ -91,7 +91,7 @@ pub fn offered(source: &Source<'_>, up: &BTreeSet<String>) -> Vec<Offered> {
 }
 
 fn one(
-    source: &Source<'_>,
+    source: &DescriptionSource<'_>,
     job: &Job,
     group: &TaskGroup,
     task: &Task,
@@ -153,7 +153,7 @@ fn one(
 }
 
 /// What `${…}` in a service's texts is replaced with.
-fn env(source: &Source<'_>, job: &Job, group: &TaskGroup, task: &Task) -> TaskEnv {
+fn env(source: &DescriptionSource<'_>, job: &Job, group: &TaskGroup, task: &Task) -> TaskEnv {
     let nothing = BTreeMap::new();
     TaskEnv::build(&TaskEnvInput {
         node: source.node,
@@ -204,7 +204,7 @@ fn check_id(parts: &[&str]) -> String {
 }
 
 /// Host and port for a label, a number, or nothing.
-fn place(source: &Source<'_>, label: &str, mode: &str) -> (String, i64) {
+fn place(source: &DescriptionSource<'_>, label: &str, mode: &str) -> (String, i64) {
     let inner = matches!(mode, "alloc" | "driver");
     if let Some(port) = ports(source.alloc).into_iter().find(|p| p.label == label) {
         let number = if inner && port.to > 0 {
@@ -244,7 +244,7 @@ fn ports(alloc: &Allocation) -> Vec<AllocatedPortMapping> {
     out
 }
 
-fn any_address(source: &Source<'_>) -> String {
+fn any_address(source: &DescriptionSource<'_>) -> String {
     let given = ports(source.alloc).into_iter().next().map(|p| p.host_ip);
     given
         .or_else(|| {
@@ -335,7 +335,7 @@ mod tests {
             node_class: "big".into(),
             ..Node::default()
         };
-        let source = Source {
+        let source = DescriptionSource {
             alloc,
             node: &node,
             region: "global",
@@ -366,11 +366,14 @@ mod tests {
         let [web] = &given(&[])[..] else {
             panic!("one service")
         };
-        let told = &web.registration;
-        assert_eq!(told.id, "_nomad-task-a-group-g-j-web-http");
-        assert_eq!((told.service_name.as_str(), told.port), ("j-web", 20_000));
-        assert_eq!(told.address, "10.0.0.1");
-        assert_eq!(*told.tags, ["v-big"]);
+        let reported = &web.registration;
+        assert_eq!(reported.id, "_nomad-task-a-group-g-j-web-http");
+        assert_eq!(
+            (reported.service_name.as_str(), reported.port),
+            ("j-web", 20_000)
+        );
+        assert_eq!(reported.address, "10.0.0.1");
+        assert_eq!(*reported.tags, ["v-big"]);
         let probe = &web.checks[0];
         assert_eq!((probe.host.as_str(), probe.port), ("10.0.0.1", 20_000));
 

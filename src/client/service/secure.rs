@@ -113,12 +113,12 @@ mod tests {
     async fn answer(listener: TcpListener, config: Arc<ServerConfig>) -> Option<String> {
         let (stream, _) = listener.accept().await.expect("a caller");
         let mut stream = TlsAcceptor::from(config).accept(stream).await.ok()?;
-        let mut asked = vec![0; 1024];
-        let n = stream.read(&mut asked).await.ok()?;
+        let mut requested = vec![0; 1024];
+        let n = stream.read(&mut requested).await.ok()?;
         let text = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
         stream.write_all(text).await.ok()?;
         stream.flush().await.ok()?;
-        Some(String::from_utf8_lossy(&asked[..n]).into_owned())
+        Some(String::from_utf8_lossy(&requested[..n]).into_owned())
     }
 
     #[tokio::test]
@@ -145,15 +145,15 @@ mod tests {
                 },
             };
             let found = look(&probe, 0).await;
-            let asked = served.await.expect("served");
+            let requested = served.await.expect("served");
             if skip_verify {
                 assert_eq!(found.status, status::SUCCESS, "{}", found.output);
-                assert!(asked.expect("asked").starts_with("GET /health "));
+                assert!(requested.expect("asked").starts_with("GET /health "));
             } else {
                 assert_eq!(found.status, status::FAILURE);
                 let text = "nomad: no TLS with 127.0.0.1: ";
                 assert!(found.output.starts_with(text), "{}", found.output);
-                assert_eq!(asked, None);
+                assert_eq!(requested, None);
             }
         }
     }

@@ -162,9 +162,9 @@ pub fn restart_signal(now: i64, reason: &str) -> TaskEvent {
 const GROUP_ENDS: [&str; 3] = [kind::SIBLING_FAILED, kind::LEADER_DEAD, kind::MAIN_DEAD];
 
 /// Why a task is killed, from what it was told before; empty where somebody asked for its end.
-pub fn kill_reason(told: &[TaskEvent]) -> &'static str {
+pub fn kill_reason(reported: &[TaskEvent]) -> &'static str {
     let of = |event: &TaskEvent| GROUP_ENDS.into_iter().find(|kind| *kind == event.r#type);
-    told.iter().rev().find_map(of).unwrap_or_default()
+    reported.iter().rev().find_map(of).unwrap_or_default()
 }
 
 /// It is told to end, for a reason if there is one; `timeout` in nanoseconds.

@@ -89,7 +89,7 @@ pub enum TaskInput {
     /// Some of its prestart hooks answered, and the next waits for its turn.
     HooksAnswered(Vec<TaskNote>),
     /// Its prestart hooks are through.
-    Prepared(Result<Prepared, HookError>),
+    Prepared(Result<PreparedTask, HookError>),
     /// A hook did its work at an end, and the next waits for its turn.
     HookThrough(Ending, String),
     /// Its hooks after an end are through.
@@ -99,7 +99,7 @@ pub enum TaskInput {
     /// The driver answered.
     Started(Result<Handle, StartError>),
     /// The driver found it, after a restart of the agent.
-    Recovered(Found),
+    Recovered(TaskRecovery),
     /// It ended.
     Exited(ExitResult),
     /// The driver could not be asked for its end.
@@ -128,7 +128,7 @@ pub enum TaskInput {
 
 /// What the prestart hooks left that nobody was told yet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Prepared {
+pub struct PreparedTask {
     /// Their answers, in their order.
     pub notes: Vec<TaskNote>,
 }
@@ -146,7 +146,7 @@ pub struct HookError {
 
 /// What a driver found after a restart of the agent.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum TaskRecovery {
     /// The task lives.
     Live(Handle),
     /// It ended.
@@ -417,12 +417,18 @@ impl TaskMachine {
         self.emit(events::started(now));
     }
 
-    fn recovered(&mut self, spec: &TaskSpec, found: Found, now: i64, out: &mut Vec<TaskAction>) {
+    fn recovered(
+        &mut self,
+        spec: &TaskSpec,
+        found: TaskRecovery,
+        now: i64,
+        out: &mut Vec<TaskAction>,
+    ) {
         let starting = self.phase == Phase::Starting;
         match found {
-            Found::Live(handle) if starting => self.started(spec, Ok(handle), now, out),
-            Found::NotStarted(error) if starting => self.started(spec, Err(error), now, out),
-            Found::Exited(exit) if starting => {
+            TaskRecovery::Live(handle) if starting => self.started(spec, Ok(handle), now, out),
+            TaskRecovery::NotStarted(error) if starting => self.started(spec, Err(error), now, out),
+            TaskRecovery::Exited(exit) if starting => {
                 let handle = Handle {
                     run: self.run,
                     ..Handle::default()
@@ -431,7 +437,7 @@ impl TaskMachine {
                 self.phase = Phase::Running(handle);
                 self.exited(spec, &exit, now, out);
             }
-            Found::Nothing if starting => {
+            TaskRecovery::Nothing if starting => {
                 // It never ran; what was made ready for it is of no use any more.
                 out.push(TaskAction::Destroy { run: self.run });
                 match self.killed {
@@ -440,14 +446,14 @@ impl TaskMachine {
                 }
             }
             // What was under way goes on: a stop is asked for again, a delay has its timer.
-            Found::Live(_) => {
+            TaskRecovery::Live(_) => {
                 out.push(TaskAction::Poststart { recovered: true });
                 if matches!(self.phase, Phase::Stopping(..)) {
                     out.push(TaskAction::Stop);
                 }
             }
-            Found::Exited(exit) => self.exited(spec, &exit, now, out),
-            Found::Nothing | Found::NotStarted(_) => self.lost_hold(now, out),
+            TaskRecovery::Exited(exit) => self.exited(spec, &exit, now, out),
+            TaskRecovery::Nothing | TaskRecovery::NotStarted(_) => self.lost_hold(now, out),
         }
     }
 
@@ -492,7 +498,7 @@ impl TaskMachine {
             return self.end(now);
         }
         let cause = match why {
-            Some(Why::Restart) => Cause::RestartAsked,
+            Some(Why::Restart) => Cause::RestartRequested,
             Some(Why::Unhealthy) => Cause::Exit { success: false },
             _ => Cause::Exit {
                 success: exit.successful(),
@@ -545,19 +551,19 @@ impl TaskMachine {
             Phase::Ended => {}
             Phase::Dead => self.phase = Phase::Ended,
             Phase::Waiting | Phase::Backoff(_) => {
-                self.tell_kill(spec, now);
+                self.report_kill(spec, now);
                 self.end(now);
             }
             Phase::Preparing => {
-                self.tell_kill(spec, now);
+                self.report_kill(spec, now);
                 out.push(TaskAction::Interrupt);
                 self.end(now);
             }
-            Phase::Starting if first => self.tell_kill(spec, now),
+            Phase::Starting if first => self.report_kill(spec, now),
             Phase::Starting => {}
             Phase::Running(handle) => {
                 let handle = handle.clone();
-                self.tell_kill(spec, now);
+                self.report_kill(spec, now);
                 let delay = spec.shutdown_delay;
                 if delay > 0 && !no_delay {
                     self.emit(events::waiting_shutdown_delay(now, delay));

@@ -61,7 +61,7 @@ impl Case {
 
     fn start(&mut self) {
         let run = self.task.run + 1;
-        let out = self.step(TaskInput::Prepared(Ok(Prepared::default())));
+        let out = self.step(TaskInput::Prepared(Ok(PreparedTask::default())));
         assert_eq!(out, [TaskAction::Start { run }]);
         let handle = self.handle();
         let poststart = TaskAction::Poststart { recovered: false };
@@ -216,7 +216,7 @@ fn cl_14_restoring_a_dead_task_kills_nothing() {
 fn drv_08_an_agent_that_died_while_starting_finds_the_task_or_starts_it_once_more() {
     let mut case = Case::new(spec(1));
     case.step(TaskInput::Allow(true));
-    case.step(TaskInput::Prepared(Ok(Prepared::default())));
+    case.step(TaskInput::Prepared(Ok(PreparedTask::default())));
     let starting = case.task.clone();
     let recover = [TaskAction::Recover {
         run: 1,
@@ -226,14 +226,14 @@ fn drv_08_an_agent_that_died_while_starting_finds_the_task_or_starts_it_once_mor
     // It had started: the event is told now, once.
     assert_eq!(case.task.restore(), recover);
     let handle = case.handle();
-    case.step(TaskInput::Recovered(Found::Live(handle)));
+    case.step(TaskInput::Recovered(TaskRecovery::Live(handle)));
     assert_eq!(case.events(), ["Received", "Started"]);
     assert!(case.task.is_running());
 
     // It had started and ended.
     case.task = starting.clone();
     case.task.restore();
-    case.step(TaskInput::Recovered(Found::Exited(ExitResult {
+    case.step(TaskInput::Recovered(TaskRecovery::Exited(ExitResult {
         exit_code: 3,
         ..ExitResult::default()
     })));
@@ -245,9 +245,9 @@ fn drv_08_an_agent_that_died_while_starting_finds_the_task_or_starts_it_once_mor
     // It had not: the next attempt has another number.
     case.task = starting;
     case.task.restore();
-    case.step(TaskInput::Recovered(Found::Nothing));
+    case.step(TaskInput::Recovered(TaskRecovery::Nothing));
     case.step(TaskInput::Allow(true));
-    let out = case.step(TaskInput::Prepared(Ok(Prepared::default())));
+    let out = case.step(TaskInput::Prepared(Ok(PreparedTask::default())));
     assert_eq!(out, [TaskAction::Start { run: 2 }]);
 }
 
@@ -277,7 +277,7 @@ fn cl_13_a_task_that_cannot_be_found_waits_for_the_servers() {
     ));
     // Nobody saw its end: what hooks hold of that run goes.
     assert!(matches!(
-        case.step(TaskInput::Recovered(Found::Nothing))[..],
+        case.step(TaskInput::Recovered(TaskRecovery::Nothing))[..],
         [TaskAction::Exited { .. }]
     ));
     assert_eq!(case.step(TaskInput::Allow(true)), []);
@@ -298,7 +298,7 @@ fn cl_16_a_stop_under_way_is_asked_for_again_after_a_restart() {
     case.task.restore();
     let handle = case.handle();
     assert_eq!(
-        case.step(TaskInput::Recovered(Found::Live(handle))),
+        case.step(TaskInput::Recovered(TaskRecovery::Live(handle))),
         [TaskAction::Poststart { recovered: true }, TaskAction::Stop]
     );
     case.exit(0);
@@ -309,7 +309,7 @@ fn cl_16_a_stop_under_way_is_asked_for_again_after_a_restart() {
 fn cl_29_a_kill_during_the_start_waits_for_the_driver() {
     let mut case = Case::new(spec(1));
     case.step(TaskInput::Allow(true));
-    case.step(TaskInput::Prepared(Ok(Prepared::default())));
+    case.step(TaskInput::Prepared(Ok(PreparedTask::default())));
     assert_eq!(case.step(TaskInput::Kill { no_delay: false }), []);
     let handle = case.handle();
     assert_eq!(
@@ -352,8 +352,8 @@ fn cl_29_ten_events_are_kept() {
 #[test]
 fn chk_08_an_unhealthy_task_is_restarted_as_its_policy_says() {
     let mut case = Case::new(spec(1)).run();
-    let asked = case.step(TaskInput::Unhealthy("bad".into()));
-    assert!(matches!(asked[..], [TaskAction::Stop]));
+    let requested = case.step(TaskInput::Unhealthy("bad".into()));
+    assert!(matches!(requested[..], [TaskAction::Stop]));
     case.exit(0);
     assert!(matches!(case.task.phase, Phase::Backoff(_)));
 
@@ -366,14 +366,14 @@ fn chk_08_an_unhealthy_task_is_restarted_as_its_policy_says() {
 /// The last events of a task: type, and what it says of it.
 fn last(case: &Case, n: usize) -> Vec<(String, String)> {
     let events = &case.task.state.events;
-    let told = |e: &TaskEvent| (e.r#type.clone(), e.display_message.clone());
-    events.iter().skip(events.len() - n).map(told).collect()
+    let reported = |e: &TaskEvent| (e.r#type.clone(), e.display_message.clone());
+    events.iter().skip(events.len() - n).map(reported).collect()
 }
 
 fn expect(case: &Case, wanted: &[(&str, &str)]) {
-    let told = last(case, wanted.len());
-    for ((kind, text), (wanted_kind, wanted_text)) in told.iter().zip(wanted) {
-        assert_eq!(kind, wanted_kind, "{told:#?}");
+    let reported = last(case, wanted.len());
+    for ((kind, text), (wanted_kind, wanted_text)) in reported.iter().zip(wanted) {
+        assert_eq!(kind, wanted_kind, "{reported:#?}");
         assert!(
             text.starts_with(wanted_text),
             "{text:?} is not {wanted_text:?}"
@@ -428,12 +428,12 @@ fn cl_29_every_form_of_restart_says_why_and_how() {
         reason: "User requested task to restart".into(),
     });
     case.exit(0);
-    let asked = [
+    let requested = [
         ("Restart Signaled", "User requested task to restart"),
         ("Terminated", "Exit Code: 0"),
         ("Restarting", "Task restarting in 0s"),
     ];
-    expect(&case, &asked);
+    expect(&case, &requested);
 }
 
 #[test]
@@ -485,9 +485,9 @@ fn cl_29_a_kill_before_the_task_runs_is_told_once() {
         let first = case.events().len() == 3 && dropped == [TaskAction::Interrupt];
         assert!(first || dropped.is_empty(), "{dropped:?}");
     }
-    let told = case.events();
-    let killing = told.iter().filter(|kind| **kind == "Killing");
-    assert_eq!(killing.count(), 1, "{told:?}");
+    let reported = case.events();
+    let killing = reported.iter().filter(|kind| **kind == "Killing");
+    assert_eq!(killing.count(), 1, "{reported:?}");
 }
 
 #[test]

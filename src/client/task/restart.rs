@@ -20,7 +20,7 @@ pub enum Cause {
         recoverable: bool,
     },
     /// Somebody asked for a restart, and it ended for that.
-    RestartAsked,
+    RestartRequested,
 }
 
 /// What follows.
@@ -74,7 +74,7 @@ impl RestartTracker {
         cause: Cause,
         now: i64,
     ) -> Decision {
-        if cause == Cause::RestartAsked {
+        if cause == Cause::RestartRequested {
             return Decision::Restart {
                 delay: 0,
                 reason: String::new(),
@@ -194,9 +194,9 @@ mod tests {
         assert_eq!(t.next(&one, false, FINE, 0), Decision::Done);
         let broken = Cause::StartError { recoverable: false };
         assert_eq!(t.next(&one, true, broken, 0), fail(UNRECOVERABLE));
-        let asked = t.next(&none, true, Cause::RestartAsked, 0);
+        let requested = t.next(&none, true, Cause::RestartRequested, 0);
         assert_eq!(
-            asked,
+            requested,
             Decision::Restart {
                 delay: 0,
                 reason: String::new()

@@ -69,8 +69,8 @@ impl Command for DeregisterJob {
         let Some(job) = view.get::<Jobs>(key)? else {
             return Ok(Decision::Nothing(Reply::None));
         };
-        let haste = self.hasten(view, key)?;
-        if let Haste::Before(transitions) = haste {
+        let delay_skip = self.skip_delay(view, key)?;
+        if let DelaySkip::Before(transitions) = delay_skip {
             let event = AllocsDesiredTransitionUpdated {
                 transitions,
                 updated_at: stamp.now,
@@ -105,7 +105,7 @@ impl Command for DeregisterJob {
             namespace: self.namespace.clone(),
             job_id: self.job_id.clone(),
             purge: self.purge,
-            no_shutdown_delay: haste == Haste::Within,
+            no_shutdown_delay: delay_skip == DelaySkip::Within,
             eval,
             submit_time: stamp.now,
             tracked_versions: self.tracked_versions.min(MAX_TRACKED),
@@ -135,7 +135,7 @@ fn deployments_before(view: &View, jobs: &[(&str, &str)]) -> Result<Option<Decis
 
 /// How allocations learn that they stop without the shutdown delay.
 #[derive(PartialEq)]
-enum Haste {
+enum DelaySkip {
     /// They do not, or know it already.
     None,
     /// By the deregistration itself.
@@ -145,27 +145,29 @@ enum Haste {
 }
 
 impl DeregisterJob {
-    fn hasten(&self, view: &View, key: (&str, &str)) -> Result<Haste, ApiError> {
+    fn skip_delay(&self, view: &View, key: (&str, &str)) -> Result<DelaySkip, ApiError> {
         if !self.no_shutdown_delay {
-            return Ok(Haste::None);
+            return Ok(DelaySkip::None);
         }
         let mut live = query::allocs_of_job(view, key)?;
         live.retain(|row| !row.terminal_status());
         if live.len() <= PAGE_ROWS / 2 {
-            return Ok(Haste::Within);
+            return Ok(DelaySkip::Within);
         }
-        let wish = DesiredTransition {
+        let request = DesiredTransition {
             no_shutdown_delay: Some(true),
             ..DesiredTransition::default()
         };
-        let untold = live
+        let unreported = live
             .iter()
             .filter(|row| row.desired_transition.no_shutdown_delay != Some(true));
-        let before: BTreeMap<_, _> = untold.map(|row| (row.id.clone(), wish.clone())).collect();
+        let before: BTreeMap<_, _> = unreported
+            .map(|row| (row.id.clone(), request.clone()))
+            .collect();
         Ok(if before.is_empty() {
-            Haste::None
+            DelaySkip::None
         } else {
-            Haste::Before(before)
+            DelaySkip::Before(before)
         })
     }
 }
@@ -268,14 +270,16 @@ impl Command for EvaluateJob {
                 decision: None,
             }));
         }
-        let wish = DesiredTransition {
+        let request = DesiredTransition {
             force_reschedule: Some(true),
             ..Default::default()
         };
         let failed = query::allocs_of_job(view, key)?
             .into_iter()
             .filter(|row| row.client_status == client::FAILED && row.next_allocation.is_empty());
-        let transitions = failed.map(|row| (row.id.clone(), wish.clone())).collect();
+        let transitions = failed
+            .map(|row| (row.id.clone(), request.clone()))
+            .collect();
         let updated = AllocsDesiredTransitionUpdated {
             transitions,
             evals,

@@ -19,18 +19,18 @@ pub(super) fn covered(address: &str, hide: Hide<'_>) -> String {
         // A password with such a sign in it, or one behind it: nobody can tell where it ends.
         return format!("{before}{}", hidden(rest, hide));
     }
-    let mut told = format!("{before}{}", place_of(place, hide));
+    let mut reported = format!("{before}{}", place_of(place, hide));
     let (query, fragment) = cut(tail, '#');
     if let Some(query) = query.strip_prefix('?') {
         let parameters: Vec<String> = query.split('&').map(|one| parameter(one, hide)).collect();
-        told.push('?');
-        told.push_str(&parameters.join("&"));
+        reported.push('?');
+        reported.push_str(&parameters.join("&"));
     }
     if let Some(fragment) = fragment {
-        told.push('#');
-        told.push_str(&hidden(fragment, hide));
+        reported.push('#');
+        reported.push_str(&hidden(fragment, hide));
     }
-    told
+    reported
 }
 
 fn cut(text: &str, sign: char) -> (&str, Option<&str>) {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn an_address_is_told_but_for_the_credentials_in_it() {
-        for (address, told) in [
+        for (address, reported) in [
             ("https://example.com/app-1.2.tgz", ""),
             ("https://example.com/@team/app@1.2", ""),
             ("https://example.com:8443/team/app", ""),
@@ -143,14 +143,18 @@ mod tests {
                 "h/x?checksum=***",
             ),
         ] {
-            let wanted = if told.is_empty() { address } else { told };
+            let wanted = if reported.is_empty() {
+                address
+            } else {
+                reported
+            };
             assert_eq!(covered(address, &|_| "***".to_owned()), wanted, "{address}");
         }
     }
 
     #[test]
     fn nothing_of_a_password_is_told_whatever_is_wrong_with_the_address() {
-        for (address, told) in [
+        for (address, reported) in [
             ("https://me:ca#nary@h", "https://***"),
             ("https://me:ca?nary@h", "https://***"),
             ("https://me:12?34@h/x", "https://***"),
@@ -164,7 +168,11 @@ mod tests {
             ("me:canary@h:team/x", "***@h:team/x"),
             ("h/x/https://me:canary@h", "***@h"),
         ] {
-            assert_eq!(covered(address, &|_| "***".to_owned()), told, "{address}");
+            assert_eq!(
+                covered(address, &|_| "***".to_owned()),
+                reported,
+                "{address}"
+            );
         }
     }
 }

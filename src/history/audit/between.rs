@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use drover_projections::changes::Operation;
 use drover_projections::tables::{TableInfo, registry};
-use drover_projections::trail::{Budget, Found};
+use drover_projections::trail::{Budget, ComparisonPage};
 use drover_projections::{History, View, hex, unhex};
 use serde::Serialize;
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub struct Between {
     /// Only rows of this namespace.
     pub namespace: Option<String>,
     /// Behind which row the page begins.
-    pub start: Option<Place>,
+    pub start: Option<RowPosition>,
     /// Rows on a page at most.
     pub limit: usize,
     /// Fields of a row at most; 0 leaves them out.
@@ -53,12 +53,12 @@ pub struct Between {
 
 /// A row's place in the order of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RowPosition {
     table: u16,
     key: Vec<u8>,
 }
 
-impl Place {
+impl RowPosition {
     /// Reads a place as it is displayed.
     pub fn parse(text: &str) -> Option<Self> {
         let (table, key) = text.split_once('.')?;
@@ -69,7 +69,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RowPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.table, hex(&self.key))
     }
@@ -116,7 +116,7 @@ impl Between {
         &self,
         trail: &Trail<'_>,
         mut take: impl FnMut(&Difference) -> Result<bool, E>,
-    ) -> Result<Option<Place>, E> {
+    ) -> Result<Option<RowPosition>, E> {
         let sides = self.sides(trail).map_err(E::from)?;
         let touched = self.touched(trail.view(), CHANGES).map_err(E::from)?;
         let mut budget = Budget {
@@ -148,14 +148,14 @@ impl Between {
                     };
                     if !more || shown.read() > trail::CHANGES {
                         let (table, key) = (table.id(), key.clone());
-                        return Ok(Some(Place { table, key }));
+                        return Ok(Some(RowPosition { table, key }));
                     }
                 }
                 match found.last {
                     None => break,
                     Some(last) if budget.rows == 0 => {
                         let (table, key) = (table.id(), last);
-                        return Ok(Some(Place { table, key }));
+                        return Ok(Some(RowPosition { table, key }));
                     }
                     Some(last) => above = Some(last),
                 }
@@ -227,13 +227,15 @@ impl Between {
         touched: Option<&BTreeMap<u16, Keys>>,
         above: Option<&[u8]>,
         budget: &mut Budget,
-    ) -> Result<Found, AuditError> {
+    ) -> Result<ComparisonPage, AuditError> {
         let low = self.from.min(self.to);
         match touched.map(|touched| touched.get(&table.id())) {
-            Some(None) => Ok(Found::default()),
+            Some(None) => Ok(ComparisonPage::default()),
             Some(Some(touched)) if !touched.by_rule => Ok(some_of(&touched.keys, above, budget)),
             // Nothing of the table changed since the earlier state.
-            _ if before.present().table_index_of(table.id()) <= low => Ok(Found::default()),
+            _ if before.present().table_index_of(table.id()) <= low => {
+                Ok(ComparisonPage::default())
+            }
             _ => Ok(table.differing(before, after, above, budget)?),
         }
     }
@@ -285,8 +287,8 @@ impl Between {
 
 /// The keys above one, as many as the budget allows; one at least, so that a page that ends says
 /// where.
-fn some_of(keys: &BTreeSet<Vec<u8>>, above: Option<&[u8]>, budget: &mut Budget) -> Found {
-    let mut found = Found::default();
+fn some_of(keys: &BTreeSet<Vec<u8>>, above: Option<&[u8]>, budget: &mut Budget) -> ComparisonPage {
+    let mut found = ComparisonPage::default();
     let low = above.map_or(Bound::Unbounded, Bound::Excluded);
     let mut keys = keys.range::<[u8], _>((low, Bound::Unbounded)).peekable();
     while let Some(key) = keys.next() {
@@ -357,14 +359,14 @@ mod tests {
 
     #[test]
     fn places_return_from_their_text() {
-        let place = Place {
+        let place = RowPosition {
             table: 13,
             key: vec![1, 0xfe, 0],
         };
         assert_eq!(place.to_string(), "13.01fe00");
-        assert_eq!(Place::parse("13.01fe00"), Some(place));
+        assert_eq!(RowPosition::parse("13.01fe00"), Some(place));
         for text in ["", "13", "x.00", "13.0", "13.zz", "13.日本", "-1.00"] {
-            assert_eq!(Place::parse(text), None, "{text}");
+            assert_eq!(RowPosition::parse(text), None, "{text}");
         }
     }
 }

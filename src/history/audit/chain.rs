@@ -21,7 +21,7 @@ const STEPS: usize = 200;
 
 /// How an event belongs to the one above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum LinkKind {
     /// It names it as its cause.
     Cause,
     /// It is about a thing that came of it.
@@ -98,20 +98,24 @@ impl Chain {
 
     /// Which events each belongs to, and how; none for the first ones. Only reports that were
     /// gathered into one event belong to several.
-    pub(super) fn parents(&self) -> BTreeMap<u64, Vec<(u64, Way)>> {
+    pub(super) fn parents(&self) -> BTreeMap<u64, Vec<(u64, LinkKind)>> {
         let before =
             |index: u64| move |parent: &u64| *parent < index && self.events.contains_key(parent);
-        let parents = |index: u64, link: &Link| -> Vec<(u64, Way)> {
+        let parents = |index: u64, link: &Link| -> Vec<(u64, LinkKind)> {
             if let Some(reports) = &link.reports {
                 let causes = reports.causes().filter(before(index));
-                let found: Vec<_> = causes.map(|cause| (cause, Way::Cause)).collect();
+                let found: Vec<_> = causes.map(|cause| (cause, LinkKind::Cause)).collect();
                 if !found.is_empty() {
                     return found;
                 }
             }
             let cause = link.cause.filter(before(index));
-            let thing = || link.thing.filter(before(index)).map(|t| (t, Way::Thing));
-            let one = cause.map(|cause| (cause, Way::Cause)).or_else(thing);
+            let thing = || {
+                link.thing
+                    .filter(before(index))
+                    .map(|t| (t, LinkKind::Thing))
+            };
+            let one = cause.map(|cause| (cause, LinkKind::Cause)).or_else(thing);
             one.into_iter().collect()
         };
         let events = self.events.iter();

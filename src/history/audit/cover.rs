@@ -77,8 +77,8 @@ fn parts(text: &str) -> impl Iterator<Item = (bool, &str)> {
 /// Whether all that a value says is covered by marks.
 pub(super) fn is_covered(value: &Value) -> bool {
     let all = |values: &mut dyn Iterator<Item = &Value>| {
-        let mut told = values.filter(|value| !is_zero(value)).peekable();
-        told.peek().is_some() && told.all(is_covered)
+        let mut reported = values.filter(|value| !is_zero(value)).peekable();
+        reported.peek().is_some() && reported.all(is_covered)
     };
     match value {
         Value::String(text) => {

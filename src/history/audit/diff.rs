@@ -210,7 +210,7 @@ mod tests {
     use crate::history::record::redact::REDACTED;
     use serde_json::json;
 
-    fn told(before: Value, after: Value) -> Vec<String> {
+    fn reported(before: Value, after: Value) -> Vec<String> {
         let side = |value: Value| Some(value).filter(|value| !value.is_null());
         let (before, after) = (side(before), side(after));
         let fields = compare(before.as_ref(), after.as_ref(), 100);
@@ -241,7 +241,7 @@ mod tests {
             {"Name": "new", "Count": 0, "Tasks": []}, {"Name": "web", "Count": 3}],
             "Meta": {"a.b": "2", "c": ""}});
         assert_eq!(
-            told(before, after),
+            reported(before, after),
             [
                 r#"Meta[a.b]: "1" -> "2""#,
                 r#"Status: "pending" -> "running""#,
@@ -256,14 +256,14 @@ mod tests {
     fn a_row_that_comes_or_goes_shows_what_says_anything() {
         let row = json!({"ID": "x", "Empty": "", "Zero": 0, "In": {"A": null, "B": [1]}});
         assert_eq!(
-            told(Value::Null, row.clone()),
+            reported(Value::Null, row.clone()),
             [r#"ID: - -> "x""#, r#"In: - -> {"B":[1]}"#]
         );
         assert_eq!(
-            told(row.clone(), Value::Null),
+            reported(row.clone(), Value::Null),
             [r#"ID: "x" -> -"#, r#"In: {"B":[1]} -> -"#]
         );
-        assert!(told(row.clone(), row).is_empty());
+        assert!(reported(row.clone(), row).is_empty());
     }
 
     #[test]
@@ -272,14 +272,14 @@ mod tests {
         let list =
             |from: u32, to: u32| json!({"Events": (from..to).map(event).collect::<Vec<_>>()});
         assert_eq!(
-            told(list(1, 3), list(2, 4)),
+            reported(list(1, 3), list(2, 4)),
             [
                 r#"Events[0]: {"Time":1,"Type":"Started"} -> -"#,
                 r#"Events[1]: - -> {"Time":3,"Type":"Started"}"#,
             ]
         );
         assert_eq!(
-            told(json!({"D": ["a"]}), json!({"D": ["a", "b"]})),
+            reported(json!({"D": ["a"]}), json!({"D": ["a", "b"]})),
             [r#"D: ["a"] -> ["a","b"]"#]
         );
     }
@@ -287,17 +287,17 @@ mod tests {
     #[test]
     fn secrets_are_told_as_changed_and_never_shown() {
         let row = |secret: &str| json!({"ID": "x", "SecretID": secret});
-        assert_eq!(told(row("\0old"), row("\0new")), ["SecretID: secret"]);
-        assert!(told(row("\0old"), row("\0old")).is_empty());
-        assert_eq!(told(row(""), row("\0new")), ["SecretID: secret"]);
+        assert_eq!(reported(row("\0old"), row("\0new")), ["SecretID: secret"]);
+        assert!(reported(row("\0old"), row("\0old")).is_empty());
+        assert_eq!(reported(row(""), row("\0new")), ["SecretID: secret"]);
         assert_eq!(
-            told(Value::Null, json!({"Node": {"ID": "n", "SecretID": "\0s"}})),
+            reported(Value::Null, json!({"Node": {"ID": "n", "SecretID": "\0s"}})),
             [format!(
                 r#"Node: - -> {{"ID":"n","SecretID":"{REDACTED}"}}"#
             )]
         );
         assert_eq!(
-            told(json!({}), json!({"Secrets": {"user": "\0s", "none": ""}})),
+            reported(json!({}), json!({"Secrets": {"user": "\0s", "none": ""}})),
             ["Secrets: secret"]
         );
     }
@@ -307,11 +307,14 @@ mod tests {
         let row = |user: &str, path: &str| json!({"Source": format!("a://\0{user}\0@h/{path}")});
         let shown = |path: &str| format!("\"a://{REDACTED}@h/{path}\"");
         assert_eq!(
-            told(row("one", "x"), row("one", "y")),
+            reported(row("one", "x"), row("one", "y")),
             [format!("Source: {} -> {}", shown("x"), shown("y"))]
         );
-        assert_eq!(told(row("one", "x"), row("two", "x")), ["Source: secret"]);
-        assert!(told(row("one", "x"), row("one", "x")).is_empty());
+        assert_eq!(
+            reported(row("one", "x"), row("two", "x")),
+            ["Source: secret"]
+        );
+        assert!(reported(row("one", "x"), row("one", "x")).is_empty());
     }
 
     #[test]

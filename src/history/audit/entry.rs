@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::AuditError;
 use super::cover::Cover;
 use super::diff::{self, Field, Fields};
-use super::object::Known;
-use crate::history::record::{Document, Outcome, Payload, Redactor, reason};
+use super::object::ObjectHistory;
+use crate::history::record::{Document, Payload, RecordedOutcome, Redactor, reason};
 
 /// How much of an event is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub struct Entry {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Shown<'a> {
+struct ShownRow<'a> {
     #[serde(flatten)]
     record: Document<'a>,
     changes: &'a [RowChange],
@@ -88,10 +88,11 @@ struct Shown<'a> {
 
 impl Serialize for Entry {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shown = Shown {
+        let shown = ShownRow {
             record: Document {
                 payload: None,
-                ..Document::of(&self.event).became(Some(Outcome::of(self.refused.as_deref())))
+                ..Document::of(&self.event)
+                    .became(Some(RecordedOutcome::of(self.refused.as_deref())))
             },
             changes: &self.changes,
             more_changes: self.more_changes,
@@ -108,19 +109,20 @@ impl Entry {
         event: Recorded,
         rejection: Option<&Rejection>,
         changes: &[Change],
-        (detail, known): (Detail, Option<&Known>),
+        (detail, known): (Detail, Option<&ObjectHistory>),
     ) -> Result<Self, AuditError> {
         let wanted = |change: &&Change| {
-            let mine = |known: &Known| known.rows.contains(&(change.table, change.key.clone()));
+            let mine =
+                |known: &ObjectHistory| known.rows.contains(&(change.table, change.key.clone()));
             detail.all_changes || known.is_none_or(mine)
         };
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for change in changes.iter().filter(wanted).take(detail.changes) {
-            told.push(row_change((view, redactor), change, detail.fields)?);
+            reported.push(row_change((view, redactor), change, detail.fields)?);
         }
         // What differs says the most: rows that changed, then those that came, then those that
         // went.
-        told.sort_by_key(|change: &RowChange| match change.operation {
+        reported.sort_by_key(|change: &RowChange| match change.operation {
             "update" => 0,
             "delete" => 2,
             _ => 1,
@@ -135,8 +137,8 @@ impl Entry {
         };
         Ok(Self {
             refused: rejection.map(reason),
-            more_changes: changes.len() - told.len(),
-            changes: told,
+            more_changes: changes.len() - reported.len(),
+            changes: reported,
             payload,
             event,
         })

@@ -15,7 +15,6 @@
 //! - Work is bounded: a page looks at [`LOOKS`] events at most and says where it stopped.
 
 mod address;
-mod asked;
 mod between;
 mod chain;
 mod cover;
@@ -23,17 +22,18 @@ mod diff;
 mod entry;
 mod object;
 mod question;
+mod reported;
 mod reports;
-mod told;
+mod requested;
 mod trace;
 mod trail;
 
-pub use between::{Between, Difference, Place};
+pub use between::{Between, Difference, RowPosition};
 pub use diff::{Field, Fields};
 pub use entry::{Detail, Entry, RowChange};
 pub use object::{Object, ObjectType};
-pub use question::{Page, Question, Wanted};
-pub use told::{TaskTold, Touched};
+pub use question::{AuditPage, OutcomeFilter, Question};
+pub use reported::{TaskReport, Touched};
 pub use trace::{Node, Tree, trace};
 pub use trail::{Eyes, LOOKS, Sees, Trail};
 

@@ -110,7 +110,7 @@ pub struct Object {
 
 /// What is known of a thing: its rows, and when anything about it changed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ObjectHistory {
     pub(super) rows: HashSet<RowKey>,
     pub(super) moments: BTreeSet<u64>,
 }
@@ -121,7 +121,7 @@ impl Object {
     /// # Errors
     /// There never was such a thing, or not since the past is kept; or the beginning of an id names
     /// several.
-    pub(super) fn find(&self, trail: &Trail<'_>) -> Result<Known, AuditError> {
+    pub(super) fn find(&self, trail: &Trail<'_>) -> Result<ObjectHistory, AuditError> {
         let view = trail.view();
         let (mut rows, mut shown) = (HashSet::new(), Shown::default());
         for (table, key) in self.rows(trail)? {
@@ -129,7 +129,7 @@ impl Object {
                 rows.insert((table, key));
             }
         }
-        let mut known = Known {
+        let mut known = ObjectHistory {
             rows,
             moments: BTreeSet::new(),
         };

@@ -6,7 +6,7 @@ use super::{Detail, Object};
 
 /// Which outcomes are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum OutcomeFilter {
     /// Facts and refused intents, the latter marked.
     #[default]
     All,
@@ -33,7 +33,7 @@ pub struct Question {
     /// hash.
     pub value: Option<String>,
     /// Which outcomes.
-    pub wanted: Wanted,
+    pub wanted: OutcomeFilter,
     /// The first index.
     pub from: u64,
     /// The last index.
@@ -47,7 +47,7 @@ pub struct Question {
 
 /// Where a page ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct AuditPage {
     /// Entries on it.
     pub entries: usize,
     /// The index at which the next one begins; none after the last.

@@ -22,11 +22,11 @@ pub(super) type JobKey = (String, String);
 
 /// The reports of an event that followed from several others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reports(BTreeMap<u64, Part>);
+pub(super) struct Reports(BTreeMap<u64, ReportPart>);
 
 /// What followed from one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Part {
+struct ReportPart {
     /// Keys of allocations.
     allocs: BTreeSet<Vec<u8>>,
     jobs: BTreeSet<JobKey>,
@@ -35,19 +35,19 @@ struct Part {
 impl Reports {
     /// The reports of an event, if it holds some with more than one cause.
     pub(super) fn of(view: &View, event: &Recorded) -> Result<Option<Self>, StorageError> {
-        let told = match event.envelope.as_ref().map(|e| (&e.event, e.cause)) {
-            Some((Event::AllocsUpdatedByClient(told), _)) => told,
+        let reported = match event.envelope.as_ref().map(|e| (&e.event, e.cause)) {
+            Some((Event::AllocsUpdatedByClient(reported), _)) => reported,
             Some((Event::EvalsUpserted(ended), None)) => {
                 return Self::of_evals(view, &ended.evals, event.index);
             }
             _ => return Ok(None),
         };
-        let causes: BTreeSet<u64> = told.updates.iter().map(|update| update.cause).collect();
+        let causes: BTreeSet<u64> = reported.updates.iter().map(|update| update.cause).collect();
         if causes.len() < 2 {
             return Ok(None);
         }
-        let mut parts: BTreeMap<u64, Part> = BTreeMap::new();
-        for update in &told.updates {
+        let mut parts: BTreeMap<u64, ReportPart> = BTreeMap::new();
+        for update in &reported.updates {
             let part = parts.entry(update.cause).or_default();
             let alloc = view.get_at::<Allocs>(update.id.as_str(), event.index)?;
             part.jobs
@@ -65,7 +65,7 @@ impl Reports {
         evals: &[Evaluation],
         index: u64,
     ) -> Result<Option<Self>, StorageError> {
-        let mut parts: BTreeMap<u64, Part> = BTreeMap::new();
+        let mut parts: BTreeMap<u64, ReportPart> = BTreeMap::new();
         for eval in evals {
             let mut cause = 0;
             for id in [&eval.id, &eval.previous_eval] {
@@ -98,12 +98,12 @@ impl Reports {
 
     /// The causes of what is told of some rows or jobs; all where nothing is.
     pub(super) fn causes_of(&self, rows: &[RowKey], jobs: &BTreeSet<JobKey>) -> BTreeSet<u64> {
-        let of_row = |part: &Part| {
+        let of_row = |part: &ReportPart| {
             let mut allocs = rows.iter().filter(|(table, _)| *table == Allocs::ID);
             allocs.any(|(_, key)| part.allocs.contains(key))
         };
-        let of_job = |part: &Part| !part.jobs.is_disjoint(jobs);
-        for test in [&of_row as &dyn Fn(&Part) -> bool, &of_job] {
+        let of_job = |part: &ReportPart| !part.jobs.is_disjoint(jobs);
+        for test in [&of_row as &dyn Fn(&ReportPart) -> bool, &of_job] {
             let found: BTreeSet<u64> = self
                 .0
                 .iter()
@@ -125,7 +125,7 @@ impl Reports {
         cause: Option<u64>,
     ) -> Result<bool, StorageError> {
         let parts = || {
-            let of = |(own, _): &(&u64, &Part)| cause.is_none_or(|cause| **own == cause);
+            let of = |(own, _): &(&u64, &ReportPart)| cause.is_none_or(|cause| **own == cause);
             self.0.iter().filter(of).map(|(_, part)| part)
         };
         if change.table == Allocs::ID {
@@ -161,8 +161,8 @@ pub(super) fn jobs_of_rows(
 ) -> Result<BTreeSet<JobKey>, AuditError> {
     let mut jobs = BTreeSet::new();
     for change in trail.changes(index)? {
-        let is_asked = |row: &RowKey| row.0 == change.table && *row.1 == *change.key;
-        if rows.iter().any(is_asked) {
+        let is_requested = |row: &RowKey| row.0 == change.table && *row.1 == *change.key;
+        if rows.iter().any(is_requested) {
             jobs.extend(job_of(trail.view(), &change)?);
         }
     }

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use drover_events::Actor;
 use serde::Serialize;
 
-use super::chain::{Chain, Way};
+use super::chain::{Chain, LinkKind};
+use super::reported::{Touched, touched};
 use super::reports::jobs_of;
-use super::told::{Touched, touched};
 use super::{AuditError, Trail};
 use crate::history::record::reason;
 
@@ -86,15 +86,15 @@ fn is_false(flag: &bool) -> bool {
 /// # Errors
 /// Nothing of that name, several, or what cannot be read.
 pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, AuditError> {
-    let asked = super::asked::resolve(trail, id, namespace)?;
+    let requested = super::requested::resolve(trail, id, namespace)?;
     let mut chain = Chain::default();
     let mut roots = BTreeSet::new();
-    for begin in asked.begins.iter() {
-        roots.extend(super::chain::roots(trail, *begin, &asked.rows)?);
+    for begin in requested.begins.iter() {
+        roots.extend(super::chain::roots(trail, *begin, &requested.rows)?);
     }
     chain.follow(trail, &roots)?;
     let parents = chain.parents();
-    let kept = kept(&parents, &asked);
+    let kept = kept(&parents, &requested);
     let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut roots = Vec::new();
     for index in &kept {
@@ -111,12 +111,12 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
         chain: &chain,
         parents: &parents,
         children: &children,
-        rows: &asked.rows,
-        told: BTreeSet::new(),
+        rows: &requested.rows,
+        reported: BTreeSet::new(),
         nodes: 0,
         cut: false,
     };
-    let mut focus = asked.focus;
+    let mut focus = requested.focus;
     if !trail.shows_all() {
         focus.retain(|index| chain.holds(*index));
     }
@@ -125,24 +125,24 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
         .map(|root| build.node(root, None, None, 0))
         .collect::<Result<_, _>>()?;
     Ok(Tree {
-        kind: asked.kind,
-        id: asked.id,
+        kind: requested.kind,
+        id: requested.id,
         focus: focus.into_iter().collect(),
         truncated: chain.truncated || build.cut,
         roots,
     })
 }
 
-type Parents = BTreeMap<u64, Vec<(u64, Way)>>;
+type Parents = BTreeMap<u64, Vec<(u64, LinkKind)>>;
 
 /// The events that are asked for, all before them in the chain, and where wanted all after.
-fn kept(parents: &Parents, asked: &super::asked::Asked) -> BTreeSet<u64> {
-    let mut kept: BTreeSet<u64> = match asked.whole {
+fn kept(parents: &Parents, requested: &super::requested::ResolvedQuestion) -> BTreeSet<u64> {
+    let mut kept: BTreeSet<u64> = match requested.whole {
         true => parents.keys().copied().collect(),
-        false => asked.focus.iter().copied().collect(),
+        false => requested.focus.iter().copied().collect(),
     };
     kept.retain(|index| parents.contains_key(index));
-    if asked.descendants {
+    if requested.descendants {
         // Parents come before their children.
         for (index, above) in parents {
             if above.iter().any(|(parent, _)| kept.contains(parent)) {
@@ -174,7 +174,7 @@ struct Build<'a> {
     rows: &'a [super::object::RowKey],
     /// The events that were told: reports that were gathered, which differ by what they stand
     /// under, with that.
-    told: BTreeSet<(u64, Option<u64>)>,
+    reported: BTreeSet<(u64, Option<u64>)>,
     nodes: usize,
     cut: bool,
 }
@@ -185,8 +185,9 @@ impl Build<'_> {
         let view = self.trail.view();
         let mut changes = self.trail.changes(index)?;
         // What was asked for comes first.
-        let asked = |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
-        changes.sort_by_key(|change| !asked(change.table, &change.key));
+        let requested =
+            |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
+        changes.sort_by_key(|change| !requested(change.table, &change.key));
         let (mut things, mut more) = (Vec::new(), 0);
         let reports = self.chain.reports(index);
         for change in &changes {
@@ -218,7 +219,7 @@ impl Build<'_> {
         let (time, kind) = event.as_ref().map_or((0, ""), |e| (e.time, e.kind.name()));
         let begun = begun.unwrap_or(time);
         let reports = self.chain.reports(index);
-        let again = !self.told.insert((index, reports.and(above)));
+        let again = !self.reported.insert((index, reports.and(above)));
         self.nodes += 1;
         let (things, more_things) = match again {
             true => (Vec::new(), 0),
@@ -250,8 +251,8 @@ impl Build<'_> {
                 .unwrap_or_default(),
             actor: envelope.map(|envelope| envelope.actor),
             link: match self.parents.get(&index).and_then(|all| all.first()) {
-                Some((_, Way::Cause)) => "cause",
-                Some((_, Way::Thing)) => "thing",
+                Some((_, LinkKind::Cause)) => "cause",
+                Some((_, LinkKind::Thing)) => "thing",
                 None => "",
             },
             refused: view.rejection(index)?.as_ref().map(reason),

@@ -9,9 +9,9 @@ use drover_projections::key::{Id, Key as _};
 use drover_projections::{Table, View};
 
 use super::AuditError;
-use super::entry::{Detail, Entry as Told};
-use super::object::Known;
-use super::question::{Page, Question, Wanted};
+use super::entry::{Detail, Entry as Reported};
+use super::object::ObjectHistory;
+use super::question::{AuditPage, OutcomeFilter, Question};
 use crate::history::record::redact::Finder;
 use crate::history::record::{Payload, Redactor};
 use crate::log::{Entry as Logged, LogEngine};
@@ -145,8 +145,8 @@ impl<'a> Trail<'a> {
     /// with a snapshot.
     pub fn first(&self) -> u64 {
         let floor = self.view.position().floor;
-        let told = if floor == 0 { 0 } else { floor + 1 };
-        told.max(self.log.bounds().0)
+        let reported = if floor == 0 { 0 } else { floor + 1 };
+        reported.max(self.log.bounds().0)
     }
 
     /// The first event that is told and the Unix nanoseconds of it, where what came before was
@@ -224,8 +224,8 @@ impl<'a> Trail<'a> {
     pub fn answer<E: From<AuditError>>(
         &self,
         question: &Question,
-        mut take: impl FnMut(&Told) -> Result<bool, E>,
-    ) -> Result<Page, E> {
+        mut take: impl FnMut(&Reported) -> Result<bool, E>,
+    ) -> Result<AuditPage, E> {
         let known = match &question.object {
             Some(object) => Some(object.find(self).map_err(E::from)?),
             None => None,
@@ -237,8 +237,8 @@ impl<'a> Trail<'a> {
             }
             None => None,
         };
-        let mut walk = Walk::new(*self, question, known.as_ref());
-        let mut page = Page::default();
+        let mut walk = TrailWalk::new(*self, question, known.as_ref());
+        let mut page = AuditPage::default();
         let (mut looks, mut read) = (0, 0);
         while let Some(logged) = walk.next().map_err(E::from)? {
             if page.entries >= question.limit || looks >= LOOKS || read >= CHANGES {
@@ -246,7 +246,7 @@ impl<'a> Trail<'a> {
                 break;
             }
             looks += 1;
-            let entry = self.told(
+            let entry = self.reported(
                 &logged,
                 question,
                 (known.as_ref(), finder.as_ref()),
@@ -266,13 +266,13 @@ impl<'a> Trail<'a> {
 
     /// The entry of an event, if it is wanted; the changes that somebody was asked about are added
     /// to `read`.
-    fn told(
+    fn reported(
         &self,
         logged: &Logged,
         question: &Question,
-        (known, finder): (Option<&Known>, Option<&Finder<'_>>),
+        (known, finder): (Option<&ObjectHistory>, Option<&Finder<'_>>),
         read: &mut usize,
-    ) -> Result<Option<Told>, AuditError> {
+    ) -> Result<Option<Reported>, AuditError> {
         if !question.takes_kind(logged.kind) {
             return Ok(None);
         }
@@ -298,8 +298,8 @@ impl<'a> Trail<'a> {
         let rejection = self.view.rejection(logged.index)?;
         let applied = rejection.is_none();
         match question.wanted {
-            Wanted::Applied if !applied => return Ok(None),
-            Wanted::Refused if applied => return Ok(None),
+            OutcomeFilter::Applied if !applied => return Ok(None),
+            OutcomeFilter::Refused if applied => return Ok(None),
             _ => {}
         }
         let inside = |name: &String| changes.iter().any(|change| change.namespace == *name);
@@ -310,7 +310,7 @@ impl<'a> Trail<'a> {
             payload: question.detail.payload && (whole || self.shows_all()),
             ..question.detail
         };
-        let entry = Told::new(
+        let entry = Reported::new(
             (self.view, self.redactor),
             event,
             rejection.as_ref(),
@@ -336,18 +336,18 @@ pub(super) fn decode(logged: &Logged) -> Result<Recorded, AuditError> {
 }
 
 /// Events in the order of a question, read from the log a stride at a time.
-struct Walk<'a> {
+struct TrailWalk<'a> {
     trail: Trail<'a>,
     /// The indexes that may matter; all where no thing is asked about.
-    known: Option<&'a Known>,
+    known: Option<&'a ObjectHistory>,
     newest_first: bool,
     /// What is left, both ends included; none when nothing is.
     left: Option<(u64, u64)>,
     ready: std::collections::VecDeque<Logged>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(trail: Trail<'a>, question: &Question, known: Option<&'a Known>) -> Self {
+impl<'a> TrailWalk<'a> {
+    fn new(trail: Trail<'a>, question: &Question, known: Option<&'a ObjectHistory>) -> Self {
         let from = question.from.max(trail.first());
         let to = question.to.min(trail.last());
         Self {
@@ -372,7 +372,7 @@ impl<'a> Walk<'a> {
         Ok(self.ready.pop_front())
     }
 
-    fn next_known(&mut self, known: &Known, from: u64, to: u64) -> Result<(), AuditError> {
+    fn next_known(&mut self, known: &ObjectHistory, from: u64, to: u64) -> Result<(), AuditError> {
         let mut range = known.moments.range(from..=to);
         let at = match self.newest_first {
             true => range.next_back(),

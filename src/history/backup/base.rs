@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use drover_projections::{Options, Projections, snapshot};
+use drover_projections::{DatabaseOptions, Projections, snapshot};
 use ed25519_dalek::SigningKey;
 
 use super::ArchiveError;
@@ -17,7 +17,7 @@ use super::save::{digest_of, head_of};
 use crate::error::chain;
 use crate::history::proof::{self, Checkpoint, NoteKey};
 use crate::log::Epoch;
-use crate::raft::snapshot::{Head, SnapshotDir};
+use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 
 /// The note beside a base's head.
 pub const NOTE: &str = "note";
@@ -29,7 +29,7 @@ pub const NOTE: &str = "note";
 pub fn all(server: &Path) -> Result<Vec<(u64, SnapshotDir)>, ArchiveError> {
     let dir = server.join("snapshots");
     let found = SnapshotDir::all(&dir).map_err(ArchiveError::file("read", &dir))?;
-    let index = |(head, dir): (Head, SnapshotDir)| Some((head.base()?.0, dir));
+    let index = |(head, dir): (SnapshotHead, SnapshotDir)| Some((head.base()?.0, dir));
     Ok(found.into_iter().filter_map(index).collect())
 }
 
@@ -82,7 +82,7 @@ fn rows(base: &SnapshotDir, scratch: &Path) -> Result<(), ArchiveError> {
         fs::remove_dir_all(scratch).map_err(ArchiveError::file("remove", scratch))?;
     }
     let read = || {
-        let (_projections, mut writer) = Projections::open(scratch, Options::dev())?;
+        let (_projections, mut writer) = Projections::open(scratch, DatabaseOptions::dev())?;
         writer.install(&base.state())
     };
     let done = read().map_err(|error| broken(base, &chain(&error)));

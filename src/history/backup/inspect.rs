@@ -36,9 +36,9 @@ type Sink = Box<dyn Write>;
 
 /// A part whose bytes are wanted.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+struct CapturedPart(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Kept {
+impl Write for CapturedPart {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Ok(mut kept) = self.0.lock() {
             kept.extend_from_slice(bytes);
@@ -51,14 +51,14 @@ impl Write for Kept {
     }
 }
 
-impl Kept {
+impl CapturedPart {
     fn bytes(&self) -> Vec<u8> {
         self.0.lock().map(|kept| kept.clone()).unwrap_or_default()
     }
 }
 
 /// Writes to two places.
-struct Both(Kept, Sink);
+struct Both(CapturedPart, Sink);
 
 impl Write for Both {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -157,7 +157,8 @@ fn read(
         ..Inspection::default()
     };
     let small = [MANIFEST, SUMS, SIGNATURE, "checkpoints.keys"];
-    let kept: BTreeMap<&str, Kept> = small.map(|name| (name, Kept::default())).into();
+    let kept: BTreeMap<&str, CapturedPart> =
+        small.map(|name| (name, CapturedPart::default())).into();
     let mut tar = TarReader::new(from);
     loop {
         let next = tar.next(&mut |name, _| {
@@ -178,7 +179,7 @@ fn read(
         }
         progress(tar.position());
     }
-    let text = |name: &str| kept.get(name).map(Kept::bytes).unwrap_or_default();
+    let text = |name: &str| kept.get(name).map(CapturedPart::bytes).unwrap_or_default();
     check_sums(&mut found, &text(SUMS));
     match serde_json::from_slice::<Manifest>(&text(MANIFEST)) {
         Ok(manifest) if manifest.format != FORMAT => found.problems.push(format!(

@@ -51,13 +51,13 @@ pub struct Manifest {
     pub first: u64,
     /// The root keys in it.
     pub keys: Vec<String>,
-    pub tables: Vec<Table>,
+    pub tables: Vec<BackupTable>,
 }
 
 /// A table of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Table {
+pub struct BackupTable {
     pub name: String,
     pub rows: u64,
     /// The digest, in hexadecimal.

@@ -15,7 +15,7 @@ use drover_events::cluster::ClusterRestored;
 use drover_events::{Actor, Envelope, EventId, EventKind, RaftPayload};
 use drover_migrations::schema;
 use drover_projections::{
-    Digest, Options, Outcome, Projections, StorageError, TableDigest, hex, snapshot,
+    DatabaseOptions, Digest, Outcome, Projections, StorageError, TableDigest, hex, snapshot,
 };
 use zeroize::Zeroizing;
 
@@ -30,7 +30,7 @@ use crate::history::proof::{self, NoteKey, Verify};
 use crate::history::replay::{self, ReplayError};
 use crate::keyring::{KeyringError, Keystore};
 use crate::log::{self, CompactRange, Entry, Epoch, LogEngine, ReadOnlyLog};
-use crate::raft::snapshot::{Head, SnapshotDir};
+use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 use crate::raft::{Member, seed};
 
 /// Bytes of one file of a state, roughly.
@@ -55,7 +55,7 @@ pub struct Restore {
 
 /// What is being done, for progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RestoreStep {
     /// Bytes of the backup are checked and written.
     Unpack,
     /// Its log is verified.
@@ -65,7 +65,7 @@ pub enum Step {
 }
 
 /// Hears of progress: what is done, how far, and of how much (0 where it is not known).
-pub type Progress<'a> = &'a mut dyn FnMut(Step, u64, u64);
+pub type Progress<'a> = &'a mut dyn FnMut(RestoreStep, u64, u64);
 
 /// A restore of which only the beginning of the new log is missing.
 pub struct Prepared {
@@ -156,7 +156,7 @@ fn make(
 ) -> Result<Prepared, ArchiveError> {
     let unpacked = dir.join("unpacked");
     let manifest = unpack(from, &how.pinned, &unpacked, &mut |at| {
-        progress(Step::Unpack, at, 0);
+        progress(RestoreStep::Unpack, at, 0);
     })?;
     verify_log(&unpacked, &manifest, how, progress)?;
     take_keys(&unpacked, &dir.join("keystore"), server, how)?;
@@ -202,7 +202,7 @@ fn verify_log(
     let verify = Verify {
         pinned: how.pinned.clone(),
     };
-    let mut heard = |at, all| progress(Step::Verify, at, all);
+    let mut heard = |at, all| progress(RestoreStep::Verify, at, all);
     let done = proof::verify(&unpacked.join("log"), unpacked, &verify, &mut heard)
         .map_err(|error| refused(crate::error::chain(&error)))?;
     if let Some(finding) = done.findings.first() {
@@ -268,8 +268,9 @@ fn fold_to(
     let fold = dir.join("fold");
     let base = unpacked.join("base");
     let base = base.is_dir().then(|| SnapshotDir::new(base));
-    let (projections, writer) = Projections::open(&fold, Options::dev()).map_err(storage)?;
-    let mut heard = |at, _| progress(Step::Fold, at, last);
+    let (projections, writer) =
+        Projections::open(&fold, DatabaseOptions::dev()).map_err(storage)?;
+    let mut heard = |at, _| progress(RestoreStep::Fold, at, last);
     let writer = replay::unfold(log, base.as_ref(), index, writer, &mut heard).map_err(folding)?;
     let state = SnapshotDir::new(dir.join("at"));
     let write = projections
@@ -327,7 +328,7 @@ fn rebase(
 
 /// A new database that holds the state; every digest is computed again on the way.
 fn take_in(path: &Path, base: &SnapshotDir) -> Result<(), ArchiveError> {
-    let options = Options::dev();
+    let options = DatabaseOptions::dev();
     schema::prepare(path, &options).map_err(|error| refused(crate::error::chain(&error)))?;
     let (_, mut writer) = Projections::open(path, options).map_err(storage)?;
     writer.install(&base.state()).map_err(storage)?;
@@ -412,7 +413,7 @@ impl Prepared {
                 "the log went on beyond where the new epoch begins: try again",
             ));
         }
-        let head = Head {
+        let head = SnapshotHead {
             last: Some((self.term, first - 1)),
             membership_at: Some((self.term, first - 1)),
             membership: seed::lone_membership(&former.member),
@@ -463,13 +464,13 @@ impl Prepared {
     }
 
     fn begin_log(&self, body: &[u8], former: &Former) -> Result<(), ArchiveError> {
-        let options = log::Options {
+        let options = log::LogOptions {
             epoch: Some(Epoch {
                 id: self.epoch,
                 first_index: self.first,
             }),
             on_full: log::OnFull::Fail,
-            ..log::Options::default()
+            ..log::LogOptions::default()
         };
         let (log, _) = LogEngine::open(&self.dir.join("log"), options)?;
         seed::begin(&log, (self.first, self.term), &former.member)?;
@@ -501,7 +502,7 @@ impl Prepared {
         })?;
         let path = self.dir.join("projections");
         let (projections, mut writer) =
-            Projections::open(&path, Options::dev()).map_err(storage)?;
+            Projections::open(&path, DatabaseOptions::dev()).map_err(storage)?;
         let applied = writer.apply(&[recorded]).map_err(storage)?;
         if let Some(Outcome::Rejected(why)) = applied.into_iter().next().map(|one| one.outcome) {
             return Err(refused(format!(

@@ -13,13 +13,13 @@ use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
 use super::tar::TarWriter;
 use crate::history::proof::{self, Checkpoint, CheckpointFile};
 use crate::log::{CompactRange, Epoch, Piece, ReadOnlyLog, leaf_hash};
-use crate::raft::snapshot::{Head, SnapshotDir};
+use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 
 /// Entries between two reports of progress.
 const REPORT: u64 = 4096;
 
 /// What a backup is made of.
-pub struct Source<'a> {
+pub struct BackupSource<'a> {
     /// The server's directory.
     pub server: &'a Path,
     /// The state, as it was just written.
@@ -49,7 +49,7 @@ pub struct Saved {
 /// Damage, by its place; a log that does not give the tree that the state was written at; files
 /// that cannot be read or written.
 pub fn save(
-    source: &Source<'_>,
+    source: &BackupSource<'_>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Saved, ArchiveError> {
@@ -145,8 +145,8 @@ pub(super) fn digest_of(state: &snapshot::Manifest) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn tables(state: &snapshot::Manifest) -> Vec<manifest::Table> {
-    let table = |table: &snapshot::TableManifest| manifest::Table {
+fn tables(state: &snapshot::Manifest) -> Vec<manifest::BackupTable> {
+    let table = |table: &snapshot::TableManifest| manifest::BackupTable {
         name: table.name.clone(),
         rows: table.rows,
         digest: table.digest.clone(),
@@ -282,6 +282,6 @@ fn add_checkpoints(
 }
 
 /// The head of a snapshot that is not Raft's own business.
-pub(super) fn head_of(dir: &SnapshotDir) -> Result<Head, ArchiveError> {
+pub(super) fn head_of(dir: &SnapshotDir) -> Result<SnapshotHead, ArchiveError> {
     dir.head().map_err(ArchiveError::file("read", dir.path()))
 }

@@ -31,17 +31,22 @@ wire! {
 }
 
 /// A part of a decision: what it is called, on which node it is, and all that it says.
-struct Part {
+struct DecisionPart {
     name: String,
     node: String,
     bytes: Vec<u8>,
 }
 
 /// Parts of one sort, by the ids of what they are about.
-type Parts = BTreeMap<String, Part>;
+type Parts = BTreeMap<String, DecisionPart>;
 
-fn part<T: serde::Serialize>(id: &str, name: &str, node: &str, value: &T) -> (String, Part) {
-    let part = Part {
+fn part<T: serde::Serialize>(
+    id: &str,
+    name: &str,
+    node: &str,
+    value: &T,
+) -> (String, DecisionPart) {
+    let part = DecisionPart {
         name: name.to_owned(),
         node: node.to_owned(),
         bytes: encoded(value),
@@ -200,7 +205,7 @@ fn of<'a, T: 'a>(
 }
 
 /// An allocation as it is stored, without what is settled when it is committed.
-fn placed(mut placed: PlacedAlloc) -> (String, Part) {
+fn placed(mut placed: PlacedAlloc) -> (String, DecisionPart) {
     if placed.alloc.create_index == 0 {
         placed.alloc.signing_key_id.clear();
     }

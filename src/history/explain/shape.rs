@@ -7,7 +7,7 @@ use drover_events::wire;
 
 use super::Decision;
 use super::compare::Comparison;
-use crate::scheduler::rank::{NodeReport, Said, Search};
+use crate::scheduler::rank::{NodeReport, NodeVerdict, Search};
 use crate::scheduler::{Outcome, SCHEDULER_VERSION};
 
 wire! {
@@ -175,11 +175,11 @@ fn node(report: NodeReport) -> NodeExplained {
         ..NodeExplained::default()
     };
     match report.said {
-        Said::Scored { score, parts } => {
+        NodeVerdict::Scored { score, parts } => {
             shown.score = Some(score);
             shown.scores = parts.into_iter().collect();
         }
-        Said::Refused { step, reason } => {
+        NodeVerdict::Refused { step, reason } => {
             shown.refused = step.name().to_owned();
             shown.reason = reason;
         }

@@ -34,7 +34,7 @@ const ID: &str = "node-id";
 /// What of a line matters; the document in it is for other readers.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Line {
+struct ImportLine {
     index: u64,
     body: Option<String>,
     /// Exports of former releases have none.
@@ -68,7 +68,7 @@ pub fn import(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Imported, ArchiveError> {
     let server = data_dir.join("server");
-    let draft = Draft::new(&server)?;
+    let draft = ImportDraft::new(&server)?;
     let mut filling = Filling::new(&draft.log);
     let (mut line, mut number, mut read) = (String::new(), 0, 0);
     loop {
@@ -98,12 +98,12 @@ pub fn import(
 }
 
 /// What is removed unless the log was renamed.
-struct Draft {
+struct ImportDraft {
     log: PathBuf,
     id: PathBuf,
 }
 
-impl Draft {
+impl ImportDraft {
     /// Begins under a server's directory, with nothing left of an import that was killed there.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for ImportDraft {
     fn drop(&mut self) {
         let _ = self.remove();
     }
@@ -180,7 +180,7 @@ impl<'a> Filling<'a> {
 
     fn line(&mut self, text: &str, number: u64) -> Result<(), ArchiveError> {
         let bad = |what: String| ArchiveError::Line { line: number, what };
-        let line: Line =
+        let line: ImportLine =
             serde_json::from_str(text).map_err(|error| bad(format!("no event: {error}")))?;
         let (Some(body), Some(epoch), Some(first)) = (line.body, line.epoch, line.epoch_first)
         else {
@@ -249,13 +249,13 @@ impl<'a> Filling<'a> {
                  export: it is moved with drover operator snapshot"
             )));
         }
-        let options = log::Options {
+        let options = log::LogOptions {
             epoch: Some(Epoch {
                 id,
                 first_index: first,
             }),
             on_full: OnFull::Fail,
-            ..log::Options::default()
+            ..log::LogOptions::default()
         };
         self.log = Some(LogEngine::open(self.dir, options)?.0);
         epoch.clone_into(&mut self.epoch);
@@ -302,7 +302,7 @@ impl<'a> Filling<'a> {
         }
         synced?;
         self.seed.commit(&log, self.last);
-        let server = self.seed.settle(&log, self.last.1)?;
+        let server = self.seed.finalize(&log, self.last.1)?;
         let (first, _) = log.bounds();
         let range = log.range_at(self.last.0)?.unwrap_or_default();
         log.close();

@@ -276,7 +276,7 @@ impl Export {
             ),
         };
         written.map_err(|error| ArchiveError::Write(error.into()))?;
-        self.numbers.settle(line, start);
+        self.numbers.rewrite(line, start);
         line.push(b'\n');
         Ok(())
     }

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::ArchiveError;
 use super::import::{Imported, import};
 use super::lines::{Export, Exported, Format};
-use super::outcomes::{Outcomes, Wanted};
+use super::outcomes::{OutcomeQuery, Outcomes};
 use super::testing::{START, write_log};
-use crate::history::record::Outcome;
+use crate::history::record::RecordedOutcome;
 use crate::history::record::numbers::Numbers;
 use crate::history::replay::{StateAt, replay};
 use crate::log::ReadOnlyLog;
@@ -31,7 +31,7 @@ fn whole() -> Export {
 
 /// What became of the events of a log: by the tables, or by folding it.
 fn outcomes(log: &Path, tables: Option<&Path>, scratch: &Path) -> Outcomes {
-    let wanted = Wanted {
+    let wanted = OutcomeQuery {
         log_dir: log,
         tables,
         from: 0,
@@ -54,7 +54,7 @@ fn ev_20_refused_events_have_the_same_mark_in_every_export() {
     let dir = tempfile::tempdir().unwrap();
     let from = write_log(&dir.path().join("from"), 200);
     let tables = dir.path().join("tables");
-    let options = drover_projections::Options::default();
+    let options = drover_projections::DatabaseOptions::default();
     drop(crate::history::replay::fill(&from, &tables, &options, &mut |_, _| ()).unwrap());
     let folded = outcomes(&from, None, &dir.path().join("scratch"));
     let kept = outcomes(&from, Some(&tables), &dir.path().join("scratch"));
@@ -62,7 +62,7 @@ fn ev_20_refused_events_have_the_same_mark_in_every_export() {
     for index in 1..200 {
         let outcome = folded.get(index).unwrap();
         assert_eq!(kept.get(index), Some(outcome), "{index}");
-        if let Outcome::Refused(why) = outcome {
+        if let RecordedOutcome::Refused(why) = outcome {
             refused.push((index, why.to_owned()));
         }
     }

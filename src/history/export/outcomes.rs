@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use drover_projections::{Options, Outcome as Became, Projections, kept_outcomes};
+use drover_projections::{DatabaseOptions, Outcome as Became, Projections, kept_outcomes};
 
-use crate::history::record::{Outcome, reason};
+use crate::history::record::{RecordedOutcome, reason};
 use crate::history::replay::{self, ReplayError};
 use crate::log::ReadOnlyLog;
 
@@ -25,7 +25,7 @@ pub struct Outcomes {
 
 /// Which outcomes are wanted, and what there is to find them with.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct OutcomeQuery<'a> {
     /// Where the log lies; bases are looked for beside it.
     pub log_dir: &'a Path,
     /// The tables of a server on that log, if there are any.
@@ -40,9 +40,9 @@ pub struct Wanted<'a> {
 
 impl Outcomes {
     /// That of an event; none where it is not known.
-    pub fn get(&self, index: u64) -> Option<Outcome<'_>> {
+    pub fn get(&self, index: u64) -> Option<RecordedOutcome<'_>> {
         let known = (self.from..self.until).contains(&index);
-        known.then(|| Outcome::of(self.refused.get(&index).map(String::as_str)))
+        known.then(|| RecordedOutcome::of(self.refused.get(&index).map(String::as_str)))
     }
 
     /// Finds them. `progress` hears the index reached and the last one, while the log is folded.
@@ -50,7 +50,7 @@ impl Outcomes {
     /// # Errors
     /// The log is damaged, or the state that it goes on from is not there.
     pub fn find(
-        wanted: Wanted<'_>,
+        wanted: OutcomeQuery<'_>,
         log: &ReadOnlyLog,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, ReplayError> {
@@ -89,13 +89,13 @@ fn kept(tables: &Path, from: u64, last: u64) -> Option<Outcomes> {
 }
 
 fn folded(
-    wanted: Wanted<'_>,
+    wanted: OutcomeQuery<'_>,
     log: &ReadOnlyLog,
     last: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Outcomes, ReplayError> {
     let base = replay::foundation(wanted.log_dir, log)?;
-    let (_projections, mut writer) = Projections::open(wanted.scratch, Options::default())?;
+    let (_projections, mut writer) = Projections::open(wanted.scratch, DatabaseOptions::default())?;
     let from = match &base {
         Some(base) => replay::lay(base, &mut writer)? + 1,
         None => log.bounds().0,

@@ -31,7 +31,7 @@ use super::lines::{Export, Exported};
 use super::parquet_dir::{Done, MANIFEST, MARK, UNFINISHED, clear_behind, gone_on, prepare, put};
 use super::{ArchiveError, sync_dir};
 use crate::history::record::numbers::Numbers;
-use crate::history::record::{About, Document, Outcome, Redactor, deep};
+use crate::history::record::{About, Document, RecordedOutcome, Redactor, deep};
 use crate::log::ReadOnlyLog;
 
 /// The columns.
@@ -75,7 +75,7 @@ const DAY_SECONDS: i64 = 86_400;
 const DAY: i64 = DAY_SECONDS * 1_000_000_000;
 
 /// One event as a row.
-struct Row {
+struct EventRow {
     index: i64,
     term: i64,
     time: i64,
@@ -88,7 +88,7 @@ struct Row {
     payload: Option<String>,
 }
 
-impl Row {
+impl EventRow {
     fn bytes(&self) -> usize {
         let texts = self.texts.iter().flatten().chain(&self.objects);
         let texts: usize = texts.map(String::len).sum();
@@ -99,7 +99,7 @@ impl Row {
 /// The part of a document that is read again, behind what hides confidential values.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Shown<'a> {
+struct ShownDocument<'a> {
     #[serde(default, borrow)]
     actor: Option<ShownActor<'a>>,
     #[serde(default, borrow)]
@@ -118,10 +118,10 @@ struct ShownActor<'a> {
 }
 
 /// A file that is being written.
-struct Part {
+struct ParquetPart {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
-    rows: Vec<Row>,
+    rows: Vec<EventRow>,
     bytes: usize,
     written: usize,
 }
@@ -133,7 +133,7 @@ struct Days<'a> {
     properties: Arc<WriterProperties>,
     /// The day whose files are open, since 1970.
     day: Option<i64>,
-    parts: BTreeMap<&'static str, Part>,
+    parts: BTreeMap<&'static str, ParquetPart>,
     held: usize,
     done: Done,
     /// The last row taken, which may not be on the disk yet, and how many there were.
@@ -175,7 +175,7 @@ pub fn write(
             Done::default()
         }
     };
-    before.tell(&mut manifest);
+    before.report(&mut manifest);
     put(dir, MARK, &manifest)?;
     if resume {
         clear_behind(dir, before.last)?;
@@ -208,7 +208,7 @@ pub fn write(
     let mut manifest = days.manifest;
     (done.events, done.bytes) = (days.done.events, days.done.bytes);
     done.last = done.last.or(before.last);
-    days.done.tell(&mut manifest);
+    days.done.report(&mut manifest);
     manifest["From"] = export.from.into();
     manifest["To"] = done.last.into();
     put(dir, MANIFEST, &manifest)?;
@@ -233,15 +233,15 @@ fn flags(export: &Export) -> Value {
 /// An event as a row; `time` is that of the event beside it for Raft's own entries.
 fn row(
     (event, time): (&drover_events::Recorded, i64),
-    outcome: Option<Outcome<'_>>,
+    outcome: Option<RecordedOutcome<'_>>,
     (hidden, numbers): (Option<&Redactor>, Numbers),
-) -> Result<Row, ArchiveError> {
+) -> Result<EventRow, ArchiveError> {
     let document = Document::of(event);
     let mut bytes = Vec::with_capacity(1024);
     let unwritten = |error: serde_json::Error| ArchiveError::Write(error.into());
     Redactor::write(hidden, &mut bytes, &document).map_err(unwritten)?;
-    numbers.settle(&mut bytes, 0);
-    let shown: Shown<'_> = serde_json::from_slice(&bytes).map_err(unwritten)?;
+    numbers.rewrite(&mut bytes, 0);
+    let shown: ShownDocument<'_> = serde_json::from_slice(&bytes).map_err(unwritten)?;
     let filled = |text: String| Some(text).filter(|text| !text.is_empty());
     let actor = shown.actor.map(|actor| {
         let kind = Some(actor.kind.to_owned());
@@ -258,7 +258,7 @@ fn row(
         .map(|envelope| About::of(&envelope.event))
         .unwrap_or_default();
     let owned = |text: Option<&str>| text.map(str::to_owned);
-    let mut row = Row {
+    let mut row = EventRow {
         index: event.index.cast_signed(),
         term: event.term.cast_signed(),
         time,
@@ -271,8 +271,8 @@ fn row(
             name,
             addr,
             document.request_id.map(str::to_owned).and_then(filled),
-            owned(outcome.map(Outcome::name)),
-            owned(outcome.and_then(Outcome::reason)),
+            owned(outcome.map(RecordedOutcome::name)),
+            owned(outcome.and_then(RecordedOutcome::reason)),
             owned(about.namespace()),
             owned(about.job_id()),
             owned(about.alloc_id()),
@@ -291,14 +291,14 @@ fn row(
 
 /// The ids that a payload names, from its head down: what lies deeper than the objects of a list
 /// belongs to those.
-fn objects_of(value: &Value, depth: u32, row: &mut Row) {
+fn objects_of(value: &Value, depth: u32, row: &mut EventRow) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
                 let Value::String(text) = field else { continue };
                 let is_id = name.ends_with("ID") || name == "Path";
-                let room = row.objects.len() < OBJECTS;
-                if is_id && room && !text.is_empty() && !row.objects.contains(text) {
+                let space = row.objects.len() < OBJECTS;
+                if is_id && space && !text.is_empty() && !row.objects.contains(text) {
                     row.objects.push(text.clone());
                 }
             }
@@ -318,7 +318,7 @@ fn objects_of(value: &Value, depth: u32, row: &mut Row) {
 }
 
 impl Days<'_> {
-    fn take(&mut self, row: Row) -> Result<(), ArchiveError> {
+    fn take(&mut self, row: EventRow) -> Result<(), ArchiveError> {
         // Time order is index order, so a day that ended does not come again.
         let today = Some(row.time.div_euclid(DAY));
         if self.day != today {
@@ -356,7 +356,7 @@ impl Days<'_> {
         Ok(())
     }
 
-    fn begin(&self, row: &Row) -> Result<Part, ArchiveError> {
+    fn begin(&self, row: &EventRow) -> Result<ParquetPart, ArchiveError> {
         let day = self.dir.join(day(row.time.div_euclid(DAY)));
         let dir = day.join(format!("kind={}", row.kind));
         fs::create_dir_all(&dir).map_err(ArchiveError::file("create", &dir))?;
@@ -364,7 +364,7 @@ impl Days<'_> {
         let file = File::create(&path).map_err(ArchiveError::file("create", &path))?;
         let (schema, properties) = (Arc::clone(&self.schema), Arc::clone(&self.properties));
         let writer = SerializedFileWriter::new(file, schema, properties).map_err(failed(&path))?;
-        Ok(Part {
+        Ok(ParquetPart {
             path,
             writer,
             rows: Vec::new(),
@@ -373,7 +373,7 @@ impl Days<'_> {
         })
     }
 
-    fn finish(&mut self, mut part: Part) -> Result<(), ArchiveError> {
+    fn finish(&mut self, mut part: ParquetPart) -> Result<(), ArchiveError> {
         self.held -= part.write_group()?;
         let path = part.path;
         part.writer.finish().map_err(failed(&path))?;
@@ -398,7 +398,7 @@ impl Days<'_> {
         };
         sync_dir(&self.dir.join(day(today)))?;
         (self.done.last, self.done.events) = self.taken;
-        self.done.tell(&mut self.manifest);
+        self.done.report(&mut self.manifest);
         put(self.dir, MARK, &self.manifest)
     }
 }
@@ -409,7 +409,7 @@ fn day(day: i64) -> String {
     time.strftime("day=%Y-%m-%d").to_string()
 }
 
-impl Part {
+impl ParquetPart {
     /// Writes what is held as a group of rows; answers how many bytes that were.
     fn write_group(&mut self) -> Result<usize, ArchiveError> {
         if self.rows.is_empty() {
@@ -439,8 +439,8 @@ fn column<T: DataType>(
 
 fn numbers(
     group: &mut Group<'_>,
-    rows: &[Row],
-    of: impl Fn(&Row) -> i64,
+    rows: &[EventRow],
+    of: impl Fn(&EventRow) -> i64,
 ) -> Result<(), ParquetError> {
     let values: Vec<i64> = rows.iter().map(of).collect();
     column::<Int64Type>(group, |column| column.write_batch(&values, None, None))
@@ -448,8 +448,8 @@ fn numbers(
 
 fn texts(
     group: &mut Group<'_>,
-    rows: &[Row],
-    of: impl Fn(&Row) -> Option<&String>,
+    rows: &[EventRow],
+    of: impl Fn(&EventRow) -> Option<&String>,
 ) -> Result<(), ParquetError> {
     let values: Vec<ByteArray> = rows
         .iter()
@@ -466,7 +466,7 @@ fn texts(
 }
 
 /// All columns, in the order of the schema.
-fn columns(group: &mut Group<'_>, rows: &[Row]) -> Result<(), ParquetError> {
+fn columns(group: &mut Group<'_>, rows: &[EventRow]) -> Result<(), ParquetError> {
     numbers(group, rows, |row| row.index)?;
     numbers(group, rows, |row| row.term)?;
     numbers(group, rows, |row| row.time.div_euclid(1_000))?;
@@ -491,7 +491,7 @@ fn columns(group: &mut Group<'_>, rows: &[Row]) -> Result<(), ParquetError> {
 }
 
 /// The lists of ids: a row begins at repetition 0, an empty list is defined to 0.
-fn objects(group: &mut Group<'_>, rows: &[Row]) -> Result<(), ParquetError> {
+fn objects(group: &mut Group<'_>, rows: &[EventRow]) -> Result<(), ParquetError> {
     let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         if row.objects.is_empty() {

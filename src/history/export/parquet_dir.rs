@@ -30,7 +30,7 @@ pub(super) struct Done {
 
 impl Done {
     /// Says so.
-    pub(super) fn tell(self, manifest: &mut Value) {
+    pub(super) fn report(self, manifest: &mut Value) {
         manifest["Last"] = self.last.into();
         manifest["Events"] = self.events.into();
         manifest["Files"] = self.files.into();

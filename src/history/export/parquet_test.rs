@@ -13,10 +13,10 @@ use parquet::record::Field;
 
 use super::ArchiveError;
 use super::lines::Export;
-use super::outcomes::{Outcomes, Wanted};
+use super::outcomes::{OutcomeQuery, Outcomes};
 use super::parquet::write;
 use super::testing::{START, write_events, write_log};
-use crate::history::record::Outcome;
+use crate::history::record::RecordedOutcome;
 use crate::log::ReadOnlyLog;
 
 fn export(log: &Path, to: &Path) -> Result<u64, ArchiveError> {
@@ -54,7 +54,7 @@ fn duckdb() -> Result<PathBuf, String> {
 }
 
 /// What is asked of the files: `DIR` holds them, `FILE` is one of them.
-const ASKED: &str = r#"
+const REQUESTED: &str = r#"
 import duckdb, json, pandas
 rows = "read_parquet('DIR/**/*.parquet', hive_partitioning = true)"
 ask = lambda what: duckdb.sql(what.replace('ROWS', rows)).fetchall()
@@ -77,7 +77,7 @@ print(json.dumps(dict(
 
 /// What became of the events of a log, found by folding it.
 fn outcomes(log: &Path, scratch: &Path) -> Outcomes {
-    let wanted = Wanted {
+    let wanted = OutcomeQuery {
         log_dir: log,
         tables: None,
         from: 0,
@@ -94,7 +94,7 @@ fn duckdb_and_pandas_read_every_event_with_its_time_and_outcome() {
     let out = dir.path().join("out");
     let known = outcomes(&log, &dir.path().join("scratch"));
     assert!(!dir.path().join("scratch").exists(), "it was left behind");
-    let refused = (1..3_000).filter(|at| known.get(*at).unwrap() != Outcome::Applied);
+    let refused = (1..3_000).filter(|at| known.get(*at).unwrap() != RecordedOutcome::Applied);
     let refused = refused.count();
     assert!(refused > 2, "only {refused} events are refused");
     let export = Export {
@@ -115,7 +115,7 @@ fn duckdb_and_pandas_read_every_event_with_its_time_and_outcome() {
         }
     };
     let one = files(&out, ".parquet")[0].display().to_string();
-    let script = ASKED.replace("DIR", &out.display().to_string());
+    let script = REQUESTED.replace("DIR", &out.display().to_string());
     let script = script.replace("FILE", &one);
     let output = Command::new(python).args(["-c", &script]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

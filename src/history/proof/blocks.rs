@@ -294,14 +294,14 @@ fn read_edge(path: &Path) -> Result<Edge, ProofError> {
 }
 
 /// A tree of a log: its blocks, and leaves where blocks do not reach.
-pub struct Tree<'a> {
+pub struct BlockTree<'a> {
     /// The upper part.
     pub blocks: &'a Blocks,
     /// Where leaves are read.
     pub log: &'a dyn Bodies,
 }
 
-impl Subtrees for Tree<'_> {
+impl Subtrees for BlockTree<'_> {
     type Error = ProofError;
 
     fn subtree(&self, level: u32, n: u64) -> Result<Hash, ProofError> {

@@ -10,7 +10,7 @@ use ed25519_dalek::SigningKey;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
-use super::blocks::{BLOCK, BLOCK_LEVEL, Blocks, Tree, leaves};
+use super::blocks::{BLOCK, BLOCK_LEVEL, BlockTree, Blocks, leaves};
 use super::checkpoint::{Checkpoint, CheckpointFile, of_note, origin};
 use super::{NoteKey, ProofError, merkle, note};
 use crate::log::atomic_file;
@@ -43,12 +43,12 @@ pub struct Ledger {
     log: Arc<LogEngine>,
     dir: PathBuf,
     /// Held while hashes are made; whoever wants this and the head takes this first.
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
     /// Never held for longer than it takes to look.
-    head: Mutex<Head>,
+    head: Mutex<SignedHead>,
 }
 
-struct State {
+struct LedgerState {
     blocks: Blocks,
     file: CheckpointFile,
     checked: bool,
@@ -57,7 +57,7 @@ struct State {
 
 /// What was signed last.
 #[derive(Default)]
-struct Head {
+struct SignedHead {
     last: Option<(Checkpoint, String)>,
     signed: u64,
 }
@@ -103,13 +103,13 @@ impl Ledger {
         Ok(Self {
             log,
             dir: dir.to_owned(),
-            state: Mutex::new(State {
+            state: Mutex::new(LedgerState {
                 blocks,
                 file,
                 checked: false,
                 known: None,
             }),
-            head: Mutex::new(Head { last, signed: 0 }),
+            head: Mutex::new(SignedHead { last, signed: 0 }),
         })
     }
 
@@ -196,7 +196,7 @@ impl Ledger {
     }
 
     /// The state, its tree checked against the log.
-    fn checked(&self) -> Result<MutexGuard<'_, State>, ProofError> {
+    fn checked(&self) -> Result<MutexGuard<'_, LedgerState>, ProofError> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let last = self.last();
@@ -255,8 +255,8 @@ impl Ledger {
         self.log.epoch().first_index + leaf < self.log.bounds().0
     }
 
-    fn tree<'a>(&'a self, blocks: &'a Blocks) -> Tree<'a> {
-        Tree {
+    fn tree<'a>(&'a self, blocks: &'a Blocks) -> BlockTree<'a> {
+        BlockTree {
             blocks,
             log: &*self.log,
         }

@@ -26,7 +26,7 @@ mod verify_test;
 
 use std::path::PathBuf;
 
-pub use blocks::{BLOCK, Blocks, Bodies, Tree, leaves};
+pub use blocks::{BLOCK, BlockTree, Blocks, Bodies, leaves};
 pub use checkpoint::{Checkpoint, CheckpointFile, Notes, origin, state_digest};
 pub use ledger::{Ledger, LedgerStatus};
 pub use merkle::{Subtrees, consistency, inclusion, proves_consistency, proves_inclusion, root};

@@ -8,7 +8,7 @@ use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
 use super::*;
-use crate::log::{Entry, LogEngine, Options, leaf_hash};
+use crate::log::{Entry, LogEngine, LogOptions, leaf_hash};
 
 const ENTRIES: u64 = 1500;
 
@@ -29,12 +29,12 @@ fn key(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
 }
 
-fn options() -> Options {
-    Options {
+fn options() -> LogOptions {
+    LogOptions {
         segment_bytes: 64 << 10,
         auto_commit: true,
         seal: false,
-        ..Options::default()
+        ..LogOptions::default()
     }
 }
 
@@ -313,7 +313,7 @@ fn a_base_that_contradicts_a_checkpoint_is_told_first() {
     let base = sample.dir.path().join("snapshots/00000000000000000001-799");
     std::fs::create_dir_all(&base).unwrap();
     let mut other = sample.roots[1].clone();
-    let note = |told: &Checkpoint| sign(&told.to_text(), &told.origin, &key(1));
+    let note = |reported: &Checkpoint| sign(&reported.to_text(), &reported.origin, &key(1));
     std::fs::write(base.join("note"), note(&other)).unwrap();
     assert_eq!(sample.verify(Vec::new()).findings, []);
     other.root = [5; 32];

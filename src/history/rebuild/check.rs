@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_migrations::schema::{self, LATEST};
-use drover_projections::{Difference, Options, Position, Projections, View, Writer};
+use drover_projections::{DatabaseOptions, EntryDifference, Position, Projections, View, Writer};
 
 use super::switch::with_ending;
-use super::{Progress, RebuildError, Stage, at, forget_below, lock};
+use super::{RebuildError, RebuildProgress, Stage, at, forget_below, lock};
 use crate::history::replay::{self, ReplayError, StateAt};
 
 /// A comparison to be done.
@@ -21,7 +21,7 @@ pub struct Check<'a> {
     /// The database in use.
     pub live: PathBuf,
     /// Its sizes.
-    pub options: Options,
+    pub options: DatabaseOptions,
     /// Whether every entry of every family is compared, not only the digests of the tables.
     pub whole: bool,
     /// Set by whoever wants it no more.
@@ -40,7 +40,7 @@ pub struct Checked {
     /// Tables whose digest is not what the log gives.
     pub different: Vec<String>,
     /// The first entries that are not what the log gives, where all were compared.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<EntryDifference>,
 }
 
 impl Checked {
@@ -60,9 +60,9 @@ impl Check<'_> {
     ///
     /// # Errors
     /// [`RebuildError`]; what is different is no error.
-    pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Checked, RebuildError> {
+    pub fn run(&self, progress: &mut dyn FnMut(RebuildProgress)) -> Result<Checked, RebuildError> {
         let _lock = lock(&self.log_dir)?;
-        super::switch::settle_locked(&self.live)?;
+        super::switch::finish_switch_locked(&self.live)?;
         let found = schema::version_of(&self.live, &self.options)?;
         if found != LATEST {
             return Err(RebuildError::Schema {
@@ -93,7 +93,7 @@ impl Check<'_> {
         &self,
         position: Position,
         scratch: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<(Arc<Projections>, u64), RebuildError> {
         let last = position.index;
         let log_dir = self.from.as_ref().unwrap_or(&self.log_dir);
@@ -144,7 +144,7 @@ impl Check<'_> {
         &self,
         live: &View,
         fresh: &View,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Checked, RebuildError> {
         let state = StateAt::of_view(live);
         let different = state.differences(&StateAt::of_view(fresh));

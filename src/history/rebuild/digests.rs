@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_events::cluster::DigestRecorded;
 use drover_events::{Event, Recorded};
-use drover_projections::{Fold, Options, Projections, StorageError, View};
+use drover_projections::{DatabaseOptions, Fold, Projections, StorageError, View};
 
-use super::{Progress, RebuildError, Stage, at};
+use super::{RebuildError, RebuildProgress, Stage, at};
 use crate::history::proof::{Checkpoint, CheckpointFile, Finding, state_digest};
 use crate::history::replay::{self, ReplayError};
 use crate::log::ReadOnlyLog;
@@ -47,7 +47,7 @@ pub struct DigestsChecked {
 }
 
 /// A fold that stops at every checkpoint.
-struct Walk {
+struct DigestWalk {
     fold: Fold,
     /// Each with whether it lies beside the log.
     checkpoints: VecDeque<(Checkpoint, bool)>,
@@ -64,15 +64,18 @@ impl DigestCheck<'_> {
     ///
     /// # Errors
     /// The log cannot be read or folded; what is different is a finding.
-    pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<DigestsChecked, RebuildError> {
+    pub fn run(
+        &self,
+        progress: &mut dyn FnMut(RebuildProgress),
+    ) -> Result<DigestsChecked, RebuildError> {
         let log = ReadOnlyLog::open(&self.log_dir)?;
         let Some(last) = log.committed() else {
             return Ok(DigestsChecked::default());
         };
         let last = self.to.map_or(last, |to| to.min(last));
-        let (projections, writer) = Projections::open(&self.scratch, Options::default())?;
+        let (projections, writer) = Projections::open(&self.scratch, DatabaseOptions::default())?;
         let (fold, first) = replay::begin(&self.log_dir, &log, writer, replay::FOLD_BYTES)?;
-        let mut walk = Walk {
+        let mut walk = DigestWalk {
             fold: fold.rows_only(),
             checkpoints: self.checkpoints(first, last)?,
             good: None,
@@ -128,7 +131,7 @@ impl DigestCheck<'_> {
     }
 }
 
-impl Walk {
+impl DigestWalk {
     fn apply(&mut self, mut batch: &[Recorded]) -> Result<(), ReplayError> {
         for recorded in batch {
             if let Some(Event::DigestRecorded(event)) =
@@ -193,8 +196,8 @@ pub fn unlike(
         return Ok(None);
     };
     let unlike = kept.iter().filter(|table| {
-        let told = recorded.digests.get(&table.table);
-        told.is_some_and(|told| told.as_ref() != table.digest.0)
+        let reported = recorded.digests.get(&table.table);
+        reported.is_some_and(|reported| reported.as_ref() != table.digest.0)
     });
     Ok(Some(unlike.map(|table| table.name).collect()))
 }

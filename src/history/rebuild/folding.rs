@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use drover_projections::{Fold, TableDigest};
 
 use super::mark::{self, Mark};
-use super::{Compared, Progress, RebuildError, Stage, at};
+use super::{Compared, RebuildError, RebuildProgress, Stage, at};
 use crate::history::proof::{CheckpointFile, state_digest};
 use crate::history::replay::{self, ReplayError};
 use crate::log::Readable;
@@ -23,7 +23,7 @@ pub(super) struct Folding<'a> {
     pub(super) pace: Pace,
     pub(super) cancelled: &'a AtomicBool,
     /// Asked before every batch: whether there is room for it.
-    pub(super) room: &'a (dyn Fn() -> Result<(), ReplayError> + Sync),
+    pub(super) space: &'a (dyn Fn() -> Result<(), ReplayError> + Sync),
 }
 
 impl Folding<'_> {
@@ -32,7 +32,7 @@ impl Folding<'_> {
         &mut self,
         to: u64,
         last: u64,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<(), RebuildError> {
         if self.next > to {
             return Ok(());
@@ -42,11 +42,11 @@ impl Folding<'_> {
             fold,
             pace,
             cancelled,
-            room,
+            space,
             ..
         } = self;
         let fed = replay::feed(*log, self.next, to, &mut |batch| {
-            room()?;
+            space()?;
             fold.apply(batch)?;
             progress(at(Stage::Fold, replay::reached(batch), last));
             pace.wait(batch.len() as u64, cancelled);
@@ -75,7 +75,7 @@ impl Folding<'_> {
         mut stops: Vec<Stop>,
         last: u64,
         (mark, work): (&mut Mark, &Path),
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<(), RebuildError> {
         stops.retain(|stop| (self.next..=last).contains(&stop.index));
         stops.sort_by_key(|stop| stop.index);

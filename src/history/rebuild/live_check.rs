@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_migrations::schema;
-use drover_projections::{Options, Projections};
+use drover_projections::{DatabaseOptions, Projections};
 
 use super::check::{Checked, Scratch};
-use super::online::{Room, Settings, give_way_and};
+use super::online::{DiskReserve, OnlineSettings, give_way_and};
 use super::switch::with_ending;
-use super::{Progress, RebuildError, Stage, at};
+use super::{RebuildError, RebuildProgress, Stage, at};
 use crate::history::replay::{self, ReplayError, StateAt};
 use crate::log::LogEngine;
 
@@ -22,9 +22,9 @@ pub struct LiveCheck<'a> {
     /// What is served.
     pub projections: &'a Projections,
     /// The sizes of the database that is folded into, and gone afterwards.
-    pub options: Options,
+    pub options: DatabaseOptions,
     /// How much memory, how fast, how much space is left to the server.
-    pub settings: Settings,
+    pub settings: OnlineSettings,
     /// Set by whoever wants it no more.
     pub cancelled: &'a AtomicBool,
 }
@@ -37,16 +37,16 @@ impl LiveCheck<'_> {
     /// [`RebuildError`]; what is different is no error.
     pub fn run(
         &self,
-        progress: &mut (dyn FnMut(Progress) + Send),
+        progress: &mut (dyn FnMut(RebuildProgress) + Send),
     ) -> Result<Checked, RebuildError> {
         give_way_and(|| self.check(progress))
     }
 
-    fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Checked, RebuildError> {
+    fn check(&self, progress: &mut dyn FnMut(RebuildProgress)) -> Result<Checked, RebuildError> {
         let state = StateAt::of(self.projections);
         let damaged = self.damaged(progress)?;
         let scratch = Scratch::make(with_ending(&self.home, "-verify"))?;
-        let room = Room::of(
+        let space = DiskReserve::of(
             &scratch.0,
             self.settings.reserve + self.settings.memory as u64,
         );
@@ -59,7 +59,7 @@ impl LiveCheck<'_> {
             if self.cancelled.load(Ordering::Relaxed) {
                 return Err(ReplayError::Cancelled);
             }
-            room.check()?;
+            space.check()?;
             fold.apply(batch)?;
             progress(at(Stage::Fold, replay::reached(batch), state.index));
             Ok(())
@@ -76,7 +76,10 @@ impl LiveCheck<'_> {
     }
 
     /// The tables whose rows do not give the digest that is kept, each read from a view of its own.
-    fn damaged(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<String>, RebuildError> {
+    fn damaged(
+        &self,
+        progress: &mut dyn FnMut(RebuildProgress),
+    ) -> Result<Vec<String>, RebuildError> {
         let mut damaged = Vec::new();
         for table in StateAt::of(self.projections).digests {
             let view = self.projections.view();

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_migrations::schema;
-use drover_projections::{Options, Projections, View};
+use drover_projections::{DatabaseOptions, Projections, View};
 use serde_json::json;
 
-use super::{Progress, RebuildError, Stage, at};
+use super::{RebuildError, RebuildProgress, Stage, at};
 use crate::history::replay::{self, ReplayError, StateAt};
 use crate::log::ReadOnlyLog;
 
@@ -44,7 +44,10 @@ impl Materialise<'_> {
     /// # Errors
     /// The index is beyond what is committed, the log does not reach back to its beginning or is
     /// damaged, the directory exists. What was made by then is removed.
-    pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Materialised, RebuildError> {
+    pub fn run(
+        &self,
+        progress: &mut dyn FnMut(RebuildProgress),
+    ) -> Result<Materialised, RebuildError> {
         let log = ReadOnlyLog::open(&self.log_dir)?;
         if let Some(damage) = log.damage() {
             return Err(damage.clone().into());
@@ -66,10 +69,10 @@ impl Materialise<'_> {
     fn make(
         &self,
         log: &ReadOnlyLog,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Materialised, RebuildError> {
         let path = self.out.join("projections");
-        let options = Options::default();
+        let options = DatabaseOptions::default();
         schema::prepare(&path, &options)?;
         let (projections, writer) = Projections::open(&path, options)?;
         let (mut fold, first) = replay::begin(&self.log_dir, log, writer, replay::FOLD_BYTES)?;

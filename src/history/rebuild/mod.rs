@@ -16,7 +16,7 @@
 //! 3. Two rebuilds of one directory never run at once, nor does one beside a server that runs
 //!    there.
 //!    Beside a serving agent ([`Online`]) the step is a file that names the new one; its directory
-//!    comes home at the next start ([`settle`]).
+//!    comes home at the next start ([`finish_switch`]).
 //! 4. A rebuild that was killed goes on behind the last generation that it finished, unless another
 //!    drover had begun it.
 //!
@@ -41,17 +41,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use drover_migrations::schema::{self, LATEST, SchemaError};
-use drover_projections::{Options, Projections, Writer};
+use drover_projections::{DatabaseOptions, Projections, Writer};
 
 pub use check::{Check, Checked};
 pub use digests::{DigestCheck, DigestsChecked, unlike};
 pub use live_check::LiveCheck;
 pub use mark::Compared;
 pub use materialise::{Materialise, Materialised};
-pub use online::{Online, Settings};
+pub use online::{Online, OnlineSettings};
 pub use shown::tables;
-pub(crate) use switch::settle_locked;
-pub use switch::{beside, discard, kept, set_aside, settle};
+pub(crate) use switch::finish_switch_locked;
+pub use switch::{beside, discard, finish_switch, kept, set_aside};
 pub use work::{Status, Work};
 
 use crate::error::chain;
@@ -177,7 +177,7 @@ pub enum Stage {
 
 /// How far a rebuild is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct RebuildProgress {
     /// What it does.
     pub stage: Stage,
     /// The index reached.
@@ -196,7 +196,7 @@ pub struct Rebuild<'a> {
     /// The database in use.
     pub live: PathBuf,
     /// Its sizes.
-    pub options: Options,
+    pub options: DatabaseOptions,
     /// Bytes held in memory before they are written.
     pub memory: usize,
     /// Entries a second at most; unlimited if `None`.
@@ -240,7 +240,12 @@ impl Rebuilt {
 
 impl<'a> Rebuild<'a> {
     /// A rebuild of a server's projections as a server would do it.
-    pub fn of(log_dir: &Path, live: &Path, options: &Options, cancelled: &'a AtomicBool) -> Self {
+    pub fn of(
+        log_dir: &Path,
+        live: &Path,
+        options: &DatabaseOptions,
+        cancelled: &'a AtomicBool,
+    ) -> Self {
         Self {
             log_dir: log_dir.to_owned(),
             from: None,
@@ -258,10 +263,10 @@ impl<'a> Rebuild<'a> {
     ///
     /// # Errors
     /// [`RebuildError`]; the old database is in use then.
-    pub fn run(&self, progress: &mut dyn FnMut(Progress)) -> Result<Rebuilt, RebuildError> {
+    pub fn run(&self, progress: &mut dyn FnMut(RebuildProgress)) -> Result<Rebuilt, RebuildError> {
         let began = Instant::now();
         let _lock = lock(&self.log_dir)?;
-        settle_locked(&self.live)?;
+        finish_switch_locked(&self.live)?;
         Mark::remove(&self.live)?;
         let log_dir = self.from.as_ref().unwrap_or(&self.log_dir);
         let log = replay::open(log_dir, None)?;
@@ -285,7 +290,7 @@ impl<'a> Rebuild<'a> {
             entries: 0,
             pace: Pace::new(self.rate),
             cancelled: self.cancelled,
-            room: &|| Ok(()),
+            space: &|| Ok(()),
         };
         folding.go_through(stops, last, (&mut mark, &work), progress)?;
         let entries = folding.entries;
@@ -371,6 +376,6 @@ fn forget_below(floor: u64, writer: &mut Writer) -> Result<(), RebuildError> {
     Ok(())
 }
 
-fn at(stage: Stage, at: u64, last: u64) -> Progress {
-    Progress { stage, at, last }
+fn at(stage: Stage, at: u64, last: u64) -> RebuildProgress {
+    RebuildProgress { stage, at, last }
 }

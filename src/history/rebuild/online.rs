@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use drover_migrations::schema;
 use drover_projections::{
-    DIGEST_EVERY, Former, Options, Projections, StorageError, Unswitched, Writer,
+    DIGEST_EVERY, DatabaseOptions, Former, Projections, StorageError, Unswitched, Writer,
 };
 
 use super::folding::{Against, Folding, Pace, Stop};
 use super::mark::{self, Mark};
 use super::switch::{self, Pointer};
-use super::{Compared, Progress, RebuildError, Rebuilt, Stage, at};
+use super::{Compared, RebuildError, RebuildProgress, Rebuilt, Stage, at};
 use crate::history::replay::{self, ReplayError, StateAt};
 use crate::log::LogEngine;
 use crate::raft::RaftNode;
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// What an operator can ask for.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct OnlineSettings {
     /// Bytes held in memory before they are written.
     pub memory: usize,
     /// Entries a second at most; unlimited if `None`.
@@ -51,7 +51,7 @@ pub struct Settings {
     pub reserve: u64,
 }
 
-impl Default for Settings {
+impl Default for OnlineSettings {
     fn default() -> Self {
         Self {
             memory: 64 << 20,
@@ -72,9 +72,9 @@ pub struct Online<'a> {
     /// What is served.
     pub projections: &'a Projections,
     /// Its sizes.
-    pub options: Options,
+    pub options: DatabaseOptions,
     /// What was asked for.
-    pub settings: Settings,
+    pub settings: OnlineSettings,
     /// Set by whoever wants it no more.
     pub cancelled: &'a AtomicBool,
 }
@@ -95,7 +95,7 @@ impl Online<'_> {
     /// is removed, since who serves needs the space.
     pub fn run(
         &self,
-        progress: &mut (dyn FnMut(Progress) + Send),
+        progress: &mut (dyn FnMut(RebuildProgress) + Send),
     ) -> Result<Rebuilt, RebuildError> {
         let live = self.projections.path();
         let work = switch::beside_serving(&self.home, &live);
@@ -113,19 +113,19 @@ impl Online<'_> {
     fn attempt(
         &self,
         (live, work): (&Path, &Path),
-        progress: &mut (dyn FnMut(Progress) + Send),
+        progress: &mut (dyn FnMut(RebuildProgress) + Send),
     ) -> Result<Rebuilt, RebuildError> {
         let began = Instant::now();
-        let room = Room::of(work, self.settings.reserve + self.settings.memory as u64);
-        room.check_for(self.projections.stats()?.files)?;
+        let space = DiskReserve::of(work, self.settings.reserve + self.settings.memory as u64);
+        space.check_for(self.projections.stats()?.files)?;
         let mut mark = Mark::take_up(work, &**self.log())?;
         schema::prepare(work, &self.options)?;
         mark.write(work)?;
         let (new, writer) = Projections::open(work, self.options.clone())?;
-        let build = || self.build(writer, (&mut mark, work), &room, progress);
+        let build = || self.build(writer, (&mut mark, work), &space, progress);
         let mut built = give_way_and(build)?;
         self.check_signed(&built.compared, work)?;
-        built.entries += self.catch_up(&mut built.writer, &room, progress)?;
+        built.entries += self.catch_up(&mut built.writer, &space, progress)?;
         let applied = self.projections.applied_index();
         progress(at(Stage::Switch, applied, applied));
         let handed = self.hand_over(built.writer, work)?;
@@ -158,8 +158,8 @@ impl Online<'_> {
         &self,
         writer: Writer,
         (mark, work): (&mut Mark, &Path),
-        room: &Room,
-        progress: &mut dyn FnMut(Progress),
+        space: &DiskReserve,
+        progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Built, RebuildError> {
         let log = &**self.log();
         let new = Arc::clone(writer.projections());
@@ -174,7 +174,7 @@ impl Online<'_> {
             entries: 0,
             pace: Pace::new(self.settings.rate),
             cancelled: self.cancelled,
-            room: &|| room.check(),
+            space: &|| space.check(),
         };
         folding.go_through(stops, last, (mark, work), progress)?;
         while self.projections.applied_index() > last + FEW {
@@ -221,8 +221,8 @@ impl Online<'_> {
     fn catch_up(
         &self,
         writer: &mut Writer,
-        room: &Room,
-        progress: &mut dyn FnMut(Progress),
+        space: &DiskReserve,
+        progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<u64, RebuildError> {
         let mut entries = 0;
         for round in 0.. {
@@ -233,7 +233,7 @@ impl Online<'_> {
             if next + few > last {
                 break;
             }
-            room.check()?;
+            space.check()?;
             entries += replay::go_on(&**self.log(), next, last, writer, &mut |at_index, last| {
                 progress(at(Stage::CatchUp, at_index, last));
             })?;
@@ -356,16 +356,16 @@ impl HandOver {
 }
 
 /// The space of the disk that is left to whoever serves.
-pub(super) struct Room {
+pub(super) struct DiskReserve {
     dir: PathBuf,
     needed: u64,
 }
 
-impl Room {
+impl DiskReserve {
     /// The disk on which `path` will lie.
-    pub(super) fn of(path: &Path, needed: u64) -> Room {
+    pub(super) fn of(path: &Path, needed: u64) -> DiskReserve {
         let dir = path.parent().unwrap_or(Path::new(".")).to_owned();
-        Room { dir, needed }
+        DiskReserve { dir, needed }
     }
 
     /// Whether there is room to go on.

@@ -8,7 +8,7 @@ use drover_events::namespace::NamespacesUpserted;
 use drover_events::variable::{VarOp, VariableApplied};
 use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
 use drover_projections::damage_mark;
-use drover_projections::maintenance::{Maintenance, Part, RawChange};
+use drover_projections::maintenance::{FamilyPart, Maintenance, RawChange};
 use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
@@ -72,10 +72,10 @@ struct Server {
 impl Server {
     fn new(entries: u64) -> Server {
         let dir = tempfile::tempdir().unwrap();
-        let options = crate::log::Options {
+        let options = crate::log::LogOptions {
             segment_bytes: 256 << 10,
             seal: false,
-            ..crate::log::Options::default()
+            ..crate::log::LogOptions::default()
         };
         let (log, _) = LogEngine::open(&dir.path().join("log"), options).unwrap();
         for index in 0..entries {
@@ -109,12 +109,22 @@ impl Server {
 
     /// The database as a server fills it, in batches.
     fn fill(&self) -> StateAt {
-        let filled = replay::fill(&self.log(), &self.live(), &Options::dev(), &mut |_, _| ());
+        let filled = replay::fill(
+            &self.log(),
+            &self.live(),
+            &DatabaseOptions::dev(),
+            &mut |_, _| (),
+        );
         StateAt::of(&filled.unwrap())
     }
 
     fn rebuild<'a>(&self, cancelled: &'a AtomicBool) -> Rebuild<'a> {
-        Rebuild::of(&self.log(), &self.live(), &Options::dev(), cancelled)
+        Rebuild::of(
+            &self.log(),
+            &self.live(),
+            &DatabaseOptions::dev(),
+            cancelled,
+        )
     }
 
     fn run(&self) -> Result<Rebuilt, RebuildError> {
@@ -126,7 +136,7 @@ impl Server {
             from: None,
             log_dir: self.log(),
             live: self.live(),
-            options: Options::dev(),
+            options: DatabaseOptions::dev(),
             whole,
             cancelled: &AtomicBool::new(false),
         };
@@ -135,12 +145,16 @@ impl Server {
 
     /// The state of the database in use.
     fn state(&self) -> StateAt {
-        StateAt::of(&Projections::open(self.live(), Options::dev()).unwrap().0)
+        StateAt::of(
+            &Projections::open(self.live(), DatabaseOptions::dev())
+                .unwrap()
+                .0,
+        )
     }
 
     /// Signs the log's end together with a state.
     fn sign(&self, state: [u8; 32]) {
-        let options = crate::log::Options::default();
+        let options = crate::log::LogOptions::default();
         let (log, _) = LogEngine::open(&self.log(), options).unwrap();
         let log = Arc::new(log);
         let ledger = Ledger::open(Arc::clone(&log), self.dir.path()).unwrap();
@@ -172,7 +186,7 @@ fn a_rebuilt_database_equals_the_old_one_which_is_kept() {
         "every entry is as batches write it"
     );
     let kept = rebuilt.kept.unwrap();
-    let old = Projections::open(&kept, Options::dev()).unwrap().0;
+    let old = Projections::open(&kept, DatabaseOptions::dev()).unwrap().0;
     assert_eq!(StateAt::of(&old), before);
     drop(old);
     assert_eq!(super::kept(&server.live()).unwrap().len(), 1);
@@ -240,7 +254,7 @@ fn a_switch_beside_a_server_is_finished_wherever_it_was_killed() {
     let before = server.fill();
     let (home, log) = (server.live(), server.log());
     let pointer = home.with_extension("in-use");
-    settle(&log, &home).unwrap();
+    finish_switch(&log, &home).unwrap();
     for (old_is_there, second) in [(true, false), (false, false), (true, true), (false, true)] {
         // The new database is in use where it was built, the old one in its place or set aside.
         let mut new = beside(&home);
@@ -257,10 +271,10 @@ fn a_switch_beside_a_server_is_finished_wherever_it_was_killed() {
         }
         {
             let _running = lock(&log).unwrap();
-            let error = settle(&log, &home).unwrap_err();
+            let error = finish_switch(&log, &home).unwrap_err();
             assert!(matches!(error, RebuildError::Busy { .. }), "{error}");
         }
-        settle(&log, &home).unwrap();
+        finish_switch(&log, &home).unwrap();
         assert!(!pointer.exists() && !new.exists());
         assert_eq!(fs::read_to_string(damage_mark(&home)).unwrap(), "worn");
         fs::remove_file(damage_mark(&home)).unwrap();
@@ -271,7 +285,7 @@ fn a_switch_beside_a_server_is_finished_wherever_it_was_killed() {
     }
     // It had come home, and the pointer was not gone yet.
     fs::write(&pointer, "projections-rebuild").unwrap();
-    settle(&log, &home).unwrap();
+    finish_switch(&log, &home).unwrap();
     assert_eq!(server.state(), before);
     assert!(!pointer.exists());
 }
@@ -331,14 +345,19 @@ fn two_rebuilds_do_not_run_at_once() {
 #[test]
 fn an_empty_log_gives_nothing_to_build() {
     let dir = tempfile::tempdir().unwrap();
-    let options = crate::log::Options::journal();
+    let options = crate::log::LogOptions::journal();
     LogEngine::open(&dir.path().join("log"), options)
         .unwrap()
         .0
         .close();
     let cancelled = AtomicBool::new(false);
     let live = dir.path().join("projections");
-    let rebuild = Rebuild::of(&dir.path().join("log"), &live, &Options::dev(), &cancelled);
+    let rebuild = Rebuild::of(
+        &dir.path().join("log"),
+        &live,
+        &DatabaseOptions::dev(),
+        &cancelled,
+    );
     let error = rebuild.run(&mut |_| ()).unwrap_err();
     assert!(matches!(error, RebuildError::Empty), "{error}");
 }
@@ -347,15 +366,15 @@ fn an_empty_log_gives_nothing_to_build() {
 fn a_changed_entry_is_found_by_a_check_and_gone_after_a_rebuild() {
     let server = Server::new(1_000);
     server.fill();
-    let db = Maintenance::open(server.live(), &Options::dev()).unwrap();
+    let db = Maintenance::open(server.live(), &DatabaseOptions::dev()).unwrap();
     let header = db.header().unwrap().unwrap();
-    let entries = db.entries(Part::Index, &[], 1).unwrap();
-    let rows = db.entries(Part::Rows, &[0, 28], 1).unwrap();
+    let entries = db.entries(FamilyPart::Index, &[], 1).unwrap();
+    let rows = db.entries(FamilyPart::Rows, &[0, 28], 1).unwrap();
     let (key, mut value) = rows[0].clone();
     *value.last_mut().unwrap() ^= 1;
     let changes = [
-        RawChange::Delete(Part::Index, entries[0].0.clone()),
-        RawChange::Put(Part::Rows, key, value),
+        RawChange::Delete(FamilyPart::Index, entries[0].0.clone()),
+        RawChange::Put(FamilyPart::Rows, key, value),
     ];
     db.write(&changes, &header).unwrap();
     drop(db);
@@ -365,9 +384,9 @@ fn a_changed_entry_is_found_by_a_check_and_gone_after_a_rebuild() {
         (vec!["variables".to_owned()], vec![])
     );
     let found = server.check(true).differences;
-    let told: Vec<_> = found.iter().map(|d| (d.family, d.what)).collect();
+    let reported: Vec<_> = found.iter().map(|d| (d.family, d.what)).collect();
     assert_eq!(
-        told,
+        reported,
         [("rows", "has another value"), ("index", "is missing")]
     );
     fs::write(damage_mark(&server.live()), "found while serving").unwrap();

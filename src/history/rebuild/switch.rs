@@ -72,16 +72,16 @@ pub(super) fn put_aside(home: &Path, old: &Path) -> Result<PathBuf, RebuildError
 ///
 /// # Errors
 /// Files that cannot be moved: calling it again goes on. [`RebuildError::Busy`] beside a server.
-pub fn settle(log_dir: &Path, home: &Path) -> Result<(), RebuildError> {
+pub fn finish_switch(log_dir: &Path, home: &Path) -> Result<(), RebuildError> {
     if !pointer(home).exists() {
         return Ok(());
     }
     let _lock = super::lock(log_dir)?;
-    settle_locked(home)
+    finish_switch_locked(home)
 }
 
-/// As [`settle`], for whoever holds the log's lock.
-pub(crate) fn settle_locked(home: &Path) -> Result<(), RebuildError> {
+/// As [`finish_switch`], for whoever holds the log's lock.
+pub(crate) fn finish_switch_locked(home: &Path) -> Result<(), RebuildError> {
     let place = pointer(home);
     let name = match fs::read_to_string(&place) {
         Ok(name) => name,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Progress, RebuildError, Stage};
+use super::{RebuildError, RebuildProgress, Stage};
 use crate::error::{chain, panic_text};
 
 /// What is done, or was done last.
@@ -43,7 +43,7 @@ pub struct Status {
     pub result: Option<Value>,
 }
 
-struct Running {
+struct RunningWork {
     status: Status,
     began: Instant,
 }
@@ -51,14 +51,14 @@ struct Running {
 /// The one place where a server's rebuilds and comparisons are done.
 #[derive(Default)]
 pub struct Work {
-    state: Mutex<Option<Running>>,
+    state: Mutex<Option<RunningWork>>,
     cancelled: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What is done on a thread of its own: it hears whether it is cancelled and tells how far it is.
 pub(crate) type Job = Box<
-    dyn FnOnce(&AtomicBool, &mut (dyn FnMut(Progress) + Send)) -> Result<Value, RebuildError>
+    dyn FnOnce(&AtomicBool, &mut (dyn FnMut(RebuildProgress) + Send)) -> Result<Value, RebuildError>
         + Send,
 >;
 
@@ -73,7 +73,7 @@ impl Work {
             return Ok(false);
         }
         self.cancelled.store(false, Ordering::Relaxed);
-        *self.state.lock() = Some(Running {
+        *self.state.lock() = Some(RunningWork {
             status: Status {
                 kind: kind.to_owned(),
                 running: true,
@@ -130,7 +130,7 @@ impl Work {
         let _ = thread.map(JoinHandle::join);
     }
 
-    fn note(&self, progress: Progress) {
+    fn note(&self, progress: RebuildProgress) {
         let mut state = self.state.lock();
         let Some(running) = &mut *state else { return };
         let status = &mut running.status;

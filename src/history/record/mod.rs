@@ -10,7 +10,8 @@
 //! - Raft's own entries have neither actor nor payload.
 //! - Confidential values are hidden when a [`Redactor`] is given ([`Document::text`]); whatever
 //!   leaves the cluster's own tools is given one.
-//! - A refused event says so ([`Outcome`]), with the reason, in the same two fields everywhere.
+//! - A refused event says so ([`RecordedOutcome`]), with the reason, in the same two fields
+//!   everywhere.
 //! - An event that holds many objects may be told in pieces ([`split`]), each a document.
 
 pub mod about;
@@ -76,7 +77,7 @@ pub struct Document<'a> {
     pub reason: Option<&'a str>,
     /// Which piece of the event this is, where it is told in several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub part: Option<Part<'a>>,
+    pub part: Option<EventPart<'a>>,
     /// How large it is, where its payload was left out because of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oversized_bytes: Option<usize>,
@@ -87,14 +88,14 @@ pub struct Document<'a> {
 
 /// What became of an event when its turn came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum RecordedOutcome<'a> {
     /// It changed the state.
     Applied,
     /// It changed nothing, for this reason.
     Refused(&'a str),
 }
 
-impl<'a> Outcome<'a> {
+impl<'a> RecordedOutcome<'a> {
     /// The word for it, the same in every format.
     pub const fn name(self) -> &'static str {
         match self {
@@ -130,7 +131,7 @@ pub fn reason(rejection: &Rejection) -> String {
 /// One of the pieces in which an event is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Part<'a> {
+pub struct EventPart<'a> {
     /// Which, from 1.
     pub number: u32,
     /// Of how many.
@@ -198,10 +199,10 @@ impl<'a> Document<'a> {
 
     /// The document with what became of the event; none where that is not known.
     #[must_use]
-    pub fn became(self, outcome: Option<Outcome<'a>>) -> Self {
+    pub fn became(self, outcome: Option<RecordedOutcome<'a>>) -> Self {
         Self {
-            outcome: outcome.map(Outcome::name),
-            reason: outcome.and_then(Outcome::reason),
+            outcome: outcome.map(RecordedOutcome::name),
+            reason: outcome.and_then(RecordedOutcome::reason),
             ..self
         }
     }
@@ -269,7 +270,7 @@ mod tests {
         };
         let why = reason(&rejection);
         for (refused, wanted) in [(None, "applied"), (Some(why.as_str()), "refused")] {
-            let document = Document::of(&event).became(Some(Outcome::of(refused)));
+            let document = Document::of(&event).became(Some(RecordedOutcome::of(refused)));
             let plain: Value = serde_json::from_str(&document.to_string()).unwrap();
             let cloud =
                 serde_json::to_value(CloudEvent::of(document, [1; 16], "http://a")).unwrap();

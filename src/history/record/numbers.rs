@@ -40,7 +40,7 @@ impl Numbers {
     }
 
     /// The same of what stands in `out` from `start` on.
-    pub fn settle(self, out: &mut Vec<u8>, start: usize) {
+    pub fn rewrite(self, out: &mut Vec<u8>, start: usize) {
         if self == Self::Strings {
             let json = out.split_off(start);
             quote(&json, out);
@@ -121,8 +121,8 @@ mod tests {
         let mut out = b"id: 7\ndata: ".to_vec();
         let start = out.len();
         out.extend(value.to_string().into_bytes());
-        Numbers::Strings.settle(&mut out, start);
-        let told: Value = serde_json::from_slice(&out[start..]).expect("JSON");
+        Numbers::Strings.rewrite(&mut out, start);
+        let reported: Value = serde_json::from_slice(&out[start..]).expect("JSON");
         let mut wanted = value.clone();
         for (name, text) in [
             ("Time", "1700000000123456789"),
@@ -133,7 +133,7 @@ mod tests {
             wanted[name] = text.into();
         }
         wanted["1700000000000123456"][0] = "-9007199254740993".into();
-        assert_eq!(told, wanted);
+        assert_eq!(reported, wanted);
         let mut plain = Vec::new();
         Numbers::Plain.copy(value.to_string().as_bytes(), &mut plain);
         assert_eq!(

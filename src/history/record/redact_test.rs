@@ -250,10 +250,10 @@ fn a_redactor_shows_no_key() {
 fn a_destination_may_show_fields_by_name_and_never_a_secret() {
     let public = ["Task.Config.pin", "Job.Meta"].map(str::to_owned);
     let public = PublicFields::read(&public).expect("they are sensitive fields");
-    let told = |redactor: &Redactor| {
+    let reported = |redactor: &Redactor| {
         serde_json::to_value(redactor.redacted(&Payload(&registered()))).expect("JSON")
     };
-    let some = told(&redactor().showing(public));
+    let some = reported(&redactor().showing(public));
     let task = &some["Job"]["TaskGroups"][0]["Tasks"][0];
     assert_eq!(task["Config"]["pin"], 4711, "the key that is named");
     for hidden in [

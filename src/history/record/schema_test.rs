@@ -3,7 +3,7 @@ use drover_migrations::golden::samples;
 use super::*;
 use crate::history::record::numbers::Numbers;
 use crate::history::record::split::split;
-use crate::history::record::{Document, Outcome, Part, Payload, Redactor};
+use crate::history::record::{Document, EventPart, Payload, RecordedOutcome, Redactor};
 use crate::keyring::Keyring;
 
 /// No field that the schema does not speak of: what a reader is not told of does not exist.
@@ -51,7 +51,11 @@ fn every_document_is_what_its_schema_says() {
             };
             let event = drover_migrations::decode(&body).expect("a sample decodes");
             let document = Document::of(&event);
-            let outcomes = [None, Some(Outcome::Applied), Some(Outcome::Refused("no"))];
+            let outcomes = [
+                None,
+                Some(RecordedOutcome::Applied),
+                Some(RecordedOutcome::Refused("no")),
+            ];
             for (redactor, outcome) in [None, Some(&redactor)]
                 .into_iter()
                 .zip(outcomes)
@@ -67,7 +71,7 @@ fn every_document_is_what_its_schema_says() {
                 .iter()
                 .flat_map(|envelope| split(&envelope.event));
             for piece in pieces {
-                let part = Part {
+                let part = EventPart {
                     number: 1,
                     of: 2,
                     topic: piece.topic,

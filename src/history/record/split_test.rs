@@ -126,7 +126,7 @@ fn what_an_event_is_about_is_told_once_however_many_evaluations_it_makes() {
         ..Node::default()
     };
     node.meta = meta.clone().into();
-    let told = drover_events::model::NodeEvent {
+    let reported = drover_events::model::NodeEvent {
         details: meta.clone().into(),
         ..Default::default()
     };
@@ -146,14 +146,14 @@ fn what_an_event_is_about_is_told_once_however_many_evaluations_it_makes() {
         .into(),
         NodeStatusUpdated {
             node_id: "n".to_owned(),
-            event: Some(told.clone()),
+            event: Some(reported.clone()),
             evals: evals.clone(),
             ..Default::default()
         }
         .into(),
         NodeEligibilityUpdated {
             node_id: "n".to_owned(),
-            event: Some(told),
+            event: Some(reported),
             evals,
             ..Default::default()
         }

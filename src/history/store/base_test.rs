@@ -1,20 +1,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use drover_projections::{Options, Projections};
+use drover_projections::{DatabaseOptions, Projections};
 use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
 use super::base::{is_gone, read_back, sign, verify as verify_base};
 use super::joined::{Join, Joined};
 use super::keep::{Archived, archive};
-use super::place::{Place, Store};
+use super::place::{ArchivePlace, Store};
 use super::testing::write_log;
 use crate::history::proof::{Ledger, NoteKey, Verify, origin, verify};
 use crate::history::replay;
 use crate::log::{LogEngine, ReadOnlyLog, leaf_hash};
 use crate::raft::seed::Seed;
-use crate::raft::snapshot::{Head, SnapshotDir};
+use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 
 /// A server's id.
 const ID: &str = "6d9f0c1e-0000-4000-8000-000000000001";
@@ -23,7 +23,7 @@ const ID: &str = "6d9f0c1e-0000-4000-8000-000000000001";
 fn make_base(server: &Path, index: u64) -> SnapshotDir {
     let log = ReadOnlyLog::open(&server.join("log")).unwrap();
     let scratch = tempfile::tempdir().unwrap();
-    let opened = Projections::open(scratch.path().join("db"), Options::dev());
+    let opened = Projections::open(scratch.path().join("db"), DatabaseOptions::dev());
     let (projections, writer) = opened.unwrap();
     replay::unfold(&log, None, index, writer, &mut |_, _| ()).unwrap();
     let name = format!("{:020}-{index:020}", 3);
@@ -31,13 +31,13 @@ fn make_base(server: &Path, index: u64) -> SnapshotDir {
     let view = projections.view();
     view.write_snapshot(&dir.state(), 1 << 20).unwrap();
     let epoch = log.epoch();
-    let head = Head {
+    let head = SnapshotHead {
         last: Some((3, index)),
         epoch: epoch.id,
         epoch_first: epoch.first_index,
         range: log.range_at(index).unwrap().unwrap().to_bytes(),
         time: view.time(),
-        ..Head::default()
+        ..SnapshotHead::default()
     };
     dir.put_head(&head).unwrap();
     dir
@@ -80,9 +80,9 @@ fn a_base_without_its_head_is_gone_and_one_without_its_state_is_broken() {
 
 fn store(dir: &Path) -> Store {
     let url = format!("file://{}", dir.display());
-    Store::open(&Place {
+    Store::open(&ArchivePlace {
         url,
-        ..Place::default()
+        ..ArchivePlace::default()
     })
     .unwrap()
 }
@@ -93,9 +93,9 @@ async fn join(
     to: &Path,
 ) -> Result<Joined, super::ArchiveError> {
     let url = place.display().to_string();
-    let store = Store::find(&Place {
+    let store = Store::find(&ArchivePlace {
         url,
-        ..Place::default()
+        ..ArchivePlace::default()
     })?;
     fs::create_dir_all(to).unwrap();
     let join = Join {
@@ -207,7 +207,7 @@ async fn an_archive_keeps_its_checkpoints_while_the_horizon_moves_within_a_segme
 fn another_server(of: &Path, data: &Path, segment_bytes: u64) -> PathBuf {
     let server = data.join("server");
     let own = ReadOnlyLog::open(&of.join("log")).unwrap();
-    let options = crate::log::Options {
+    let options = crate::log::LogOptions {
         segment_bytes,
         epoch: Some(own.epoch()),
         ..Default::default()

@@ -68,7 +68,7 @@ pub async fn archive(
         archived.next = segment.first + segment.entries;
     }
     // Those that the segments there reach: a later one would say that the end was cut off.
-    let draft = Draft(server.join("checkpoints.archive.tmp"));
+    let draft = FileDraft(server.join("checkpoints.archive.tmp"));
     let notes = checkpoints(server, archived.next)?;
     std::fs::write(&draft.0, notes).map_err(ArchiveError::file("write", &draft.0))?;
     store.put("checkpoints", &draft.0, true).await?;
@@ -106,9 +106,9 @@ fn checkpoints(server: &Path, below: u64) -> Result<String, ArchiveError> {
 }
 
 /// A file that is gone when this is.
-struct Draft(PathBuf);
+struct FileDraft(PathBuf);
 
-impl Drop for Draft {
+impl Drop for FileDraft {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }

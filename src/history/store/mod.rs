@@ -20,7 +20,7 @@ mod s3;
 #[cfg(test)]
 mod base_test;
 
-pub use self::place::{Place, Store};
+pub use self::place::{ArchivePlace, Store};
 use super::backup::base;
 use super::error::ArchiveError;
 #[cfg(test)]

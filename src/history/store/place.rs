@@ -22,7 +22,7 @@ const DRAFT: &str = "tmp";
 /// Which archive, and how to get there. What is absent is taken from the environment
 /// (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ArchivePlace {
     /// `file:///directory`, a path, or `s3://bucket/prefix`.
     pub url: String,
     /// The address of the server that speaks S3.
@@ -34,7 +34,7 @@ pub struct Place {
     pub secret_access_key: Option<String>,
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for ArchivePlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Place")
             .field("url", &self.url)
@@ -62,7 +62,7 @@ enum At {
 /// Length and hash of an object.
 pub type Sum = (u64, [u8; 32]);
 
-fn bucket(place: &Place) -> Result<Option<Store>, ArchiveError> {
+fn bucket(place: &ArchivePlace) -> Result<Option<Store>, ArchiveError> {
     let Some(rest) = place.url.strip_prefix("s3://") else {
         return Ok(None);
     };
@@ -77,7 +77,7 @@ fn bucket(place: &Place) -> Result<Option<Store>, ArchiveError> {
     Ok(Some(Store { at, url }))
 }
 
-fn directory(place: &Place) -> Result<PathBuf, ArchiveError> {
+fn directory(place: &ArchivePlace) -> Result<PathBuf, ArchiveError> {
     let url = &place.url;
     let dir = PathBuf::from(url.strip_prefix("file://").unwrap_or(url));
     match dir.is_absolute() {
@@ -93,7 +93,7 @@ impl Store {
     ///
     /// # Errors
     /// A URL that is none; a directory that cannot be made.
-    pub fn open(place: &Place) -> Result<Self, ArchiveError> {
+    pub fn open(place: &ArchivePlace) -> Result<Self, ArchiveError> {
         if let Some(store) = bucket(place)? {
             return Ok(store);
         }
@@ -107,7 +107,7 @@ impl Store {
     ///
     /// # Errors
     /// A URL that is none; no such directory.
-    pub fn find(place: &Place) -> Result<Self, ArchiveError> {
+    pub fn find(place: &ArchivePlace) -> Result<Self, ArchiveError> {
         if let Some(store) = bucket(place)? {
             return Ok(store);
         }
@@ -233,7 +233,7 @@ impl Store {
         let url = &self.url;
         match self.sum(name).await? {
             Some(there) if there == own => {
-                self.settle(name).await?;
+                self.make_durable(name).await?;
                 return Ok(false);
             }
             Some(_) if !replace => {
@@ -262,7 +262,7 @@ impl Store {
     }
 
     /// Makes what is there already durable: whoever wrote it may have been killed before it was.
-    async fn settle(&self, name: &str) -> Result<(), ArchiveError> {
+    async fn make_durable(&self, name: &str) -> Result<(), ArchiveError> {
         let At::Dir(files, dir) = &self.at else {
             return Ok(());
         };

@@ -17,7 +17,7 @@ use object_store::{
 use tokio::io::AsyncReadExt as _;
 
 use super::ArchiveError;
-use super::place::Place;
+use super::place::ArchivePlace;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ impl Bucket {
     ///
     /// # Errors
     /// No server or no keys are named; an address that is none.
-    pub(super) fn open(place: &Place, bucket: &str) -> Result<Self, ArchiveError> {
+    pub(super) fn open(place: &ArchivePlace, bucket: &str) -> Result<Self, ArchiveError> {
         let named = place.endpoint.clone();
         let endpoint = named.or_else(|| env("AWS_ENDPOINT_URL")).ok_or_else(|| {
             let what = "an archive in s3:// needs the address of its server: archive.endpoint, \
@@ -190,7 +190,7 @@ impl Bucket {
 }
 
 /// The keys of a place, or those of the environment.
-fn keys(place: &Place) -> Result<(String, String), ArchiveError> {
+fn keys(place: &ArchivePlace) -> Result<(String, String), ArchiveError> {
     let (id, secret) = (&place.access_key_id, &place.secret_access_key);
     let keys = (
         id.clone().or_else(|| env("AWS_ACCESS_KEY_ID")),
@@ -226,10 +226,10 @@ mod tests {
             (Some("s3.example:9000"), Some("id"), "https://host"),
             (Some("https://s3.example"), None, "secret_access_key"),
         ] {
-            let place = Place {
+            let place = ArchivePlace {
                 endpoint: endpoint.map(str::to_owned),
                 access_key_id: id.map(str::to_owned),
-                ..Place::default()
+                ..ArchivePlace::default()
             };
             let said = Bucket::open(&place, "b")
                 .err()

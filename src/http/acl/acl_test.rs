@@ -55,9 +55,9 @@ async fn bootstrapped(routes: &Router) -> String {
 
 /// Writes something as a manager; what is answered.
 async fn written(routes: &Router, root: &str, target: &str, body: &Value) -> Value {
-    let (status, told) = ask(routes, root, "PUT", target, body).await;
-    assert_eq!(status, 200, "{target}: {told}");
-    told
+    let (status, reported) = ask(routes, root, "PUT", target, body).await;
+    assert_eq!(status, 200, "{target}: {reported}");
+    reported
 }
 
 /// Makes three policies and a role `crew`, which has the policy `mine`; the role's id.
@@ -113,14 +113,14 @@ async fn what_is_wrong_with_policies_tokens_and_roles_is_said_in_nomads_words() 
         } else {
             &Value::Null
         };
-        let told = ask(&routes, &root, method, target, body).await;
-        assert_eq!(told, (400, json!(words)), "{method} {target}");
+        let reported = ask(&routes, &root, method, target, body).await;
+        assert_eq!(reported, (400, json!(words)), "{method} {target}");
     }
     let broken = json!({"Name": "x", "Rules": "namespace {"});
-    let told = ask(&routes, &root, "PUT", "/v1/acl/policy/x", &broken).await;
-    let text = told.1.as_str().unwrap_or_default();
+    let reported = ask(&routes, &root, "PUT", "/v1/acl/policy/x", &broken).await;
+    let text = reported.1.as_str().unwrap_or_default();
     let words = "policy 0 invalid: failed to parse rules: ";
-    assert!(told.0 == 400 && text.starts_with(words), "{told:?}");
+    assert!(reported.0 == 400 && text.starts_with(words), "{reported:?}");
     server.stop().await;
 }
 
@@ -153,8 +153,8 @@ async fn lists_of_policies_tokens_and_roles_are_filtered_turned_round_and_taken_
             ("/v1/acl/role", role),
             ("/v1/acl/token", token),
         ] {
-            let (status, told) = ask(&routes, &root, "PUT", target, &body).await;
-            assert_eq!(status, 200, "{target}: {told}");
+            let (status, reported) = ask(&routes, &root, "PUT", target, &body).await;
+            assert_eq!(status, 200, "{target}: {reported}");
         }
     }
     for (list, length) in [("policies", 3), ("roles", 3), ("tokens", 4)] {
@@ -199,8 +199,8 @@ async fn logins_and_tokens_that_are_shown_are_in_the_request_log() {
     let secret = &made["OneTimeToken"]["OneTimeSecretID"];
     let exchange = json!({"OneTimeSecretID": secret});
     let target = "/v1/acl/token/onetime/exchange";
-    let (status, told) = ask(&routes, "", "PUT", target, &exchange).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reported) = ask(&routes, "", "PUT", target, &exchange).await;
+    assert_eq!(status, 200, "{reported}");
     let own = "/v1/acl/token/self";
     assert_eq!(ask(&routes, &root, "GET", own, &Value::Null).await.0, 200);
     for (class, wanted) in [
@@ -208,12 +208,21 @@ async fn logins_and_tokens_that_are_shown_are_in_the_request_log() {
         ("secret", vec![own]),
     ] {
         let log = format!("/v1/audit/requests?class={class}");
-        let (_, told) = ask(&routes, &root, "GET", &log, &Value::Null).await;
-        let told = told.as_array().unwrap();
-        let paths: Vec<&str> = told.iter().filter_map(|one| one["Path"].as_str()).collect();
+        let (_, reported) = ask(&routes, &root, "GET", &log, &Value::Null).await;
+        let reported = reported.as_array().unwrap();
+        let paths: Vec<&str> = reported
+            .iter()
+            .filter_map(|one| one["Path"].as_str())
+            .collect();
         assert_eq!(paths, wanted, "{class}");
-        assert!(told.iter().all(|one| one["Status"] == 200), "{told:?}");
-        assert!(!json!(told).to_string().contains(&root), "not its secret");
+        assert!(
+            reported.iter().all(|one| one["Status"] == 200),
+            "{reported:?}"
+        );
+        assert!(
+            !json!(reported).to_string().contains(&root),
+            "not its secret"
+        );
     }
     server.stop().await;
 }
@@ -243,10 +252,14 @@ async fn acl_07_a_token_reads_the_policies_that_are_linked_directly_each_of_them
         assert_eq!(names, held, "{token}");
         for name in ["mine", "own", "other"] {
             let target = format!("/v1/acl/policy/{name}");
-            let (status, told) = ask(&routes, secret, "GET", &target, &Value::Null).await;
+            let (status, reported) = ask(&routes, secret, "GET", &target, &Value::Null).await;
             match held.contains(&name) {
-                true => assert_eq!((status, &told["Name"]), (200, &json!(name)), "{token}"),
-                false => assert_eq!((status, told), (403, json!("Permission denied")), "{name}"),
+                true => assert_eq!((status, &reported["Name"]), (200, &json!(name)), "{token}"),
+                false => assert_eq!(
+                    (status, reported),
+                    (403, json!("Permission denied")),
+                    "{name}"
+                ),
             }
         }
     }
@@ -266,9 +279,9 @@ async fn acl_05_a_list_of_tokens_shows_their_roles_as_they_are_now() {
     let by_prefix = format!("/v1/acl/tokens?prefix={accessor}");
     let are_listed = async |roles: Value| {
         for list in ["/v1/acl/tokens", by_prefix.as_str()] {
-            let (status, told) = ask(&routes, &root, "GET", list, &Value::Null).await;
-            assert_eq!(status, 200, "{list}: {told}");
-            let mut rows = told.as_array().into_iter().flatten();
+            let (status, reported) = ask(&routes, &root, "GET", list, &Value::Null).await;
+            assert_eq!(status, 200, "{list}: {reported}");
+            let mut rows = reported.as_array().into_iter().flatten();
             let own = rows.find(|row| row["AccessorID"] == accessor);
             assert_eq!(own.map(|row| &row["Roles"]), Some(&roles), "{list}");
         }
@@ -279,8 +292,8 @@ async fn acl_05_a_list_of_tokens_shows_their_roles_as_they_are_now() {
     written(&routes, &root, &of_role, &renamed).await;
     are_listed(json!([{"ID": id, "Name": "sailors"}])).await;
     // The row of the token names it still.
-    let (status, told) = ask(&routes, &root, "DELETE", &of_role, &Value::Null).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reported) = ask(&routes, &root, "DELETE", &of_role, &Value::Null).await;
+    assert_eq!(status, 200, "{reported}");
     are_listed(json!([])).await;
     server.stop().await;
 }

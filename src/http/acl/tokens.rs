@@ -18,7 +18,7 @@ use crate::http::front::Read;
 use crate::http::gate::{Write, demand};
 use crate::http::list::{self, storage};
 use crate::http::new_id;
-use crate::http::query::Options;
+use crate::http::query::ReadOptions;
 use crate::http::request::Request;
 use crate::http::rows;
 use crate::http::sight::Rows;
@@ -69,7 +69,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// All tokens by their creation, from the page's start on.
-fn scan(options: &Options) -> Scan {
+fn scan(options: &ReadOptions) -> Scan {
     let scan = match PageToken::parse(TokenKind::IndexId, options.next_token()) {
         Ok(PageToken::IndexId(index, id)) => {
             let place = Prefix::new().u64(index).id(&id);

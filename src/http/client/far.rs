@@ -24,11 +24,11 @@ use crate::config::Config;
 use crate::error::{ApiError, Code};
 use crate::http::answer::{Answer, TEXT};
 use crate::http::body::Body;
-use crate::http::front::settle;
+use crate::http::front::finish_request;
 use crate::http::request::Request;
 use crate::http::state::BODY_LIMIT;
-use crate::rpc::asked;
 use crate::rpc::duplex::{Broken, Duplex, Inflow, Outflow};
+use crate::rpc::requested;
 use crate::rpc::sessions::Sessions;
 
 /// Pieces that may wait for a slow reader.
@@ -48,22 +48,22 @@ const HEADERS: [&str; 1] = ["content-disposition"];
 
 drover_events::wire! {
     /// What is asked.
-    pub(super) struct Head {
+    pub(super) struct RequestHead {
         method: String = "Method",
         target: String = "Target",
     }
 
     /// What is answered, before its body.
-    pub(super) struct Told {
+    pub(super) struct ResponseHead {
         status: u32 = "Status",
         content_type: String = "ContentType",
         /// Of the body, where it is known and short; 0 where it flows.
         length: u64 = "Length",
-        headers: Vec<Header> = "Headers",
+        headers: Vec<ResponseHeader> = "Headers",
     }
 
     /// One header of an answer.
-    pub(super) struct Header {
+    pub(super) struct ResponseHeader {
         name: String = "Name",
         value: String = "Value",
     }
@@ -83,17 +83,17 @@ pub(in crate::http) async fn ask(
         mut outflow,
     } = sessions.dial(node).await?;
     let lost = |broken: Broken| lost(node, &broken);
-    outflow.message(&Head::of(request)).map_err(lost)?;
+    outflow.message(&RequestHead::of(request)).map_err(lost)?;
     outflow.send(request.body.clone()).await.map_err(lost)?;
     outflow.end();
-    let told: Told = first_word(node, &mut inflow, patience(request)?).await?;
-    let short = usize::try_from(told.length).unwrap_or(usize::MAX);
+    let reported: ResponseHead = first_word(node, &mut inflow, patience(request)?).await?;
+    let short = usize::try_from(reported.length).unwrap_or(usize::MAX);
     if !(1..=SHORT).contains(&short) {
-        return Ok(told.answer(flowing(inflow)));
+        return Ok(reported.answer(flowing(inflow)));
     }
     let body = timeout(TAKING, gathered(&mut inflow, SHORT)).await;
     let body = body.map_err(|_| silent(node))?.map_err(lost)?;
-    Ok(told.answer(body.into()))
+    Ok(reported.answer(body.into()))
 }
 
 /// How long the answer to a request may take to begin. Clients of Nomad's ask for a removal by GET.
@@ -133,7 +133,7 @@ pub(super) fn lost(node: &str, broken: &Broken) -> ApiError {
     ApiError::new(Code::Unavailable, text)
 }
 
-impl Head {
+impl RequestHead {
     pub(super) fn of(request: &Request) -> Self {
         Self {
             method: request.method.to_string(),
@@ -164,9 +164,9 @@ impl Head {
     }
 }
 
-impl Told {
+impl ResponseHead {
     fn of(answer: &Answer) -> Self {
-        let header = |(name, value): &(Cow<'static, str>, String)| Header {
+        let header = |(name, value): &(Cow<'static, str>, String)| ResponseHeader {
             name: name.to_string(),
             value: value.clone(),
         };
@@ -307,10 +307,10 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
         mut inflow,
         mut outflow,
     } = stream;
-    let head: Head = inflow.message().await?;
-    if head.method == asked::METHOD {
+    let head: RequestHead = inflow.message().await?;
+    if head.method == requested::METHOD {
         let handlers = near.here().ok().and_then(|here| here.client?.handlers());
-        return asked::answer(handlers, &head.target, (inflow, outflow)).await;
+        return requested::answer(handlers, &head.target, (inflow, outflow)).await;
     }
     if head.is_exec() {
         return ran::run(near, &head, Duplex { inflow, outflow }).await;
@@ -323,10 +323,10 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
         local::answer(&near.here()?, &request).await
     });
     let answer = tokio::select! {
-        answered = answered.catch_unwind() => settle(answered),
+        answered = answered.catch_unwind() => finish_request(answered),
         () = outflow.closed() => return Ok(()),
     };
-    outflow.message(&Told::of(&answer))?;
+    outflow.message(&ResponseHead::of(&answer))?;
     send(outflow, answer.body).await
 }
 
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn mod_30_what_is_asked_of_a_client_and_answered_are_the_bytes_they_always_were() {
         let hex = |bytes: &[u8]| drover_projections::hex(bytes);
-        let head = Head {
+        let head = RequestHead {
             method: "GET".to_owned(),
             target: "/v1/client/stats".to_owned(),
         };
@@ -361,17 +361,17 @@ mod tests {
                 "2f76312f636c69656e742f7374617473"
             )
         );
-        let told = Told {
+        let reported = ResponseHead {
             status: 200,
             content_type: "text/plain".to_owned(),
             length: 300,
-            headers: vec![Header {
+            headers: vec![ResponseHeader {
                 name: "content-disposition".to_owned(),
                 value: "x".to_owned(),
             }],
         };
         assert_eq!(
-            hex(&crate::endpoints::testing::encoded(&told)),
+            hex(&crate::endpoints::testing::encoded(&reported)),
             concat!(
                 "84a6537461747573ccc8ab436f6e74656e7454797065aa746578742f706c61696e",
                 "a64c656e677468cd012ca7486561646572739182a44e616d65",
@@ -392,10 +392,10 @@ mod tests {
             inflow,
             mut outflow,
         } = near;
-        outflow.message(&Told::of(&given)).unwrap();
+        outflow.message(&ResponseHead::of(&given)).unwrap();
         tokio::spawn(send(outflow, given.body));
-        let told: Told = far.inflow.message().await.unwrap();
-        let came = told.answer(flowing(far.inflow));
+        let reported: ResponseHead = far.inflow.message().await.unwrap();
+        let came = reported.answer(flowing(far.inflow));
         assert_eq!(
             (came.status, came.content_type.as_deref()),
             (206, Some("text/x"))
@@ -418,12 +418,12 @@ mod tests {
             (99, "application/json", (502, "application/json")),
             (70_000, "text/plain", (502, "text/plain")),
         ] {
-            let told = Told {
+            let reported = ResponseHead {
                 status,
                 content_type: kind.to_owned(),
-                ..Told::default()
+                ..ResponseHead::default()
             };
-            let answer = told.answer(Body::empty());
+            let answer = reported.answer(Body::empty());
             assert_eq!(
                 (answer.status, answer.content_type.as_deref()),
                 (wanted.0, Some(wanted.1))
@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn a_question_is_waited_for_as_long_as_its_answer_may_take() {
         let of = |method: &str, target: &str| {
-            let head = Head {
+            let head = RequestHead {
                 method: method.to_owned(),
                 target: target.to_owned(),
             };
@@ -451,7 +451,7 @@ mod tests {
     async fn a_client_that_lives_and_says_nothing_is_waited_for_only_so_long() {
         let (_near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
         let soon = Duration::from_millis(20);
-        let word = first_word::<Told>("n", &mut far.inflow, soon).await;
+        let word = first_word::<ResponseHead>("n", &mut far.inflow, soon).await;
         assert_eq!(word.unwrap_err().code, Code::Timeout);
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{is_head, wrong_method};
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
-use crate::client::endpoints::{Frame, Origin, alloc, fs, host, logs};
+use crate::client::endpoints::{FileFrame, Origin, alloc, fs, host, logs};
 use crate::client::metadata::MetadataRequest;
 use crate::config::Config;
 use crate::error::ApiError;
@@ -249,7 +249,7 @@ async fn task_logs(request: &Request, client: &Client, id: &str) -> Result<Answe
 }
 
 /// Frames as JSON objects one after the other, or their bytes alone.
-pub(in crate::http) fn streamed(mut frames: mpsc::Receiver<Frame>, plain: bool) -> Answer {
+pub(in crate::http) fn streamed(mut frames: mpsc::Receiver<FileFrame>, plain: bool) -> Answer {
     let (tx, rx) = mpsc::channel::<Bytes>(WINDOW);
     tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {

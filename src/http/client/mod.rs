@@ -41,7 +41,7 @@ fn within(namespace: String, any_of: &'static [Ns]) -> Holds {
 }
 
 /// Asks who is to answer. What flows ends with the right to it.
-async fn asked(write: &Write, whom: Target, holds: Holds) -> Result<Answer, ApiError> {
+async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, ApiError> {
     let request = &write.request;
     let mut answer = match whom {
         Target::Here => {
@@ -70,7 +70,7 @@ async fn asked(write: &Write, whom: Target, holds: Holds) -> Result<Answer, ApiE
 pub(super) async fn of_node(write: Write) -> Result<Answer, ApiError> {
     let node = write.request.query.text("node_id");
     let whom = target(&write.api, node, "")?;
-    asked(&write, whom, Box::new(|who| who.acl.node_read())).await
+    requested(&write, whom, Box::new(|who| who.acl.node_read())).await
 }
 
 /// What one agent is asked about itself, below `/v1/agent/`.
@@ -87,7 +87,7 @@ pub(super) async fn of_agent(write: Write) -> Result<Answer, ApiError> {
         true => who.acl.agent_write(),
         false => who.acl.agent_read(),
     };
-    asked(&write, whom, Box::new(holds)).await
+    requested(&write, whom, Box::new(holds)).await
 }
 
 /// `POST /v1/client/metadata`: the node is named in the query or in the body.
@@ -98,14 +98,14 @@ pub(super) async fn describe(write: Write) -> Result<Answer, ApiError> {
         node => node,
     };
     let whom = target(&write.api, node, "")?;
-    asked(&write, whom, Box::new(|who| who.acl.node_write())).await
+    requested(&write, whom, Box::new(|who| who.acl.node_write())).await
 }
 
 /// Asks the client that has an allocation.
 async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result<Answer, ApiError> {
     let whom = whereabouts(&write.api, id)?;
     let namespace = namespace_of(&write.api, id)?.unwrap_or_default();
-    asked(write, whom, within(namespace, any_of)).await
+    requested(write, whom, within(namespace, any_of)).await
 }
 
 /// Whose client has an allocation.

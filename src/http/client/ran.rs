@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::far::{Head, Near, READING, first_word, lost};
+use super::far::{Near, READING, RequestHead, first_word, lost};
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
 use crate::error::{ApiError, Code};
 use crate::http::exec::command;
@@ -85,7 +85,10 @@ pub(in crate::http) async fn ready(
 ) -> Result<Ready, ApiError> {
     let mut stream = sessions.dial(node).await?;
     let lost = |broken: Broken| lost(node, &broken);
-    stream.outflow.message(&Head::of(request)).map_err(lost)?;
+    stream
+        .outflow
+        .message(&RequestHead::of(request))
+        .map_err(lost)?;
     let word: Word = first_word(node, &mut stream.inflow, READING).await?;
     word.outcome()?;
     let node = node.to_owned();
@@ -126,14 +129,14 @@ impl Ready {
 ///
 /// # Errors
 /// The session broke.
-pub(super) async fn run(near: &Near, head: &Head, stream: Duplex) -> Result<(), Broken> {
+pub(super) async fn run(near: &Near, head: &RequestHead, stream: Duplex) -> Result<(), Broken> {
     let Duplex {
         mut inflow,
         mut outflow,
     } = stream;
-    let asked = asked(near, head);
-    outflow.message(&Word::of(&asked))?;
-    let Ok((id, request)) = asked else {
+    let requested = requested(near, head);
+    outflow.message(&Word::of(&requested))?;
+    let Ok((id, request)) = requested else {
         outflow.end();
         return Ok(());
     };
@@ -166,14 +169,14 @@ pub(super) async fn run(near: &Near, head: &Head, stream: Duplex) -> Result<(), 
     Ok(())
 }
 
-fn asked(near: &Near, head: &Head) -> Result<(String, ExecRequest), ApiError> {
+fn requested(near: &Near, head: &RequestHead) -> Result<(String, ExecRequest), ApiError> {
     let request = head.request(Bytes::new())?;
-    let (id, asked) = (request.segment(3)?, command(&request)?);
+    let (id, requested) = (request.segment(3)?, command(&request)?);
     let here = near.here()?;
     let client = here.client.as_ref();
     let client = client.ok_or_else(|| ApiError::internal("no client"))?;
-    exec::check(client, &id, &asked)?;
-    Ok((id, asked))
+    exec::check(client, &id, &requested)?;
+    Ok((id, requested))
 }
 
 /// Sends frames, one on each line, until there are no more.
@@ -232,8 +235,8 @@ mod tests {
             Code::Unavailable,
         ] {
             let refused = Err::<(), _>(ApiError::new(code, "no"));
-            let told = Word::of(&refused).outcome().expect_err("a refusal");
-            assert_eq!((told.code, &*told.message), (code, "no"));
+            let reported = Word::of(&refused).outcome().expect_err("a refusal");
+            assert_eq!((reported.code, &*reported.message), (code, "no"));
         }
     }
 

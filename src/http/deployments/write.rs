@@ -10,7 +10,7 @@ use crate::commands::deployment::{
 };
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::Call;
+use crate::http::front::FrontCall;
 use crate::http::gate::{Late, Write};
 use crate::http::list::storage;
 use crate::http::new_id;
@@ -51,7 +51,7 @@ async fn body(write: &Write) -> Result<DeploymentBody, ApiError> {
 
 /// Lets in who may change the deployment in the path.
 fn admitted(late: Late, own: Ns) -> Result<Write, ApiError> {
-    let find = |call: &Call| {
+    let find = |call: &FrontCall| {
         let id = call.request.segment(3)?;
         let view = call.api.projections.view();
         let found = glance(|| view.get::<Deployments>(id.as_str()));

@@ -23,7 +23,7 @@ use futures_util::FutureExt;
 use hyper::Method;
 use serde_json::json;
 
-use self::table::{Asks, Does};
+use self::table::{AccessRule, Does};
 use super::answer::{Answer, TEXT};
 use super::client::far::Near;
 use super::client::local;
@@ -75,15 +75,15 @@ pub fn edge(edge: Arc<Edge>) -> Router {
 
 /// A request that is this agent's own: what answers it, and what it asks of its caller.
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnRequest {
     route: &'static str,
     does: Does,
-    asked: Asked,
+    requested: AccessDemand,
 }
 
 /// What a request asks of its caller, now that it is known what it is about.
 #[derive(Clone, Debug)]
-enum Asked {
+enum AccessDemand {
     /// Something about the agent or its node.
     Agent(Access),
     /// Something about an allocation that is here.
@@ -93,7 +93,7 @@ enum Asked {
     },
 }
 
-impl Asked {
+impl AccessDemand {
     fn admit(&self, request: &Request, who: &Identity) -> Result<(), ApiError> {
         match self {
             Self::Agent(access) => access.admit(request, who),
@@ -152,14 +152,14 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
         edge.recorded(request, own).await
     });
     match front::settled(work.catch_unwind().await) {
-        Ok(Told::Here(answer)) => edge.respond(outline, answer),
-        Ok(Told::There(response)) => response,
+        Ok(EdgeResponse::Here(answer)) => edge.respond(outline, answer),
+        Ok(EdgeResponse::There(response)) => response,
         Err(error) => edge.respond(outline, error.into()),
     }
 }
 
 /// An answer, or a response of a server.
-enum Told {
+enum EdgeResponse {
     Here(Answer),
     There(Response),
 }
@@ -179,23 +179,29 @@ impl Edge {
     }
 
     /// Whether a request is about what is here, and what it asks of its caller then.
-    fn own(&self, method: &Method, path: &str, outline: &Outline) -> Option<Own> {
+    fn own(&self, method: &Method, path: &str, outline: &Outline) -> Option<OwnRequest> {
         let region = outline.query.text("region");
         if !region.is_empty() && region != self.settings.region && !path.starts_with("/v1/agent/") {
             return None;
         }
         let row = table::found(method, path)?;
-        let asked = match row.asks {
-            Asks::Here(_) if !self.is_meant(outline) => return None,
-            Asks::Agent(access) | Asks::Here(access) => Asked::Agent(access.under(&self.settings)),
-            Asks::Allocation(any_of) => {
+        let requested = match row.asks {
+            AccessRule::Here(_) if !self.is_meant(outline) => return None,
+            AccessRule::Agent(access) | AccessRule::Here(access) => {
+                AccessDemand::Agent(access.under(&self.settings))
+            }
+            AccessRule::Allocation(any_of) => {
                 let runner = self.client.runner(row.id(path)?)?;
                 let namespace = runner.alloc().namespace.clone();
-                Asked::Allocation { namespace, any_of }
+                AccessDemand::Allocation { namespace, any_of }
             }
         };
         let (route, does) = (row.path, row.does);
-        Some(Own { route, does, asked })
+        Some(OwnRequest {
+            route,
+            does,
+            requested,
+        })
     }
 
     /// Whether a request names no other agent.
@@ -217,7 +223,7 @@ impl Edge {
     }
 
     /// Finds out who asks, and lets in who may.
-    async fn admit(&self, request: &mut Request, own: &Own) -> Result<(), ApiError> {
+    async fn admit(&self, request: &mut Request, own: &OwnRequest) -> Result<(), ApiError> {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
             request.query.ignore([known::header("X-Nomad-Token")]);
         }
@@ -225,7 +231,7 @@ impl Edge {
         let served = |request: &Request, who: &Identity| {
             measure::served(request, labelled.then(|| who.label()));
         };
-        if own.asked.is_public() {
+        if own.requested.is_public() {
             // Whether servers answer is what may be asked for: they are not asked who asks it, and
             // it counts as from nobody but his address.
             served(request, &Identity::default());
@@ -241,14 +247,14 @@ impl Edge {
         served(request, &who);
         request.identity = Arc::new(who);
         if !is_new || request.identity.known_as().is_some() {
-            front::within(&self.settings, request, own.asked.namespace())?;
+            front::within(&self.settings, request, own.requested.namespace())?;
         }
         self.admitted(request, own).await
     }
 
     /// Lets in who still may, by the tables of now.
-    async fn still(&self, request: &mut Request, own: &Own) -> Result<(), ApiError> {
-        if self.gate.is_guarded() && !own.asked.is_public() {
+    async fn still(&self, request: &mut Request, own: &OwnRequest) -> Result<(), ApiError> {
+        if self.gate.is_guarded() && !own.requested.is_public() {
             request.identity = Arc::new(self.identity(request).await?);
             self.admitted(request, own).await?;
         }
@@ -256,22 +262,26 @@ impl Edge {
     }
 
     /// Answers somebody who may ask; the request log has it if it matters.
-    async fn recorded(self: &Arc<Self>, request: Request, own: Own) -> Result<Told, ApiError> {
+    async fn recorded(
+        self: &Arc<Self>,
+        request: Request,
+        own: OwnRequest,
+    ) -> Result<EdgeResponse, ApiError> {
         let ticket = requests::received(&self.requests, &request).await?;
         let received = requests::denial(&request);
         let answer = match self.answer(request, own).await {
             // What a server answers it writes down itself.
-            Ok(Told::There(response)) => return Ok(Told::There(response)),
-            Ok(Told::Here(answer)) => Ok(answer),
+            Ok(EdgeResponse::There(response)) => return Ok(EdgeResponse::There(response)),
+            Ok(EdgeResponse::Here(answer)) => Ok(answer),
             Err(error) => Err(error),
         };
         let answer = requests::answered(&self.requests, ticket, || received, answer).await;
-        answer.map(Told::Here)
+        answer.map(EdgeResponse::Here)
     }
 
     /// Lets in who may; the request log has who may not.
-    async fn admitted(&self, request: &Request, own: &Own) -> Result<(), ApiError> {
-        let Err(refusal) = own.asked.admit(request, &request.identity) else {
+    async fn admitted(&self, request: &Request, own: &OwnRequest) -> Result<(), ApiError> {
+        let Err(refusal) = own.requested.admit(request, &request.identity) else {
             return Ok(());
         };
         let denied = || requests::denial(request);
@@ -280,7 +290,11 @@ impl Edge {
     }
 
     /// Answers somebody who may ask.
-    async fn answer(self: &Arc<Self>, request: Request, own: Own) -> Result<Told, ApiError> {
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request,
+        own: OwnRequest,
+    ) -> Result<EdgeResponse, ApiError> {
         let answer = match own.does {
             Does::Health => self.health(&request)?,
             Does::Describe => Answer::json(&json!({
@@ -298,7 +312,7 @@ impl Edge {
                     local::answer(&self.near.here()?, &request).await?
                 } else {
                     let sent = forward::whole(&self.caller, &request, LOOKING).await?;
-                    return Ok(Told::There(sent));
+                    return Ok(EdgeResponse::There(sent));
                 }
             }
             Does::Near => self.flowing(request, own).await?,
@@ -311,23 +325,27 @@ impl Edge {
                 }
             }
         };
-        Ok(Told::Here(answer))
+        Ok(EdgeResponse::Here(answer))
     }
 
     /// Answers what may flow: it ends with the right to it.
-    async fn flowing(self: &Arc<Self>, request: Request, own: Own) -> Result<Answer, ApiError> {
+    async fn flowing(
+        self: &Arc<Self>,
+        request: Request,
+        own: OwnRequest,
+    ) -> Result<Answer, ApiError> {
         let mut answer = local::answer(&self.near.here()?, &request).await?;
         if answer.body.len().is_none() && self.gate.is_guarded() {
             let edge = Arc::clone(self);
             let request = Arc::new(request);
-            let asked = Arc::clone(&request);
+            let requested = Arc::clone(&request);
             let again = move || {
                 let (edge, request) = (Arc::clone(&edge), Arc::clone(&request));
                 async move { edge.identity(&request).await.map(Arc::new) }
             };
-            answer.body = answer
-                .body
-                .until(right::lost(again, move |who| own.asked.holds(&asked, who)));
+            answer.body = answer.body.until(right::lost(again, move |who| {
+                own.requested.holds(&requested, who)
+            }));
         }
         Ok(answer)
     }

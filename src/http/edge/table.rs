@@ -12,7 +12,7 @@ use crate::http::router::Methods::{self, Any, Get, OnlyPost, Put};
 
 /// What a route asks of its caller, and which requests for it are this agent's own.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asks {
+pub(super) enum AccessRule {
     /// It is about this agent: all of them are.
     Agent(Access),
     /// It is about an agent or a node: those are that name no other.
@@ -47,18 +47,18 @@ pub(super) enum Does {
 
 /// A route.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct RouteRow {
     /// The path, parameters in braces.
     pub(super) path: &'static str,
     pub(super) methods: Methods,
     /// What it asks.
-    pub(super) asks: Asks,
+    pub(super) asks: AccessRule,
     /// What answers.
     pub(super) does: Does,
 }
 
-const fn row(path: &'static str, methods: Methods, asks: Asks, does: Does) -> Row {
-    Row {
+const fn row(path: &'static str, methods: Methods, asks: AccessRule, does: Does) -> RouteRow {
+    RouteRow {
         path,
         methods,
         asks,
@@ -67,22 +67,22 @@ const fn row(path: &'static str, methods: Methods, asks: Asks, does: Does) -> Ro
 }
 
 /// Something about this agent.
-const fn agent(path: &'static str, methods: Methods, access: Access, does: Does) -> Row {
-    row(path, methods, Asks::Agent(access), does)
+const fn agent(path: &'static str, methods: Methods, access: Access, does: Does) -> RouteRow {
+    row(path, methods, AccessRule::Agent(access), does)
 }
 
 /// Something about this agent or its node, which a client answers.
-const fn here(path: &'static str, methods: Methods, access: Access) -> Row {
-    row(path, methods, Asks::Here(access), Does::Near)
+const fn here(path: &'static str, methods: Methods, access: Access) -> RouteRow {
+    row(path, methods, AccessRule::Here(access), Does::Near)
 }
 
 /// Something about an allocation.
-const fn of(path: &'static str, methods: Methods, any_of: &'static [Ns], does: Does) -> Row {
-    row(path, methods, Asks::Allocation(any_of), does)
+const fn of(path: &'static str, methods: Methods, any_of: &'static [Ns], does: Does) -> RouteRow {
+    row(path, methods, AccessRule::Allocation(any_of), does)
 }
 
 /// Every route.
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[RouteRow] = &[
     agent("/v1/agent/health", Get, Public, Does::Health),
     agent("/v1/agent/self", Get, Agent(Read), Does::Describe),
     agent("/v1/agent/servers", Get, Agent(Read), Does::ListServers),
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "/v1/client/metadata",
         OnlyPost,
-        Asks::Here(Node(Write)),
+        AccessRule::Here(Node(Write)),
         Does::SetMetadata,
     ),
     of(
@@ -138,7 +138,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// The route of a request, if it is one of these.
-pub(super) fn found(method: &Method, path: &str) -> Option<&'static Row> {
+pub(super) fn found(method: &Method, path: &str) -> Option<&'static RouteRow> {
     let mut rows = ROWS.iter();
     rows.find(|row| row.methods.takes(method) && fits(row.path, path))
 }
@@ -153,7 +153,7 @@ fn fits(route: &str, path: &str) -> bool {
     same && given.next().is_none()
 }
 
-impl Row {
+impl RouteRow {
     /// The id that a path of this route names.
     pub(super) fn id<'p>(&self, path: &'p str) -> Option<&'p str> {
         let mut parts = self.path.split('/').zip(path.split('/'));
@@ -164,8 +164,8 @@ impl Row {
     #[cfg(test)]
     pub(super) fn access(&self) -> Access {
         match self.asks {
-            Asks::Agent(access) | Asks::Here(access) => access,
-            Asks::Allocation(any_of) => Access::Namespace(any_of),
+            AccessRule::Agent(access) | AccessRule::Here(access) => access,
+            AccessRule::Allocation(any_of) => Access::Namespace(any_of),
         }
     }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use hyper::Method;
 
-use super::table::{Asks, Does, ROWS, Row, found};
-use super::{Asked, Request};
+use super::table::{AccessRule, Does, ROWS, RouteRow, found};
+use super::{AccessDemand, Request};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::endpoints::testing::listed;
 use crate::http::client::{rights_in_files, rights_of_allocation};
 use crate::http::gate::Access;
-use crate::http::router::{self, Line, Methods};
+use crate::http::router::{self, Methods, RouteLine};
 use crate::identity::{Identity, Refusal};
 
 /// What servers ask otherwise for, and why.
@@ -34,14 +34,14 @@ const BY_VERB: [(&str, &str, Rights); 2] = [
     ("/v1/client/fs/", "/v1/client/fs/{*rest}", rights_in_files),
 ];
 
-fn lines() -> Vec<Line> {
-    let lines = ROWS.iter().map(|row| Line {
+fn lines() -> Vec<RouteLine> {
+    let lines = ROWS.iter().map(|row| RouteLine {
         path: row.path.to_owned(),
         methods: row.methods.name(),
         access: row.access().to_string(),
         of_object: false,
     });
-    let mut lines: Vec<Line> = lines.collect();
+    let mut lines: Vec<RouteLine> = lines.collect();
     lines.sort();
     lines
 }
@@ -52,7 +52,7 @@ fn filled(path: &str) -> String {
         .replace("{profile}", "goroutine")
 }
 
-fn methods(row: &Row) -> Vec<Method> {
+fn methods(row: &RouteRow) -> Vec<Method> {
     let mut all = vec![
         Method::GET,
         Method::HEAD,
@@ -71,10 +71,10 @@ fn request(method: &Method, path: &str) -> Request {
 }
 
 /// What a row asks where its allocation, if it is about one, is in the default namespace.
-fn asked(row: &Row) -> Asked {
+fn requested(row: &RouteRow) -> AccessDemand {
     match row.asks {
-        Asks::Agent(access) | Asks::Here(access) => Asked::Agent(access),
-        Asks::Allocation(any_of) => Asked::Allocation {
+        AccessRule::Agent(access) | AccessRule::Here(access) => AccessDemand::Agent(access),
+        AccessRule::Allocation(any_of) => AccessDemand::Allocation {
             namespace: "default".to_owned(),
             any_of,
         },
@@ -93,23 +93,23 @@ fn auth_12_no_route_of_a_client_agent_lets_in_who_may_do_nothing() {
     let forged = Identity::refused("10.0.0.7", Refusal::Unknown);
     let (mut tried, mut public) = (0, Vec::new());
     for row in ROWS {
-        let asked = asked(row);
+        let requested = requested(row);
         for method in methods(row) {
             let request = request(&method, &filled(row.path));
             tried += 1;
             for who in [&nobody, &forged] {
-                let told = asked.admit(&request, who);
-                let status = told.map_err(|error| crate::net::status(error.code));
-                let expected = match asked.is_public() {
+                let reported = requested.admit(&request, who);
+                let status = reported.map_err(|error| crate::net::status(error.code));
+                let expected = match requested.is_public() {
                     true => Ok(()),
                     false => Err(403),
                 };
                 assert_eq!(status, expected, "{method} {}", row.path);
             }
             let manager = Identity::open("10.0.0.7");
-            assert!(asked.admit(&request, &manager).is_ok(), "{}", row.path);
+            assert!(requested.admit(&request, &manager).is_ok(), "{}", row.path);
         }
-        if asked.is_public() {
+        if requested.is_public() {
             public.push(row.path);
         }
     }

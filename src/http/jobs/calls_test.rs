@@ -11,7 +11,7 @@ use crate::http::reads_test::placed;
 
 /// The client of the one allocation of job web says that it runs, in these words; the index of the
 /// event.
-pub(super) async fn told(h: &Harness, node: &str, words: &str) -> u64 {
+pub(super) async fn reported(h: &Harness, node: &str, words: &str) -> u64 {
     let list = h.get("/v1/job/web/allocations").await.json();
     let alloc = Allocation {
         id: list[0]["ID"].as_str().expect("an id").to_owned(),
@@ -29,7 +29,7 @@ async fn a_jobs_scale_moves_with_whatever_is_said_of_an_allocation() {
     let (h, node) = placed().await;
     // That it runs is counted in the job's summary as well; other words are in its row alone.
     for words in ["it runs", "it still does"] {
-        let index = told(&h, &node, words).await;
+        let index = reported(&h, &node, words).await;
         let shown = h.get("/v1/job/web/scale").await;
         assert!(
             shown.index() >= index,

@@ -13,7 +13,7 @@ use crate::http::answer::Answer;
 use crate::http::front::{Read, table_index};
 use crate::http::gate::LIST_JOBS;
 use crate::http::list;
-use crate::http::query::Options;
+use crate::http::query::ReadOptions;
 use crate::http::ready;
 
 /// `GET /v1/jobs`.
@@ -62,7 +62,7 @@ fn token(job: &Job) -> PageToken {
 }
 
 /// The keys of a namespace (or all) that begin with the prefix, from the page's start on.
-fn scan(options: &Options) -> Scan {
+fn scan(options: &ReadOptions) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name).open(options.prefix())),

@@ -12,7 +12,7 @@ use crate::error::{ApiError, chain};
 use crate::http::answer::Answer;
 use crate::http::gate::Late;
 use crate::http::list::storage;
-use crate::jobspec::{Said, cron};
+use crate::jobspec::{ParsedJob, cron};
 use crate::scheduler::{diff, dry_run};
 use crate::scheduling_view::Snapshot;
 use crate::table_reads::in_turn;
@@ -20,7 +20,7 @@ use crate::table_reads::in_turn;
 drover_events::wire! {
     /// How a job is planned; the job itself is read by its own table.
     struct PlanBody {
-        job: Said = "Job",
+        job: ParsedJob = "Job",
         diff: bool = "Diff",
         region: String = "Region",
         namespace: String = "Namespace",

@@ -16,7 +16,7 @@ use super::{JobRegisterResponse, JobScaleStatus, TaskGroupScaleStatus};
 use crate::commands::job::ScaleJob;
 use crate::error::ApiError;
 use crate::http::answer::Answer;
-use crate::http::front::{Call, Read};
+use crate::http::front::{FrontCall, Read};
 use crate::http::gate::Write;
 use crate::http::list::storage;
 use crate::http::new_id;
@@ -122,7 +122,7 @@ drover_events::wire! {
 }
 
 /// Refuses what no scaling can be.
-fn checked(write: &Call, body: &ScaleBody, job_id: &str) -> Result<(), ApiError> {
+fn checked(write: &FrontCall, body: &ScaleBody, job_id: &str) -> Result<(), ApiError> {
     let target = |name: &str| body.target.get(name).map_or("", String::as_str);
     let namespace = target("Namespace");
     let text = if job_id.is_empty() {

@@ -37,7 +37,7 @@ drover_events::wire! {
 }
 
 /// What a request asks for.
-struct Wish {
+struct StatusesQuery {
     /// The namespace, `*` for all.
     namespace: String,
     /// Namespace and id of the jobs wanted; none: all.
@@ -45,7 +45,7 @@ struct Wish {
     children: bool,
 }
 
-impl Wish {
+impl StatusesQuery {
     fn takes(&self, job: &Job) -> bool {
         let named = |(namespace, id): &(String, String)| {
             *id == job.id && (*namespace == job.namespace || namespace.is_empty())
@@ -58,12 +58,12 @@ impl Wish {
 
 /// `GET /v1/jobs/statuses`: all jobs.
 pub(in crate::http) fn all(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let wish = Wish {
+    let request = StatusesQuery {
         namespace: read.options.namespace.clone(),
         jobs: None,
         children: read.request.query.flag("include_children")?,
     };
-    page(read, &wish)
+    page(read, &request)
 }
 
 /// `POST /v1/jobs/statuses`: those that the body names.
@@ -78,21 +78,21 @@ pub(in crate::http) fn named(read: &Read<'_>) -> Result<Answer, ApiError> {
         DEFAULT_NAMESPACE => "*",
         name => name,
     };
-    let wish = Wish {
+    let request = StatusesQuery {
         namespace: namespace.to_owned(),
         jobs: Some(jobs.map(|job| (job.namespace, job.id)).collect()),
         children: body.include_children,
     };
-    page(read, &wish)
+    page(read, &request)
 }
 
 /// Where a page starts: a modify index, and of the jobs with that index the first one, if named.
-struct Start {
+struct StatusesStart {
     index: u64,
     job: Option<(String, String)>,
 }
 
-impl Start {
+impl StatusesStart {
     fn read(token: &str) -> Result<Option<Self>, ApiError> {
         if token.is_empty() {
             return Ok(None);
@@ -131,16 +131,16 @@ fn token(job: &Job, before: u64) -> String {
     }
 }
 
-fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
+fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, ApiError> {
     let options = read.options;
     let filter = list::filter(options).map_err(|error| ApiError::refused(error.message))?;
-    let start = Start::read(options.next_token())?;
+    let start = StatusesStart::read(options.next_token())?;
     let most = list::most(options);
     let mut pieces = list::begun(options);
     let (mut taken, mut last, mut index, mut next) = (0, 0, 0, None);
     for job in rows(read, start.as_ref()) {
         let job = job.map_err(storage)?;
-        if !wish.takes(&job)
+        if !request.takes(&job)
             || start
                 .as_ref()
                 .is_some_and(|s| s.skips(&job, options.reverse()))
@@ -167,7 +167,7 @@ fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
         }
     }
     // Somebody who waits for named jobs is not woken by others; but a job that is gone is news.
-    let complete = wish
+    let complete = request
         .jobs
         .as_ref()
         .is_some_and(|jobs| jobs.len() == taken as usize);
@@ -187,7 +187,7 @@ fn page(read: &Read<'_>, wish: &Wish) -> Result<Answer, ApiError> {
 /// The jobs in the list's order, from where the page starts on.
 fn rows<'v>(
     read: &'v Read<'_>,
-    start: Option<&Start>,
+    start: Option<&StatusesStart>,
 ) -> impl Iterator<Item = Result<Job, StorageError>> + 'v {
     let scan = match (start, read.options.reverse()) {
         (None, _) => Scan::all(),
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(token(&job(7, "a.b"), 9), "7");
         let tie = token(&job(7, "a.b"), 7);
         assert_eq!(tie, "7.default.a.b");
-        let start = Start::read(&tie).unwrap().unwrap();
+        let start = StatusesStart::read(&tie).unwrap().unwrap();
         for (index, id, before) in [
             (8, "a", true),
             (7, "c", true),
@@ -315,6 +315,6 @@ mod tests {
             assert_eq!(start.skips(&job(index, id), false), before, "{index} {id}");
         }
         assert!(start.skips(&job(6, "z"), true) && !start.skips(&job(7, "c"), true));
-        assert!(Start::read("x").is_err() && Start::read("").unwrap().is_none());
+        assert!(StatusesStart::read("x").is_err() && StatusesStart::read("").unwrap().is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::calls_test::told;
+use super::calls_test::reported;
 use crate::http::Settings;
 use crate::http::harness::{Harness, Reply, job};
 use crate::http::reads_test::placed_on;
@@ -81,7 +81,7 @@ async fn statuses_that_come_in_parts_move_with_what_is_sent_last() {
     };
     let (h, node) = placed_on(Harness::with(settings, None).await).await;
     template(&h, "newer").await;
-    let index = told(&h, &node, "it runs").await;
+    let index = reported(&h, &node, "it runs").await;
     let shown = h.get("/v1/jobs/statuses").await;
     let list = shown.json();
     assert_eq!(

@@ -19,12 +19,12 @@ use crate::commands::job::{DeregisterJob, EvaluateJob, RegisterJob, SetJobStabil
 use crate::error::ApiError;
 use crate::http::answer::Answer;
 use crate::http::decoded::SHORT;
-use crate::http::front::Call;
+use crate::http::front::FrontCall;
 use crate::http::gate::{Late, Write, demand, in_namespace};
 use crate::http::known;
 use crate::http::list::storage;
 use crate::http::new_id;
-use crate::jobspec::{self, Limits, Said, Validation};
+use crate::jobspec::{self, JobLimits, ParsedJob, Validation};
 use crate::proposer::Committed;
 use crate::table_reads::glance;
 
@@ -34,7 +34,7 @@ pub(in crate::http) const REGISTER: &[Ns] = &[Ns::SubmitJob, Ns::RegisterJob];
 drover_events::wire! {
     /// What is said of a job to register; the job itself is read by its own table.
     pub(super) struct RegisterBody {
-        job: Said = "Job",
+        job: ParsedJob = "Job",
         submission: Option<JobSubmission> = "Submission",
         enforce_index: bool = "EnforceIndex",
         job_modify_index: u64 = "JobModifyIndex",
@@ -49,7 +49,7 @@ drover_events::wire! {
     /// A job by itself, which is read by its own table, and where it belongs; empty where that is
     /// not said beside it.
     pub(super) struct JobBody {
-        job: Said = "Job",
+        job: ParsedJob = "Job",
         region: String = "Region",
         namespace: String = "Namespace",
     }
@@ -79,7 +79,7 @@ impl RegisterBody {
     }
 
     /// The canonical job, refused with every rule it breaks, and what is to be warned of.
-    fn checked(&mut self, write: &Call) -> Result<(Job, String), ApiError> {
+    fn checked(&mut self, write: &FrontCall) -> Result<(Job, String), ApiError> {
         let job = self.take_job().canonical(write)?;
         let warnings = warnings(write, &job)?;
         Ok((job, warnings))
@@ -88,7 +88,7 @@ impl RegisterBody {
 
 impl JobBody {
     /// The job of the body: in canonical form, in the namespace the request names.
-    pub(super) fn canonical(self, write: &Call) -> Result<Job, ApiError> {
+    pub(super) fn canonical(self, write: &FrontCall) -> Result<Job, ApiError> {
         let job = self.complete(write)?;
         if job.id.is_empty() {
             return Err(ApiError::bad_request("Job ID hasn't been provided"));
@@ -97,16 +97,16 @@ impl JobBody {
     }
 
     /// The same of a job that may have no id yet.
-    pub(super) fn complete(self, write: &Call) -> Result<Job, ApiError> {
+    pub(super) fn complete(self, write: &FrontCall) -> Result<Job, ApiError> {
         let missing = || ApiError::bad_request("Job must be specified");
         let api = self.job.job();
         let api = api.map_err(|e| ApiError::bad_request(e.to_string()))?;
         let api = api.ok_or_else(missing)?;
         let unknown = api.unknown().iter().map(|path| known::field(path));
         write.request.query.ignore(unknown);
-        let asked = write.request.query.text("namespace");
+        let requested = write.request.query.text("namespace");
         let named = [
-            asked,
+            requested,
             &self.namespace,
             api.namespace().unwrap_or_default(),
             DEFAULT_NAMESPACE,
@@ -116,7 +116,7 @@ impl JobBody {
             .find(|name| !name.is_empty())
             .unwrap_or_default();
         let namespace = namespace.to_owned();
-        let unsaid = api.priority().is_none();
+        let unstated = api.priority().is_none();
         let mut job = api
             .into_model()
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
@@ -130,7 +130,7 @@ impl JobBody {
         write.request.query.ignore(unread);
         job.namespace = namespace;
         place_region(&self.region, &mut job, write)?;
-        if unsaid {
+        if unstated {
             job.priority = write.api.settings.job_priority;
         }
         if job.node_pool.is_empty() {
@@ -141,7 +141,7 @@ impl JobBody {
 }
 
 /// The region of a job: the body's, the request's, its own; the agent's where none is named.
-fn place_region(body: &str, job: &mut Job, write: &Call) -> Result<(), ApiError> {
+fn place_region(body: &str, job: &mut Job, write: &FrontCall) -> Result<(), ApiError> {
     let own = &write.api.settings.region;
     if job.multiregion.is_some() {
         return Ok(());
@@ -156,7 +156,7 @@ fn place_region(body: &str, job: &mut Job, write: &Call) -> Result<(), ApiError>
 }
 
 /// The warnings about a job that breaks no rule and asks for nothing that is not built.
-pub(super) fn warnings(write: &Call, job: &Job) -> Result<String, ApiError> {
+pub(super) fn warnings(write: &FrontCall, job: &Job) -> Result<String, ApiError> {
     let mut found = validation(write, job)?;
     found.errors.extend(jobspec::unbuilt(job));
     match found.error() {
@@ -166,10 +166,10 @@ pub(super) fn warnings(write: &Call, job: &Job) -> Result<String, ApiError> {
 }
 
 /// Holds a canonical job to every rule, under the settings in force.
-pub(super) fn validation(write: &Call, job: &Job) -> Result<Validation, ApiError> {
+pub(super) fn validation(write: &FrontCall, job: &Job) -> Result<Validation, ApiError> {
     let view = write.api.projections.view();
     let config = glance(|| view.get::<SchedulerConfig>(())).map_err(storage)?;
-    let limits = Limits {
+    let limits = JobLimits {
         memory_oversubscription: config.is_some_and(|c| c.memory_oversubscription_enabled),
         max_priority: write.api.settings.job_max_priority,
         max_count: write.api.settings.job_max_count,
@@ -197,7 +197,7 @@ fn without_vault(job: &Job) -> impl Iterator<Item = String> {
 }
 
 /// What of the cluster a job names and does not find.
-pub(super) fn missing(write: &Call, job: &Job) -> Result<Vec<String>, ApiError> {
+pub(super) fn missing(write: &FrontCall, job: &Job) -> Result<Vec<String>, ApiError> {
     let view = write.api.projections.view();
     let mut texts = Vec::new();
     let namespace = glance(|| view.get::<Namespaces>(job.namespace.as_str()));
@@ -316,7 +316,7 @@ async fn register_job(
 }
 
 /// The index of a job's specification after a write: the write's own, unless it changed nothing.
-fn job_index(write: &Call, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
+fn job_index(write: &FrontCall, namespace: &str, id: &str, index: u64) -> Result<u64, ApiError> {
     let view = write.api.projections.view();
     let modified = glance(|| view.modified::<Jobs>((namespace, id)));
     match modified.map_err(storage)? {
@@ -538,9 +538,9 @@ mod tests {
             task_groups: vec![group].into(),
             ..Job::default()
         };
-        let told: Vec<String> = without_vault(&job).collect();
+        let reported: Vec<String> = without_vault(&job).collect();
         let wanted = ["default", "other"]
             .map(|cluster| format!("Vault {cluster:?} not enabled but used in the job"));
-        assert_eq!(told, wanted);
+        assert_eq!(reported, wanted);
     }
 }

@@ -24,19 +24,19 @@ use crate::http::nodes::shapes::NodeListStub;
 use crate::http::ready;
 use crate::http::request::Request;
 use crate::http::rows;
-use crate::http::sight::Unasked;
+use crate::http::sight::Unrequested;
 
 /// The tables a list of nodes is made of.
 pub(in crate::http) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
 
 /// Which of a node's larger parts a list shows.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::http) struct Fields {
+pub(in crate::http) struct NodeFields {
     resources: bool,
     os: bool,
 }
 
-impl Fields {
+impl NodeFields {
     fn read(request: &Request) -> Result<Self, ApiError> {
         let flag = |name| {
             request.query.flag(name).map_err(|e| {
@@ -52,7 +52,7 @@ impl Fields {
 
 /// `GET /v1/nodes`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
-    if Fields::read(read.request)? == Fields::default()
+    if NodeFields::read(read.request)? == NodeFields::default()
         && let Some(all) = read.view.all_of_route()
         && let Some(answer) = ready::answer::<ready::NodeList>(read, all)?
     {
@@ -63,7 +63,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 
 /// The same from memory.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
-    let plain = Fields::read(read.request).is_ok_and(|fields| fields == Fields::default());
+    let plain = NodeFields::read(read.request).is_ok_and(|fields| fields == NodeFields::default());
     let all = read.view.all_of_route().filter(|_| plain)?;
     ready::near::<ready::NodeList>(read, all)
 }
@@ -73,9 +73,9 @@ pub(in crate::http) fn list_of(
     read: &Read<'_>,
     keep: impl Fn(&Node) -> bool,
 ) -> Result<Answer, ApiError> {
-    let fields = Fields::read(read.request)?;
+    let fields = NodeFields::read(read.request)?;
     let options = read.options;
-    let rows: Unasked<'_, Node> = if options.prefix().is_empty() {
+    let rows: Unrequested<'_, Node> = if options.prefix().is_empty() {
         let scan = match options.next_token() {
             "" => Scan::all(),
             token if !rows::is_uuid(token) => Scan::all(),
@@ -110,11 +110,11 @@ pub(in crate::http) fn list_of(
 
 /// What a plain list shows of a node.
 pub(in crate::http) fn plain_stub(node: Node) -> NodeListStub {
-    stub(node, Fields::default())
+    stub(node, NodeFields::default())
 }
 
 /// What a list shows of a node.
-fn stub(node: Node, fields: Fields) -> NodeListStub {
+fn stub(node: Node, fields: NodeFields) -> NodeListStub {
     let address = node
         .http_addr
         .rsplit_once(':')

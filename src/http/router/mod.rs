@@ -86,7 +86,7 @@ impl Methods {
 /// One line of the list of routes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(not(test), allow(dead_code))] // the page is written and checked by a test
-pub(super) struct Line {
+pub(super) struct RouteLine {
     /// The path, parameters in braces.
     pub(super) path: String,
     pub(super) methods: &'static str,
@@ -97,12 +97,12 @@ pub(super) struct Line {
 }
 
 /// Some methods of a path: what they ask, and what answers them.
-struct Entry {
+struct MethodEntry {
     lines: Vec<(&'static str, Methods, Access)>,
     routes: Routes,
 }
 
-impl Entry {
+impl MethodEntry {
     fn of(methods: Methods, access: Access, routes: Routes) -> Self {
         Self {
             lines: vec![("", methods, access)],
@@ -112,31 +112,31 @@ impl Entry {
 }
 
 /// GET (and HEAD) by a read handler.
-fn get(access: Access, watched: Watched, run: Reader) -> Entry {
+fn get(access: Access, watched: Watched, run: Reader) -> MethodEntry {
     query(Methods::Get, access, watched, run)
 }
 
 /// GET (and HEAD) by a read handler, or from what is in memory.
-fn get_near(access: Access, watched: Watched, near: Near, run: Reader) -> Entry {
+fn get_near(access: Access, watched: Watched, near: Near, run: Reader) -> MethodEntry {
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::read_near(api, incoming, access, (watched, near), run)
     };
-    Entry::of(Methods::Get, access, on(MethodFilter::GET, serve))
+    MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
 }
 
 /// Some methods by a read handler whose wishes may stand in the body.
-fn query(methods: Methods, access: Access, watched: Watched, run: Reader) -> Entry {
+fn query(methods: Methods, access: Access, watched: Watched, run: Reader) -> MethodEntry {
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| async move {
         match methods {
             Methods::Get => front::read(api, incoming, access, watched, run).await,
             _ => front::query(api, incoming, access, watched, run).await,
         }
     };
-    Entry::of(methods, access, on(methods.filter(), serve))
+    MethodEntry::of(methods, access, on(methods.filter(), serve))
 }
 
 /// Some methods by a handler that reads the body.
-fn body<F, Fut>(methods: Methods, access: Access, run: F) -> Entry
+fn body<F, Fut>(methods: Methods, access: Access, run: F) -> MethodEntry
 where
     F: Fn(Write) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
@@ -144,11 +144,11 @@ where
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::write(api, incoming, access, run)
     };
-    Entry::of(methods, access, on(methods.filter(), serve))
+    MethodEntry::of(methods, access, on(methods.filter(), serve))
 }
 
 /// Some methods by a handler that learns from the body what it is about, and asks then.
-fn late<F, Fut>(methods: Methods, what: (&'static str, Somewhere), run: F) -> Entry
+fn late<F, Fut>(methods: Methods, what: (&'static str, Somewhere), run: F) -> MethodEntry
 where
     F: Fn(Late) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
@@ -157,11 +157,11 @@ where
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::late(api, incoming, access, run)
     };
-    Entry::of(methods, access, on(methods.filter(), serve))
+    MethodEntry::of(methods, access, on(methods.filter(), serve))
 }
 
 /// Some methods by a handler that takes the body as it comes.
-fn upload<F, Fut>(methods: Methods, access: Access, run: F) -> Entry
+fn upload<F, Fut>(methods: Methods, access: Access, run: F) -> MethodEntry
 where
     F: Fn(Write, axum::body::Body) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ApiError>> + Send + 'static,
@@ -169,22 +169,22 @@ where
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| {
         front::upload(api, incoming, access, run)
     };
-    Entry::of(methods, access, on(methods.filter(), serve))
+    MethodEntry::of(methods, access, on(methods.filter(), serve))
 }
 
 /// GET by a handler that may make another connection of the one it came over.
-fn upgraded<F, Fut>(what: (&'static str, Somewhere), run: F) -> Entry
+fn upgraded<F, Fut>(what: (&'static str, Somewhere), run: F) -> MethodEntry
 where
     F: Fn(Arc<Api>, Incoming, Access) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response> + Send + 'static,
 {
     let access = Access::Late(what.0, what.1);
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| run(api, incoming, access);
-    Entry::of(Methods::Get, access, on(MethodFilter::GET, serve))
+    MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
 }
 
 /// Some methods that this version has not, and what to do instead.
-fn later(methods: Methods, advice: &'static str) -> Entry {
+fn later(methods: Methods, advice: &'static str) -> MethodEntry {
     body(methods, Access::Absent, move |write| {
         absent::later(write, advice)
     })
@@ -192,14 +192,14 @@ fn later(methods: Methods, advice: &'static str) -> Entry {
 
 /// The routes, and the list of them.
 #[derive(Default)]
-struct Table {
+struct RouteTable {
     router: Router<Arc<Api>>,
-    lines: Vec<Line>,
+    lines: Vec<RouteLine>,
 }
 
-impl Table {
+impl RouteTable {
     /// Adds a path with all its methods.
-    fn route<const N: usize>(mut self, path: &str, entries: [Entry; N]) -> Self {
+    fn route<const N: usize>(mut self, path: &str, entries: [MethodEntry; N]) -> Self {
         let mut routes = Routes::new();
         for entry in entries {
             routes = routes.merge(entry.routes);
@@ -207,7 +207,7 @@ impl Table {
                 entry
                     .lines
                     .into_iter()
-                    .map(|(below, methods, access)| Line {
+                    .map(|(below, methods, access)| RouteLine {
                         path: format!("{path}{below}"),
                         methods: methods.name(),
                         access: access.to_string(),
@@ -229,7 +229,7 @@ impl Table {
         routes: Routes,
     ) -> Self {
         self.lines
-            .extend(listed.map(|(ending, methods, access)| Line {
+            .extend(listed.map(|(ending, methods, access)| RouteLine {
                 path: match ending {
                     "" => shown.to_owned(),
                     ending => format!("{shown}/{ending}"),
@@ -258,7 +258,7 @@ pub fn router(api: Arc<Api>) -> Router {
 
 /// All routes.
 #[cfg(test)]
-pub(super) fn lines() -> Vec<Line> {
+pub(super) fn lines() -> Vec<RouteLine> {
     let mut lines = table::all().lines;
     lines.sort();
     lines.dedup();
@@ -274,7 +274,7 @@ pub(super) fn listed() -> String {
 
 /// Rows of the page.
 #[cfg(test)]
-pub(super) fn shown(lines: Vec<Line>) -> String {
+pub(super) fn shown(lines: Vec<RouteLine>) -> String {
     let mut page = String::new();
     for line in lines {
         page += &format!("| `{}` | {} | {} |\n", line.path, line.methods, line.access);

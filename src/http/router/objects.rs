@@ -9,7 +9,7 @@ use drover_projections::tables::{
 
 use super::Methods::{Any, Delete, Put};
 use super::work::ALLOCS;
-use super::{Table, body, get, get_near, late, query};
+use super::{RouteTable, body, get, get_near, late, query};
 use crate::http::front::Watched::{Nothing, Rows, Tables, Within};
 use crate::http::gate::Access::{
     Absent, Anyone, Listed, Management, Namespace, Node, Object, Public,
@@ -19,7 +19,7 @@ use crate::http::gate::{READ_JOB, Somewhere};
 use crate::http::{acl, namespaces, node_pools, nodes, scaling, search, services, variables};
 
 /// Nodes and node pools.
-pub(super) fn machines(table: Table) -> Table {
+pub(super) fn machines(table: RouteTable) -> RouteTable {
     let rows = Tables(nodes::TABLES);
     let write = Node(Write);
     table
@@ -58,7 +58,7 @@ pub(super) fn machines(table: Table) -> Table {
 }
 
 /// Node pools.
-pub(super) fn pools(table: Table) -> Table {
+pub(super) fn pools(table: RouteTable) -> RouteTable {
     let pools = Tables(&[NodePools::ID]);
     let rows = Tables(nodes::TABLES);
     table
@@ -112,7 +112,7 @@ pub(super) fn pools(table: Table) -> Table {
 }
 
 /// Namespaces, variables, services.
-pub(super) fn settings(table: Table) -> Table {
+pub(super) fn settings(table: RouteTable) -> RouteTable {
     table
         .route(
             "/v1/namespaces",
@@ -161,7 +161,7 @@ pub(super) fn settings(table: Table) -> Table {
 }
 
 /// Services, searches, scaling policies.
-pub(super) fn found(table: Table) -> Table {
+pub(super) fn found(table: RouteTable) -> RouteTable {
     let registered = Tables(&[Services::ID]);
     table
         .route(
@@ -205,7 +205,7 @@ pub(super) fn found(table: Table) -> Table {
 }
 
 /// Policies, tokens and roles.
-pub(super) fn access(table: Table) -> Table {
+pub(super) fn access(table: RouteTable) -> RouteTable {
     let policies = Tables(&[AclPolicies::ID]);
     let own = Object("the policy is the caller's", acl::policies::readable);
     let table = table
@@ -267,7 +267,7 @@ pub(super) fn access(table: Table) -> Table {
 }
 
 /// Tokens.
-fn tokens(table: Table) -> Table {
+fn tokens(table: RouteTable) -> RouteTable {
     let own = Object("the token is the caller's", acl::tokens::readable);
     let tokens = Tables(&[AclTokens::ID]);
     table

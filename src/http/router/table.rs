@@ -5,9 +5,9 @@ use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put};
-use super::{Table, body, get, late, later, objects, query, upgraded, upload, work};
+use super::{RouteTable, body, get, late, later, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
-use crate::http::front::Watched::{Nothing, Now, Rows, Tables, Told};
+use crate::http::front::Watched::{Nothing, Now, Reported, Rows, Tables};
 use crate::http::gate::Access::{
     Absent, Agent, Listed, Management, Metrics, Namespace, Node, Object, Operation, Operator,
     Plugins, Public,
@@ -20,7 +20,7 @@ use crate::http::{
 };
 
 /// Every route.
-pub(super) fn all() -> Table {
+pub(super) fn all() -> RouteTable {
     [
         work::workloads,
         work::allocated,
@@ -43,11 +43,11 @@ pub(super) fn all() -> Table {
         elsewhere,
     ]
     .into_iter()
-    .fold(Table::default(), |table, part| part(table))
+    .fold(RouteTable::default(), |table, part| part(table))
 }
 
 /// The cluster, and what operators look after.
-fn cluster(table: Table) -> Table {
+fn cluster(table: RouteTable) -> RouteTable {
     table
         .route("/v1/status/leader", [get(Public, Now, agent::leader)])
         .route("/v1/status/peers", [get(Public, Now, agent::peers)])
@@ -113,7 +113,7 @@ fn cluster(table: Table) -> Table {
 }
 
 /// The agent itself.
-fn agents(table: Table) -> Table {
+fn agents(table: RouteTable) -> RouteTable {
     table
         .route("/v1/agent/self", [get(Agent(Read), Now, agent::describe)])
         .route("/v1/agent/members", [get(Node(Read), Now, agent::members)])
@@ -147,7 +147,7 @@ fn agents(table: Table) -> Table {
 }
 
 /// Clients, on whichever machine they run.
-fn clients(table: Table) -> Table {
+fn clients(table: RouteTable) -> RouteTable {
     table
         .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
         .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
@@ -193,7 +193,7 @@ fn clients(table: Table) -> Table {
 }
 
 /// The log itself, the tables that follow from it, and who did what, when and why.
-fn history(table: Table) -> Table {
+fn history(table: RouteTable) -> RouteTable {
     let proofs = Operator(Read);
     let seen = Listed(
         "some topic of the event stream; what by its own right",
@@ -243,17 +243,17 @@ fn history(table: Table) -> Table {
         .route(
             "/v1/audit",
             [
-                get(seen, Told, audit::list),
-                query(Put, seen, Told, audit::list),
+                get(seen, Reported, audit::list),
+                query(Put, seen, Reported, audit::list),
             ],
         )
         .route("/v1/audit/requests", [get(Management, Now, requests::list)])
-        .route("/v1/audit/trace", [get(seen, Told, audit::trace)])
-        .route("/v1/state/diff", [get(seen, Told, audit::between)])
+        .route("/v1/audit/trace", [get(seen, Reported, audit::trace)])
+        .route("/v1/state/diff", [get(seen, Reported, audit::between)])
 }
 
 /// What has to be done at the plugins of volumes.
-fn at_plugins(table: Table) -> Table {
+fn at_plugins(table: RouteTable) -> RouteTable {
     let write = (
         "csi-write-volume and plugin:read",
         Somewhere::Namespace(volumes::csi::WRITE),
@@ -294,7 +294,7 @@ fn at_plugins(table: Table) -> Table {
 }
 
 /// Volumes and plugins.
-fn volumes(table: Table) -> Table {
+fn volumes(table: RouteTable) -> RouteTable {
     let within = Somewhere::Namespace(volumes::csi::WRITE);
     let register = ("csi-write-volume and plugin:read", within);
     let read = Object(
@@ -345,7 +345,7 @@ fn volumes(table: Table) -> Table {
 }
 
 /// Volumes of hosts.
-fn host_volumes(table: Table) -> Table {
+fn host_volumes(table: RouteTable) -> RouteTable {
     let create = (
         "host-volume-create",
         Somewhere::Namespace(volumes::host::CREATE),
@@ -389,7 +389,7 @@ fn host_volumes(table: Table) -> Table {
 }
 
 /// Plugins of volumes.
-fn plugins(table: Table) -> Table {
+fn plugins(table: RouteTable) -> RouteTable {
     table
         .route(
             "/v1/plugins",
@@ -410,7 +410,7 @@ fn plugins(table: Table) -> Table {
 }
 
 /// What this version has none of, or not yet: said in words.
-fn elsewhere(table: Table) -> Table {
+fn elsewhere(table: RouteTable) -> RouteTable {
     let mut table = table.route(
         "/v1/operator/license",
         [

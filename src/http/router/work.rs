@@ -8,7 +8,7 @@ use drover_projections::tables::{
 };
 
 use super::Methods::{Delete, Get, OnlyPost, Put};
-use super::{Table, body, get, get_near, late, query};
+use super::{RouteTable, body, get, get_near, late, query};
 use crate::http::front::Watched::{Nothing, Rows, Tables, Within};
 use crate::http::gate::Access::{Anyone, Management, Namespace, Object};
 use crate::http::gate::{LIST_JOBS, READ_JOB, Somewhere};
@@ -18,7 +18,7 @@ use crate::http::{allocations, client, deployments, evaluations, explain, jobs, 
 pub(super) const ALLOCS: &[u16] = &[Allocs::ID];
 
 /// Jobs, and what becomes of them: allocations, evaluations.
-pub(super) fn workloads(table: Table) -> Table {
+pub(super) fn workloads(table: RouteTable) -> RouteTable {
     let jobs = Tables(&[Jobs::ID, JobSummaries::ID]);
     let statuses = Tables(jobs::statuses::TABLES);
     table
@@ -64,7 +64,7 @@ pub(super) fn workloads(table: Table) -> Table {
 }
 
 /// Allocations.
-pub(super) fn allocated(table: Table) -> Table {
+pub(super) fn allocated(table: RouteTable) -> RouteTable {
     let allocs = Tables(ALLOCS);
     table
         .route(
@@ -111,7 +111,7 @@ pub(super) fn allocated(table: Table) -> Table {
 }
 
 /// Evaluations.
-pub(super) fn evaluated(table: Table) -> Table {
+pub(super) fn evaluated(table: RouteTable) -> RouteTable {
     let evals = Tables(&[Evals::ID]);
     let readable = Object("read-job", evaluations::readable);
     table
@@ -153,7 +153,7 @@ pub(super) fn evaluated(table: Table) -> Table {
 }
 
 /// Deployments, and the stream of everything that happens.
-pub(super) fn rollouts(table: Table) -> Table {
+pub(super) fn rollouts(table: RouteTable) -> RouteTable {
     let rows = Tables(&[Deployments::ID]);
     table
         .route(
@@ -179,7 +179,7 @@ pub(super) fn rollouts(table: Table) -> Table {
 }
 
 /// Changes of deployments, and the stream of everything that happens.
-pub(super) fn promoted(table: Table) -> Table {
+pub(super) fn promoted(table: RouteTable) -> RouteTable {
     table
         .route(
             "/v1/deployment/fail/{id}",

@@ -57,12 +57,12 @@ drover_events::wire! {
 type Hit = (usize, String, Vec<String>);
 
 /// Everything found so far: by context, each with the place of the text in the name.
-struct Found {
+struct FuzzyMatches {
     text: String,
     by_context: BTreeMap<&'static str, Vec<Hit>>,
 }
 
-impl Found {
+impl FuzzyMatches {
     fn offer(&mut self, context: &'static str, name: &str, scope: &[&str]) {
         if let Some(at) = name.to_lowercase().find(&self.text) {
             let scope = scope.iter().map(|part| (*part).to_owned()).collect();
@@ -127,22 +127,22 @@ impl Found {
 
 /// `PUT /v1/search/fuzzy`.
 pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let asked: FuzzyRequest = read.request.json()?;
+    let requested: FuzzyRequest = read.request.json()?;
     let bounds = &read.api.settings.search;
     if !bounds.fuzzy_enabled {
         return Err(ApiError::refused("fuzzy search is not enabled"));
     }
-    let (length, shortest) = (asked.text.chars().count(), bounds.min_term_length);
+    let (length, shortest) = (requested.text.chars().count(), bounds.min_term_length);
     if length < shortest {
         return Err(ApiError::refused(format!(
             "fuzzy search query must be at least {shortest} characters, got {length}"
         )));
     }
-    let namespace = match asked.namespace.as_str() {
+    let namespace = match requested.namespace.as_str() {
         "" => read.request.namespace(),
         name => name,
     };
-    let contexts = contexts(&asked.context)?;
+    let contexts = contexts(&requested.context)?;
     let scope = Scope::new(read, namespace);
     let mut answer = FuzzyResponse {
         known_leader: read.api.server.leader_address().is_some(),
@@ -152,14 +152,14 @@ pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, ApiError> {
     for context in &contexts {
         answer.truncations.insert(*context, false);
     }
-    let mut found = Found {
-        text: asked.text.to_lowercase(),
+    let mut found = FuzzyMatches {
+        text: requested.text.to_lowercase(),
         by_context: BTreeMap::new(),
     };
     let mut by_id = BTreeMap::new();
     for context in contexts {
         if BY_ID.contains(&context) {
-            let mut ids = ids_of(&scope, context, &asked.text).map_err(storage)?;
+            let mut ids = ids_of(&scope, context, &requested.text).map_err(storage)?;
             answer
                 .truncations
                 .insert(context, ids.len() > crate::http::search::MOST);
@@ -185,7 +185,7 @@ fn names(
     read: &Read<'_>,
     scope: &Scope<'_>,
     context: &str,
-    found: &mut Found,
+    found: &mut FuzzyMatches,
 ) -> Result<(), ApiError> {
     if !scope.may_show(context) {
         return Ok(());

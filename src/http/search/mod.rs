@@ -26,7 +26,7 @@ use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::{READ_JOB, in_namespace};
 use crate::http::list::storage;
-use crate::http::query::Options;
+use crate::http::query::ReadOptions;
 use crate::http::rows;
 use crate::http::sight::Sight;
 use crate::http::volumes::{csi, host};
@@ -74,22 +74,22 @@ drover_events::wire! {
 ///
 /// # Errors
 /// 500 with Nomad's text for one that is none.
-pub(in crate::http) fn contexts(asked: &str) -> Result<Vec<&'static str>, ApiError> {
-    if matches!(asked, "" | "all") {
+pub(in crate::http) fn contexts(requested: &str) -> Result<Vec<&'static str>, ApiError> {
+    if matches!(requested, "" | "all") {
         return Ok(CONTEXTS.to_vec());
     }
-    match CONTEXTS.iter().find(|context| **context == asked) {
+    match CONTEXTS.iter().find(|context| **context == requested) {
         Some(context) => Ok(vec![*context]),
         None => Err(ApiError::refused(format!(
-            "context must be one of {CONTEXTS:?} or 'all' for all contexts; got {asked:?}"
+            "context must be one of {CONTEXTS:?} or 'all' for all contexts; got {requested:?}"
         ))),
     }
 }
 
 /// `PUT /v1/search`.
 pub(in crate::http) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
-    let asked: SearchRequest = read.request.json()?;
-    let namespace = match asked.namespace.as_str() {
+    let requested: SearchRequest = read.request.json()?;
+    let namespace = match requested.namespace.as_str() {
         "" => read.request.namespace(),
         name => name,
     };
@@ -98,8 +98,8 @@ pub(in crate::http) fn prefix(read: &Read<'_>) -> Result<Answer, ApiError> {
         ..SearchResponse::default()
     };
     let scope = Scope::new(read, namespace);
-    for context in contexts(&asked.context)? {
-        let mut found = ids_of(&scope, context, &asked.prefix).map_err(storage)?;
+    for context in contexts(&requested.context)? {
+        let mut found = ids_of(&scope, context, &requested.prefix).map_err(storage)?;
         answer.truncations.insert(context, found.len() > MOST);
         found.truncate(MOST);
         let found = if found.is_empty() {
@@ -279,7 +279,7 @@ fn ids<T: Table<Key = Id>>(
     } else {
         prefix
     };
-    let options = Options::by_prefix(even);
+    let options = ReadOptions::by_prefix(even);
     let Ok(rows) = rows::ids::<T>(view, &options) else {
         return Ok(Vec::new());
     };

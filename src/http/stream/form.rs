@@ -175,11 +175,11 @@ pub(super) struct Checkpoint {
 
 /// The frame of one index that is being written.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Frame {
+pub(super) struct IndexFrame {
     open: bool,
 }
 
-impl Frame {
+impl IndexFrame {
     /// Goes on to the next event of the index: writes what stands before it.
     pub(super) fn event(&mut self, form: Form, index: u64, out: &mut Vec<u8>) {
         if self.open {
@@ -314,7 +314,7 @@ mod tests {
             (true, "id: 7\ndata: {\"Index\":7,\"Events\":[1,2]}\n\n"),
         ] {
             let form = Form { sse, ..CLOUD };
-            let (mut out, mut frame) = (Vec::new(), Frame::default());
+            let (mut out, mut frame) = (Vec::new(), IndexFrame::default());
             frame.end(form, &mut out);
             for number in [b'1', b'2'] {
                 frame.event(form, 7, &mut out);
@@ -344,8 +344,8 @@ mod tests {
                 checkpoints,
                 ..CLOUD
             };
-            let told = String::from_utf8(form.error(&error)).unwrap();
-            assert_eq!(told, wanted, "{form:?}");
+            let reported = String::from_utf8(form.error(&error)).unwrap();
+            assert_eq!(reported, wanted, "{form:?}");
         }
     }
 
@@ -365,12 +365,12 @@ mod tests {
             };
             let mut out = Vec::new();
             event(&mut out, (7, "JobRegistered"), &headline, &json!(1)).unwrap();
-            let told: Value = serde_json::from_slice(&out).unwrap();
+            let reported: Value = serde_json::from_slice(&out).unwrap();
             let wanted = json!({
                 "Topic": "Job", "Type": "JobRegistered", "Key": key, "Namespace": "red",
                 "FilterKeys": more, "Index": 7, "Payload": 1,
             });
-            assert_eq!(told, wanted);
+            assert_eq!(reported, wanted);
         }
     }
 

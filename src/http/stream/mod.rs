@@ -14,7 +14,7 @@
 //! It must not know how events are applied or replicated. A row that cannot be read is told as
 //! such: the event is there, with the reason in place of its payload.
 //!
-//! Start reading at [`serve`], then `reader.rs`, `ring.rs` and `tell.rs`.
+//! Start reading at [`serve`], then `reader.rs`, `ring.rs` and `report.rs`.
 
 mod form;
 mod own;
@@ -23,13 +23,13 @@ mod payload;
 mod permit;
 mod publisher;
 mod reader;
+mod report;
 pub(super) mod right;
 mod ring;
 mod sample;
 pub(super) mod schema;
 mod selection;
 mod start;
-mod tell;
 mod walk;
 
 #[cfg(test)]
@@ -54,9 +54,9 @@ use super::query::Query;
 use crate::error::ApiError;
 use form::Form;
 pub(in crate::http) use permit::Permit;
-use reader::{BACKLOG, Reader};
+use reader::{BACKLOG, StreamReader};
+use report::{PastWalk, Subscription};
 use selection::Selection;
-use tell::{Past, Wish};
 
 /// The parameters of the stream.
 const PARAMETERS: [&str; 11] = [
@@ -109,23 +109,26 @@ pub(super) async fn serve(late: Late) -> Result<Answer, ApiError> {
     let (api, request) = (&late.api, &late.request);
     known(&request.query)?;
     let form = Form::read(request)?;
-    let wish = Wish {
+    let subscription = Subscription {
         selection: Selection::read(&request.query, form.cloud)?,
         form,
         permit: Permit::of(Arc::clone(&request.identity.acl)),
         clouds: api.stream.clouds(api.log.epoch().id),
     };
-    wish.permit.admit(&wish.selection)?;
-    let (content_type, epoch) = (wish.form.content_type(), hex(&wish.clouds.epoch));
-    let listener = api.stream.ring().listen(wish.needs()).await;
+    subscription.permit.admit(&subscription.selection)?;
+    let (content_type, epoch) = (
+        subscription.form.content_type(),
+        hex(&subscription.clouds.epoch),
+    );
+    let listener = api.stream.ring().listen(subscription.needs()).await;
     let position = start::position(api, request).await?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
-    let reader = Reader {
+    let reader = StreamReader {
         projections: Arc::clone(&api.projections),
         log: Arc::clone(&api.log),
-        wish,
+        subscription,
         position,
-        past: Past::default(),
+        past: PastWalk::default(),
         listener,
         sender,
         begun: false,

@@ -7,9 +7,9 @@ use serde::{Serialize, Serializer};
 use crate::history::record::Payload;
 
 /// The payload of such an event.
-pub(super) struct Own(Recorded);
+pub(super) struct OwnPayload(Recorded);
 
-impl Serialize for Own {
+impl Serialize for OwnPayload {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match &self.0.envelope {
             Some(envelope) => Hidden::new(&Payload(&envelope.event), &NoSecrets).serialize(to),
@@ -19,7 +19,7 @@ impl Serialize for Own {
 }
 
 /// Topic, namespace, keys and payload of an event that Nomad is silent about; none for others.
-pub(super) fn of(event: Recorded) -> Option<(EventKind, Topic, String, Vec<String>, Own)> {
+pub(super) fn of(event: Recorded) -> Option<(EventKind, Topic, String, Vec<String>, OwnPayload)> {
     let (kind, topic) = (event.kind, event.kind.own_topic()?);
     let (namespace, keys) = match &event.envelope {
         Some(envelope) => place(&envelope.event),
@@ -30,7 +30,7 @@ pub(super) fn of(event: Recorded) -> Option<(EventKind, Topic, String, Vec<Strin
     } else {
         keys
     };
-    Some((kind, topic, namespace, keys, Own(event)))
+    Some((kind, topic, namespace, keys, OwnPayload(event)))
 }
 
 /// The namespace, the key and the filter keys.
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn ev_02_every_silent_kind_has_an_event_of_its_own() {
-        let mut told = 0;
+        let mut reported = 0;
         for kind in EventKind::ALL {
             let Some(body) = samples::body(*kind, kind.version()) else {
                 continue;
@@ -95,9 +95,9 @@ mod tests {
                 let found = json.pointer(secret).and_then(|text| text.as_str());
                 assert!(found.is_none_or(str::is_empty), "{kind} {secret}");
             }
-            told += 1;
+            reported += 1;
         }
-        assert_eq!(told, 28);
+        assert_eq!(reported, 28);
     }
 
     #[test]

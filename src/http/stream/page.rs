@@ -5,15 +5,15 @@ use drover_events::topic::Publication;
 use drover_events::{Actor, EventKind, Topic};
 use drover_projections::changes::Change;
 
-use super::form::{self, Form, Frame};
+use super::form::{self, Form, IndexFrame};
 use super::own;
 use super::payload::{self, Shown};
 use super::sample::Data;
 use super::selection::Headline;
-use super::walk::{Item, Source, Walk};
+use super::walk::{StreamWalk, WalkItem, WalkSource};
 use crate::error::ApiError;
 use crate::history::record::numbers::Numbers;
-use crate::history::record::{CloudEvent, Document, Outcome, Redactor};
+use crate::history::record::{CloudEvent, Document, RecordedOutcome, Redactor};
 
 /// Bytes of lines and CloudEvents after which a page ends.
 const FULL: usize = 64 << 10;
@@ -97,7 +97,7 @@ impl Event {
 
 /// The events of one index.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct EventBatch {
     pub(super) index: u64,
     /// The kind; none where what is kept of it cannot be read.
     pub(super) kind: Option<EventKind>,
@@ -121,7 +121,7 @@ pub(super) struct Cloud {
     pub(super) document: Option<Data>,
 }
 
-impl Batch {
+impl EventBatch {
     /// The log's event for who may see all events, or not; none where it is not kept.
     pub(super) fn cloud(&self, sees_all: bool) -> Option<&Cloud> {
         match sees_all {
@@ -139,10 +139,10 @@ impl Batch {
 
 /// Everything about some indexes, without a gap between `first` and `upto`.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct StreamPage {
     pub(super) first: u64,
     pub(super) upto: u64,
-    pub(super) batches: Vec<Batch>,
+    pub(super) batches: Vec<EventBatch>,
     /// What its batches have beside their lines.
     pub(super) has: Needs,
     /// Whether it was too big to be kept, so that it has to be read from the past.
@@ -150,7 +150,7 @@ pub(super) struct Page {
     bytes: Bytes,
 }
 
-impl Page {
+impl StreamPage {
     /// A page that says nothing of the indexes it stands for.
     fn of_nothing(first: u64, upto: u64, has: Needs, absent: bool) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl Page {
 
     /// Bytes it takes in memory, roughly.
     pub(super) fn weight(&self) -> usize {
-        let beside = |batch: &Batch| {
+        let beside = |batch: &EventBatch| {
             let clouds = batch.cloudy() * if self.has.documents { DOCUMENT } else { 1 };
             let per_event = if self.has.payloads { 1024 } else { 0 };
             192 + batch.line.len() + clouds + (256 + per_event) * batch.events.len()
@@ -174,7 +174,7 @@ impl Page {
     }
 
     /// The batches from a position on.
-    pub(super) fn from(&self, position: u64) -> &[Batch] {
+    pub(super) fn from(&self, position: u64) -> &[EventBatch] {
         let start = self.batches.partition_point(|b| b.index < position);
         &self.batches[start..]
     }
@@ -192,13 +192,13 @@ impl Page {
     /// # Errors
     /// When changes or log cannot be read; a row that cannot is told as such.
     pub(super) fn render(
-        source: Source<'_>,
+        source: WalkSource<'_>,
         (first, last): (u64, u64),
         has: Needs,
         clouds: &Clouds,
     ) -> Result<Self, ApiError> {
-        let mut walk = Walk::new(source, (first, last), has.log)?;
-        let mut draft = Draft {
+        let mut walk = StreamWalk::new(source, (first, last), has.log)?;
+        let mut draft = PageDraft {
             source,
             has,
             clouds,
@@ -225,21 +225,21 @@ impl Page {
 }
 
 /// A page that is being rendered.
-struct Draft<'a> {
-    source: Source<'a>,
+struct PageDraft<'a> {
+    source: WalkSource<'a>,
     has: Needs,
     clouds: &'a Clouds,
     out: Vec<u8>,
     /// Bytes of what lies outside: lines of our own and CloudEvents.
     beside: usize,
-    batches: Vec<(Batch, Vec<std::ops::Range<usize>>)>,
+    batches: Vec<(EventBatch, Vec<std::ops::Range<usize>>)>,
 }
 
-impl Draft<'_> {
+impl PageDraft<'_> {
     /// Adds an index; false if it is too big, and then it is as if it had not been tried.
-    fn add(&mut self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
+    fn add(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
         let start = self.out.len();
-        let mut batch = Batch {
+        let mut batch = EventBatch {
             index: item.index,
             kind: item.kind,
             events: Vec::new(),
@@ -261,7 +261,7 @@ impl Draft<'_> {
         if item.is_own() {
             self.add_own(&mut batch, item)?;
         } else {
-            let mut frame = Frame::default();
+            let mut frame = IndexFrame::default();
             for change in walk.changes(item)? {
                 let Some(event) = self.event(&change, &mut frame, &mut ranges)? else {
                     continue;
@@ -299,7 +299,7 @@ impl Draft<'_> {
         Ok(true)
     }
 
-    fn cloud(&self, item: &Item, sees_all: bool) -> Result<Cloud, ApiError> {
+    fn cloud(&self, item: &WalkItem, sees_all: bool) -> Result<Cloud, ApiError> {
         let mut text = Vec::new();
         cloud(item, (self.clouds, sees_all), &mut text)?;
         let document = match self.has.documents && text.len() <= BIG {
@@ -313,7 +313,7 @@ impl Draft<'_> {
     fn event(
         &mut self,
         change: &Change,
-        frame: &mut Frame,
+        frame: &mut IndexFrame,
         ranges: &mut Vec<std::ops::Range<usize>>,
     ) -> Result<Option<Event>, ApiError> {
         let Some((headline, event_type)) = headline(change) else {
@@ -342,7 +342,7 @@ impl Draft<'_> {
     }
 
     /// An event of our own: its line lies by itself, for Nomad's lines go out in one.
-    fn add_own(&self, batch: &mut Batch, item: &Item) -> Result<(), ApiError> {
+    fn add_own(&self, batch: &mut EventBatch, item: &WalkItem) -> Result<(), ApiError> {
         let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
             return Ok(());
         };
@@ -353,7 +353,7 @@ impl Draft<'_> {
             json: Bytes::new(),
             payload: None,
         };
-        let (mut out, mut frame) = (Vec::new(), Frame::default());
+        let (mut out, mut frame) = (Vec::new(), IndexFrame::default());
         frame.event(LINES, item.index, &mut out);
         let start = out.len();
         let named = (item.index, kind.name());
@@ -371,7 +371,7 @@ impl Draft<'_> {
     }
 
     /// Freezes the bytes; lines and events become parts of them.
-    fn finish(self, first: u64, upto: u64) -> Page {
+    fn finish(self, first: u64, upto: u64) -> StreamPage {
         let bytes = Bytes::from(self.out);
         let mut ends: Vec<usize> = self.batches.iter().skip(1).map(|(b, _)| b.start).collect();
         ends.push(bytes.len());
@@ -385,7 +385,7 @@ impl Draft<'_> {
             }
             batches.push(batch);
         }
-        Page {
+        StreamPage {
             first,
             upto,
             batches,
@@ -436,13 +436,13 @@ pub(super) fn write(
 /// # Errors
 /// When it cannot be decoded.
 pub(super) fn cloud(
-    item: &Item,
+    item: &WalkItem,
     (clouds, sees_all): (&Clouds, bool),
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let recorded = item.recorded()?;
     // What was refused is not told on the stream.
-    let document = Document::of(&recorded).became(Some(Outcome::Applied));
+    let document = Document::of(&recorded).became(Some(RecordedOutcome::Applied));
     let event = CloudEvent::of(document, clouds.epoch, &clouds.agent);
     let redactor = match sees_all {
         true => &clouds.redactor,

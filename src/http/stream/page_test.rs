@@ -6,9 +6,9 @@ use drover_events::namespace::NamespacesDeleted;
 use drover_events::node::NodeRegistered;
 use serde_json::json;
 
-use super::page::{Clouds, Needs, Page};
+use super::page::{Clouds, Needs, StreamPage};
 use super::stream_test::{empty_log, node};
-use super::walk::Source;
+use super::walk::WalkSource;
 use crate::http::harness::{Given, Harness};
 use crate::proposer::Origin;
 use crate::reactors::testing::Direct;
@@ -30,11 +30,11 @@ fn what_is_big_is_measured_by_itself() {
         server.apply(heavy(bytes));
     }
     let view = server.projections.view();
-    let source = Source {
+    let source = WalkSource {
         view: &view,
         log: &log,
     };
-    let page = Page::render(source, (1, 2), Needs::default(), &Clouds::default()).unwrap();
+    let page = StreamPage::render(source, (1, 2), Needs::default(), &Clouds::default()).unwrap();
     assert_eq!(
         (page.upto, page.batches.len(), page.absent),
         (2, 2, false),
@@ -60,7 +60,7 @@ async fn what_was_refused_is_not_told() {
     let is_refused = |at: &u64| view.rejection(*at).unwrap().is_some();
     let refused: Vec<u64> = (first..=done).filter(is_refused).collect();
     assert!(!refused.is_empty(), "it is in the log");
-    let source = Source {
+    let source = WalkSource {
         view: &view,
         log: &h.api.log,
     };
@@ -68,11 +68,14 @@ async fn what_was_refused_is_not_told() {
         log: true,
         ..Needs::default()
     };
-    let page = Page::render(source, (first, done), needs, &Clouds::default()).unwrap();
-    let told: Vec<u64> = page.batches.iter().map(|batch| batch.index).collect();
-    assert!(told.contains(&done), "{done}: {told:?}");
-    let told_of = |at: &u64| told.contains(at);
-    assert!(!refused.iter().any(told_of), "{refused:?}: {told:?}");
+    let page = StreamPage::render(source, (first, done), needs, &Clouds::default()).unwrap();
+    let reported: Vec<u64> = page.batches.iter().map(|batch| batch.index).collect();
+    assert!(reported.contains(&done), "{done}: {reported:?}");
+    let reported_of = |at: &u64| reported.contains(at);
+    assert!(
+        !refused.iter().any(reported_of),
+        "{refused:?}: {reported:?}"
+    );
     h.stop().await;
 }
 
@@ -92,15 +95,15 @@ async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
     };
     let clouds = h.api.stream.clouds(log.epoch().id);
     let rendered = |range: (u64, u64)| {
-        let source = Source { view: &view, log };
-        Page::render(source, range, needs, &clouds).unwrap()
+        let source = WalkSource { view: &view, log };
+        StreamPage::render(source, range, needs, &clouds).unwrap()
     };
     assert!(rendered((big, big)).absent, "it is kept nowhere");
     let (page, before) = (rendered((small, big)), rendered((small, big - 1)));
     assert_eq!((page.upto, page.absent), (big - 1, false));
     assert!(!page.lines(small).is_empty());
     assert!(page.lines(small) == before.lines(small));
-    let lengths = |page: &Page| -> Vec<usize> {
+    let lengths = |page: &StreamPage| -> Vec<usize> {
         let batches = page.batches.iter();
         batches.map(|batch| batch.line.len()).collect()
     };

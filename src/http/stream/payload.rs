@@ -240,9 +240,9 @@ mod tests {
             };
             let mut text = Vec::new();
             Shown::write(&*of_allocation(alloc), &mut text).unwrap();
-            let told: Value = serde_json::from_slice(&text).unwrap();
-            assert_eq!(told["Timeout"], json!(timeout));
-            assert_eq!(told["TimeoutReason"], json!(reason));
+            let reported: Value = serde_json::from_slice(&text).unwrap();
+            assert_eq!(reported["Timeout"], json!(timeout));
+            assert_eq!(reported["TimeoutReason"], json!(reason));
         }
     }
 }

@@ -7,12 +7,12 @@ use drover_events::public::PublicFields;
 use drover_projections::Projections;
 use tokio_util::sync::CancellationToken;
 
-use super::page::{Clouds, Page};
+use super::page::{Clouds, StreamPage};
 use super::ring::Ring;
-use super::walk::Source;
+use super::walk::WalkSource;
 use crate::error::ApiError;
 use crate::history::record::Redactor;
-use crate::http::aside::aside;
+use crate::http::offload::offload;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
 
@@ -99,7 +99,7 @@ impl Publisher {
                     () = self.ring.nobody() => continue,
                 };
                 while position < applied {
-                    position = aside(|| self.step(projections, log, (position, applied)))?;
+                    position = offload(|| self.step(projections, log, (position, applied)))?;
                     tokio::task::yield_now().await;
                 }
             }
@@ -123,14 +123,14 @@ impl Publisher {
             return Ok(floor);
         }
         let last = (position + STRIDE).min(applied);
-        let source = Source { view: &view, log };
+        let source = WalkSource { view: &view, log };
         let needs = self.ring.needs();
         let epoch = log.epoch().id;
         let clouds = match needs.clouds || needs.bare {
             true => self.clouds(epoch),
             false => Clouds::default(),
         };
-        let page = Page::render(source, (position + 1, last), needs, &clouds)?;
+        let page = StreamPage::render(source, (position + 1, last), needs, &clouds)?;
         let upto = page.upto;
         self.ring.push(page, view.time());
         Ok(upto)

@@ -9,13 +9,13 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::form::Checkpoint;
+use super::report::{PIECE, PastWalk, Subscription};
 use super::right;
-use super::ring::{Found, Listener};
-use super::tell::{PIECE, Past, Wish};
-use super::walk::{Source, told};
+use super::ring::{Listener, RingLookup};
+use super::walk::{WalkSource, reported};
 use crate::error::{ApiError, Code};
 use crate::history::record::numbers::Numbers;
-use crate::http::aside::aside;
+use crate::http::offload::offload;
 use crate::http::past;
 use crate::log::LogEngine;
 
@@ -29,13 +29,13 @@ pub(super) const BACKLOG: usize = 2;
 const WORTHY: usize = 8 << 10;
 
 /// One subscriber.
-pub(super) struct Reader {
+pub(super) struct StreamReader {
     pub(super) projections: Arc<Projections>,
     pub(super) log: Arc<LogEngine>,
-    pub(super) wish: Wish,
+    pub(super) subscription: Subscription,
     /// The next index to look at.
     pub(super) position: u64,
-    pub(super) past: Past,
+    pub(super) past: PastWalk,
     pub(super) listener: Listener,
     pub(super) sender: mpsc::Sender<Bytes>,
     /// Whether a frame was sent.
@@ -43,7 +43,7 @@ pub(super) struct Reader {
 }
 
 /// What there is to do next.
-enum Step {
+enum ReadStep {
     /// These bytes go out; there may be none.
     Send(Bytes),
     /// Everything was told; the last event happened at this time.
@@ -51,12 +51,12 @@ enum Step {
 }
 
 /// What was said about the position, and when.
-pub(super) struct Said {
+pub(super) struct PositionReport {
     pub(super) position: u64,
     pub(super) at: Instant,
 }
 
-impl Reader {
+impl StreamReader {
     /// Serves the subscriber until it leaves, cannot be served, or `right` ends.
     pub(super) async fn run(mut self, right: impl Future<Output = ()>) {
         tokio::select! {
@@ -67,23 +67,23 @@ impl Reader {
     }
 
     async fn serve(&mut self) {
-        let greeting = Bytes::from_static(self.wish.form.greeting());
+        let greeting = Bytes::from_static(self.subscription.form.greeting());
         if !self.send(greeting).await {
             return;
         }
-        let mut said = Said {
+        let mut said = PositionReport {
             position: 0,
             at: Instant::now(),
         };
         loop {
             self.listener.mark();
             let goes_on = match self.next() {
-                Ok(Step::Send(bytes)) if bytes.is_empty() => {
+                Ok(ReadStep::Send(bytes)) if bytes.is_empty() => {
                     tokio::task::yield_now().await;
                     self.say_while_searching(&mut said).await
                 }
-                Ok(Step::Send(bytes)) => self.send(bytes).await,
-                Ok(Step::Idle(time)) => self.wait(time, &mut said).await,
+                Ok(ReadStep::Send(bytes)) => self.send(bytes).await,
+                Ok(ReadStep::Idle(time)) => self.wait(time, &mut said).await,
                 Err(error) => {
                     self.leave(&error).await;
                     return;
@@ -96,8 +96,8 @@ impl Reader {
     }
 
     /// Waits for something to happen, and says now and then that nothing does.
-    async fn wait(&mut self, time: i64, said: &mut Said) -> bool {
-        let checkpoints = self.wish.form.checkpoints;
+    async fn wait(&mut self, time: i64, said: &mut PositionReport) -> bool {
+        let checkpoints = self.subscription.form.checkpoints;
         let pause = match checkpoints && said.position != self.position {
             true if said.position == 0 => Duration::ZERO,
             true => (said.at + CALM).saturating_duration_since(Instant::now()),
@@ -109,38 +109,38 @@ impl Reader {
             () = self.sender.closed() => return false,
             () = tokio::time::sleep(pause) => {}
         }
-        *said = Said {
+        *said = PositionReport {
             position: self.position,
             at: Instant::now(),
         };
         let frame = match checkpoints {
             true => self.checkpoint(time),
-            false => Bytes::from_static(self.wish.form.heartbeat()),
+            false => Bytes::from_static(self.subscription.form.heartbeat()),
         };
         self.send(frame).await
     }
 
     /// Says that a long search goes on, and where checkpoints are wanted how far it is.
-    pub(super) async fn say_while_searching(&mut self, said: &mut Said) -> bool {
+    pub(super) async fn say_while_searching(&mut self, said: &mut PositionReport) -> bool {
         if self.sender.is_closed() {
             return false;
         }
-        let checkpoints = self.wish.form.checkpoints;
+        let checkpoints = self.subscription.form.checkpoints;
         let pause = if checkpoints { CALM } else { HEARTBEAT };
         if said.at.elapsed() < pause || self.past.within().is_some() {
             return true;
         }
-        *said = Said {
+        *said = PositionReport {
             position: self.position,
             at: Instant::now(),
         };
         if !checkpoints {
             return self
-                .send(Bytes::from_static(self.wish.form.heartbeat()))
+                .send(Bytes::from_static(self.subscription.form.heartbeat()))
                 .await;
         }
-        let told = self.position.saturating_sub(1);
-        let Ok(time) = aside(|| past::time_at(&self.log, told)) else {
+        let reported = self.position.saturating_sub(1);
+        let Ok(time) = offload(|| past::time_at(&self.log, reported)) else {
             return true;
         };
         self.send(self.checkpoint(time)).await
@@ -152,9 +152,9 @@ impl Reader {
             index,
             time,
             lag: self.projections.watch().applied().saturating_sub(index),
-            epoch: self.wish.clouds.epoch,
+            epoch: self.subscription.clouds.epoch,
         };
-        self.wish.form.checkpoint(&at).into()
+        self.subscription.form.checkpoint(&at).into()
     }
 
     async fn leave(&mut self, error: &ApiError) {
@@ -165,16 +165,16 @@ impl Reader {
             Code::BadRequest => tracing::info!(%error, "a subscriber's filter cannot be decided"),
             _ => tracing::error!(%error, "the event stream cannot go on"),
         }
-        let frame = self.wish.form.error(error);
+        let frame = self.subscription.form.error(error);
         if !frame.is_empty() && self.past.within().is_none() {
             self.send(frame.into()).await;
         }
     }
 
     /// What is there now.
-    fn next(&mut self) -> Result<Step, ApiError> {
+    fn next(&mut self) -> Result<ReadStep, ApiError> {
         if let Some(index) = self.past.within() {
-            return aside(|| self.read_past(index));
+            return offload(|| self.read_past(index));
         }
         let mut out = Vec::new();
         loop {
@@ -183,49 +183,55 @@ impl Reader {
                 .ring()
                 .read(self.position, self.listener.needs());
             match found {
-                Found::Nothing(time) if out.is_empty() => return Ok(Step::Idle(time)),
-                Found::Past(upto) if out.is_empty() => return aside(|| self.read_past(upto)),
-                Found::Nothing(_) | Found::Past(_) => return Ok(Step::Send(out.into())),
-                Found::Page(page) if self.wish.takes_lines() => {
+                RingLookup::Nothing(time) if out.is_empty() => return Ok(ReadStep::Idle(time)),
+                RingLookup::Past(upto) if out.is_empty() => {
+                    return offload(|| self.read_past(upto));
+                }
+                RingLookup::Nothing(_) | RingLookup::Past(_) => {
+                    return Ok(ReadStep::Send(out.into()));
+                }
+                RingLookup::Page(page) if self.subscription.takes_lines() => {
                     let lines = page.lines(self.position);
                     if lines.len() >= WORTHY && !out.is_empty() {
-                        return Ok(Step::Send(out.into()));
+                        return Ok(ReadStep::Send(out.into()));
                     }
                     self.position = page.upto + 1;
                     if lines.len() >= WORTHY {
-                        return Ok(Step::Send(lines));
+                        return Ok(ReadStep::Send(lines));
                     }
                     out.extend_from_slice(&lines);
                 }
-                Found::Page(page) => {
+                RingLookup::Page(page) => {
                     for batch in page.from(self.position) {
-                        self.wish.tell(batch, &mut out)?;
+                        self.subscription.report(batch, &mut out)?;
                         self.position = batch.index + 1;
                         if out.len() >= PIECE {
-                            return Ok(Step::Send(out.into()));
+                            return Ok(ReadStep::Send(out.into()));
                         }
                     }
                     self.position = page.upto + 1;
                 }
             }
             if out.len() >= PIECE {
-                return Ok(Step::Send(out.into()));
+                return Ok(ReadStep::Send(out.into()));
             }
         }
     }
 
     /// Some of the indexes up to one that the ring has no longer.
-    fn read_past(&mut self, upto: u64) -> Result<Step, ApiError> {
+    fn read_past(&mut self, upto: u64) -> Result<ReadStep, ApiError> {
         let view = self.projections.view();
-        let source = Source {
+        let source = WalkSource {
             view: &view,
             log: &self.log,
         };
-        told(self.position, source.horizon())?;
+        reported(self.position, source.horizon())?;
         let mut out = Vec::new();
         let range = (self.position, upto);
-        self.position = self.past.tell(source, &self.wish, range, &mut out)?;
-        Ok(Step::Send(out.into()))
+        self.position = self
+            .past
+            .report(source, &self.subscription, range, &mut out)?;
+        Ok(ReadStep::Send(out.into()))
     }
 
     /// Sends whole frames, in the way the subscriber wants them.
@@ -235,7 +241,7 @@ impl Reader {
     }
 
     fn dressed(&mut self, bytes: Bytes) -> Bytes {
-        let form = self.wish.form;
+        let form = self.subscription.form;
         let opening = match bytes == form.heartbeat() || bytes == form.greeting() || self.begun {
             true => &[][..],
             false => form.opening(),

@@ -17,21 +17,23 @@ async fn who_is_sent_away_is_told_why() {
     for (position, ends, code) in [(1, false, 410), (6, true, 403)] {
         let own = (&server, &log);
         let (mut reader, mut stream) = reader(own, &publisher, "namespace=*", position).await;
-        reader.wish.form.sse = true;
+        reader.subscription.form.sse = true;
         let right = async move {
             if !ends {
                 std::future::pending::<()>().await;
             }
         };
         reader.run(right).await;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Some(piece) = stream.recv().await {
-            told.extend_from_slice(&piece);
+            reported.extend_from_slice(&piece);
         }
-        let told = String::from_utf8(told).unwrap();
+        let reported = String::from_utf8(reported).unwrap();
         let error = format!("event: error\ndata: {{\"Code\":{code},\"Message\":\"");
-        let (_, message) = told.split_once(&error).unwrap_or_else(|| panic!("{told}"));
-        assert!(message.ends_with("\"}\n\n"), "{told}");
+        let (_, message) = reported
+            .split_once(&error)
+            .unwrap_or_else(|| panic!("{reported}"));
+        assert!(message.ends_with("\"}\n\n"), "{reported}");
     }
     stop.cancel();
     running.await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 
-use super::page::{Needs, Page};
+use super::page::{Needs, StreamPage};
 
 /// How long a subscriber waits for the ring to be filled.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const WEIGHT: usize = 16 << 20;
 /// It is filled only while somebody listens; a position that it does not have is read from the
 /// past, so falling asleep and waking up skip nothing.
 pub(super) struct Ring {
-    state: RwLock<State>,
+    state: RwLock<RingState>,
     published: watch::Sender<u64>,
     awake: watch::Sender<bool>,
     arrived: Notify,
@@ -31,8 +31,8 @@ pub(super) struct Ring {
 }
 
 #[derive(Default)]
-struct State {
-    pages: VecDeque<Arc<Page>>,
+struct RingState {
+    pages: VecDeque<Arc<StreamPage>>,
     weight: usize,
     /// Every index from here on is in the ring.
     from: u64,
@@ -43,9 +43,9 @@ struct State {
 }
 
 /// What the ring has for a position.
-pub(super) enum Found {
+pub(super) enum RingLookup {
     /// The page it lies in.
-    Page(Arc<Page>),
+    Page(Arc<StreamPage>),
     /// Nothing yet: the ring ends before it, with something that happened at this time.
     Nothing(i64),
     /// Up to this index the past has to be read.
@@ -110,11 +110,11 @@ impl Listener {
 impl Ring {
     /// Starts over behind an index.
     pub(super) fn begin(&self, upto: u64, time: i64) {
-        *self.state.write() = State {
+        *self.state.write() = RingState {
             from: upto + 1,
             upto,
             time,
-            ..State::default()
+            ..RingState::default()
         };
         self.published.send_replace(upto);
         self.awake.send_replace(true);
@@ -124,16 +124,16 @@ impl Ring {
     pub(super) fn forget(&self, upto: u64) {
         self.awake.send_replace(false);
         let mut state = self.state.write();
-        *state = State {
+        *state = RingState {
             from: upto + 1,
             upto,
             time: state.time,
-            ..State::default()
+            ..RingState::default()
         };
     }
 
     /// Adds the page that follows; the last event it looked at happened at `time`.
-    pub(super) fn push(&self, page: Page, time: i64) {
+    pub(super) fn push(&self, page: StreamPage, time: i64) {
         let mut state = self.state.write();
         debug_assert_eq!(page.first, state.upto + 1);
         let upto = page.upto;
@@ -213,16 +213,16 @@ impl Ring {
     }
 
     /// The page a position lies in, for somebody with these needs.
-    pub(super) fn read(&self, position: u64, needs: Needs) -> Found {
+    pub(super) fn read(&self, position: u64, needs: Needs) -> RingLookup {
         let state = self.state.read();
         if position < state.from {
-            return Found::Past(state.from - 1);
+            return RingLookup::Past(state.from - 1);
         }
         let at = state.pages.partition_point(|page| page.upto < position);
         match state.pages.get(at) {
-            None => Found::Nothing(state.time),
-            Some(page) if page.absent || !page.has.cover(needs) => Found::Past(page.upto),
-            Some(page) => Found::Page(Arc::clone(page)),
+            None => RingLookup::Nothing(state.time),
+            Some(page) if page.absent || !page.has.cover(needs) => RingLookup::Past(page.upto),
+            Some(page) => RingLookup::Page(Arc::clone(page)),
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::payload::{self, Shown};
 use crate::error::ApiError;
-use crate::history::record::{Document, Outcome, Payload, deep};
+use crate::history::record::{Document, Payload, RecordedOutcome, deep};
 
 /// What subscribers to these topics and kinds (none: every one) may be shown, empty: payloads, or
 /// the documents of CloudEvents.
@@ -24,22 +24,22 @@ pub(super) fn all(
     let rows = of_topics.filter_map(|topic| payload::sample(*topic));
     let wanted = move |kind: &&EventKind| {
         let own = kind.own_topic().map_or(0, Topic::bit);
-        let told = if cloud { own | told(**kind) } else { own };
-        told & topics != 0 && (kinds.is_empty() || kinds.contains(kind))
+        let reported = if cloud { own | reported(**kind) } else { own };
+        reported & topics != 0 && (kinds.is_empty() || kinds.contains(kind))
     };
     let events = EventKind::ALL.iter().filter(wanted);
     let events = events.filter_map(move |kind| {
         let event = empty(*kind)?;
         Some(match cloud {
-            true => Box::new(Told(event)) as Box<dyn Shown>,
-            false => Box::new(Own(event)),
+            true => Box::new(SampleDocument(event)) as Box<dyn Shown>,
+            false => Box::new(SamplePayload(event)),
         })
     });
     rows.chain(events)
 }
 
 /// The topics that rows of a kind's events are told under.
-fn told(kind: EventKind) -> u64 {
+fn reported(kind: EventKind) -> u64 {
     match kind.publication() {
         Publication::Event { topics, .. } => topics.iter().fold(0, |all, topic| all | topic.bit()),
         Publication::Nothing => 0,
@@ -89,18 +89,18 @@ impl Fields for Data {
 }
 
 /// The payload of an event that Nomad is silent about.
-struct Own(Event);
+struct SamplePayload(Event);
 
-impl Serialize for Own {
+impl Serialize for SamplePayload {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         Hidden::new(&Payload(&self.0), &NoSecrets).serialize(to)
     }
 }
 
 /// A document.
-struct Told(Event);
+struct SampleDocument(Event);
 
-impl Serialize for Told {
+impl Serialize for SampleDocument {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (kind, actor) = (self.0.kind(), Actor::default());
         let document = Document {
@@ -114,7 +114,7 @@ impl Serialize for Told {
             request_id: Some(""),
             cause: None,
             trace: Some(""),
-            outcome: Some(Outcome::Applied.name()),
+            outcome: Some(RecordedOutcome::Applied.name()),
             reason: None,
             part: None,
             oversized_bytes: None,

@@ -22,7 +22,7 @@ pub(super) struct Headline<'a> {
 
 /// Some topics, and a key of them; none stands for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct TopicSelector {
     topics: u64,
     key: Option<String>,
 }
@@ -35,7 +35,7 @@ const EVERY: u64 = (Topic::HostVolumeClaim.bit() << 1) - 2;
 /// What of everything one subscriber wants.
 #[derive(Debug)]
 pub(super) struct Selection {
-    wanted: Vec<Wanted>,
+    wanted: Vec<TopicSelector>,
     /// The namespace; none means every one.
     namespace: Option<String>,
     /// The kinds; none named means every one.
@@ -60,7 +60,7 @@ impl Selection {
         }
         if !named {
             let (topics, key) = (NOMADS, None);
-            wanted.push(Wanted { topics, key });
+            wanted.push(TopicSelector { topics, key });
         }
         let namespace = match crate::http::query::namespace(query) {
             "*" => None,
@@ -83,10 +83,10 @@ impl Selection {
                 .iter()
                 .map(own)
                 .fold(0, |all, one| all | one);
-            selection.wanted.push(Wanted { topics, key: None });
+            selection.wanted.push(TopicSelector { topics, key: None });
         }
-        let asked = (selection.topics(), selection.kinds.as_slice());
-        selection.filter = parse_filter(query.text("filter"), asked, cloud)?;
+        let requested = (selection.topics(), selection.kinds.as_slice());
+        selection.filter = parse_filter(query.text("filter"), requested, cloud)?;
         Ok(selection)
     }
 
@@ -226,7 +226,7 @@ fn is_global(topic: Topic) -> bool {
 }
 
 /// Some topics and a key.
-fn parse_topic(text: &str) -> Result<Wanted, ApiError> {
+fn parse_topic(text: &str) -> Result<TopicSelector, ApiError> {
     let (name, key) = text.split_once(':').unwrap_or((text, "*"));
     if name.is_empty() || key.is_empty() {
         return Err(ApiError::bad_request(format!(
@@ -250,7 +250,7 @@ fn parse_topic(text: &str) -> Result<Wanted, ApiError> {
         },
     };
     let key = Some(key).filter(|k| *k != "*").map(str::to_owned);
-    Ok(Wanted { topics, key })
+    Ok(TopicSelector { topics, key })
 }
 
 fn parse_kind(text: &str) -> Result<EventKind, ApiError> {
@@ -286,7 +286,7 @@ fn bad_filter(error: &FilterError) -> ApiError {
 /// Compiles the filter, and tries it: one that makes sense for no payload of the topics is refused.
 fn parse_filter(
     text: &str,
-    asked: (u64, &[EventKind]),
+    requested: (u64, &[EventKind]),
     cloud: bool,
 ) -> Result<Option<Filter>, ApiError> {
     if text.is_empty() {
@@ -294,7 +294,7 @@ fn parse_filter(
     }
     let filter = filter::compile(text, FILTER_VERSION).map_err(|e| bad_filter(&e))?;
     let mut refusal = None;
-    for sample in sample::all(asked, cloud) {
+    for sample in sample::all(requested, cloud) {
         match filter.matches(&*sample) {
             Err(error) if !is_for_lack_of_content(&error) => refusal = refusal.or(Some(error)),
             _ => return Ok(Some(filter)),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use drover_projections::hex;
 
-use super::walk::{horizon, told};
+use super::walk::{horizon, reported};
 use crate::base::clock::Moment;
 use crate::error::{ApiError, Code};
-use crate::http::aside::aside;
+use crate::http::offload::offload;
 use crate::http::past;
 use crate::http::request::Request;
 use crate::http::state::Api;
@@ -23,7 +23,7 @@ const LAST: &str = "last-event-id";
 
 /// Where a subscriber wants to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
+enum StreamStart {
     /// With the newest batches, as Nomad does.
     Head,
     /// With whatever comes next.
@@ -40,7 +40,7 @@ enum Start {
 /// 400 that names the parameter; 410 below the horizon or in another epoch.
 pub(super) async fn position(api: &Api, request: &Request) -> Result<u64, ApiError> {
     let (start, epoch) = read(request, crate::base::clock::unix_nanos())?;
-    if let Start::At(index) = start {
+    if let StreamStart::At(index) = start {
         let before = api.projections.watch().reached(index.saturating_sub(1));
         if tokio::time::timeout(PATIENCE, before).await.is_err() {
             let newest = api.projections.watch().applied();
@@ -48,10 +48,10 @@ pub(super) async fn position(api: &Api, request: &Request) -> Result<u64, ApiErr
             return Err(ApiError::bad_request(text));
         }
     }
-    aside(|| find(api, start, epoch))
+    offload(|| find(api, start, epoch))
 }
 
-fn find(api: &Api, start: Start, epoch: Option<String>) -> Result<u64, ApiError> {
+fn find(api: &Api, start: StreamStart, epoch: Option<String>) -> Result<u64, ApiError> {
     let view = api.projections.view();
     let horizon = horizon(&view, &api.log);
     let ours = hex(&api.log.epoch().id);
@@ -63,26 +63,26 @@ fn find(api: &Api, start: Start, epoch: Option<String>) -> Result<u64, ApiError>
     }
     let newest = view.index();
     let position = match start {
-        Start::Head => {
+        StreamStart::Head => {
             let newest_ones = view.newest_published(HEAD);
             let first = newest_ones.map_err(crate::http::list::storage)?;
             first
                 .first()
                 .map_or(newest + 1, |first| (*first).max(horizon))
         }
-        Start::Latest => newest + 1,
-        Start::At(index) => index,
-        Start::Since(time) => {
+        StreamStart::Latest => newest + 1,
+        StreamStart::At(index) => index,
+        StreamStart::Since(time) => {
             let before = past::before(&api.log, time.saturating_sub(1), newest)?;
             before.map_or(api.log.epoch().first_index.max(1), |index| index + 1)
         }
     };
-    told(position, horizon)?;
+    reported(position, horizon)?;
     Ok(position)
 }
 
 /// What a request says of it, and the epoch it means.
-fn read(request: &Request, now: i64) -> Result<(Start, Option<String>), ApiError> {
+fn read(request: &Request, now: i64) -> Result<(StreamStart, Option<String>), ApiError> {
     let query = &request.query;
     let header = request.header(EPOCH).or(query.get("epoch"));
     let mut epoch = header.filter(|epoch| !epoch.is_empty()).map(str::to_owned);
@@ -95,23 +95,23 @@ fn read(request: &Request, now: i64) -> Result<(Start, Option<String>), ApiError
             ApiError::bad_request(format!("Last-Event-ID: {last:?} is not the id of an event"))
         })?;
         epoch = of.map(str::to_owned).or(epoch);
-        return Ok((Start::At(last.saturating_add(1)), epoch));
+        return Ok((StreamStart::At(last.saturating_add(1)), epoch));
     }
     let start = match (index, since) {
-        ("" | "0", "") => Start::Head,
+        ("" | "0", "") => StreamStart::Head,
         ("", since) => match past::parse("since", since, now)? {
             // What the command line and the audit take it for too.
-            Moment::Index(0) => Start::Head,
-            Moment::Index(index) => Start::At(index),
+            Moment::Index(0) => StreamStart::Head,
+            Moment::Index(index) => StreamStart::At(index),
             Moment::Time(time) if time > now => {
                 return Err(ApiError::bad_request(format!(
                     "since {since} has not come yet"
                 )));
             }
-            Moment::Time(time) => Start::Since(time),
+            Moment::Time(time) => StreamStart::Since(time),
         },
-        ("latest", "") => Start::Latest,
-        (index, "") => Start::At(index.parse().map_err(|_| {
+        ("latest", "") => StreamStart::Latest,
+        (index, "") => StreamStart::At(index.parse().map_err(|_| {
             ApiError::bad_request(format!(
                 "Unable to parse index: strconv.Atoi: parsing \"{index}\": invalid syntax"
             ))
@@ -128,7 +128,10 @@ fn read(request: &Request, now: i64) -> Result<(Start, Option<String>), ApiError
 mod tests {
     use super::*;
 
-    fn read_of(query: &str, headers: &[(&str, &str)]) -> Result<(Start, Option<String>), ApiError> {
+    fn read_of(
+        query: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(StreamStart, Option<String>), ApiError> {
         let mut request = hyper::Request::builder().uri(format!("/v1/event/stream?{query}"));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -140,20 +143,20 @@ mod tests {
     #[test]
     fn a_start_is_an_index_a_time_the_head_or_the_end() {
         for (query, headers, wanted) in [
-            ("", &[][..], Start::Head),
-            ("index=0", &[], Start::Head),
-            ("index=17", &[], Start::At(17)),
-            ("index=latest", &[], Start::Latest),
-            ("since=-5m", &[], Start::Since(300_000_000_000)),
-            ("since=170", &[], Start::At(170)),
-            ("since=0", &[], Start::Head),
+            ("", &[][..], StreamStart::Head),
+            ("index=0", &[], StreamStart::Head),
+            ("index=17", &[], StreamStart::At(17)),
+            ("index=latest", &[], StreamStart::Latest),
+            ("since=-5m", &[], StreamStart::Since(300_000_000_000)),
+            ("since=170", &[], StreamStart::At(170)),
+            ("since=0", &[], StreamStart::Head),
             (
                 "since=1970-01-01T00:01:00Z",
                 &[],
-                Start::Since(60_000_000_000),
+                StreamStart::Since(60_000_000_000),
             ),
-            ("index=3", &[("Last-Event-ID", "17")], Start::At(18)),
-            ("", &[("Last-Event-ID", "17@ab")], Start::At(18)),
+            ("index=3", &[("Last-Event-ID", "17")], StreamStart::At(18)),
+            ("", &[("Last-Event-ID", "17@ab")], StreamStart::At(18)),
         ] {
             assert_eq!(read_of(query, headers).unwrap().0, wanted, "{query}");
         }

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::page::{Needs, Page};
-use super::reader::{HEARTBEAT, Said};
-use super::ring::Found;
-use super::tell::PIECE;
+use super::page::{Needs, StreamPage};
+use super::reader::{HEARTBEAT, PositionReport};
+use super::report::PIECE;
+use super::ring::RingLookup;
 use super::*;
 use crate::acl::{self, Acl, Strictness};
 use crate::http::harness::Harness;
@@ -53,7 +53,7 @@ pub(super) fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Ar
 
 /// An empty log: what these tests tell lies in the projections.
 pub(super) fn empty_log(dir: &Path) -> Arc<LogEngine> {
-    let (log, _) = LogEngine::open(&dir.join("log"), crate::log::Options::default()).unwrap();
+    let (log, _) = LogEngine::open(&dir.join("log"), crate::log::LogOptions::default()).unwrap();
     Arc::new(log)
 }
 
@@ -93,23 +93,23 @@ pub(super) async fn reader(
     publisher: &Publisher,
     query: &str,
     position: u64,
-) -> (Reader, mpsc::Receiver<Bytes>) {
+) -> (StreamReader, mpsc::Receiver<Bytes>) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let selection = Selection::read(&Query::parse(Some(query)).unwrap(), false).unwrap();
     let form = Form::default();
-    let wish = Wish {
+    let subscription = Subscription {
         selection,
         form,
         permit: Permit::of(Arc::new(Acl::management())),
         clouds: publisher.clouds(log.epoch().id),
     };
-    let reader = Reader {
+    let reader = StreamReader {
         projections: Arc::clone(&server.projections),
         log: Arc::clone(log),
         position,
-        past: Past::default(),
-        listener: publisher.ring().listen(wish.needs()).await,
-        wish,
+        past: PastWalk::default(),
+        listener: publisher.ring().listen(subscription.needs()).await,
+        subscription,
         sender,
         begun: false,
     };
@@ -169,11 +169,11 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
     // A position of the time before is refused by name, the first one after it is not.
     let horizon = walk::horizon(&server.projections.view(), &log);
     for gone in [1, 4, 60] {
-        let refusal = walk::told(gone, horizon).unwrap_err();
+        let refusal = walk::reported(gone, horizon).unwrap_err();
         assert_eq!(crate::net::status(refusal.code), 410, "{gone}");
         assert!(refusal.message.contains("61"), "{refusal}");
     }
-    assert!(walk::told(61, horizon).is_ok());
+    assert!(walk::reported(61, horizon).is_ok());
     stop.cancel();
     running.await.unwrap();
 }
@@ -189,8 +189,14 @@ async fn ev_04_a_restart_after_a_snapshot_knows_where_the_past_begins() {
     let (publisher, stop, running) = publishing(&server, &log);
     let none = Needs::default();
     let _published = publisher.ring().listen(none).await;
-    assert!(matches!(publisher.ring().read(5, none), Found::Past(5)));
-    assert!(matches!(publisher.ring().read(6, none), Found::Nothing(_)));
+    assert!(matches!(
+        publisher.ring().read(5, none),
+        RingLookup::Past(5)
+    ));
+    assert!(matches!(
+        publisher.ring().read(6, none),
+        RingLookup::Nothing(_)
+    ));
     stop.cancel();
     running.await.unwrap();
 }
@@ -218,11 +224,11 @@ async fn a_reader_who_reads_nothing_for_long_is_told_everything_in_the_end() {
     published.reached(100).await;
     assert!(matches!(
         publisher.ring().read(1, Needs::default()),
-        Found::Past(_)
+        RingLookup::Past(_)
     ));
     for mut stream in subscribers {
-        let mut told = Vec::new();
-        while told.len() < 100 {
+        let mut reported = Vec::new();
+        while reported.len() < 100 {
             let bytes = stream.recv().await.unwrap();
             // A line is too long to be decoded here again and again: its beginning says enough.
             let begins = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
@@ -234,9 +240,9 @@ async fn a_reader_who_reads_nothing_for_long_is_told_everything_in_the_end() {
                     .parse()
                     .ok()
             });
-            told.extend(begins.collect::<Vec<u64>>());
+            reported.extend(begins.collect::<Vec<u64>>());
         }
-        assert_eq!(told, (1..=100).collect::<Vec<u64>>());
+        assert_eq!(reported, (1..=100).collect::<Vec<u64>>());
     }
     stop.cancel();
     running.await.unwrap();
@@ -259,11 +265,11 @@ async fn a_key_is_told_of_by_looking_it_up() {
     let scanned = format!("topic=Node&filter=Node.ID==%22{id}%22");
     for query in [sparse, scanned] {
         let mut stream = subscribe((&server, &log), &publisher, &query, 1).await;
-        let mut told = Vec::new();
-        while told.len() < wanted.len() {
-            told.extend(indexes(&lines(&mut stream).await.unwrap()));
+        let mut reported = Vec::new();
+        while reported.len() < wanted.len() {
+            reported.extend(indexes(&lines(&mut stream).await.unwrap()));
         }
-        assert_eq!(told, wanted, "{query}");
+        assert_eq!(reported, wanted, "{query}");
         let (next, _) = server.apply(node(7));
         assert_eq!(
             indexes(&lines(&mut stream).await.unwrap()),
@@ -313,7 +319,7 @@ async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
     let view = server.projections.view();
     let (last, source) = (
         view.index(),
-        walk::Source {
+        walk::WalkSource {
             view: &view,
             log: &log,
         },
@@ -326,25 +332,30 @@ async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
         "topic=Node:*",
     ] {
         let (reader, _) = reader((&server, &log), &publisher, query, 1).await;
-        let (mut alone, mut past, mut next) = (Vec::new(), Past::default(), 1);
+        let (mut alone, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
         while next <= last {
             let (mut piece, range) = (Vec::new(), (next, last));
-            let told = past.tell_one(source, &reader.wish, range, PIECE, &mut piece);
-            next = told.unwrap();
+            let reported = past.report_one(source, &reader.subscription, range, PIECE, &mut piece);
+            next = reported.unwrap();
             alone.append(&mut piece);
         }
         // Another test may have the thread.
         let mut width = 0;
         for _ in 0..100 {
-            let (mut told, mut past, mut next) = (Vec::new(), Past::default(), 1);
+            let (mut reported, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
             while next <= last {
                 let mut piece = Vec::new();
                 next = past
-                    .tell(source, &reader.wish, (next, last), &mut piece)
+                    .report(source, &reader.subscription, (next, last), &mut piece)
                     .unwrap();
-                told.append(&mut piece);
+                reported.append(&mut piece);
             }
-            assert!(told == alone, "{query}: {} {}", told.len(), alone.len());
+            assert!(
+                reported == alone,
+                "{query}: {} {}",
+                reported.len(),
+                alone.len()
+            );
             width = past.width;
             if width > 0 {
                 break;
@@ -364,7 +375,7 @@ async fn who_waits_for_a_long_search_hears_that_it_goes_on() {
     let server = Direct::new();
     let (publisher, stop, running) = publishing(&server, &log);
     let (mut reader, mut stream) = reader((&server, &log), &publisher, "topic=Job", 1).await;
-    let mut said = Said {
+    let mut said = PositionReport {
         position: 0,
         at: tokio::time::Instant::now(),
     };
@@ -372,7 +383,10 @@ async fn who_waits_for_a_long_search_hears_that_it_goes_on() {
     assert!(stream.try_recv().is_err(), "it is not long yet");
     said.at -= HEARTBEAT;
     assert!(reader.say_while_searching(&mut said).await);
-    assert_eq!(stream.try_recv().unwrap(), reader.wish.form.heartbeat());
+    assert_eq!(
+        stream.try_recv().unwrap(),
+        reader.subscription.form.heartbeat()
+    );
     assert!(reader.say_while_searching(&mut said).await);
     assert!(stream.try_recv().is_err(), "it was said just now");
     stop.cancel();
@@ -397,8 +411,8 @@ async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
         ..Needs::default()
     };
     let rendered = |range: (u64, u64)| {
-        let source = walk::Source { view: &view, log };
-        Page::render(source, range, needs, &clouds).unwrap()
+        let source = walk::WalkSource { view: &view, log };
+        StreamPage::render(source, range, needs, &clouds).unwrap()
     };
     let alone = |index: u64| (index, index);
     assert!(rendered(alone(indexes[0])).weight() > 50_000);
@@ -420,38 +434,38 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
         h.register(id).await;
     }
     let view = h.server.projections.view();
-    let source = walk::Source {
+    let source = walk::WalkSource {
         view: &view,
         log: &h.api.log,
     };
-    let wish = |id: &str| {
+    let subscription = |id: &str| {
         let filter = format!("namespace=*&topic=Job&filter=Payload.Job.ID%3D%3D{id}");
         let form = Form {
             cloud: true,
             ..Form::default()
         };
-        Wish {
+        Subscription {
             selection: Selection::read(&Query::parse(Some(&filter)).unwrap(), true).unwrap(),
             form,
             permit: Permit::of(Arc::new(Acl::management())),
             clouds: h.api.stream.clouds(h.api.log.epoch().id),
         }
     };
-    let wishes = ["one", "two", "three", "none"].map(wish);
-    let needs = wishes[0].needs();
+    let subscriptions = ["one", "two", "three", "none"].map(subscription);
+    let needs = subscriptions[0].needs();
     assert!(needs.documents && needs.clouds);
     sample::PARSED.set(0);
-    let clouds = &wishes[0].clouds;
-    let page = Page::render(source, (first, view.index()), needs, clouds).unwrap();
+    let clouds = &subscriptions[0].clouds;
+    let page = StreamPage::render(source, (first, view.index()), needs, clouds).unwrap();
     assert!(page.batches.len() >= 3);
-    let told = wishes.each_ref().map(|wish| {
+    let reported = subscriptions.each_ref().map(|subscription| {
         let mut out = Vec::new();
         for batch in &page.batches {
-            wish.tell(batch, &mut out).unwrap();
+            subscription.report(batch, &mut out).unwrap();
         }
         out.iter().filter(|byte| **byte == b'\n').count()
     });
-    assert_eq!(told, [1, 1, 1, 0]);
+    assert_eq!(reported, [1, 1, 1, 0]);
     assert_eq!(sample::PARSED.get(), page.batches.len());
     // Who has none has nothing parsed for it, and pages without documents are none for who has.
     sample::PARSED.set(0);
@@ -459,7 +473,7 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
         documents: false,
         ..needs
     };
-    Page::render(source, (first, view.index()), plain, clouds).unwrap();
+    StreamPage::render(source, (first, view.index()), plain, clouds).unwrap();
     assert_eq!(sample::PARSED.get(), 0);
     assert!(!plain.cover(needs) && needs.cover(plain));
     drop(view);
@@ -479,7 +493,7 @@ async fn hashes_in_cloud_events_are_for_who_may_see_all() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let view = h.server.projections.view();
     let log = &h.api.log;
-    let source = walk::Source { view: &view, log };
+    let source = walk::WalkSource { view: &view, log };
     let publisher = Publisher::new(Shape {
         keyring: Some(Arc::clone(&h.api.keyring)),
         ..Shape::default()
@@ -488,7 +502,7 @@ async fn hashes_in_cloud_events_are_for_who_may_see_all() {
         true => Ok(()),
         false => Err("there is no key yet"),
     };
-    drover_testkit::asked("a key", drover_testkit::LONG, hashes)
+    drover_testkit::eventually_async("a key", drover_testkit::LONG, hashes)
         .await
         .unwrap();
     let reads = "namespace \"*\" { policy = \"read\" }";
@@ -500,7 +514,7 @@ async fn hashes_in_cloud_events_are_for_who_may_see_all() {
         let by_hash = format!("&filter={value}%20contains%20hmac");
         for (filter, found) in [("", true), (by_hash.as_str(), hashes)] {
             let query = format!("namespace=*&topic=Job{filter}");
-            let wish = Wish {
+            let subscription = Subscription {
                 selection: Selection::read(&Query::parse(Some(&query)).unwrap(), true).unwrap(),
                 form: Form {
                     cloud: true,
@@ -510,19 +524,25 @@ async fn hashes_in_cloud_events_are_for_who_may_see_all() {
                 clouds: publisher.clouds(log.epoch().id),
             };
             let range = (first, view.index());
-            let page = Page::render(source, range, wish.needs(), &wish.clouds).unwrap();
+            let page =
+                StreamPage::render(source, range, subscription.needs(), &subscription.clouds)
+                    .unwrap();
             let (mut live, mut past) = (Vec::new(), Vec::new());
             for batch in &page.batches {
-                wish.tell(batch, &mut live).unwrap();
+                subscription.report(batch, &mut live).unwrap();
             }
-            Past::default()
-                .tell(source, &wish, range, &mut past)
+            PastWalk::default()
+                .report(source, &subscription, range, &mut past)
                 .unwrap();
-            for told in [live, past] {
-                let told = String::from_utf8(told).unwrap();
-                assert!(!told.contains("canary"), "{told}");
-                assert_eq!(told.contains("JobRegistered"), found, "{filter}: {told}");
-                assert_eq!(told.contains("hmac:"), hashes, "{filter}: {told}");
+            for reported in [live, past] {
+                let reported = String::from_utf8(reported).unwrap();
+                assert!(!reported.contains("canary"), "{reported}");
+                assert_eq!(
+                    reported.contains("JobRegistered"),
+                    found,
+                    "{filter}: {reported}"
+                );
+                assert_eq!(reported.contains("hmac:"), hashes, "{filter}: {reported}");
             }
         }
     }

@@ -16,12 +16,12 @@ const FETCH: usize = 128 << 10;
 
 /// Where what happened is read.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct WalkSource<'a> {
     pub(super) view: &'a View,
     pub(super) log: &'a LogEngine,
 }
 
-impl Source<'_> {
+impl WalkSource<'_> {
     /// The first index that is told here.
     pub(super) fn horizon(&self) -> u64 {
         horizon(self.view, self.log)
@@ -37,7 +37,7 @@ pub(super) fn horizon(view: &View, log: &LogEngine) -> u64 {
 ///
 /// # Errors
 /// 410 that names the first index there is.
-pub(super) fn told(index: u64, horizon: u64) -> Result<(), ApiError> {
+pub(super) fn reported(index: u64, horizon: u64) -> Result<(), ApiError> {
     if index >= horizon {
         return Ok(());
     }
@@ -54,7 +54,7 @@ fn unreadable(error: &LogError) -> ApiError {
 
 /// One index.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct WalkItem {
     pub(super) index: u64,
     /// The kind; none where what is kept of it cannot be read.
     pub(super) kind: Option<EventKind>,
@@ -64,7 +64,7 @@ pub(super) struct Item {
     entry: Option<Entry>,
 }
 
-impl Item {
+impl WalkItem {
     /// Whether the event itself is told, not its rows.
     pub(super) fn is_own(&self) -> bool {
         self.kind.is_some_and(|kind| kind.own_topic().is_some())
@@ -104,8 +104,8 @@ impl Item {
     }
 }
 
-pub(super) struct Walk<'a> {
-    source: Source<'a>,
+pub(super) struct StreamWalk<'a> {
+    source: WalkSource<'a>,
     cursor: ChangeCursor<'a>,
     /// The index under the cursor; none at its end.
     at: Option<u64>,
@@ -114,13 +114,13 @@ pub(super) struct Walk<'a> {
     last: u64,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> StreamWalk<'a> {
     /// Over the indexes `first..=last`; with the log, or over those with changes only.
     ///
     /// # Errors
     /// When the changes cannot be read.
     pub(super) fn new(
-        source: Source<'a>,
+        source: WalkSource<'a>,
         (first, last): (u64, u64),
         with_log: bool,
     ) -> Result<Self, ApiError> {
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// When changes or log cannot be read.
-    pub(super) fn next(&mut self) -> Result<Option<Item>, ApiError> {
+    pub(super) fn next(&mut self) -> Result<Option<WalkItem>, ApiError> {
         if self.next > self.last {
             return Ok(None);
         }
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         Ok(Some(self.item(entry.index, Some(entry))))
     }
 
-    fn item(&self, index: u64, entry: Option<Entry>) -> Item {
+    fn item(&self, index: u64, entry: Option<Entry>) -> WalkItem {
         let changed = (self.at == Some(index)).then(|| self.cursor.topics());
         let (mut kind, mut topics) = match changed {
             Some(Some((kind, topics))) => (Some(kind), topics),
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
         if entry.is_none() && changed.is_none() {
             kind = None;
         }
-        Item {
+        WalkItem {
             index,
             kind,
             topics,
@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(super) fn changes(&self, item: &Item) -> Result<Vec<Change>, ApiError> {
+    pub(super) fn changes(&self, item: &WalkItem) -> Result<Vec<Change>, ApiError> {
         match self.at {
             Some(at) if at == item.index => self.cursor.changes().map_err(storage),
             _ => Ok(Vec::new()),
@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// When outcomes cannot be read.
-    pub(super) fn was_refused(&self, item: &Item) -> Result<bool, ApiError> {
+    pub(super) fn was_refused(&self, item: &WalkItem) -> Result<bool, ApiError> {
         let rejection = self.source.view.rejection(item.index).map_err(storage)?;
         Ok(rejection.is_some())
     }

@@ -15,7 +15,7 @@ use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::gate::demand;
 use crate::http::list::{self, storage};
-use crate::http::query::Options;
+use crate::http::query::ReadOptions;
 use crate::http::request::Request;
 
 /// `GET /v1/vars`.
@@ -35,7 +35,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The keys of a namespace, or of all, that begin with a prefix; from where a page begins.
-pub(in crate::http) fn scan(options: &Options) -> Scan {
+pub(in crate::http) fn scan(options: &ReadOptions) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name).open(options.prefix())),

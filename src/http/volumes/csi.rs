@@ -21,7 +21,7 @@ use crate::http::front::Read;
 use crate::http::gate::{Late, Write, demand, in_namespace};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
-use crate::http::sight::Unasked;
+use crate::http::sight::Unrequested;
 use crate::http::variables;
 
 /// Seeing volumes in lists.
@@ -51,7 +51,7 @@ drover_events::wire! {
 
 /// The rows a list is made of, in the order of namespace and id: of all volumes, of those of a
 /// plugin, or of those that the allocations of a node ask for (EV-19, JOB-13).
-fn rows<'v>(read: &'v Read<'_>) -> Result<Unasked<'v, Arc<CsiVolumeRow>>, ApiError> {
+fn rows<'v>(read: &'v Read<'_>) -> Result<Unrequested<'v, Arc<CsiVolumeRow>>, ApiError> {
     let query = &read.request.query;
     let (node, plugin) = (query.text("node_id"), query.text("plugin_id"));
     if !node.is_empty() {
@@ -136,8 +136,8 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, ApiError> {
 /// `PUT /v1/volumes` and `PUT /v1/volume/csi/:id`: what the plugin confirms (CSI-02). Secrets are
 /// sealed before anything is decided (CSI-09).
 pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
-    let asked: RegisterRequest = late.json().await?;
-    let mut volumes = asked.volumes.into_vec();
+    let requested: RegisterRequest = late.json().await?;
+    let mut volumes = requested.volumes.into_vec();
     let named = late.request.segment(3)?;
     for volume in &mut volumes {
         if volume.namespace.is_empty() {

@@ -5,7 +5,7 @@ use drover_events::gojson::List;
 use drover_events::model::Node;
 use drover_events::model::status::node as status;
 use drover_projections::StorageError;
-use drover_projections::query::csi::{self as stored, Plugin, Volume};
+use drover_projections::query::csi::{self as stored, PluginNodes, Volume};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::nodes;
 
@@ -126,10 +126,10 @@ fn says(volume: &Volume) -> String {
             "nobody holds it; a call whose end is not known may still be under way".to_owned()
         }
         (Some(_), true) if !row.in_use() => "nobody holds it".to_owned(),
-        (Some(_), true) if row.has_room("", mode::WRITE, "") => {
+        (Some(_), true) if row.has_capacity("", mode::WRITE, "") => {
             "it is held, and others may write to it as well".to_owned()
         }
-        (Some(_), true) if row.has_room("", mode::READ, "") => {
+        (Some(_), true) if row.has_capacity("", mode::READ, "") => {
             "it is held, and others may read it as well".to_owned()
         }
         (Some(_), true) if row.past_claims.is_empty() => {
@@ -152,7 +152,7 @@ fn deletion(since: i64) -> Claim {
 fn explain_claim(
     read: &Read<'_>,
     volume: &Volume,
-    plugin: Option<&Plugin>,
+    plugin: Option<&PluginNodes>,
     claim: &CsiVolumeClaimed,
 ) -> Result<Claim, StorageError> {
     let alloc = read.view.get::<Allocs>(claim.allocation_id.as_str())?;
@@ -198,7 +198,7 @@ fn explain_claim(
 /// What a claim waits for that nobody gives back, and why that cannot happen now.
 fn waits_to_come(
     volume: &Volume,
-    plugin: Option<&Plugin>,
+    plugin: Option<&PluginNodes>,
     claim: &CsiVolumeClaimed,
 ) -> (String, String) {
     match volume.row.waits_to_be_attached(&claim.allocation_id) {
@@ -213,7 +213,7 @@ fn waits_to_come(
 /// What a claim waits for that is given back, and why that cannot happen now.
 fn waits_to_leave(
     read: &Read<'_>,
-    (volume, plugin): (&Volume, Option<&Plugin>),
+    (volume, plugin): (&Volume, Option<&PluginNodes>),
     (claim, node): (&CsiVolumeClaimed, Option<&Node>),
 ) -> (String, String) {
     let row = &volume.row;
@@ -248,7 +248,7 @@ fn waits_to_leave(
 }
 
 /// Why no controller does anything now; nothing where one can.
-fn no_controller(volume: &Volume, plugin: Option<&Plugin>) -> String {
+fn no_controller(volume: &Volume, plugin: Option<&PluginNodes>) -> String {
     match plugin.is_some_and(|plugin| plugin.healthy_controllers().count() > 0) {
         true => String::new(),
         false => {

@@ -111,7 +111,7 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name)),
     };
-    let is = |asked: &str, known: &str| asked.is_empty() || asked == known;
+    let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
     let shown = |row: &TaskGroupHostVolumeClaim| {
         row.id.starts_with(prefix)
             && is(query.text("job_id"), &row.job_id)
@@ -136,10 +136,10 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 /// The volume that a request is about, in the namespace that it names, or else the request's.
-async fn asked(late: &Late) -> Result<HostVolume, ApiError> {
-    let asked: HostVolumeRequest = late.json().await?;
+async fn requested(late: &Late) -> Result<HostVolume, ApiError> {
+    let requested: HostVolumeRequest = late.json().await?;
     let missing = || ApiError::bad_request("missing volume definition");
-    let mut volume = asked.volume.ok_or_else(missing)?;
+    let mut volume = requested.volume.ok_or_else(missing)?;
     if volume.namespace.is_empty() {
         late.request.namespace().clone_into(&mut volume.namespace);
     }
@@ -157,7 +157,7 @@ fn answer(warnings: String, (volume, index): (HostVolume, u64)) -> Result<Answer
 
 /// `PUT /v1/volume/host/create`.
 pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
-    let volume = asked(&late).await?;
+    let volume = requested(&late).await?;
     let write = late.in_namespace(&volume.namespace, CREATE)?;
     let warnings = super::warnings(&write.request);
     let made = async move {
@@ -169,7 +169,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/volume/host/register`.
 pub(in crate::http) async fn register(late: Late) -> Result<Answer, ApiError> {
-    let volume = asked(&late).await?;
+    let volume = requested(&late).await?;
     let write = late.in_namespace(&volume.namespace, REGISTER)?;
     let warnings = super::warnings(&write.request);
     let registered = async move {

@@ -14,7 +14,7 @@ use crate::http::gate::{Late, Write, in_namespace};
 use crate::http::request::Request;
 use crate::rpc::csi::Secrets;
 use crate::table_reads::going_on;
-use crate::volumes::{Page, StepError, Volumes};
+use crate::volumes::{PageQuery, StepError, Volumes};
 
 /// Using them.
 pub(in crate::http) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
@@ -96,8 +96,8 @@ fn secrets(request: &Request) -> Result<Secrets, ApiError> {
     Ok(secrets)
 }
 
-fn page(request: &Request) -> Result<Page, ApiError> {
-    Ok(Page {
+fn page(request: &Request) -> Result<PageQuery, ApiError> {
+    Ok(PageQuery {
         most: request.query.number("per_page")?.unwrap_or_default(),
         token: request.query.text("next_token").to_owned(),
     })
@@ -112,8 +112,8 @@ fn plugin(request: &Request) -> Result<String, ApiError> {
 
 /// `PUT /v1/volume/csi/:id/create`.
 pub(in crate::http) async fn create(late: Late) -> Result<Answer, ApiError> {
-    let asked: CreateRequest = late.json().await?;
-    let mut volumes = asked.volumes.into_vec();
+    let requested: CreateRequest = late.json().await?;
+    let mut volumes = requested.volumes.into_vec();
     for volume in volumes
         .iter_mut()
         .filter(|volume| volume.namespace.is_empty())
@@ -206,12 +206,12 @@ pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, ApiError> {
 
 /// `PUT /v1/volumes/snapshot`.
 pub(in crate::http) async fn create_snapshots(late: Late) -> Result<Answer, ApiError> {
-    let asked: SnapshotsRequest = late.json().await?;
+    let requested: SnapshotsRequest = late.json().await?;
     let write = admitted(late, WRITE)?;
-    let asked = asked.snapshots.into_vec();
+    let requested = requested.snapshots.into_vec();
     let made = async move {
         let namespace = write.request.namespace();
-        at_work(&write).create_snapshots(namespace, asked).await
+        at_work(&write).create_snapshots(namespace, requested).await
     };
     let snapshots = done(made).await?.into();
     Answer::json(&SnapshotsCreated { snapshots })

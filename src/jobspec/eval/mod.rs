@@ -13,7 +13,7 @@ mod traverse;
 pub(super) use scope::Scope;
 
 use super::budget::{Budget, Cost, forecast};
-use super::diagnostic::{Diagnostic, Source};
+use super::diagnostic::{Diagnostic, SourceText};
 use super::functions::{self, Functions};
 use super::value::Value;
 use hcl_edit::Span;
@@ -27,7 +27,7 @@ pub(super) type Evaluated = Result<Value, Box<Diagnostic>>;
 /// Evaluates the expressions of one text.
 pub(super) struct Evaluator<'a> {
     /// The text the expressions come from.
-    pub source: &'a Source,
+    pub source: &'a SourceText,
     /// Which functions may be called.
     pub functions: &'a Functions,
     /// What it may cost, shared with all who work for the same specification.
@@ -37,7 +37,7 @@ pub(super) struct Evaluator<'a> {
 impl<'a> Evaluator<'a> {
     /// An evaluator that spends from a budget.
     pub(super) fn new(
-        source: &'a Source,
+        source: &'a SourceText,
         functions: &'a Functions,
         budget: &'a Budget,
     ) -> Evaluator<'a> {

@@ -1,10 +1,10 @@
-use super::super::diagnostic::Source;
+use super::super::diagnostic::SourceText;
 use super::super::eval::{Evaluator, Scope};
 use super::Functions;
 
 fn eval(text: &str) -> Result<String, String> {
     let expr = hcl_edit::parser::parse_expr(text).map_err(|e| e.to_string())?;
-    let source = Source::new("t", text);
+    let source = SourceText::new("t", text);
     let functions = Functions::Server;
     let value =
         Evaluator::new(&source, &functions, &Default::default()).eval(&expr, &Scope::default());

@@ -57,7 +57,7 @@ fn end_line(out: &mut String) {
     }
 }
 
-struct Line<'a> {
+struct YamlLine<'a> {
     indent: usize,
     text: &'a str,
 }
@@ -67,10 +67,10 @@ pub(super) fn decode(text: &str) -> Outcome {
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(text) {
         return Ok(Value::from_json(&json));
     }
-    let lines: Vec<Line<'_>> = text
+    let lines: Vec<YamlLine<'_>> = text
         .lines()
         .filter(|l| l.trim_end() != "---")
-        .map(|l| Line {
+        .map(|l| YamlLine {
             indent: l.len() - l.trim_start_matches(' ').len(),
             text: l.trim_end(),
         })
@@ -93,7 +93,7 @@ pub(super) fn decode(text: &str) -> Outcome {
 }
 
 struct Parser<'a> {
-    lines: Vec<Line<'a>>,
+    lines: Vec<YamlLine<'a>>,
     at: usize,
     depth: usize,
 }
@@ -161,7 +161,7 @@ impl<'a> Parser<'a> {
                 continue;
             }
             let deeper = indent + 1 + (rest.len() - trimmed.len());
-            *line = Line {
+            *line = YamlLine {
                 indent: deeper,
                 text: trimmed,
             };

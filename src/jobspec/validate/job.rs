@@ -1,6 +1,6 @@
 //! Rules of the job itself.
 
-use super::{Limits, group, placement, quoted, short, when, wrapped};
+use super::{JobLimits, group, placement, quoted, short, when, wrapped};
 use drover_events::model::Job;
 use drover_events::model::status::{JobType, job_type};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::cron::{self, Schedule};
 use crate::pattern::Patterns;
 
-pub(super) fn check(job: &Job, limits: &Limits, patterns: &Patterns, errors: &mut Vec<String>) {
+pub(super) fn check(job: &Job, limits: &JobLimits, patterns: &Patterns, errors: &mut Vec<String>) {
     basics(job, limits, errors);
     placement::constraints(&job.constraints, patterns, errors);
     let system = job.is_system();
@@ -52,7 +52,7 @@ pub(super) fn check(job: &Job, limits: &Limits, patterns: &Patterns, errors: &mu
     enterprise(job, errors);
 }
 
-fn basics(job: &Job, limits: &Limits, errors: &mut Vec<String>) {
+fn basics(job: &Job, limits: &JobLimits, errors: &mut Vec<String>) {
     when(
         errors,
         job.region.is_empty() && job.multiregion.is_none(),

@@ -26,7 +26,7 @@ use drover_events::model::names::too_long;
 
 /// What a server allows.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct JobLimits {
     /// The highest priority.
     pub max_priority: i64,
     /// The largest sum of group counts.
@@ -35,9 +35,9 @@ pub struct Limits {
     pub memory_oversubscription: bool,
 }
 
-impl Default for Limits {
+impl Default for JobLimits {
     fn default() -> Self {
-        Limits {
+        JobLimits {
             max_priority: 100,
             max_count: 50_000,
             memory_oversubscription: false,
@@ -72,7 +72,7 @@ impl Validation {
 }
 
 /// Checks a canonical job.
-pub fn validate(job: &Job, limits: &Limits) -> Validation {
+pub fn validate(job: &Job, limits: &JobLimits) -> Validation {
     let mut errors = Vec::new();
     match Patterns::of(job) {
         Ok(patterns) => job::check(job, limits, &patterns, &mut errors),

@@ -1,10 +1,10 @@
-use super::{Limits, Validation, validate};
+use super::{JobLimits, Validation, validate};
 use crate::{ApiJob, Input, parse};
 use serde_json::Value as Json;
 
 fn checked(text: &str) -> Validation {
     let job = parse(&Input::server(text)).unwrap_or_else(|e| panic!("{e}"));
-    validate(&job.into_model().expect("model"), &Limits::default())
+    validate(&job.into_model().expect("model"), &JobLimits::default())
 }
 
 fn job(kind: &str, job: &str, group: &str, task: &str) -> Validation {
@@ -35,7 +35,7 @@ fn the_recorded_warnings() {
         .expect("reads")
         .into_model()
         .expect("model");
-    let found = validate(&model, &Limits::default());
+    let found = validate(&model, &JobLimits::default());
     assert_eq!(found.error(), None);
     assert_eq!(found.warning(), answer["Warnings"].as_str().expect("text"));
 }
@@ -467,8 +467,8 @@ fn tags_of_a_service_are_few_and_short() {
         (1_025, 4, "there are 1025 tags; at most 1024 are accepted"),
         (2, 40_000, "tags are 80000 bytes long; at most 65536"),
     ] {
-        let told = tags(count, length).join("\n");
-        assert!(told.contains(wanted), "{told}");
+        let reported = tags(count, length).join("\n");
+        assert!(reported.contains(wanted), "{reported}");
     }
 }
 

@@ -219,24 +219,24 @@ mod tests {
                 volume.access_mode = "single-node-writer".into();
                 volume.attachment_mode = "file-system".into();
             }
-            let told = |volume: &VolumeRequest, job: &str, count: i64, canaries: bool| {
+            let reported = |volume: &VolumeRequest, job: &str, count: i64, canaries: bool| {
                 let mut errors = Vec::new();
                 check(volume, job, count, canaries, &mut errors);
                 errors
             };
             let none = Vec::<String>::new();
             for job in ["service", "batch"] {
-                assert_eq!(told(&volume, job, 3, false), none, "{type} {job}");
+                assert_eq!(reported(&volume, job, 3, false), none, "{type} {job}");
             }
             for job in ["system", "sysbatch"] {
                 let why = "volume cannot be per_alloc for system or sysbatch jobs";
-                assert_eq!(told(&volume, job, 1, false), [why], "{type} {job}");
+                assert_eq!(reported(&volume, job, 1, false), [why], "{type} {job}");
             }
             let why = "volume cannot be per_alloc when canaries are in use";
-            assert_eq!(told(&volume, "service", 3, true), [why], "{type}");
+            assert_eq!(reported(&volume, "service", 3, true), [why], "{type}");
             // One volume for all is no better for a writer of three.
             volume.per_alloc = false;
-            let shared = told(&volume, "service", 3, false);
+            let shared = reported(&volume, "service", 3, false);
             assert_eq!(shared.is_empty(), r#type == "host", "{shared:?}");
         }
     }

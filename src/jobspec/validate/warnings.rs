@@ -1,11 +1,11 @@
 //! What is allowed, but perhaps not meant.
 
-use super::Limits;
+use super::JobLimits;
 use crate::canonical;
 use drover_events::model::{Job, Task, TaskGroup, UpdateStrategy};
 
 /// All warnings about a job.
-pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
+pub(super) fn of(job: &Job, limits: &JobLimits) -> Vec<String> {
     let mut out = Vec::new();
     for g in job.task_groups.iter() {
         let inner = group(g);
@@ -64,8 +64,8 @@ pub(super) fn of(job: &Job, limits: &Limits) -> Vec<String> {
 
 /// A disk of its own, which no task has.
 fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
-    let asked = t.resources.as_ref().is_some_and(|r| r.disk_mb > 0);
-    asked.then(|| {
+    let requested = t.resources.as_ref().is_some_and(|r| r.disk_mb > 0);
+    requested.then(|| {
         format!(
             "Task \"{}.{}\" asks for disk, which is ignored: the group's ephemeral_disk is what \
              its tasks share",
@@ -76,7 +76,7 @@ fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
 
 /// What an update says of deployments, where there are none.
 fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
-    let usual = canonical::unsaid::<UpdateStrategy>();
+    let usual = canonical::unstated::<UpdateStrategy>();
     let plain = ["", usual.health_check.as_str()].contains(&update.health_check.as_str());
     let said = [
         ("canary", update.canary > 0),

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::material::{self, Material};
 use super::verify::{Agents, Servers, known_callers};
-use super::{Role, Settings, TlsError, cipher_suites, min_version};
+use super::{Role, TlsError, TlsSettings, cipher_suites, min_version};
 
 /// A port that may speak TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Port {
 
 /// How a port is spoken to.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct PortTls {
     /// TLS, so; none: clear text.
     pub tls: Option<Arc<ServerConfig>>,
     /// Clear text as well.
@@ -114,7 +114,7 @@ impl Loader {
     ///
     /// # Errors
     /// Which file or setting is no good, and why.
-    pub fn open(settings: &Settings) -> Result<Arc<Self>, TlsError> {
+    pub fn open(settings: &TlsSettings) -> Result<Arc<Self>, TlsError> {
         Ok(Arc::new(Self {
             current: ArcSwap::from_pointee(load(settings)?),
             reloads: watch::Sender::default(),
@@ -134,7 +134,7 @@ impl Loader {
     ///
     /// # Errors
     /// Which file or setting is no good, and why; what was in use stays.
-    pub fn reload(&self, settings: &Settings) -> Result<(), TlsError> {
+    pub fn reload(&self, settings: &TlsSettings) -> Result<(), TlsError> {
         let before = self.current.swap(Arc::new(load(settings)?));
         let encrypts = |loaded: &Loaded| loaded.rpc.is_some() || loaded.http.is_some();
         if encrypts(&before) || encrypts(&self.current.load()) {
@@ -151,14 +151,14 @@ impl Loader {
 
     /// How a port is spoken to now.
     #[must_use]
-    pub fn wanted(&self, port: Port) -> Wanted {
+    pub fn wanted(&self, port: Port) -> PortTls {
         let current = self.current.load();
         match port {
-            Port::Http => Wanted {
+            Port::Http => PortTls {
                 tls: current.http.clone(),
                 clear_too: false,
             },
-            Port::Rpc => Wanted {
+            Port::Rpc => PortTls {
                 tls: current.rpc.clone(),
                 clear_too: current.rpc_clear_too,
             },
@@ -178,7 +178,7 @@ impl Loader {
     }
 }
 
-fn load(settings: &Settings) -> Result<Loaded, TlsError> {
+fn load(settings: &TlsSettings) -> Result<Loaded, TlsError> {
     if !settings.http && !settings.rpc {
         return Ok(Loaded::default());
     }
@@ -212,7 +212,7 @@ fn load(settings: &Settings) -> Result<Loaded, TlsError> {
 }
 
 struct Maker<'a> {
-    settings: &'a Settings,
+    settings: &'a TlsSettings,
     provider: Arc<CryptoProvider>,
     material: &'a Material,
 }

@@ -81,14 +81,17 @@ async fn meet_by(
 async fn agents_know_each_other_by_their_certificates_and_go_on_where_they_left() {
     let trust = Trust::new();
     let (server, client) = (trust.server(), trust.client());
-    let (seen, told) = meet(&server, &client).await.expect("they meet");
+    let (seen, reported) = meet(&server, &client).await.expect("they meet");
     let caller = seen.peer.expect("a certificate");
     assert_eq!(caller.role, Some(Role::Client));
     assert_eq!(
         (caller.region.as_str(), caller.common_name.as_str()),
         ("global", "client")
     );
-    assert_eq!(told.peer.expect("a certificate").role, Some(Role::Server));
+    assert_eq!(
+        reported.peer.expect("a certificate").role,
+        Some(Role::Server)
+    );
     assert_eq!(seen.version, Some(ProtocolVersion::TLSv1_3));
     assert_eq!(seen.kind, Some(HandshakeKind::Full));
     let (again, _) = meet(&server, &client).await.expect("they meet again");
@@ -132,7 +135,7 @@ async fn who_shows_a_certificate_that_has_expired_or_is_not_valid_yet_is_not_tak
         let met = meet_by(taking, (Arc::new(calling), name.clone())).await;
         match met {
             Ok(_) => assert!(good, "{days:?}: it was taken"),
-            Err((seen, told)) => assert!(!good && seen.contains(word), "{seen}, {told}"),
+            Err((seen, reported)) => assert!(!good && seen.contains(word), "{seen}, {reported}"),
         }
         let (chain, key) = shown("server", SERVER);
         let serving = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -144,7 +147,9 @@ async fn who_shows_a_certificate_that_has_expired_or_is_not_valid_yet_is_not_tak
         let met = meet_by(Arc::new(serving), client.dial().expect("TLS")).await;
         match met {
             Ok(_) => assert!(good, "{days:?}: it was taken"),
-            Err((seen, told)) => assert!(!good && told.contains(word), "{seen}, {told}"),
+            Err((seen, reported)) => {
+                assert!(!good && reported.contains(word), "{seen}, {reported}")
+            }
         }
     }
 }
@@ -153,10 +158,10 @@ async fn who_shows_a_certificate_that_has_expired_or_is_not_valid_yet_is_not_tak
 async fn who_has_no_certificate_of_the_authority_or_not_its_name_is_not_taken() {
     let (trust, foreign) = (Trust::new(), Trust::new());
     let (server, client) = (trust.server(), trust.client());
-    let (_, told) = meet(&server, &foreign.client())
+    let (_, reported) = meet(&server, &foreign.client())
         .await
         .expect_err("another authority");
-    assert!(told.contains("unknown authority"), "{told}");
+    assert!(reported.contains("unknown authority"), "{reported}");
 
     // A client that is told to trust the server, and is not trusted itself.
     let pair = foreign.issue("alien", CLIENT);
@@ -167,45 +172,54 @@ async fn who_has_no_certificate_of_the_authority_or_not_its_name_is_not_taken() 
     std::fs::write(&bundle, both).unwrap();
     settings.ca_file = Some(bundle);
     let alien = Loader::open(&settings).unwrap();
-    let (seen, told) = meet(&server, &alien).await.expect_err("not trusted");
+    let (seen, reported) = meet(&server, &alien).await.expect_err("not trusted");
     assert!(seen.contains("unknown authority"), "{seen}");
-    assert!(told.contains("does not take the certificate"), "{told}");
+    assert!(
+        reported.contains("does not take the certificate"),
+        "{reported}"
+    );
 
     // A certificate of the authority that is for something else.
     let pair = trust.issue("cli", &["cli.global.nomad", "localhost"]);
     let mut settings = trust.settings(Role::Client, &pair);
     settings.verify_names = false;
     let cli = Loader::open(&settings).unwrap();
-    let (seen, told) = meet(&server, &cli).await.expect_err("for something else");
+    let (seen, reported) = meet(&server, &cli).await.expect_err("for something else");
     assert!(
         seen.contains("for cli.global.nomad, localhost, not for client.global"),
         "{seen}"
     );
-    assert!(told.contains("does not take the certificate"), "{told}");
+    assert!(
+        reported.contains("does not take the certificate"),
+        "{reported}"
+    );
 
     // A client's certificate where a server should be, names verified or not.
     let pair = trust.issue("client", CLIENT);
-    let as_client = Settings {
+    let as_client = TlsSettings {
         verify_names: false,
         ..trust.settings(Role::Client, &pair)
     };
     let impostor = Loader::open(&as_client).unwrap();
     for (caller, wanted) in [(&client, "server.global.nomad"), (&impostor, "a server")] {
-        let (_, told) = meet(&impostor, caller).await.expect_err("a client");
-        assert!(told.contains(&format!("not for {wanted}")), "{told}");
+        let (_, reported) = meet(&impostor, caller).await.expect_err("a client");
+        assert!(
+            reported.contains(&format!("not for {wanted}")),
+            "{reported}"
+        );
     }
     // A server of another region may call, and is no server of this one.
     let pair = trust.issue("eu", &["server.eu.nomad"]);
-    let eu = Settings {
+    let eu = TlsSettings {
         region: "eu".to_owned(),
         verify_names: true,
         ..trust.settings(Role::Server, &pair)
     };
     let eu = Loader::open(&eu).unwrap();
-    let (_, told) = meet(&eu, &client).await.expect_err("another region");
+    let (_, reported) = meet(&eu, &client).await.expect_err("another region");
     assert!(
-        told.contains("for server.eu.nomad, not for server.global.nomad"),
-        "{told}"
+        reported.contains("for server.eu.nomad, not for server.global.nomad"),
+        "{reported}"
     );
 }
 
@@ -214,7 +228,7 @@ async fn versions_and_suites_are_those_that_are_set() {
     let trust = Trust::new();
     let pair = trust.issue("server", SERVER);
     let with = |version: &str, suites: &str| {
-        Loader::open(&Settings {
+        Loader::open(&TlsSettings {
             min_version: version.to_owned(),
             cipher_suites: suites.to_owned(),
             ..trust.settings(Role::Server, &pair)
@@ -225,8 +239,8 @@ async fn versions_and_suites_are_those_that_are_set() {
     let (seen, _) = meet(&newest, &trust.client()).await.expect("they meet");
     assert_eq!(seen.version, Some(ProtocolVersion::TLSv1_3));
     let other = with("tls13", "TLS_CHACHA20_POLY1305_SHA256");
-    let (seen, told) = meet(&newest, &other).await.expect_err("nothing in common");
-    for text in [seen, told] {
+    let (seen, reported) = meet(&newest, &other).await.expect_err("nothing in common");
+    for text in [seen, reported] {
         assert!(
             text.contains("no version or cipher suite in common"),
             "{text}"
@@ -255,7 +269,7 @@ async fn who_speaks_the_older_version_alone_is_taken_where_that_is_the_lowest() 
     let (_, name) = trust.client().dial().expect("TLS");
     let pair = trust.issue("server", SERVER);
     for (lowest, taken) in [("tls12", true), ("", true), ("tls13", false)] {
-        let server = Loader::open(&Settings {
+        let server = Loader::open(&TlsSettings {
             min_version: lowest.to_owned(),
             ..trust.settings(Role::Server, &pair)
         });
@@ -265,9 +279,9 @@ async fn who_speaks_the_older_version_alone_is_taken_where_that_is_the_lowest() 
                 assert!(taken, "{lowest}: it was taken");
                 assert_eq!(seen.version, Some(ProtocolVersion::TLSv1_2));
             }
-            Err((seen, told)) => {
+            Err((seen, reported)) => {
                 let why = "no version or cipher suite in common";
-                assert!(!taken && seen.contains(why), "{lowest}: {seen}, {told}");
+                assert!(!taken && seen.contains(why), "{lowest}: {seen}, {reported}");
             }
         }
     }
@@ -280,7 +294,7 @@ async fn the_agents_order_of_suites_counts_where_it_is_set_else_the_callers() {
     let trust = Trust::new();
     let pair = trust.issue("server", SERVER);
     let with = |first: &str, second: &str, prefer_own_suites| {
-        Loader::open(&Settings {
+        Loader::open(&TlsSettings {
             cipher_suites: format!("{first},{second}"),
             prefer_own_suites,
             ..trust.settings(Role::Server, &pair)
@@ -322,7 +336,7 @@ async fn env_02_what_is_loaded_anew_reaches_new_handshakes_and_nothing_broken_do
         .expect("loads");
     meet(&server, &client).await.expect_err("the old authority");
     meet(&server, &other.client()).await.expect("the new one");
-    server.reload(&Settings::default()).expect("off");
+    server.reload(&TlsSettings::default()).expect("off");
     assert!(server.wanted(Port::Rpc).tls.is_none() && server.dial().is_none());
 }
 

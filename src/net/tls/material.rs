@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 
 use super::verify::{Servers, known_callers};
-use super::{Certificate, Role, Settings, explain};
+use super::{Certificate, Role, TlsSettings, explain};
 
 /// Why there is no TLS with these files; names the file and the setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,12 +24,12 @@ impl From<String> for TlsError {
 }
 
 /// Something read from a file that a setting names.
-pub(super) struct Named<'a> {
+pub(super) struct NamedFile<'a> {
     pub(super) setting: &'static str,
     pub(super) path: &'a Path,
 }
 
-impl Named<'_> {
+impl NamedFile<'_> {
     fn bad(&self, why: &str) -> TlsError {
         TlsError(format!(
             "tls.{} {} {why}",
@@ -86,7 +86,7 @@ pub(super) struct Material {
 
 /// Reads and checks all files that the settings name.
 pub(super) fn read(
-    settings: &Settings,
+    settings: &TlsSettings,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Material, TlsError> {
     let missing = |setting: &str| TlsError(format!("tls.{setting} is not set: TLS needs it"));
@@ -98,11 +98,11 @@ pub(super) fn read(
         .key_file
         .as_deref()
         .ok_or_else(|| missing("key_file"))?;
-    let cert = Named {
+    let cert = NamedFile {
         setting: "cert_file",
         path: cert_file,
     };
-    let key = Named {
+    let key = NamedFile {
         setting: "key_file",
         path: key_file,
     };
@@ -136,8 +136,8 @@ pub(super) fn read(
 }
 
 fn own(
-    cert: &Named<'_>,
-    key: &Named<'_>,
+    cert: &NamedFile<'_>,
+    key: &NamedFile<'_>,
     chain: Vec<CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<CertifiedKey, TlsError> {
@@ -154,7 +154,7 @@ fn own(
     }
 }
 
-fn in_time(file: &Named<'_>, read: &Certificate, now: UnixTime) -> Result<(), TlsError> {
+fn in_time(file: &NamedFile<'_>, read: &Certificate, now: UnixTime) -> Result<(), TlsError> {
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     if read.until < now {
         return Err(file.bad(&format!(
@@ -183,7 +183,7 @@ fn authorities(
     roots: &mut RootCertStore,
     now: UnixTime,
 ) -> Result<Vec<(&'static str, PathBuf, i64)>, TlsError> {
-    let file = Named {
+    let file = NamedFile {
         setting: "ca_file",
         path,
     };
@@ -213,8 +213,8 @@ fn authorities(
 
 /// Whether other agents would take the certificate: better told here than by all of them.
 fn fits_rpc(
-    settings: &Settings,
-    cert: &Named<'_>,
+    settings: &TlsSettings,
+    cert: &NamedFile<'_>,
     read: &Certificate,
     material: &Material,
     provider: &Arc<CryptoProvider>,

@@ -3,7 +3,7 @@ use super::super::testing::{CLIENT, Material as _, SERVER, Trust};
 use super::*;
 use drover_testkit::certs::Pair;
 
-fn refused(settings: &Settings) -> String {
+fn refused(settings: &TlsSettings) -> String {
     Loader::open(settings).expect_err("refused").to_string()
 }
 
@@ -11,7 +11,7 @@ fn refused(settings: &Settings) -> String {
 struct Files {
     trust: Trust,
     good: Pair,
-    settings: Settings,
+    settings: TlsSettings,
 }
 
 impl Files {
@@ -56,11 +56,11 @@ impl Files {
             "key_file" => settings.key_file = Some(path),
             _ => settings.ca_file = Some(path),
         }
-        told(&refused(&settings), setting, &file, why);
+        reported(&refused(&settings), setting, &file, why);
     }
 }
 
-fn told(text: &str, setting: &str, file: &str, why: &str) {
+fn reported(text: &str, setting: &str, file: &str, why: &str) {
     let begins = format!("tls.{setting} ");
     assert!(text.starts_with(&begins) && text.contains(file), "{text}");
     assert!(text.contains(why), "{why} missing in: {text}");
@@ -101,7 +101,7 @@ fn a_certificate_is_used_in_its_time_only() {
     ] {
         let pair = trust.authority.issue_for(name, SERVER, days).expect("made");
         let text = refused(&trust.settings(Role::Server, &pair));
-        told(&text, "cert_file", &format!("{name}.pem"), why);
+        reported(&text, "cert_file", &format!("{name}.pem"), why);
     }
 }
 

@@ -25,10 +25,10 @@ mod verify;
 pub use anybody::system_roots;
 pub use caller::{CallerError, Own, Trusted, client};
 pub use explain::{Fault, explain};
-pub use loader::{Expiry, Loader, Port, Wanted};
+pub use loader::{Expiry, Loader, Port, PortTls};
 pub use material::{TlsError, certificates, private_key};
 pub use names::{Certificate, PeerCertificate, Role};
-pub use settings::{Settings, cipher_suites, min_version};
+pub use settings::{TlsSettings, cipher_suites, min_version};
 
 use rustls::crypto::CryptoProvider;
 

@@ -11,7 +11,7 @@ use drover_config as config;
 
 /// What an agent is told of TLS.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct TlsSettings {
     /// On the HTTP port.
     pub http: bool,
     /// On the RPC port, and to servers.

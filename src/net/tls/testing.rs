@@ -5,12 +5,12 @@ use std::sync::Arc;
 use drover_testkit::certs::Pair;
 pub(crate) use drover_testkit::certs::{CLIENT, SERVER, Trust};
 
-use super::{Loader, Role, Settings};
+use super::{Loader, Role, TlsSettings};
 
 /// What an authority's certificates are good for here.
 pub(crate) trait Material {
     /// TLS for everything, names verified.
-    fn settings(&self, role: Role, pair: &Pair) -> Settings;
+    fn settings(&self, role: Role, pair: &Pair) -> TlsSettings;
     /// The material of a good server.
     fn server(&self) -> Arc<Loader>;
     /// The material of a good client.
@@ -18,8 +18,8 @@ pub(crate) trait Material {
 }
 
 impl Material for Trust {
-    fn settings(&self, role: Role, pair: &Pair) -> Settings {
-        Settings {
+    fn settings(&self, role: Role, pair: &Pair) -> TlsSettings {
+        TlsSettings {
             http: role == Role::Server,
             rpc: true,
             ca_file: Some(self.authority.file()),
@@ -28,7 +28,7 @@ impl Material for Trust {
             verify_names: true,
             region: "global".to_owned(),
             roles: vec![role],
-            ..Settings::default()
+            ..TlsSettings::default()
         }
     }
 

@@ -61,12 +61,12 @@ impl Over {
 }
 
 /// What one look found.
-struct Found {
+struct Collectable {
     list: Vec<Over>,
     rows: usize,
 }
 
-impl Found {
+impl Collectable {
     fn new() -> Self {
         Self {
             list: Vec::new(),
@@ -88,14 +88,14 @@ pub(super) fn jobs(
     cutoffs: &Cutoffs,
     sweep: &mut Sweep<'_>,
 ) -> Result<(Vec<Over>, bool), StorageError> {
-    let mut found = Found::new();
+    let mut found = Collectable::new();
     for job in view.by_index::<JobsCollectable>(()) {
         let Some(job) = sweep.each().row(job)? else {
             continue;
         };
         let what = What::Job(job.namespace.clone(), job.id.clone(), job.modify_index);
         let over = Over::alone(what);
-        if sweep.is_aside(&over) {
+        if sweep.is_deferred(&over) {
             continue;
         }
         let look = || with_its_own(view, &job, over, cutoffs);
@@ -135,7 +135,7 @@ pub(super) fn evals(
     cutoffs: &Cutoffs,
     sweep: &mut Sweep<'_>,
 ) -> Result<(Vec<Over>, bool), StorageError> {
-    let mut found = Found::new();
+    let mut found = Collectable::new();
     for eval in view.scan::<Evals>(Scan::all()) {
         let Some(eval) = sweep.each().row(eval)? else {
             continue;
@@ -149,7 +149,7 @@ pub(super) fn evals(
             evals: vec![eval.id],
             allocs,
         };
-        if sweep.is_aside(&over) {
+        if sweep.is_deferred(&over) {
             continue;
         }
         if !found.add(over, usize::MAX, BATCH * BATCHES) {
@@ -175,7 +175,7 @@ pub(super) fn deployments(
             found.push(Over::alone(What::Deployment(deployment.id)));
         }
     }
-    found.retain(|over| !sweep.is_aside(over));
+    found.retain(|over| !sweep.is_deferred(over));
     Ok(found)
 }
 
@@ -196,6 +196,6 @@ pub(super) fn nodes(
             found.push(Over::alone(What::Node(node.id)));
         }
     }
-    found.retain(|over| !sweep.is_aside(over));
+    found.retain(|over| !sweep.is_deferred(over));
     Ok(found)
 }

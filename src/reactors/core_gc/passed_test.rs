@@ -63,7 +63,7 @@ async fn an_operator_gets_all_that_goes_whatever_lies_before_it() {
     let direct = Direct::new();
     dead_jobs_as(&direct, "a-bad", sweep::BATCH + 10);
     dead_jobs_as(&direct, "z-good", 3);
-    let wish = Evaluation {
+    let request = Evaluation {
         id: uuid::Uuid::new_v4().to_string(),
         namespace: "-".into(),
         r#type: "_core".into(),
@@ -72,7 +72,7 @@ async fn an_operator_gets_all_that_goes_whatever_lies_before_it() {
         ..Evaluation::default()
     };
     direct.apply(EvalsUpserted {
-        evals: vec![wish.clone()],
+        evals: vec![request.clone()],
         decision: None,
     });
     let bad = Fault::Error(crate::error::Code::Internal);
@@ -85,7 +85,7 @@ async fn an_operator_gets_all_that_goes_whatever_lies_before_it() {
     let view = || direct.projections.view();
     let done = || {
         view()
-            .get::<Evals>(wish.id.as_str())
+            .get::<Evals>(request.id.as_str())
             .unwrap()
             .unwrap()
             .status

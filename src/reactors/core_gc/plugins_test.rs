@@ -5,9 +5,9 @@ use drover_events::model::CsiInfo;
 use drover_events::node::NodeRegistered;
 use drover_projections::canonical::Canonical;
 use drover_projections::key::Key as _;
-use drover_projections::maintenance::{Maintenance, Part, RawChange};
+use drover_projections::maintenance::{FamilyPart, Maintenance, RawChange};
 use drover_projections::tables::csi_plugins::CsiPluginRow;
-use drover_projections::{Options, Table};
+use drover_projections::{DatabaseOptions, Table};
 use drover_testkit::fixtures;
 
 use super::super::{CoreGc, GcSettings};
@@ -28,7 +28,7 @@ fn context(direct: &Arc<Direct>) -> Context {
 
 /// A row that nothing stands for, as another version may have left it.
 fn leave(database: &Path, id: &str) {
-    let db = Maintenance::open(database, &Options::dev()).unwrap();
+    let db = Maintenance::open(database, &DatabaseOptions::dev()).unwrap();
     let header = db.header().unwrap().unwrap_or_default();
     let mut row = CsiPluginRow::default();
     row.plugin.id = id.to_owned();
@@ -39,7 +39,7 @@ fn leave(database: &Path, id: &str) {
     value.extend(1_u64.to_le_bytes());
     value.push(0);
     value.extend_from_slice(Canonical::default().encode(&row).unwrap());
-    db.write(&[RawChange::Put(Part::Rows, key, value)], &header)
+    db.write(&[RawChange::Put(FamilyPart::Rows, key, value)], &header)
         .unwrap();
 }
 

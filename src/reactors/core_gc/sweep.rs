@@ -32,17 +32,21 @@ pub(super) struct Sweep<'a> {
     context: &'a Context,
     each: &'a mut Each,
     /// What failed in the pass before: the others have this one to themselves.
-    aside: BTreeSet<String>,
+    deferred: BTreeSet<String>,
     failed: BTreeSet<String>,
     collected: Collected,
 }
 
 impl<'a> Sweep<'a> {
-    pub(super) fn new(context: &'a Context, each: &'a mut Each, aside: BTreeSet<String>) -> Self {
+    pub(super) fn new(
+        context: &'a Context,
+        each: &'a mut Each,
+        deferred: BTreeSet<String>,
+    ) -> Self {
         Self {
             context,
             each,
-            aside,
+            deferred,
             failed: BTreeSet::new(),
             collected: Collected::default(),
         }
@@ -54,8 +58,8 @@ impl<'a> Sweep<'a> {
     }
 
     /// Whether this is left for the next pass.
-    pub(super) fn is_aside(&self, over: &Over) -> bool {
-        !self.aside.is_empty() && self.aside.contains(&over.name())
+    pub(super) fn is_deferred(&self, over: &Over) -> bool {
+        !self.deferred.is_empty() && self.deferred.contains(&over.name())
     }
 
     /// What went, and what could not go.

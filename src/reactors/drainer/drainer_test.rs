@@ -167,7 +167,7 @@ impl Stage {
     /// One look, and what it says is done.
     async fn round(&self) -> Steps {
         let (_, steps, mut each) =
-            look_at(&self.direct.projections, Known::default(), self.now).unwrap();
+            look_at(&self.direct.projections, DrainCache::default(), self.now).unwrap();
         let drainer = Drainer::default();
         drainer
             .take(&self.context(), steps.clone(), &mut each)
@@ -285,9 +285,9 @@ async fn batch_work_may_end_by_itself_until_the_deadline_and_is_not_begun_anew()
     assert_eq!(stage.marked().await, 2);
     assert!(!stage.moves(&ends));
     for id in [&stays, &everywhere] {
-        let wish = stage.alloc(id).alloc.desired_transition;
-        assert_eq!(wish.migrate, Some(true));
-        assert_eq!(wish.migrate_disable_placement, Some(true));
+        let request = stage.alloc(id).alloc.desired_transition;
+        assert_eq!(request.migrate, Some(true));
+        assert_eq!(request.migrate_disable_placement, Some(true));
     }
 }
 
@@ -435,7 +435,7 @@ async fn a_drain_that_is_cancelled_moves_nothing_any_more() {
     stage.job("web", "service", 1, 1);
     let id = stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
-    let (_, steps, _) = look_at(&stage.direct.projections, Known::default(), NOW).unwrap();
+    let (_, steps, _) = look_at(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
     assert_eq!(steps.moves.transitions.len(), 1);
     // The operator is faster than the event that was decided on.
     stage.set(1, None);
@@ -455,7 +455,7 @@ fn a_mark_is_guarded_by_the_nodes_it_was_decided_for() {
     stage.job("web", "service", 1, 1);
     stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
-    let (_, steps, _) = look_at(&stage.direct.projections, Known::default(), NOW).unwrap();
+    let (_, steps, _) = look_at(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
     let stamp = crate::commands::Stamp {
         id: drover_events::EventId([1; 16]),
         now: NOW,
@@ -531,14 +531,14 @@ async fn a_drain_ends_after_its_deadline_whatever_still_runs() {
         let node = stage.node(1);
         assert!(node.drain_strategy.is_none(), "{deadline}");
         assert_eq!(node.last_drain.unwrap().status, "complete");
-        let told = node
+        let reported = node
             .events
             .last()
             .unwrap()
             .details
             .get("deadline_reached")
             .cloned();
-        assert_eq!(told.as_deref(), (deadline > 0).then_some("true"));
+        assert_eq!(reported.as_deref(), (deadline > 0).then_some("true"));
     }
     let mut stage = Stage::new(2);
     stage.job("web", "service", 1, 1);
@@ -564,7 +564,8 @@ async fn a_node_that_changes_meanwhile_holds_up_no_other() {
     for on in [1, 2] {
         stage.set(on, Some(drain(-1)));
     }
-    let (_, steps, mut each) = look_at(&stage.direct.projections, Known::default(), NOW).unwrap();
+    let (_, steps, mut each) =
+        look_at(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
     assert_eq!(steps.moves.transitions.len(), 2);
     let mut again = node(1);
     again.meta.insert("a", "b".to_owned());

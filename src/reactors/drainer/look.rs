@@ -64,8 +64,8 @@ fn last_moment(node: &Node, drain: &DrainStrategy) -> Option<i64> {
 /// Whether nobody waits for the end of an allocation any more: it was told to go, and its client
 /// is out of contact, or has had its time.
 fn is_given_up(alloc: &AllocRow, late: bool) -> bool {
-    let told = is_marked(alloc) || alloc.desired_status != desired::RUN;
-    told && (late || alloc.client_status == client::UNKNOWN)
+    let reported = is_marked(alloc) || alloc.desired_status != desired::RUN;
+    reported && (late || alloc.client_status == client::UNKNOWN)
 }
 
 /// Whether an allocation that runs is to move and does not know it yet.
@@ -188,7 +188,7 @@ impl Round {
             return;
         }
         let batch = JobType::of(&row.job_type).is_some_and(JobType::is_batch);
-        let wish = DesiredTransition {
+        let request = DesiredTransition {
             migrate: Some(true),
             migrate_disable_placement: batch.then_some(true),
             ..DesiredTransition::default()
@@ -196,7 +196,7 @@ impl Round {
         let key = (row.namespace.clone(), row.job_id.clone());
         let part = (key.clone(), row.node_id.clone());
         for moves in [&mut self.steps.moves, self.apart.entry(part).or_default()] {
-            moves.transitions.insert(row.id.clone(), wish.clone());
+            moves.transitions.insert(row.id.clone(), request.clone());
             moves.nodes.insert(row.node_id.clone(), node_index);
         }
         self.jobs.entry(key).or_insert_with(|| Arc::clone(row));
@@ -286,11 +286,11 @@ impl Round {
 /// Whether an allocation stays where it is and somebody has found out how it is: well, or not well
 /// within its `healthy_deadline`. One that nobody knows of yet is waited for.
 fn is_settled(alloc: &AllocRow) -> bool {
-    let told = alloc
+    let reported = alloc
         .deployment_status
         .as_ref()
         .is_some_and(|status| status.healthy.is_some());
-    told && !alloc.terminal_status() && !is_marked(alloc)
+    reported && !alloc.terminal_status() && !is_marked(alloc)
 }
 
 /// How many of a group may be sent away, of whom so many are settled; none: all, for nobody wants

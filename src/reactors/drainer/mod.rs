@@ -36,12 +36,12 @@ const BATCH: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct Drainer {
-    known: Mutex<Known>,
+    known: Mutex<DrainCache>,
 }
 
 /// What is known of drains: a cache of the view.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct DrainCache {
     followed: Option<Followed>,
     draining: BTreeSet<String>,
     /// The jobs of which something may move, at the last look.
@@ -58,7 +58,7 @@ struct Known {
     read: usize,
 }
 
-impl Follow for Known {
+impl Follow for DrainCache {
     // Nodes come first: what is known of them says which allocations matter.
     const TABLES: &'static [u16] = &[Nodes::ID, Allocs::ID];
     type With = Each;
@@ -109,9 +109,9 @@ impl Follow for Known {
 /// Looks at the nodes that drain, where something happened that concerns them.
 fn look_at(
     projections: &Projections,
-    mut known: Known,
+    mut known: DrainCache,
     wall: i64,
-) -> Result<(Known, Steps, Each), StorageError> {
+) -> Result<(DrainCache, Steps, Each), StorageError> {
     let view = projections.view();
     let mut each = Each::default();
     known.concerns = false;
@@ -223,7 +223,7 @@ impl Reactor for Drainer {
                 }
                 _ => Duration::from_secs(1),
             };
-            each.tell(&mut status);
+            each.report(&mut status);
             Ok(Activation { sleep, status })
         })
     }

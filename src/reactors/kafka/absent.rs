@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use crate::config::KafkaConfig;
 
-pub use held::{Held, Hold};
+pub use held::{Hold, PublisherPosition};
 pub use source::KafkaSource;
 
 const ABSENT: &str = "event_publisher.kafka: this drover is built without Kafka (feature kafka)";

@@ -11,7 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 
-use super::status::Shared;
+use super::status::PublisherStatus;
 use crate::config::{KafkaConfig, SECURITY_PROTOCOL, VERIFY_HOSTNAME};
 
 /// librdkafka's queue of messages that no broker has acknowledged, in KiB.
@@ -142,12 +142,12 @@ pub(super) struct Tally {
 
 /// What hears a producer's reports and errors.
 pub(super) struct Ears {
-    shared: Arc<Shared>,
+    shared: Arc<PublisherStatus>,
     tally: Mutex<Tally>,
 }
 
 impl Ears {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<PublisherStatus>) -> Self {
         Self {
             shared: Arc::clone(shared),
             tally: Mutex::default(),

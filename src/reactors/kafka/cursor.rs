@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::driver::Failure;
 use super::client::{Quiet, consumer, explain};
-use super::status::Shared;
+use super::status::PublisherStatus;
 use crate::config::KafkaConfig;
 
 /// The position, as it lies in the topic.
@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// The brokers do not answer in time, or a transaction of somebody else is open in the topic.
 pub(super) fn read(
     config: &KafkaConfig,
-    shared: &Arc<Shared>,
+    shared: &Arc<PublisherStatus>,
     id: &str,
 ) -> Result<Option<Cursor>, Failure> {
     let topic = config.cursor_topic();

@@ -11,7 +11,7 @@ use crate::log::{LogEngine, LogError};
 
 /// What a publisher tells of its position, and retention asks. On the leader it is where the
 /// publisher is now; every other server knows from the state where it was when it fell behind.
-pub struct Held {
+pub struct PublisherPosition {
     /// How long what is dropped waits for a publisher that lags.
     patience: Duration,
     published: Mutex<Option<u64>>,
@@ -26,7 +26,7 @@ pub struct Hold {
     pub until: Option<i64>,
 }
 
-impl Held {
+impl PublisherPosition {
     /// Nothing is known yet.
     pub fn new(patience: Duration) -> Self {
         Self {
@@ -78,12 +78,12 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::log::Options;
+    use crate::log::LogOptions;
 
     #[test]
     fn an_event_that_was_dropped_was_waited_for_long_enough() {
         let dir = tempfile::tempdir().unwrap();
-        let (log, _) = LogEngine::open(dir.path(), Options::journal()).unwrap();
+        let (log, _) = LogEngine::open(dir.path(), LogOptions::journal()).unwrap();
         for time in [10, 20, 30] {
             log.append_one(1, time, Bytes::new()).unwrap();
         }

@@ -226,7 +226,7 @@ async fn while_no_broker_answers_writes_go_on_and_the_lag_is_told() {
 }
 
 /// Index, envelope and kind of every event that told a lag.
-fn told(server: &Server) -> Vec<drover_events::Recorded> {
+fn reported(server: &Server) -> Vec<drover_events::Recorded> {
     let log = server.raft.log();
     let kinds = [EventKind::PublisherLagged, EventKind::PublisherCaughtUp];
     let entries = (1..=server.projections.applied_index()).map(|index| log.read(index));
@@ -256,23 +256,25 @@ async fn a_dead_broker_is_two_events_even_over_a_restart() {
     let second = reopened(dir.path(), kafka).await;
     happen(&second, "three").await;
     until(&second, "the lag of before", lagging).await;
-    assert_eq!(told(&second).len(), 1);
+    assert_eq!(reported(&second).len(), 1);
     cluster.broker_up(1).unwrap();
     let done = |status: &Value| status["Lag"] == 0 && status["Lagging"] == false;
     until(&second, "the end of the lag", done).await;
     happen(&second, "four").await;
     caught_up(&second).await;
-    let told = told(&second);
-    let kinds: Vec<EventKind> = told.iter().map(|event| event.kind).collect();
+    let reported = reported(&second);
+    let kinds: Vec<EventKind> = reported.iter().map(|event| event.kind).collect();
     let wanted = [EventKind::PublisherLagged, EventKind::PublisherCaughtUp];
     assert_eq!(kinds, wanted);
-    let envelopes = told.iter().map(|event| event.envelope.as_ref().unwrap());
+    let envelopes = reported
+        .iter()
+        .map(|event| event.envelope.as_ref().unwrap());
     let [lagged, ended] = envelopes.collect::<Vec<_>>()[..] else {
         panic!("two events");
     };
     assert_eq!(lagged.actor.kind.name(), "server");
     assert_eq!(lagged.cause, Some(published + 1));
-    assert_eq!(ended.cause, Some(told[0].index));
+    assert_eq!(ended.cause, Some(reported[0].index));
     let Event::PublisherLagged(lag) = &lagged.event else {
         panic!("{lagged:?}");
     };
@@ -486,8 +488,8 @@ async fn fields_that_are_named_are_shown_in_clear_and_no_others() {
     caught_up(&server).await;
     let all = consumed(&cluster, "drover.events", "payloads");
     let payloads = all.iter().filter_map(|message| message.payload());
-    let told: String = payloads.map(String::from_utf8_lossy).collect();
-    assert!(told.contains("canary-shown"), "{told}");
-    assert!(!told.contains("canary-hidden"), "{told}");
+    let reported: String = payloads.map(String::from_utf8_lossy).collect();
+    assert!(reported.contains("canary-shown"), "{reported}");
+    assert!(!reported.contains("canary-hidden"), "{reported}");
     server.shutdown().await;
 }

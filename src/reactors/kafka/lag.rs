@@ -10,7 +10,7 @@ use drover_projections::tables::cluster_meta::ClusterMetas;
 use serde_json::Value;
 
 use super::super::driver::{Context, Failure};
-use super::status::{Seen, Shared};
+use super::status::{PublisherStatus, StatusSnapshot};
 use crate::commands::Command;
 use crate::commands::cluster::{SayPublisherCaughtUp, SayPublisherLags};
 use crate::config::KafkaConfig;
@@ -22,13 +22,13 @@ const KAFKA: &str = "kafka";
 ///
 /// # Errors
 /// The state cannot be read, or the event cannot be written.
-pub(super) async fn tell(
+pub(super) async fn report(
     config: &KafkaConfig,
-    seen: &Seen,
+    seen: &StatusSnapshot,
     context: &Context,
     name: &'static str,
 ) -> Result<Value, Failure> {
-    let since = told(context)?;
+    let since = reported(context)?;
     let lags = seen.lags(config, since > 0);
     let command: Arc<dyn Command> = match (lags, since > 0) {
         (true, false) => Arc::new(SayPublisherLags {
@@ -44,24 +44,24 @@ pub(super) async fn tell(
             publisher: KAFKA.to_owned(),
             published: seen.state.published.unwrap_or(0),
         }),
-        _ => return Ok(Shared::show(config, seen, lags, since)),
+        _ => return Ok(PublisherStatus::show(config, seen, lags, since)),
     };
     context.proposer.submit(command, name).await?;
-    let now = told(context)?;
+    let now = reported(context)?;
     // Before every server reads the event, nothing is written and nothing changes.
     if now != since {
         announce(seen, lags);
     }
-    Ok(Shared::show(config, seen, lags, now))
+    Ok(PublisherStatus::show(config, seen, lags, now))
 }
 
 /// The index of the event that told a lag; 0 while there is none.
-fn told(context: &Context) -> Result<u64, Failure> {
+fn reported(context: &Context) -> Result<u64, Failure> {
     let meta = context.projections.view().get::<ClusterMetas>(())?;
     Ok(meta.map_or(0, |meta| meta.publisher_lagging_since))
 }
 
-fn announce(seen: &Seen, lags: bool) {
+fn announce(seen: &StatusSnapshot, lags: bool) {
     let published = seen.state.published;
     if lags {
         tracing::warn!(

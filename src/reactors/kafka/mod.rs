@@ -38,11 +38,11 @@ use drover_projections::Interest;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use self::status::Seen;
+use self::status::StatusSnapshot;
 use super::driver::{Activation, Context, Failure, Reactor, Scope};
 
 pub use client::validate;
-pub use held::{Held, Hold};
+pub use held::{Hold, PublisherPosition};
 pub use source::KafkaSource;
 
 /// How often progress is looked at while events come, and how often the status is renewed.
@@ -52,7 +52,7 @@ const RENEW: Duration = Duration::from_secs(1);
 /// The reactor: starts the thread, wakes it, and says how it fares.
 pub struct KafkaPublisher {
     source: KafkaSource,
-    running: Mutex<Option<publisher::Running>>,
+    running: Mutex<Option<publisher::RunningPublisher>>,
 }
 
 impl KafkaPublisher {
@@ -65,7 +65,7 @@ impl KafkaPublisher {
     }
 
     /// Wakes the thread, or starts it, and asks how far it is.
-    fn look(&self, context: &Context) -> Result<Seen, Failure> {
+    fn look(&self, context: &Context) -> Result<StatusSnapshot, Failure> {
         let mut running = self.running.lock();
         if let Some(ended) = running.take_if(|running| running.has_ended()) {
             return Err(ended.why().into());
@@ -109,7 +109,7 @@ impl Reactor for KafkaPublisher {
             // While events come, every one of them would wake it.
             tokio::time::sleep(GRAIN).await;
             let seen = self.look(context)?;
-            let status = lag::tell(&self.source.config, &seen, context, self.name()).await?;
+            let status = lag::report(&self.source.config, &seen, context, self.name()).await?;
             Ok(Activation {
                 sleep: RENEW,
                 status,

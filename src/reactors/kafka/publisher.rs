@@ -12,9 +12,9 @@ use drover_projections::{Projections, hex};
 
 use super::super::driver::Failure;
 use super::KafkaSource;
-use super::reader::{Batch, Source};
+use super::reader::{LogSource, MessageBatch};
 use super::session::Session;
-use super::status::{Seen, Shared};
+use super::status::{PublisherStatus, StatusSnapshot};
 use crate::config::KafkaConfig;
 use crate::log::LogEngine;
 
@@ -27,12 +27,12 @@ const IDLE: Duration = Duration::from_secs(1);
 const RESTATE: Duration = Duration::from_secs(10);
 
 /// The publisher's thread. Dropping it tells it to end; it does within a call's deadline.
-pub(super) struct Running {
-    shared: Arc<Shared>,
+pub(super) struct RunningPublisher {
+    shared: Arc<PublisherStatus>,
     thread: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningPublisher {
     pub(super) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
@@ -47,12 +47,17 @@ impl Running {
     }
 
     /// How far it is behind, and why.
-    pub(super) fn see(&self, projections: &Projections, log: &LogEngine, now: i64) -> Seen {
+    pub(super) fn see(
+        &self,
+        projections: &Projections,
+        log: &LogEngine,
+        now: i64,
+    ) -> StatusSnapshot {
         self.shared.see(projections, log, now)
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPublisher {
     fn drop(&mut self) {
         self.shared.stop();
     }
@@ -65,16 +70,16 @@ impl Drop for Running {
 pub(super) fn start(
     source: &KafkaSource,
     projections: &Arc<Projections>,
-) -> std::io::Result<Running> {
+) -> std::io::Result<RunningPublisher> {
     let config = Arc::clone(&source.config);
-    let shared = Arc::new(Shared::new(&config));
+    let shared = Arc::new(PublisherStatus::new(&config));
     let worker = Worker {
         config,
         shared: Arc::clone(&shared),
-        source: Source::new(source, projections),
+        source: LogSource::new(source, projections),
     };
     let thread = std::thread::Builder::new().name("event-publisher".to_owned());
-    Ok(Running {
+    Ok(RunningPublisher {
         shared,
         thread: thread.spawn(move || worker.run())?,
     })
@@ -82,8 +87,8 @@ pub(super) fn start(
 
 struct Worker {
     config: Arc<KafkaConfig>,
-    shared: Arc<Shared>,
-    source: Source,
+    shared: Arc<PublisherStatus>,
+    source: LogSource,
 }
 
 impl Worker {
@@ -95,7 +100,7 @@ impl Worker {
             if self.shared.is_stopped() {
                 return;
             }
-            self.tell(&error.to_string());
+            self.report(&error.to_string());
             if self.shared.with(|state| state.batches) > before {
                 delay = FIRST_DELAY;
             }
@@ -105,13 +110,13 @@ impl Worker {
     }
 
     /// Notes an error; the log has it once, not at every attempt.
-    fn tell(&self, error: &str) {
-        let told = self.shared.with(|state| {
+    fn report(&self, error: &str) {
+        let reported = self.shared.with(|state| {
             state.connected = false;
             error.clone_into(&mut state.error);
-            std::mem::replace(&mut state.told, true)
+            std::mem::replace(&mut state.reported, true)
         });
-        if told {
+        if reported {
             tracing::debug!(error, "events still cannot be published");
         } else {
             tracing::warn!(
@@ -148,7 +153,7 @@ impl Worker {
             }
             Some(cursor) => cursor.index,
             None if self.config.start == "now" => {
-                session.publish(&Batch::empty(applied))?;
+                session.publish(&MessageBatch::empty(applied))?;
                 applied
             }
             None => self.source.log.bounds().0.saturating_sub(1),
@@ -198,7 +203,7 @@ impl Worker {
     fn drain(
         &self,
         session: &Session<'_>,
-        batches: &Receiver<Result<Batch, Failure>>,
+        batches: &Receiver<Result<MessageBatch, Failure>>,
     ) -> Result<(), Failure> {
         let mut stated = Instant::now();
         loop {
@@ -224,13 +229,18 @@ impl Worker {
                 if !silent {
                     state.reached();
                 }
-                state.told &= silent;
+                state.reported &= silent;
             });
         }
     }
 
     /// The reader's loop.
-    fn read(&self, from: u64, batches: &SyncSender<Result<Batch, Failure>>, ended: &AtomicBool) {
+    fn read(
+        &self,
+        from: u64,
+        batches: &SyncSender<Result<MessageBatch, Failure>>,
+        ended: &AtomicBool,
+    ) {
         let mut next = from;
         while !ended.load(Ordering::Acquire) && !self.shared.is_stopped() {
             let heard = self.shared.rings();

@@ -17,7 +17,7 @@ use crate::log::{Entry, LogEngine};
 
 /// Messages of consecutive events.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct MessageBatch {
     /// The last index that was looked at; the position after this batch.
     pub last: u64,
     pub bytes: Vec<u8>,
@@ -31,7 +31,7 @@ pub(super) struct Batch {
     pub missed: u64,
 }
 
-impl Batch {
+impl MessageBatch {
     /// A position alone.
     pub(super) fn empty(last: u64) -> Self {
         Self {
@@ -58,7 +58,7 @@ const BESIDE: u64 = 16;
 const VIEW: Duration = Duration::from_millis(500);
 
 /// Reads the log.
-pub(super) struct Source {
+pub(super) struct LogSource {
     pub log: Arc<LogEngine>,
     pub keyring: Arc<Keyring>,
     pub projections: Arc<Projections>,
@@ -71,7 +71,7 @@ pub(super) struct Source {
     pub stops_missed: bool,
 }
 
-impl Source {
+impl LogSource {
     pub(super) fn new(source: &KafkaSource, projections: &Arc<Projections>) -> Self {
         let config = &source.config;
         Self {
@@ -119,7 +119,7 @@ impl Source {
     ///
     /// # Errors
     /// The log or the projections cannot be read, or an event cannot be decoded.
-    pub(super) fn read(&self, from: u64, limit: usize) -> Result<Option<Batch>, Failure> {
+    pub(super) fn read(&self, from: u64, limit: usize) -> Result<Option<MessageBatch>, Failure> {
         let began = Instant::now();
         let view = self.projections.view();
         if from > view.index() {
@@ -162,7 +162,7 @@ impl Source {
                 break;
             }
         }
-        Ok(Some(Batch {
+        Ok(Some(MessageBatch {
             last: next - 1,
             bytes: encoder.bytes,
             text: encoder.text,
@@ -208,12 +208,12 @@ impl Source {
         if rejection.is_some() && !self.filter.takes_refused() {
             return Ok(());
         }
-        let is_told = changed.iter().any(|change| change.topic.is_some());
-        if is_told && !self.filter.takes_changes(changed) {
+        let is_reported = changed.iter().any(|change| change.topic.is_some());
+        if is_reported && !self.filter.takes_changes(changed) {
             return Ok(());
         }
         let event = drover_migrations::decode(&entry.body)?;
-        if is_told || self.filter.takes_said(&event) {
+        if is_reported || self.filter.takes_said(&event) {
             encoder.add(&event, changed, rejection.as_ref(), time)?;
         }
         Ok(())

@@ -29,7 +29,7 @@ use super::routes::{Layout, Route, Routed, cut};
 use crate::history::record::numbers::Numbers;
 use crate::history::record::split::split;
 use crate::history::record::{
-    Attributes, CloudEvent, Document, Outcome, Part, Payload, Redactor, reason,
+    Attributes, CloudEvent, Document, EventPart, Payload, RecordedOutcome, Redactor, reason,
 };
 
 /// What is special about a message.
@@ -139,7 +139,7 @@ pub(super) struct Encoder<'a> {
 }
 
 /// One event that is being told.
-struct Told<'e> {
+struct EventMessages<'e> {
     event: &'e Recorded,
     document: Document<'e>,
     stamp: Option<i64>,
@@ -178,9 +178,9 @@ impl<'a> Encoder<'a> {
         time: Option<i64>,
     ) -> Result<(), Failure> {
         let why = rejection.map(reason);
-        let told = Told {
+        let reported = EventMessages {
             event,
-            document: Document::of(event).became(Some(Outcome::of(why.as_deref()))),
+            document: Document::of(event).became(Some(RecordedOutcome::of(why.as_deref()))),
             stamp: time.map(|time| time.div_euclid(1_000_000)),
         };
         let pieces = match &event.envelope {
@@ -189,7 +189,7 @@ impl<'a> Encoder<'a> {
         };
         if pieces.is_empty() {
             let routes = self.layout.routes(event, changes);
-            return self.tell(&told, told.document, &routes);
+            return self.report(&reported, reported.document, &routes);
         }
         let routed = self.layout.pieces(&pieces, changes);
         let of = u32::try_from(routed.len())?;
@@ -199,7 +199,7 @@ impl<'a> Encoder<'a> {
                 object,
                 piece,
             } = one;
-            let part = Part {
+            let part = EventPart {
                 number,
                 of,
                 topic: object.0,
@@ -208,17 +208,17 @@ impl<'a> Encoder<'a> {
             let document = Document {
                 part: Some(part),
                 payload: piece.map(|piece| Payload(&piece.event)),
-                ..told.document
+                ..reported.document
             };
-            self.tell(&told, document, &[route])?;
+            self.report(&reported, document, &[route])?;
         }
         Ok(())
     }
 
     /// Adds a document to the topics it belongs to.
-    fn tell(
+    fn report(
         &mut self,
-        told: &Told<'_>,
+        reported: &EventMessages<'_>,
         document: Document<'_>,
         routes: &[Route],
     ) -> Result<(), Failure> {
@@ -228,11 +228,11 @@ impl<'a> Encoder<'a> {
         let start = self.bytes.len();
         self.write(&document)?;
         let mut mark = (document.outcome == Some("refused")).then_some(Mark::Refused);
-        let size = self.size(told.event, &document, routes, self.bytes.len() - start);
+        let size = self.size(reported.event, &document, routes, self.bytes.len() - start);
         let brief;
         let mut document = document;
         if size > self.limit {
-            self.refuse_or_tell_oversized(told.event, size)?;
+            self.refuse_or_report_oversized(reported.event, size)?;
             self.bytes.truncate(start);
             brief = Brief::of(&document);
             document = brief.marker(&document, size);
@@ -246,13 +246,13 @@ impl<'a> Encoder<'a> {
                 Some(Mark::Oversized) => cut(&route.namespace, BRIEF),
                 _ => Cow::Borrowed(route.namespace.as_str()),
             };
-            self.head(told.event, &document, &namespace, mark);
+            self.head(reported.event, &document, &namespace, mark);
             self.messages.push(Message {
                 topic: route.place,
                 key: route.key.clone(),
                 payload: start..self.bytes.len(),
                 headers: first..self.headers.len(),
-                stamp: told.stamp,
+                stamp: reported.stamp,
             });
         }
         Ok(())
@@ -304,7 +304,7 @@ impl<'a> Encoder<'a> {
                 serde_json::to_writer(&mut self.bytes, &self.redactor.redacted(document))?;
             }
         }
-        self.style.numbers.settle(&mut self.bytes, start);
+        self.style.numbers.rewrite(&mut self.bytes, start);
         Ok(())
     }
 
@@ -359,7 +359,7 @@ impl<'a> Encoder<'a> {
 
     /// # Errors
     /// Where such an event is to stop everything.
-    fn refuse_or_tell_oversized(&self, event: &Recorded, bytes: usize) -> Result<(), Failure> {
+    fn refuse_or_report_oversized(&self, event: &Recorded, bytes: usize) -> Result<(), Failure> {
         let (index, kind, limit) = (event.index, event.kind.name(), self.limit);
         if self.style.stops {
             return Err(format!(
@@ -457,7 +457,7 @@ impl Brief {
             payload: None,
             oversized_bytes: Some(bytes),
             actor: self.actor.as_ref(),
-            part: part.map(|(part, key)| Part { key, ..part }),
+            part: part.map(|(part, key)| EventPart { key, ..part }),
             request_id: self.request.as_deref(),
             trace: self.trace.as_deref(),
             reason: self.reason.as_deref(),

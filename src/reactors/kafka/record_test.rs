@@ -93,7 +93,7 @@ fn seen(encoder: &Encoder<'_>) -> Vec<Seen> {
 }
 
 /// The messages of one event.
-fn told(
+fn reported(
     config: &KafkaConfig,
     style: &Style,
     limit: usize,
@@ -174,14 +174,14 @@ fn whatever_belongs_to_a_job_has_the_jobs_key() {
 fn an_event_of_many_objects_is_a_message_for_each_under_its_own_key() {
     let (event, changes) = report(10);
     let whole = style(Format::Json);
-    let told = told(&KafkaConfig::default(), &whole, 1 << 20, (&event, &changes));
-    let keys: Vec<&str> = told.iter().map(|one| one.key.as_str()).collect();
+    let reported = reported(&KafkaConfig::default(), &whole, 1 << 20, (&event, &changes));
+    let keys: Vec<&str> = reported.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys, ["eu/a", "eu/a", "eu/b", "eu/b"]);
     let schema = crate::history::record::schema::document(event.kind);
     let schema = drover_testkit::jsonschema::options()
         .build(&schema)
         .expect("a schema");
-    for (number, one) in (1..).zip(&told) {
+    for (number, one) in (1..).zip(&reported) {
         assert_eq!(one.headers["part"], number.to_string());
         assert_eq!(one.headers["parts"], "4");
         let part = &one.payload["Part"];
@@ -193,11 +193,14 @@ fn an_event_of_many_objects_is_a_message_for_each_under_its_own_key() {
         assert_eq!(one.payload["Payload"]["UpdatedAt"], 9);
         assert!(schema.is_valid(&one.payload), "{}", one.payload);
     }
-    let ids: Vec<&Value> = told.iter().map(|one| &one.payload["Part"]["Key"]).collect();
+    let ids: Vec<&Value> = reported
+        .iter()
+        .map(|one| &one.payload["Part"]["Key"])
+        .collect();
     assert_eq!(ids, ["a1", "a2", "b1", "e1"]);
-    assert_eq!(told[1].payload["Payload"]["Updates"][0]["ID"], "a2");
+    assert_eq!(reported[1].payload["Payload"]["Updates"][0]["ID"], "a2");
     assert_eq!(
-        told[1].payload["Payload"]["Updates"]
+        reported[1].payload["Payload"]["Updates"]
             .as_array()
             .map(Vec::len),
         Some(1)
@@ -209,20 +212,20 @@ fn an_event_beyond_the_limit_is_whole_in_its_pieces() {
     let (event, changes) = report(8_000);
     let limit = 10_000;
     let whole = style(Format::Json);
-    let all = told(&KafkaConfig::default(), &whole, limit, (&event, &changes));
+    let all = reported(&KafkaConfig::default(), &whole, limit, (&event, &changes));
     assert_eq!(all.len(), 4);
     assert!(all.iter().all(|one| !one.headers.contains_key("mark")));
     let style = Style {
         split: false,
         ..style(Format::Json)
     };
-    let one = told(&KafkaConfig::default(), &style, limit, (&event, &changes));
+    let one = reported(&KafkaConfig::default(), &style, limit, (&event, &changes));
     assert_eq!(one.len(), 1);
     assert_eq!(one[0].headers["mark"], "oversized");
     assert!(one[0].payload["OversizedBytes"].as_u64() > Some(24_000));
     // A piece that is too large by itself is marked by itself.
     let (event, changes) = report(12_000);
-    let marked = told(&KafkaConfig::default(), &whole, limit, (&event, &changes));
+    let marked = reported(&KafkaConfig::default(), &whole, limit, (&event, &changes));
     let marks: Vec<bool> = marked
         .iter()
         .map(|one| one.headers.contains_key("mark"))
@@ -235,7 +238,7 @@ fn an_event_beyond_the_limit_is_whole_in_its_pieces() {
 fn a_topic_per_stream_is_sorted_as_the_stream_is() {
     let (event, changes) = report(10);
     let whole = style(Format::Json);
-    let shown: Vec<_> = told(&per_stream(), &whole, 1 << 20, (&event, &changes))
+    let shown: Vec<_> = reported(&per_stream(), &whole, 1 << 20, (&event, &changes))
         .into_iter()
         .map(|one| (one.topic, one.key, one.payload["Payload"].is_object()))
         .collect();
@@ -255,12 +258,16 @@ fn a_topic_per_stream_is_sorted_as_the_stream_is() {
         (EventKind::SchedulerConfigured, "Configuration", "scheduler"),
     ] {
         let event = recorded(kind, None);
-        let told = told(&per_stream(), &whole, 1 << 20, (&event, &[]));
-        assert_eq!(told.len(), 1, "{kind}");
-        assert_eq!(told[0].topic, format!("drover.events.{topic}"), "{kind}");
-        assert_eq!(told[0].key, key);
+        let reported = reported(&per_stream(), &whole, 1 << 20, (&event, &[]));
+        assert_eq!(reported.len(), 1, "{kind}");
+        assert_eq!(
+            reported[0].topic,
+            format!("drover.events.{topic}"),
+            "{kind}"
+        );
+        assert_eq!(reported[0].key, key);
     }
-    let both = told(
+    let both = reported(
         &per_stream(),
         &whole,
         1 << 20,
@@ -291,13 +298,13 @@ fn every_silent_kind_has_the_topic_that_the_stream_tells_it_under() {
 #[test]
 fn headers_say_who_where_why_and_what_became_of_it() {
     let (event, changes) = report(10);
-    let told = told(
+    let reported = reported(
         &KafkaConfig::default(),
         &style(Format::Json),
         1 << 20,
         (&event, &changes),
     );
-    let one = &told[0];
+    let one = &reported[0];
     for (name, wanted) in [
         ("kind", "AllocsUpdatedByClient"),
         ("actor", "node"),
@@ -322,13 +329,13 @@ fn headers_say_who_where_why_and_what_became_of_it() {
 fn a_message_may_be_a_cloud_event_or_bound_to_one() {
     let (event, changes) = report(10);
     let both = (&event, &changes[..]);
-    let whole = told(
+    let whole = reported(
         &KafkaConfig::default(),
         &style(Format::CloudEvents),
         1 << 20,
         both,
     );
-    let bound = told(
+    let bound = reported(
         &KafkaConfig::default(),
         &style(Format::Bound),
         1 << 20,
@@ -382,8 +389,8 @@ fn filters_look_at_kind_namespace_and_topic() {
     let (event, mut changes) = report(10);
     changes[0].namespace = "us".to_owned();
     config.topics = vec!["Allocation".into()];
-    let told = told(&config, &style(Format::Json), 1 << 20, (&event, &changes));
-    let keys: Vec<&str> = told.iter().map(|one| one.key.as_str()).collect();
+    let reported = reported(&config, &style(Format::Json), 1 << 20, (&event, &changes));
+    let keys: Vec<&str> = reported.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys, ["eu/a", "eu/b"]);
 }
 
@@ -406,8 +413,8 @@ fn no_message_shows_what_is_confidential() {
             assert_eq!(crate::history::record::canary::shown(&text), None);
             assert_eq!(crate::history::record::canary::shown(&encoder.text), None);
             assert!(encoder.messages.len() > 100);
-            let told = seen(&encoder);
-            let marks = told.iter().filter_map(|one| one.headers.get("outcome"));
+            let reported = seen(&encoder);
+            let marks = reported.iter().filter_map(|one| one.headers.get("outcome"));
             let refused = marks.filter(|outcome| *outcome == "refused").count();
             assert!(refused > 50, "{refused}");
         }
@@ -450,13 +457,16 @@ fn a_marker_fits_into_the_least_limit_whatever_the_event_is_about() {
             let (event, changes) = registered(bytes);
             let both = (&event, &changes[..]);
             let config = KafkaConfig::default();
-            let told = told(&config, &style(format), LEAST_LIMIT, both);
-            for one in &told {
+            let reported = reported(&config, &style(format), LEAST_LIMIT, both);
+            for one in &reported {
                 let size = weight(one, one.payload.to_string().len());
                 assert!(size <= LEAST_LIMIT, "{format:?}, {bytes}: {size}");
             }
-            assert_eq!(told.len(), 1);
-            assert_eq!(told[0].headers["mark"], "oversized", "{format:?}, {bytes}");
+            assert_eq!(reported.len(), 1);
+            assert_eq!(
+                reported[0].headers["mark"], "oversized",
+                "{format:?}, {bytes}"
+            );
         }
     }
 }
@@ -492,8 +502,8 @@ fn an_object_that_stands_twice_in_an_event_keeps_its_key_and_namespace() {
         ..KafkaConfig::default()
     };
     let both = (&event, &changes[..]);
-    let told = told(&config, &style(Format::Json), 1 << 20, both);
-    let about: Vec<(&str, &str)> = told
+    let reported = reported(&config, &style(Format::Json), 1 << 20, both);
+    let about: Vec<(&str, &str)> = reported
         .iter()
         .filter(|one| one.payload["Part"]["Key"] == "a1")
         .map(|one| (one.key.as_str(), one.headers["namespace"].as_str()))

@@ -13,16 +13,16 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use super::super::driver::Failure;
 use super::client::{Ears, Quiet, connection, explain, producer};
 use super::cursor::{self, Cursor};
-use super::reader::Batch;
+use super::reader::MessageBatch;
 use super::record::Message;
 use super::routes::Layout;
-use super::status::{Shared, State};
+use super::status::{PublisherState, PublisherStatus};
 use crate::config::KafkaConfig;
 
 /// A connected producer.
 pub(super) struct Session<'a> {
     config: &'a KafkaConfig,
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<PublisherStatus>,
     layout: &'a Layout,
     producer: BaseProducer<Ears>,
     cursor_topic: String,
@@ -47,7 +47,7 @@ impl<'a> Session<'a> {
     /// What to check, in words.
     pub(super) fn open(
         config: &'a KafkaConfig,
-        shared: &'a Arc<Shared>,
+        shared: &'a Arc<PublisherStatus>,
         layout: &'a Layout,
         (id, epoch): (String, String),
     ) -> Result<(Self, Option<Cursor>), Failure> {
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
 
     fn failure(&self, what: &str, error: &KafkaError) -> Failure {
         if error.rdkafka_error_code() == Some(Code::MessageSizeTooLarge) {
-            self.shared.with(State::too_large);
+            self.shared.with(PublisherState::too_large);
         }
         explain(what, error, &self.hint()).into()
     }
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// What to check, in words. The session is of no use afterwards.
-    pub(super) fn publish(&self, batch: &Batch) -> Result<(), Failure> {
+    pub(super) fn publish(&self, batch: &MessageBatch) -> Result<(), Failure> {
         let exactly_once = self.config.exactly_once;
         if exactly_once {
             let begun = self.producer.begin_transaction();
@@ -246,10 +246,10 @@ impl<'a> Session<'a> {
         }
         if !exactly_once {
             // The position must not be there before what it covers.
-            self.settle(batch.messages.len(), deadline)?;
+            self.wait_for_acks(batch.messages.len(), deadline)?;
         }
         self.send_cursor(batch.last, deadline)?;
-        self.settle(batch.messages.len() + 1, deadline)?;
+        self.wait_for_acks(batch.messages.len() + 1, deadline)?;
         if exactly_once {
             self.insist("committing a transaction", |producer| {
                 producer.commit_transaction(PIECE)
@@ -258,7 +258,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn send(&self, batch: &Batch, message: &Message, deadline: Instant) -> Result<(), Failure> {
+    fn send(
+        &self,
+        batch: &MessageBatch,
+        message: &Message,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
         let all = &batch.headers[message.headers.clone()];
         let mut headers = OwnedHeaders::new_with_capacity(all.len());
         for (key, value) in all {
@@ -310,7 +315,7 @@ impl<'a> Session<'a> {
     }
 
     /// Waits until so many messages of this batch are acknowledged.
-    fn settle(&self, wanted: usize, deadline: Instant) -> Result<(), Failure> {
+    fn wait_for_acks(&self, wanted: usize, deadline: Instant) -> Result<(), Failure> {
         loop {
             if self.producer.context().tally().delivered >= wanted {
                 return Ok(());
@@ -341,7 +346,7 @@ impl<'a> Session<'a> {
         self.producer.poll(Duration::ZERO);
         let due = self
             .shared
-            .with(|state| state.asked.is_none_or(|at| at.elapsed() >= PROBE));
+            .with(|state| state.requested.is_none_or(|at| at.elapsed() >= PROBE));
         if !due {
             return;
         }
@@ -349,7 +354,7 @@ impl<'a> Session<'a> {
         let answer = self.producer.client().fetch_metadata(topic, PIECE);
         let hint = self.hint();
         self.shared.with(|state| {
-            state.asked = Some(Instant::now());
+            state.requested = Some(Instant::now());
             match answer {
                 Ok(_) => state.reached(),
                 Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Held;
+use super::PublisherPosition;
 use crate::config::KafkaConfig;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
@@ -17,7 +17,7 @@ pub struct KafkaSource {
     /// The keys under which sensitive values are hashed.
     pub keyring: Arc<Keyring>,
     /// What retention asks before it drops anything.
-    pub held: Arc<Held>,
+    pub held: Arc<PublisherPosition>,
     /// The address of an agent, where CloudEvents say that schemas are.
     pub agent: String,
 }

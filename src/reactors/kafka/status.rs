@@ -15,7 +15,7 @@ use crate::log::LogEngine;
 /// What the threads say of themselves.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct State {
+pub(super) struct PublisherState {
     /// Whether a producer is connected and publishes.
     pub connected: bool,
     /// The last index whose publication is committed; none before the position is known.
@@ -39,7 +39,7 @@ pub(super) struct State {
     pub hint: String,
     /// Whether the log has the error: once, until something is published again.
     #[serde(skip)]
-    pub told: bool,
+    pub reported: bool,
     /// The largest message that is tried.
     #[serde(skip)]
     pub message_limit: usize,
@@ -54,14 +54,14 @@ pub(super) struct State {
     pub refused: Option<Instant>,
     /// When brokers were last asked whether they are there.
     #[serde(skip)]
-    pub asked: Option<Instant>,
+    pub requested: Option<Instant>,
     #[serde(skip)]
     stop: bool,
     #[serde(skip)]
     rings: u64,
 }
 
-impl State {
+impl PublisherState {
     /// A message within the limit was refused: half of it is tried next. Markers fit into the
     /// least.
     pub(super) fn too_large(&mut self) {
@@ -86,19 +86,19 @@ impl State {
 }
 
 /// The state, shared.
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct PublisherStatus {
+    state: Mutex<PublisherState>,
     bell: Condvar,
     began: Instant,
 }
 
-impl Shared {
+impl PublisherStatus {
     pub(super) fn new(config: &KafkaConfig) -> Self {
-        let state = State {
+        let state = PublisherState {
             message_limit: config.max_message_bytes,
             most: config.max_message_bytes,
             configured: config.max_message_bytes,
-            ..State::default()
+            ..PublisherState::default()
         };
         Self {
             state: Mutex::new(state),
@@ -107,7 +107,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn with<T>(&self, f: impl FnOnce(&mut PublisherState) -> T) -> T {
         f(&mut self.state.lock())
     }
 
@@ -160,14 +160,14 @@ pub(super) struct Lag {
 }
 
 /// What was seen of the publisher at once.
-pub(super) struct Seen {
+pub(super) struct StatusSnapshot {
     pub lag: Lag,
-    pub state: State,
+    pub state: PublisherState,
     /// How long this server has been publishing.
     pub since: Duration,
 }
 
-impl Seen {
+impl StatusSnapshot {
     /// Whether it lags, for whoever knows whether it did: a lag that is told ends only with half of
     /// what began it, so that it does not end and begin with every batch.
     pub(super) fn lags(&self, config: &KafkaConfig, already: bool) -> bool {
@@ -195,9 +195,14 @@ impl Seen {
     }
 }
 
-impl Shared {
+impl PublisherStatus {
     /// How far it is behind; sets the metrics.
-    pub(super) fn see(&self, projections: &Projections, log: &LogEngine, now: i64) -> Seen {
+    pub(super) fn see(
+        &self,
+        projections: &Projections,
+        log: &LogEngine,
+        now: i64,
+    ) -> StatusSnapshot {
         let applied = projections.applied_index();
         let state = self.state.lock().clone();
         let published = state.published.unwrap_or(0).min(applied);
@@ -211,7 +216,7 @@ impl Shared {
         gauge!("drover.publisher.connected").set(f64::from(u8::from(state.connected)));
         counter!("drover.publisher.messages_total").absolute(state.messages);
         counter!("drover.publisher.oversized_total").absolute(state.oversized);
-        Seen {
+        StatusSnapshot {
             lag,
             state,
             since: self.began.elapsed(),
@@ -221,7 +226,7 @@ impl Shared {
     /// The status for operators. `lagging_since` is the index of the event that said so, or 0.
     pub(super) fn show(
         config: &KafkaConfig,
-        seen: &Seen,
+        seen: &StatusSnapshot,
         lagging: bool,
         lagging_since: u64,
     ) -> serde_json::Value {
@@ -267,15 +272,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn seen(published: Option<u64>, events: u64, age: u32, since: u32) -> Seen {
-        Seen {
+    fn seen(published: Option<u64>, events: u64, age: u32, since: u32) -> StatusSnapshot {
+        StatusSnapshot {
             lag: Lag {
                 events,
                 age: SECOND * age,
             },
-            state: State {
+            state: PublisherState {
                 published,
-                ..State::default()
+                ..PublisherState::default()
             },
             since: SECOND * since,
         }
@@ -321,12 +326,12 @@ mod tests {
     #[test]
     fn the_limit_is_what_topics_tell_and_searched_for_only_where_they_refuse_that() {
         let config = KafkaConfig::default();
-        let shared = Shared::new(&config);
+        let shared = PublisherStatus::new(&config);
         let limit = || shared.with(|state| state.message_limit);
         assert_eq!(limit(), config.max_message_bytes);
         shared.with(|state| state.topics_take(900_000));
         assert_eq!(limit(), 900_000);
-        shared.with(State::too_large);
+        shared.with(PublisherState::too_large);
         assert_eq!(limit(), 450_000);
         // Asked again they say the same: it stays what was found.
         shared.with(|state| state.topics_take(900_000));
@@ -335,7 +340,7 @@ mod tests {
         shared.with(|state| state.topics_take(2 << 20));
         assert_eq!(limit(), config.max_message_bytes);
         for _ in 0..40 {
-            shared.with(State::too_large);
+            shared.with(PublisherState::too_large);
         }
         assert_eq!(limit(), LEAST_LIMIT, "a marker fits");
     }

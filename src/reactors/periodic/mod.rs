@@ -37,7 +37,7 @@ const AT_ONCE: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct PeriodicDispatcher {
-    known: Mutex<Known>,
+    known: Mutex<LaunchCache>,
 }
 
 /// Namespace and id.
@@ -45,7 +45,7 @@ type JobKey = (String, String);
 
 /// When which job is due: a cache of the view.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct LaunchCache {
     followed: Option<Followed>,
     /// When each has its next turn, Unix nanoseconds: when it is due, or later where it could not
     /// be launched, behind the others.
@@ -58,12 +58,12 @@ struct Known {
 
 /// What is due, and when to look again.
 #[derive(Debug, Default)]
-struct Found {
+struct DueJobs {
     due: Vec<LaunchPeriodic>,
     next: Option<i64>,
 }
 
-impl Follow for Known {
+impl Follow for LaunchCache {
     const TABLES: &'static [u16] = &[Jobs::ID];
     type With = Each;
 
@@ -97,7 +97,7 @@ impl Follow for Known {
     }
 }
 
-impl Known {
+impl LaunchCache {
     fn note(&mut self, view: &View, job: &Job, each: &mut Each) {
         self.read += 1;
         let next = each.look(&job.id, || -> Result<_, Failure> {
@@ -120,8 +120,8 @@ impl Known {
         self.order.extend(at.map(|at| (at, key)));
     }
 
-    fn find(&mut self, view: &View, wall: i64, each: &mut Each) -> Found {
-        let mut found = Found::default();
+    fn find(&mut self, view: &View, wall: i64, each: &mut Each) -> DueJobs {
+        let mut found = DueJobs::default();
         let due = self.order.iter().take_while(|(at, _)| *at <= wall);
         let due: Vec<JobKey> = due.map(|(_, key)| key.clone()).collect();
         for key in due {
@@ -174,9 +174,9 @@ fn launched(view: &View, job: &Job) -> Result<i64, StorageError> {
 /// Reads what may have changed, and finds what is due.
 fn look(
     projections: &Projections,
-    mut known: Known,
+    mut known: LaunchCache,
     wall: i64,
-) -> Result<(Known, Found, Each), StorageError> {
+) -> Result<(LaunchCache, DueJobs, Each), StorageError> {
     let view = projections.view();
     let mut each = Each::default();
     known.refresh(projections, &view, &mut each)?;
@@ -245,7 +245,7 @@ impl Reactor for PeriodicDispatcher {
                 "Launched": due - failed,
                 "Next": found.next.unwrap_or(0),
             });
-            each.tell(&mut status);
+            each.report(&mut status);
             Ok(Activation { sleep, status })
         })
     }

@@ -460,8 +460,8 @@ async fn only_jobs_that_changed_or_are_due_are_read() {
     for number in 0..5 {
         others(&format!("other-{number}"), None);
         others("rare-3", Some(periodic("0 0 4 2 *")));
-        let told = stage.activate().await;
-        assert_eq!(told.status["Tracked"], 21);
+        let reported = stage.activate().await;
+        assert_eq!(reported.status["Tracked"], 21);
         assert!(read(&stage) <= 3, "only what changed, and what is due");
     }
     stage.now += MINUTE;

@@ -452,8 +452,8 @@ mod tests {
             eval.failed_tg_allocs.insert("g", metric);
             tracker.block(eval);
         }
-        let told = by_job(&tracker);
-        assert_eq!((told.len(), told[0].1), (SHOWN, 1_199));
+        let reported = by_job(&tracker);
+        assert_eq!((reported.len(), reported[0].1), (SHOWN, 1_199));
     }
 
     #[test]

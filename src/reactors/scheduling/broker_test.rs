@@ -89,7 +89,8 @@ fn what_is_not_finished_in_time_comes_again_later_each_time_and_is_given_up() {
 
 #[test]
 fn how_long_evaluations_wait_and_are_worked_on_is_measured() {
-    let (telemetry, recorder) = crate::telemetry::build(&crate::telemetry::Options::default());
+    let (telemetry, recorder) =
+        crate::telemetry::build(&crate::telemetry::TelemetryOptions::default());
     metrics::with_local_recorder(&recorder, || {
         let mut broker = broker();
         broker.enqueue(eval("a", "job", 50, 1), 0);
@@ -113,7 +114,7 @@ fn how_long_evaluations_wait_and_are_worked_on_is_measured() {
         ("process_time", 2, 4_000 + 1_000),
         ("response_time", 2, 7_000 + 6_000),
     ] {
-        let told = |what: &str| {
+        let reported = |what: &str| {
             let begin = format!("nomad_nomad_broker_{name}_{what}{{");
             let line = text.lines().find(|line| line.starts_with(&begin));
             let line = line.unwrap_or_else(|| panic!("no {begin} in {text}"));
@@ -126,8 +127,8 @@ fn how_long_evaluations_wait_and_are_worked_on_is_measured() {
                 .next()
                 .and_then(|value| value.parse::<f64>().ok())
         };
-        assert_eq!(told("count"), Some(f64::from(count)), "{name}");
-        assert_eq!(told("sum"), Some(f64::from(sum)), "{name}");
+        assert_eq!(reported("count"), Some(f64::from(count)), "{name}");
+        assert_eq!(reported("sum"), Some(f64::from(sum)), "{name}");
     }
     let waits = "nomad_nomad_broker_eval_waiting{eval_id=\"c\",job=\"other\",\
                  namespace=\"default\"} 12";

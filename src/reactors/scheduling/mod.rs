@@ -42,7 +42,7 @@ use crate::base::clock::Clock;
 use crate::commands::system_jobs::EvaluateOverlooked;
 use crate::error::chain;
 use crate::proposer::decided::Propose;
-use crate::table_reads::aside;
+use crate::table_reads::offload;
 
 /// What scheduling can be told.
 #[derive(Clone, Copy, Debug)]
@@ -92,12 +92,12 @@ impl Default for SchedulingSettings {
 }
 
 /// What workers, the plan queue and the follower share.
-pub struct Shared {
+pub struct SchedulingShared {
     core: Mutex<Core>,
     ready: Condvar,
     plans: PlanQueue,
     /// Evaluations whose plans were refused.
-    again: Mutex<VecDeque<worker::Item>>,
+    again: Mutex<VecDeque<worker::EvalItem>>,
     /// How many evaluations are on their way to their end.
     unfinished: AtomicUsize,
     projections: Arc<Projections>,
@@ -113,7 +113,7 @@ pub struct Shared {
     woken: AtomicUsize,
 }
 
-impl Shared {
+impl SchedulingShared {
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -128,7 +128,7 @@ impl Shared {
             self.ready.notify_all();
             return;
         }
-        let due = ready.min(self.room()) + self.again.lock().len();
+        let due = ready.min(self.space()) + self.again.lock().len();
         for _ in 0..due.min(self.settings.workers.max(1)) {
             #[cfg(test)]
             self.woken.fetch_add(1, Ordering::AcqRel);
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// How many more evaluations may be taken: none while plans pile up.
-    fn room(&self) -> usize {
+    fn space(&self) -> usize {
         match self.plans.len() < worker::PLANS {
             true => worker::UNFINISHED.saturating_sub(self.unfinished.load(Ordering::Acquire)),
             false => 0,
@@ -147,7 +147,7 @@ impl Shared {
     /// What scheduling does, in numbers. Whoever reads for it is waited for, and others are served
     /// meanwhile.
     pub fn status(&self) -> SchedulingStatus {
-        let core = aside(|| self.core.lock());
+        let core = offload(|| self.core.lock());
         let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
         let (blocked_cpu, blocked_memory) = core.blocked.wanted();
         let (failed, first) = core.unread();
@@ -217,7 +217,7 @@ pub struct SchedulingStatus {
 
 /// Scheduling while this server leads. Dropping it stops everything.
 pub struct Scheduling {
-    shared: Arc<Shared>,
+    shared: Arc<SchedulingShared>,
     workers: Vec<std::thread::JoinHandle<()>>,
 }
 
@@ -234,7 +234,7 @@ impl Scheduling {
     ) -> Result<Self, StartError> {
         let clock = Clock::default();
         let core = Core::load(&projections.view(), settings.broker, clock.now())?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SchedulingShared {
             core: Mutex::new(core),
             ready: Condvar::new(),
             plans: PlanQueue::default(),
@@ -277,7 +277,7 @@ impl Scheduling {
     }
 
     /// What is shared of it: for whoever asks for its status with nothing locked meanwhile.
-    pub fn shared(&self) -> Arc<Shared> {
+    pub fn shared(&self) -> Arc<SchedulingShared> {
         Arc::clone(&self.shared)
     }
 }
@@ -317,7 +317,7 @@ const RETRY_REFUSED: i64 = 60_000_000_000;
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// Follows the projections, and does what is due.
-async fn follow(shared: Arc<Shared>) {
+async fn follow(shared: Arc<SchedulingShared>) {
     let mut retried = shared.clock.now();
     loop {
         let stepped = AssertUnwindSafe(|| step(&shared, &mut retried));
@@ -339,7 +339,7 @@ async fn follow(shared: Arc<Shared>) {
         };
         shared.changed();
         for settled in evals {
-            reaper::settle(&shared, settled).await;
+            reaper::write_evals(&shared, settled).await;
         }
         for command in overlooked {
             reaper::look_again(&shared, command).await;
@@ -363,7 +363,7 @@ type Step = (
     Vec<EvaluateOverlooked>,
 );
 
-fn step(shared: &Shared, retried: &mut i64) -> Result<Step, StorageError> {
+fn step(shared: &SchedulingShared, retried: &mut i64) -> Result<Step, StorageError> {
     let now = shared.clock.now();
     let mut core = shared.core.lock();
     let view = shared.projections.view();

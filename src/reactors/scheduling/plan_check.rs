@@ -14,7 +14,7 @@ use drover_events::{EventId, Guard};
 
 use super::core::{Core, InFlight};
 use crate::proposer::decided::Decided;
-use crate::scheduler::cluster::{Cluster, NodeInfo, Usage, takes_room};
+use crate::scheduler::cluster::{Cluster, NodeInfo, Usage, takes_resources};
 use crate::scheduler::{Inputs, Outcome, Placement, Plan, Stop, fit};
 use crate::scheduling_view::cache::Effect;
 
@@ -163,7 +163,7 @@ fn check_node(
     };
     for placement in &on_node.placements {
         may_take(info, placement)?;
-        if !takes_room(&placement.alloc) {
+        if !takes_resources(&placement.alloc) {
             continue;
         }
         // What is there already and only changes its attributes always fits.
@@ -337,7 +337,7 @@ fn make_events(
             event.evals = follow_ups;
         }
         decided.guards.extend(link.clone());
-        let mut batch = Batch {
+        let mut batch = PlanBatch {
             core,
             id: decided.id,
             prepared,
@@ -444,13 +444,13 @@ fn node_id(cluster: &Cluster, slot: u32) -> String {
 }
 
 /// One event in the making.
-struct Batch<'a> {
+struct PlanBatch<'a> {
     core: &'a mut Core,
     id: EventId,
     prepared: &'a mut Prepared,
 }
 
-impl Batch<'_> {
+impl PlanBatch<'_> {
     fn add(
         &mut self,
         item: Item,
@@ -480,7 +480,7 @@ impl Batch<'_> {
                     touched.insert(slot);
                     // Of one that is there already, its client may report an end before this is
                     // committed: what it takes then is read from its row.
-                    if takes_room(&alloc) && alloc.create_index == 0 {
+                    if takes_resources(&alloc) && alloc.create_index == 0 {
                         let unknown = alloc.client_status == client::UNKNOWN;
                         let effect = Effect::Takes {
                             slot,

@@ -19,7 +19,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-use super::Shared;
+use super::SchedulingShared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
 use super::worker::PLANS;
 use crate::error::ApiError;
@@ -106,7 +106,7 @@ impl PlanQueue {
 
 /// Works the queue off until it is dropped. What panics goes back to whoever submitted it; the
 /// queue goes on.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<SchedulingShared>) {
     let depth = Arc::new(Semaphore::new(DEPTH as usize));
     loop {
         let turn = AssertUnwindSafe(turn(&shared, &depth)).catch_unwind();
@@ -119,7 +119,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 /// Sends the next plan on its way. Answers whether there is a next turn.
-async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
+async fn turn(shared: &Arc<SchedulingShared>, depth: &Arc<Semaphore>) -> bool {
     let (request, answer) = shared.plans.next().await;
     if shared.plans.len() + 1 == PLANS {
         // There is room for a plan again.
@@ -170,7 +170,7 @@ async fn turn(shared: &Arc<Shared>, depth: &Arc<Semaphore>) -> bool {
     true
 }
 
-fn checked(shared: &Shared, request: PlanRequest) -> Result<Prepared, ApiError> {
+fn checked(shared: &SchedulingShared, request: PlanRequest) -> Result<Prepared, ApiError> {
     let (now, began) = (shared.clock.now(), Instant::now());
     let mut core = shared.core.lock();
     let view = shared.projections.view();
@@ -209,7 +209,7 @@ async fn launch(proposer: &dyn Propose, events: Vec<Decided>, refused: bool) -> 
 /// A plan on its way. However it ends, it is taken out of what is in flight: what stayed there
 /// would be waited for by every later plan on its nodes.
 struct Flight {
-    shared: Arc<Shared>,
+    shared: Arc<SchedulingShared>,
     eval: String,
     token: u64,
     allocs: Vec<String>,
@@ -259,7 +259,7 @@ impl Drop for Flight {
                 "scheduling cannot follow the projections"
             );
         }
-        core.cache.settle(self.allocs.iter());
+        core.cache.forget_in_flight(self.allocs.iter());
         for slot in &self.slots {
             let ours = core
                 .in_flight

@@ -7,7 +7,7 @@ use drover_events::model::Evaluation;
 use drover_events::model::status::{eval, trigger};
 use drover_projections::tables::evals::Evals;
 
-use super::Shared;
+use super::SchedulingShared;
 use super::core::Core;
 use crate::commands::Command;
 use crate::commands::eval::UpsertEvals;
@@ -20,7 +20,7 @@ const MINUTE: i64 = 60_000_000_000;
 
 /// Writes evaluations that hang together. What cannot be written now is not forgotten: it comes
 /// again with the next look.
-pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
+pub(super) async fn write_evals(shared: &SchedulingShared, evals: Vec<Evaluation>) {
     // What was said to be unwritten may have come to be after all: what follows an evaluation is
     // not made pending a second time.
     let is_there = |eval: &Evaluation| {
@@ -47,14 +47,14 @@ pub(super) async fn settle(shared: &Shared, evals: Vec<Evaluation>) {
 
 /// Has system jobs looked at that a node's coming missed; where that cannot be asked for now, it is
 /// with the next look.
-pub(super) async fn look_again(shared: &Shared, command: EvaluateOverlooked) {
+pub(super) async fn look_again(shared: &SchedulingShared, command: EvaluateOverlooked) {
     if let Err(error) = submit(shared, command.clone()).await {
         tracing::warn!(%error, node = command.node_id, "system jobs could not be evaluated");
         shared.core.lock().overlooked.push(command);
     }
 }
 
-async fn submit(shared: &Shared, command: impl Command) -> Result<(), ApiError> {
+async fn submit(shared: &SchedulingShared, command: impl Command) -> Result<(), ApiError> {
     let done = shared.proposer.submit(Arc::new(command), "scheduling");
     done.await.map(drop)
 }

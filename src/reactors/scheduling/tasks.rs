@@ -9,27 +9,27 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::reactors::driver::threads;
-use crate::table_reads::all_aside;
+use crate::table_reads::offload_all;
 
 /// The tasks of one run of scheduling.
 pub(super) struct Tasks {
     threads: Handle,
     stopped: CancellationToken,
-    running: Arc<Running>,
+    running: Arc<RunningCount>,
 }
 
 /// How many there are.
 #[derive(Default)]
-struct Running {
+struct RunningCount {
     count: Mutex<usize>,
     none: Condvar,
 }
 
 /// One of them, from its start to its end, however it ends.
-struct UnderWay(Arc<Running>);
+struct UnderWay(Arc<RunningCount>);
 
 impl UnderWay {
-    fn begin(running: &Arc<Running>) -> Self {
+    fn begin(running: &Arc<RunningCount>) -> Self {
         *running.count.lock() += 1;
         Self(Arc::clone(running))
     }
@@ -59,7 +59,7 @@ impl Tasks {
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let (stopped, under_way) = (self.stopped.clone(), UnderWay::begin(&self.running));
         let work = work.boxed();
-        self.threads.spawn(all_aside(async move {
+        self.threads.spawn(offload_all(async move {
             // It is over once what it held is dropped.
             let _under_way = under_way;
             stopped.run_until_cancelled(work).await;

@@ -177,16 +177,16 @@ async fn who_asks_for_the_status_keeps_nobody_from_being_served() {
     held.recv().unwrap();
     let shared = stage.scheduling.shared();
     let (begun, begins) = tokio::sync::oneshot::channel();
-    let asked = tokio::spawn(async move {
+    let requested = tokio::spawn(async move {
         begun.send(()).unwrap();
         shared.status()
     });
     begins.await.unwrap();
     let served = tokio::time::timeout(LONG, tokio::spawn(async {})).await;
-    assert!(served.is_ok() && !asked.is_finished());
+    assert!(served.is_ok() && !requested.is_finished());
     assert!(!stage.scheduling.is_placing());
     drop(go);
-    assert_eq!(asked.await.unwrap().in_flight, 0);
+    assert_eq!(requested.await.unwrap().in_flight, 0);
     assert!(reader.join().unwrap());
 }
 

@@ -17,7 +17,7 @@ use drover_projections::tables::evals::Evals;
 use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::{Scan, StorageError, View};
 
-use super::Shared;
+use super::SchedulingShared;
 use super::plan_check::PlanRequest;
 use super::plan_queue::PlanAnswer;
 use crate::error::{ApiError, chain};
@@ -64,7 +64,7 @@ impl From<ApiError> for WorkError {
 
 /// An evaluation that somebody works on.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
+pub(super) struct EvalItem {
     eval: Evaluation,
     token: u64,
     /// How often its plan was refused as a whole.
@@ -72,9 +72,9 @@ pub(super) struct Item {
 }
 
 /// Works until the scheduling is stopped.
-pub(super) fn run(shared: &Arc<Shared>) {
+pub(super) fn run(shared: &Arc<SchedulingShared>) {
     while let Some(item) = next(shared) {
-        let mut held = Held::new(shared, item);
+        let mut held = EvalLease::new(shared, item);
         let caught = std::panic::AssertUnwindSafe(|| work(shared, &mut held));
         if let Ok(Err(error)) = std::panic::catch_unwind(caught) {
             held.end(Err(error));
@@ -85,15 +85,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
 
 /// An evaluation in somebody's hands. Whoever drops it without having ended it, by a panic or
 /// because everything stops, gives it back to the broker as failed.
-struct Held {
-    shared: Arc<Shared>,
-    item: Option<Item>,
+struct EvalLease {
+    shared: Arc<SchedulingShared>,
+    item: Option<EvalItem>,
     /// One of the places among those on their way to their end.
-    place: Option<Place>,
+    place: Option<WorkerSlot>,
 }
 
-impl Held {
-    fn new(shared: &Arc<Shared>, item: Item) -> Self {
+impl EvalLease {
+    fn new(shared: &Arc<SchedulingShared>, item: EvalItem) -> Self {
         Self {
             shared: Arc::clone(shared),
             item: Some(item),
@@ -122,30 +122,30 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for EvalLease {
     fn drop(&mut self) {
         self.give_back(Err(WorkError::Panic));
     }
 }
 
 /// A place among the evaluations on their way to their end; there are [`UNFINISHED`].
-struct Place(Arc<Shared>);
+struct WorkerSlot(Arc<SchedulingShared>);
 
-impl Place {
-    fn take(shared: &Arc<Shared>) -> Self {
+impl WorkerSlot {
+    fn take(shared: &Arc<SchedulingShared>) -> Self {
         shared.unfinished.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(shared))
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
         self.0.unfinished.fetch_sub(1, Ordering::AcqRel);
         self.0.changed();
     }
 }
 
-fn next(shared: &Shared) -> Option<Item> {
+fn next(shared: &SchedulingShared) -> Option<EvalItem> {
     let began = Instant::now();
     let types = shared.settings.types.names();
     let mut core = shared.core.lock();
@@ -156,11 +156,11 @@ fn next(shared: &Shared) -> Option<Item> {
         if let Some(again) = shared.again.lock().pop_front() {
             return Some(again);
         }
-        if shared.room() > 0
+        if shared.space() > 0
             && let Some((eval, token)) = core.broker.dequeue(&types, shared.clock.now())
         {
             took("nomad.nomad.worker.dequeue_eval", began);
-            return Some(Item {
+            return Some(EvalItem {
                 eval,
                 token,
                 failures: 0,
@@ -171,7 +171,7 @@ fn next(shared: &Shared) -> Option<Item> {
 }
 
 /// An evaluation is over, or has failed and comes again later.
-fn end(shared: &Shared, item: &Item, ended: Result<(), WorkError>) {
+fn end(shared: &SchedulingShared, item: &EvalItem, ended: Result<(), WorkError>) {
     if shared.is_stopped() {
         // Whoever leads next finds it where it was.
         return;
@@ -208,7 +208,7 @@ fn invoked(kind: &str) -> &'static str {
 }
 
 /// A view, and the cluster at its index.
-fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
+fn snapshot(shared: &SchedulingShared) -> Result<Snapshot, StorageError> {
     let mut core = shared.core.lock();
     let view = shared.projections.view();
     core.catch_up(&view, shared.clock.now())?;
@@ -217,7 +217,7 @@ fn snapshot(shared: &Shared) -> Result<Snapshot, StorageError> {
 }
 
 /// Runs the scheduler, and hands on what comes of it.
-fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
+fn work(shared: &Arc<SchedulingShared>, held: &mut EvalLease) -> Result<(), WorkError> {
     let Some(item) = held.item.clone() else {
         return Ok(());
     };
@@ -240,7 +240,7 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
         )
     };
     let Some(current) = current.filter(open) else {
-        Held::new(shared, item).end(Ok(()));
+        EvalLease::new(shared, item).end(Ok(()));
         held.item = None;
         return Ok(());
     };
@@ -272,15 +272,15 @@ fn work(shared: &Arc<Shared>, held: &mut Held) -> Result<(), WorkError> {
     }
     held.item = None;
     let eval = current;
-    let mut held = Held::new(shared, Item { eval, ..item });
-    held.place = Some(Place::take(shared));
+    let mut held = EvalLease::new(shared, EvalItem { eval, ..item });
+    held.place = Some(WorkerSlot::take(shared));
     let request = Request {
         guard,
         outcome,
         inputs,
         signing_key,
     };
-    shared.tasks.spawn(see_through(held, request));
+    shared.tasks.spawn(commit_and_finish(held, request));
     Ok(())
 }
 
@@ -293,7 +293,7 @@ struct Request {
 }
 
 /// Commits what was decided, and ends the evaluation or brings it back.
-async fn see_through(mut held: Held, request: Request) {
+async fn commit_and_finish(mut held: EvalLease, request: Request) {
     let Some(mut item) = held.item.clone() else {
         return;
     };
@@ -348,8 +348,8 @@ async fn see_through(mut held: Held, request: Request) {
 
 /// Plans of this evaluation were refused too often.
 async fn abandon(
-    shared: &Shared,
-    item: &Item,
+    shared: &SchedulingShared,
+    item: &EvalItem,
     finished: &Evaluation,
     inputs: &Inputs,
     limit: u32,
@@ -373,7 +373,7 @@ fn signing_key(view: &View) -> Result<String, StorageError> {
     Ok(String::new())
 }
 
-async fn submit(shared: &Shared, request: PlanRequest) -> Result<PlanAnswer, WorkError> {
+async fn submit(shared: &SchedulingShared, request: PlanRequest) -> Result<PlanAnswer, WorkError> {
     match shared.plans.submit(request).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(WorkError::Propose("scheduling has stopped".to_owned())),
@@ -390,7 +390,7 @@ fn evals_of(outcome: Outcome) -> Vec<Evaluation> {
 
 /// Writes the end of an evaluation that has no plan.
 async fn conclude(
-    shared: &Shared,
+    shared: &SchedulingShared,
     guard: Guard,
     evals: Vec<Evaluation>,
     eval: &Evaluation,

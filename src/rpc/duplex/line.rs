@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 const KEPT: usize = 4;
 
 #[derive(Debug)]
-struct Shared<T> {
+struct QueueShared<T> {
     inside: Mutex<Inside<T>>,
     /// Told when nobody takes anything any more.
     closed: Notify,
@@ -32,11 +32,11 @@ struct Inside<T> {
 
 /// Where items are put in; there may be several.
 #[derive(Debug)]
-pub(super) struct Sender<T>(Arc<Shared<T>>);
+pub(super) struct Sender<T>(Arc<QueueShared<T>>);
 
 /// Where they are taken out, in order.
 #[derive(Debug)]
-pub(super) struct Receiver<T>(Arc<Shared<T>>);
+pub(super) struct Receiver<T>(Arc<QueueShared<T>>);
 
 /// A queue; how much is in it is its users' business.
 pub(super) fn line<T>() -> (Sender<T>, Receiver<T>) {
@@ -46,7 +46,7 @@ pub(super) fn line<T>() -> (Sender<T>, Receiver<T>) {
         taken: true,
         receiver: None,
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(QueueShared {
         inside: Mutex::new(inside),
         closed: Notify::new(),
     });
@@ -76,11 +76,11 @@ impl<T> Sender<T> {
     pub(super) async fn closed(&self) {
         loop {
             // It hears of what happens from here on.
-            let told = self.0.closed.notified();
+            let reported = self.0.closed.notified();
             if !self.0.inside.lock().taken {
                 return;
             }
-            told.await;
+            reported.await;
         }
     }
 }
@@ -189,14 +189,14 @@ mod tests {
     #[tokio::test]
     async fn an_empty_line_keeps_no_room() {
         let (sender, mut receiver) = line();
-        let room = |line: &Sender<[u64; 8]>| line.0.inside.lock().waiting.capacity();
-        assert_eq!(room(&sender), 0);
+        let space = |line: &Sender<[u64; 8]>| line.0.inside.lock().waiting.capacity();
+        assert_eq!(space(&sender), 0);
         for _ in 0..100 {
             sender.send([7; 8]).unwrap();
         }
         for _ in 0..100 {
             assert_eq!(receiver.recv().await, Some([7; 8]));
         }
-        assert!(room(&sender) <= KEPT);
+        assert!(space(&sender) <= KEPT);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! It must not know: tables, events, evaluations, time.
 //! Invariant: a slot's use is the sum over the allocations that take room on its node
-//! ([`takes_room`]), and its mark is the event that last changed what fits there.
+//! ([`takes_resources`]), and its mark is the event that last changed what fits there.
 
 mod node;
 mod ports;
@@ -23,7 +23,9 @@ use imbl::OrdMap;
 
 pub use node::{Address, NodeInfo, is_ready};
 pub use ports::{PortKey, PortSet, parse_ranges};
-pub use usage::{Demand, Phase, Special, Usage, demand, demand_of, device_key, phase, takes_room};
+pub use usage::{
+    Demand, Phase, Special, Usage, demand, demand_of, device_key, phase, takes_resources,
+};
 pub use volumes::{
     CsiFacts, Denied, GroupClaim, Holder, HostFacts, JobKey, PluginFacts, VolumeKey, VolumeUse,
     Volumes, reaches, uses_of, uses_of_alloc,

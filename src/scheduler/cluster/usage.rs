@@ -189,7 +189,7 @@ pub fn phase(lifecycle: Option<&TaskLifecycleConfig>) -> Phase {
 
 /// Whether an allocation still takes room on its node: the server wants it and the client has
 /// not ended it.
-pub fn takes_room(alloc: &Allocation) -> bool {
+pub fn takes_resources(alloc: &Allocation) -> bool {
     !alloc.server_terminal() && !alloc.client_terminal()
 }
 

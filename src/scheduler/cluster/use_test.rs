@@ -215,7 +215,7 @@ fn nodes_are_found_and_ordered_by_their_ids_and_free_places_are_taken_again() {
 #[test]
 fn an_allocation_takes_room_until_a_server_or_its_client_ends_it() {
     let takes = |desired: &str, client: &str| {
-        takes_room(&Allocation {
+        takes_resources(&Allocation {
             desired_status: desired.into(),
             client_status: client.into(),
             ..Allocation::default()

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use drover_events::csi::has_room;
+use drover_events::csi::has_capacity;
 use drover_events::model::status::{VolumeType, access_mode};
 use drover_events::model::{
     Allocation, CsiTopology, HostVolumeCapability, TaskGroup, VolumeRequest,
@@ -449,7 +449,7 @@ impl<'a> Others<'a> {
     }
 
     fn allow(&self, wanted: &VolumeUse) -> Result<(), Denied> {
-        let allows = |mode: &&str| has_room(mode, wanted.writes, self.readers, self.writers);
+        let allows = |mode: &&str| has_capacity(mode, wanted.writes, self.readers, self.writers);
         let mut attached = self.attached.iter();
         let alike = attached.all(|attached| *attached == wanted.attachment_mode);
         if alike && self.modes.iter().all(allows) && allows(&wanted.access_mode.as_str()) {

@@ -272,14 +272,14 @@ fn a_drivers_configuration_is_told_leaf_by_leaf() {
         let diff = job_diff(Some(&with(old)), Some(&with(new)), context);
         let task = &diff.task_groups[0].tasks[0];
         let config = task.objects.iter().filter(|o| o.name == "Config");
-        let told = config.flat_map(|config| {
+        let reported = config.flat_map(|config| {
             let field = |f: &drover_events::model::FieldDiff| {
                 format!("{} {}: {} {}", f.r#type, f.name, f.old, f.new)
             };
             let kind = std::iter::once(config.r#type.clone());
             kind.chain(config.fields.iter().map(field))
         });
-        told.collect::<Vec<String>>()
+        reported.collect::<Vec<String>>()
     };
     let none = serde_json::json!({});
     let one = serde_json::json!({"command": "/bin/a", "args": ["x", "y"]});
@@ -324,8 +324,8 @@ fn a_group_and_a_task_are_edited_whatever_part_of_them_changed() {
     change("None None", |_| {});
     for (kinds, new) in changes {
         let group = &job_diff(Some(&job()), Some(&new), true).task_groups[0];
-        let told = format!("{} {}", group.r#type, group.tasks[0].r#type);
-        assert_eq!(told, kinds, "{group:?}");
+        let reported = format!("{} {}", group.r#type, group.tasks[0].r#type);
+        assert_eq!(reported, kinds, "{group:?}");
     }
 }
 
@@ -339,14 +339,14 @@ fn volumes_are_known_by_their_name() {
     };
     new.task_groups[0].volumes.insert("data", volume);
     let lines = |old: &Job, new: &Job| lines(&job_diff(Some(old), Some(new), false));
-    let told = |lines: Vec<String>, line: &str| lines.iter().any(|told| told == line);
-    assert!(told(lines(&old, &new), "  Added Volume"));
-    assert!(told(lines(&new, &old), "  Deleted Volume"));
+    let reported = |lines: Vec<String>, line: &str| lines.iter().any(|reported| reported == line);
+    assert!(reported(lines(&old, &new), "  Added Volume"));
+    assert!(reported(lines(&new, &old), "  Deleted Volume"));
     let mut other = new.clone();
     other.task_groups[0]
         .volumes
         .insert("data", Default::default());
-    assert!(told(lines(&new, &other), "  Edited Volume"));
+    assert!(reported(lines(&new, &other), "  Edited Volume"));
 }
 
 #[test]
@@ -361,12 +361,12 @@ fn words_that_stay_are_told_beside_the_others_where_all_is() {
     old.datacenters = words(&["dc9", "dc1"]).into();
     new.datacenters = words(&["dc7", "dc1", "dc5"]).into();
     let diff = job_diff(Some(&old), Some(&new), true);
-    let told = diff.objects[0].fields.iter();
-    let told: Vec<String> = told
+    let reported = diff.objects[0].fields.iter();
+    let reported: Vec<String> = reported
         .map(|f| format!("{} {} {}", f.r#type, f.old, f.new))
         .collect();
     let want = ["Added  dc5", "Added  dc7", "None dc1 dc1", "Deleted dc9 "];
-    assert_eq!(told, want);
+    assert_eq!(reported, want);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn a_task_that_comes_or_goes_creates_or_replaces_what_runs() {
         ..Task::default()
     };
     two.task_groups[0].tasks.push(other);
-    let told = |old: Option<&Job>, new: &Job| {
+    let reported = |old: Option<&Job>, new: &Job| {
         let mut diff = job_diff(old, Some(new), false);
         let mut found = PlanAnnotations::default();
         let updates = DesiredUpdates {
@@ -392,8 +392,8 @@ fn a_task_that_comes_or_goes_creates_or_replaces_what_runs() {
         assert_eq!(counts, ["create/destroy update"], "what is 0 is not told");
         group.tasks[0].annotations.to_vec()
     };
-    assert_eq!(told(None, &alone), ["forces create"]);
+    assert_eq!(reported(None, &alone), ["forces create"]);
     let replaced = ["forces create/destroy update"];
-    assert_eq!(told(Some(&alone), &two), replaced);
-    assert_eq!(told(Some(&two), &alone), replaced);
+    assert_eq!(reported(Some(&alone), &two), replaced);
+    assert_eq!(reported(Some(&two), &alone), replaced);
 }

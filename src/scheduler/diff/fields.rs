@@ -11,7 +11,7 @@ use super::shape::Shape;
 
 /// What happened to something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DiffKind {
     /// Nothing.
     None,
     /// It is new.
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Edited,
 }
 
-impl Kind {
+impl DiffKind {
     /// By whether it was there and is there.
     pub(super) fn of(old: bool, new: bool) -> Self {
         match (old, new) {
@@ -53,16 +53,16 @@ impl Kind {
 }
 
 /// The kind of a list or map; none if there is nothing to say.
-pub(super) fn kind_of(old: bool, new: bool, differs: bool) -> Option<Kind> {
+pub(super) fn kind_of(old: bool, new: bool, differs: bool) -> Option<DiffKind> {
     match (old, new) {
         (false, false) => None,
         (true, true) if !differs => None,
-        _ => Some(Kind::of(old, new).or_edited(true)),
+        _ => Some(DiffKind::of(old, new).or_edited(true)),
     }
 }
 
 /// One line.
-pub(super) fn field(kind: Kind, name: &str, old: &str, new: &str) -> FieldDiff {
+pub(super) fn field(kind: DiffKind, name: &str, old: &str, new: &str) -> FieldDiff {
     FieldDiff {
         r#type: kind.text().to_owned(),
         name: name.to_owned(),
@@ -125,11 +125,11 @@ pub(super) fn compare(
         let was = old.get(name).map_or("", String::as_str);
         let is = new.get(name).map_or("", String::as_str);
         let kind = if was == is {
-            Kind::None
+            DiffKind::None
         } else {
-            Kind::of(!was.is_empty(), !is.is_empty()).or_edited(true)
+            DiffKind::of(!was.is_empty(), !is.is_empty()).or_edited(true)
         };
-        (kind != Kind::None || context).then(|| field(kind, name, was, is))
+        (kind != DiffKind::None || context).then(|| field(kind, name, was, is))
     });
     lines.collect()
 }

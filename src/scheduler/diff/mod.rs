@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use drover_events::model::{Job, JobDiff, ObjectDiff, TaskDiff, TaskGroupDiff};
 use serde_json::Value;
 
-use fields::{Kind, fields, kind_of};
+use fields::{DiffKind, fields, kind_of};
 
 type Object = serde_json::Map<String, Value>;
 
@@ -27,14 +27,14 @@ type Object = serde_json::Map<String, Value>;
 pub fn job_diff(old: Option<&Job>, new: Option<&Job>, context: bool) -> JobDiff {
     let (old_value, new_value) = (old.map(value_of), new.map(value_of));
     let (old_object, new_object) = (object(old_value.as_ref()), object(new_value.as_ref()));
-    let kind = Kind::of(old.is_some(), new.is_some());
+    let kind = DiffKind::of(old.is_some(), new.is_some());
     let fields = fields(old_object, new_object, &shape::JOB, context);
     let objects = objects(old_object, new_object, &shape::JOB, context);
     let groups = groups(old_object, new_object, context);
     let edited = [
-        fields.iter().any(|f| f.r#type != Kind::None.text()),
-        objects.iter().any(|o| o.r#type != Kind::None.text()),
-        groups.iter().any(|g| g.r#type != Kind::None.text()),
+        fields.iter().any(|f| f.r#type != DiffKind::None.text()),
+        objects.iter().any(|o| o.r#type != DiffKind::None.text()),
+        groups.iter().any(|g| g.r#type != DiffKind::None.text()),
     ];
     JobDiff {
         r#type: kind.or_edited(edited.contains(&true)).text().to_owned(),
@@ -82,10 +82,10 @@ fn groups(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<Task
             let fields = fields(old, new, &shape::GROUP, context);
             let objects = objects(old, new, &shape::GROUP, context);
             let tasks = tasks(old, new, context);
-            let edited = fields.iter().any(|f| f.r#type != Kind::None.text())
-                || objects.iter().any(|o| o.r#type != Kind::None.text())
-                || tasks.iter().any(|t| t.r#type != Kind::None.text());
-            let kind = Kind::of(old.is_some(), new.is_some()).or_edited(edited);
+            let edited = fields.iter().any(|f| f.r#type != DiffKind::None.text())
+                || objects.iter().any(|o| o.r#type != DiffKind::None.text())
+                || tasks.iter().any(|t| t.r#type != DiffKind::None.text());
+            let kind = DiffKind::of(old.is_some(), new.is_some()).or_edited(edited);
             TaskGroupDiff {
                 r#type: kind.text().to_owned(),
                 name: name.to_owned(),
@@ -109,9 +109,9 @@ fn tasks(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<TaskD
             let (old, new) = (old.copied(), new.copied());
             let fields = fields(old, new, &shape::TASK, context);
             let objects = objects(old, new, &shape::TASK, context);
-            let edited = fields.iter().any(|f| f.r#type != Kind::None.text())
-                || objects.iter().any(|o| o.r#type != Kind::None.text());
-            let kind = Kind::of(old.is_some(), new.is_some()).or_edited(edited);
+            let edited = fields.iter().any(|f| f.r#type != DiffKind::None.text())
+                || objects.iter().any(|o| o.r#type != DiffKind::None.text());
+            let kind = DiffKind::of(old.is_some(), new.is_some()).or_edited(edited);
             TaskDiff {
                 r#type: kind.text().to_owned(),
                 name: name.to_owned(),
@@ -148,7 +148,7 @@ fn objects(
 fn one(
     old: Option<&Object>,
     new: Option<&Object>,
-    part: &shape::Part,
+    part: &shape::ShapePart,
     context: bool,
 ) -> Option<ObjectDiff> {
     if old == new {
@@ -156,7 +156,7 @@ fn one(
     }
     let context = context || part.context;
     Some(ObjectDiff {
-        r#type: Kind::of(old.is_some(), new.is_some())
+        r#type: DiffKind::of(old.is_some(), new.is_some())
             .or_edited(true)
             .text()
             .to_owned(),
@@ -175,22 +175,22 @@ fn texts(value: Option<&Value>) -> Vec<String> {
 fn strings(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::Part,
+    part: &shape::ShapePart,
     context: bool,
 ) -> Option<ObjectDiff> {
     let (old, new) = (texts(old), texts(new));
     let kind = kind_of(!old.is_empty(), !new.is_empty(), old != new)?;
     let mut fields = Vec::new();
-    let line = |kind: Kind, old: &str, new: &str| fields::field(kind, part.name, old, new);
+    let line = |kind: DiffKind, old: &str, new: &str| fields::field(kind, part.name, old, new);
     for word in new.iter().filter(|word| !old.contains(word)) {
-        fields.push(line(Kind::Added, "", word));
+        fields.push(line(DiffKind::Added, "", word));
     }
     for word in old.iter().filter(|word| !new.contains(word)) {
-        fields.push(line(Kind::Deleted, word, ""));
+        fields.push(line(DiffKind::Deleted, word, ""));
     }
     if context {
         for word in new.iter().filter(|word| old.contains(word)) {
-            fields.push(line(Kind::None, word, word));
+            fields.push(line(DiffKind::None, word, word));
         }
     }
     if fields.is_empty() {
@@ -214,7 +214,7 @@ fn list(value: Option<&Value>) -> Vec<&Object> {
 fn set(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::Part,
+    part: &shape::ShapePart,
     context: bool,
 ) -> Vec<ObjectDiff> {
     let (old, new) = (list(old), list(new));
@@ -229,7 +229,7 @@ fn set(
 fn named(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::Part,
+    part: &shape::ShapePart,
     context: bool,
 ) -> Vec<ObjectDiff> {
     let key = |item: &Object| -> String {
@@ -262,7 +262,7 @@ fn named(
 fn free(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::Part,
+    part: &shape::ShapePart,
     context: bool,
 ) -> Option<ObjectDiff> {
     if old == new {

@@ -10,12 +10,12 @@ pub(super) struct Shape {
     /// Fields that the JSON form leaves out when they are empty, and what they are then.
     pub absent: &'static [(&'static str, &'static str)],
     /// The objects in it, in the order in which they are listed.
-    pub objects: &'static [Part],
+    pub objects: &'static [ShapePart],
 }
 
 /// An object, or several, inside another one.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ShapePart {
     /// The field it is in.
     pub key: &'static str,
     /// What it is called.
@@ -45,8 +45,13 @@ pub(super) enum Holds {
     Free,
 }
 
-const fn part(key: &'static str, name: &'static str, shape: &'static Shape, holds: Holds) -> Part {
-    Part {
+const fn part(
+    key: &'static str,
+    name: &'static str,
+    shape: &'static Shape,
+    holds: Holds,
+) -> ShapePart {
+    ShapePart {
         key,
         name,
         shape,
@@ -56,8 +61,13 @@ const fn part(key: &'static str, name: &'static str, shape: &'static Shape, hold
     }
 }
 
-const fn shown(key: &'static str, name: &'static str, shape: &'static Shape, holds: Holds) -> Part {
-    Part {
+const fn shown(
+    key: &'static str,
+    name: &'static str,
+    shape: &'static Shape,
+    holds: Holds,
+) -> ShapePart {
+    ShapePart {
         key,
         name,
         shape,
@@ -67,7 +77,7 @@ const fn shown(key: &'static str, name: &'static str, shape: &'static Shape, hol
     }
 }
 
-const fn shape(objects: &'static [Part]) -> Shape {
+const fn shape(objects: &'static [ShapePart]) -> Shape {
     Shape {
         left_out: &[],
         maps: &["Meta", "Env"],

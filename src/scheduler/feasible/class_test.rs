@@ -213,13 +213,13 @@ fn groups() -> Vec<TaskGroup> {
     ]
     .map(|(left, right)| constrained(left, right))
     .into();
-    let asked = |left: &str, right: &str| vec![constraint(left, right)];
+    let requested = |left: &str, right: &str| vec![constraint(left, right)];
     groups.extend([
         with_device("gpu", 2, Vec::new()),
         with_device("acme/gpu/a100", 1, Vec::new()),
-        with_device("gpu", 1, asked("${device.attr.memory}", "40")),
-        with_device("gpu", 1, asked("${device.ids}", "a100-0,a100-1")),
-        with_device("gpu", 1, asked("${device.model}", "a100")),
+        with_device("gpu", 1, requested("${device.attr.memory}", "40")),
+        with_device("gpu", 1, requested("${device.ids}", "a100-0,a100-1")),
+        with_device("gpu", 1, requested("${device.model}", "a100")),
         with_network("bridge", ""),
         with_network("host", "public"),
         with_network("host", "${attr.unique.hostname}"),
@@ -247,7 +247,7 @@ fn sch_19_the_class_holds_what_cached_checks_read_and_nothing_of_a_nodes_own() {
 /// have been: the answer is the same.
 #[test]
 fn sch_19_no_answer_comes_from_a_node_that_another_check_would_tell_apart() {
-    let mut told_apart = 0;
+    let mut reported_apart = 0;
     for group in groups() {
         for (what, _, change) in CHANGES {
             let mut cluster = Cluster::default();
@@ -278,10 +278,10 @@ fn sch_19_no_answer_comes_from_a_node_that_another_check_would_tell_apart() {
             let second = passes(&mut cached, "second");
             let alone = passes(&mut Level::of_group(&group), "second");
             assert_eq!(second, alone, "{what} for {group:?}");
-            told_apart += usize::from(first != second);
+            reported_apart += usize::from(first != second);
         }
     }
-    assert!(told_apart > 20, "{told_apart}");
+    assert!(reported_apart > 20, "{reported_apart}");
 }
 
 #[test]

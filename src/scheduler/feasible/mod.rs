@@ -28,7 +28,7 @@ pub use volumes::{Missing, PlanVolumes, VolumeAsks, WaitsFor, waits_for};
 
 /// What the class cache knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Known {
+pub enum ClassVerdict {
     /// Nothing yet.
     #[default]
     Unknown,
@@ -46,7 +46,7 @@ pub struct Level {
     networks: Vec<NetworkNeed>,
     devices: Vec<DeviceAsk>,
     escaped: bool,
-    known: Vec<Known>,
+    known: Vec<ClassVerdict>,
 }
 
 #[derive(Clone, Debug)]
@@ -131,37 +131,37 @@ impl Level {
     }
 
     /// What is known of a class.
-    pub fn known(&self, class: u32) -> Known {
+    pub fn known(&self, class: u32) -> ClassVerdict {
         self.known.get(class as usize).copied().unwrap_or_default()
     }
 
     /// Classes that were looked at, with what is known of them.
-    pub fn classes(&self) -> impl Iterator<Item = (u32, Known)> + '_ {
+    pub fn classes(&self) -> impl Iterator<Item = (u32, ClassVerdict)> + '_ {
         let known = self.known.iter().enumerate();
         known
             .map(|(i, k)| (i as u32, *k))
-            .filter(|(_, k)| *k != Known::Unknown)
+            .filter(|(_, k)| *k != ClassVerdict::Unknown)
     }
 
     /// Checks a node, by its class if that is known.
     pub fn check(&mut self, info: &NodeInfo, operands: &mut OperandCache) -> Verdict {
         if !self.escaped {
             match self.known(info.class) {
-                Known::Eligible => return Verdict::Pass,
-                Known::Ineligible => return Verdict::Filter(CLASS_INELIGIBLE.to_owned()),
-                Known::Unknown => {}
+                ClassVerdict::Eligible => return Verdict::Pass,
+                ClassVerdict::Ineligible => return Verdict::Filter(CLASS_INELIGIBLE.to_owned()),
+                ClassVerdict::Unknown => {}
             }
         }
         let reason = self.reason(&info.node, operands);
         if !self.escaped {
             let class = info.class as usize;
             if self.known.len() <= class {
-                self.known.resize(class + 1, Known::Unknown);
+                self.known.resize(class + 1, ClassVerdict::Unknown);
             }
             self.known[class] = if reason.is_none() {
-                Known::Eligible
+                ClassVerdict::Eligible
             } else {
-                Known::Ineligible
+                ClassVerdict::Ineligible
             };
         }
         reason.map_or(Verdict::Pass, Verdict::Filter)

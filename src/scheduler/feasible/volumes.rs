@@ -233,8 +233,11 @@ impl VolumeAsks {
         if !plugin.healthy {
             return of_node("is unhealthy on");
         }
-        let told = plugin.node_info.as_ref();
-        if let Some(most) = told.map(|told| told.max_volumes).filter(|most| *most > 0) {
+        let reported = plugin.node_info.as_ref();
+        if let Some(most) = reported
+            .map(|reported| reported.max_volumes)
+            .filter(|most| *most > 0)
+        {
             let key = VolumeKey::Csi(self.job.0.clone(), id.clone());
             let mut here: BTreeSet<&VolumeKey> = volumes
                 .of_plugin_on(&node.id, plugin_id)
@@ -253,7 +256,7 @@ impl VolumeAsks {
         }
         if !reaches(
             &facts.topologies,
-            told.and_then(|told| told.accessible_topology.as_ref()),
+            reported.and_then(|reported| reported.accessible_topology.as_ref()),
         ) {
             return Some(TOPOLOGY.to_owned().into());
         }

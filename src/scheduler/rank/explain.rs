@@ -21,7 +21,7 @@ const REPORTS: usize = 100_000;
 
 /// Why a node was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RefusalStep {
     /// It takes nothing now, or is none of the job's: status, eligibility, pool, datacenter.
     Outside,
     /// It may not run the group: drivers, constraints, devices, networks, distinctness.
@@ -30,7 +30,7 @@ pub enum Step {
     Exhausted,
 }
 
-impl Step {
+impl RefusalStep {
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Step {
 
 /// What there is to say of a node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum NodeVerdict {
     /// It was good enough: its score, and the parts that it is made of.
     Scored {
         /// The mean of the parts that count.
@@ -54,7 +54,7 @@ pub enum Said {
     /// It was not.
     Refused {
         /// At which step.
-        step: Step,
+        step: RefusalStep,
         /// Why.
         reason: String,
     },
@@ -69,7 +69,7 @@ pub struct NodeReport {
     /// Whether the search came as far as this node.
     pub reached: bool,
     /// What there is to say of it.
-    pub said: Said,
+    pub said: NodeVerdict,
 }
 
 /// One search for a place, or for system jobs all those of a group.
@@ -88,12 +88,12 @@ pub struct Search {
 
 /// Searches, as they are recorded.
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(super) struct SearchRecord {
     searches: Vec<Search>,
     reports: usize,
 }
 
-impl Record {
+impl SearchRecord {
     fn wants(&self, group: &str, failed: bool) -> bool {
         failed
             || self.reports < REPORTS
@@ -180,7 +180,7 @@ impl Stack<'_> {
                 continue;
             };
             let said = match (self.outside(&info), went.best.of(slot)) {
-                (Some(reason), _) => refused(Step::Outside, reason),
+                (Some(reason), _) => refused(RefusalStep::Outside, reason),
                 (None, Some(score)) => score,
                 (None, None) => {
                     scratch.forget(slot, group);
@@ -199,13 +199,18 @@ impl Stack<'_> {
         reports
     }
 
-    fn weigh(&mut self, scratch: &mut GroupState, slot: u32, penalty: &BTreeSet<u32>) -> Said {
+    fn weigh(
+        &mut self,
+        scratch: &mut GroupState,
+        slot: u32,
+        penalty: &BTreeSet<u32>,
+    ) -> NodeVerdict {
         let mut tally = Tally::default();
         match self.candidate(scratch, slot, penalty, &mut tally) {
             Some(score) => score.said(),
             None => match tally.reason() {
-                (true, reason) => refused(Step::Infeasible, reason),
-                (false, reason) => refused(Step::Exhausted, reason),
+                (true, reason) => refused(RefusalStep::Infeasible, reason),
+                (false, reason) => refused(RefusalStep::Exhausted, reason),
             },
         }
     }
@@ -264,13 +269,13 @@ impl Stack<'_> {
                 node_id: info.node.id.clone(),
                 node_name: info.node.name.clone(),
                 reached: false,
-                said: refused(Step::Outside, reason),
+                said: refused(RefusalStep::Outside, reason),
             });
         }
         search.nodes.sort_by(|a, b| a.node_id.cmp(&b.node_id));
     }
 }
 
-fn refused(step: Step, reason: String) -> Said {
-    Said::Refused { step, reason }
+fn refused(step: RefusalStep, reason: String) -> NodeVerdict {
+    NodeVerdict::Refused { step, reason }
 }

@@ -4,7 +4,7 @@ use drover_events::model::{AllocatedDeviceResource, AllocatedResources};
 
 use super::group::GroupState;
 use super::ports;
-use super::stack::{Choice, Stack, Wanted};
+use super::stack::{Choice, PlacementRequest, Stack};
 use super::tally::Tally;
 use crate::cluster::{Demand, NodeInfo, PortKey, device_key};
 use crate::feasible::device_offer;
@@ -124,7 +124,7 @@ impl Stack<'_> {
     /// place, which keeps ports, cores and devices.
     pub fn fits_in_place(
         &mut self,
-        wanted: Wanted<'_>,
+        wanted: PlacementRequest<'_>,
         slot: u32,
         freed: &Demand,
     ) -> Option<Demand> {

@@ -18,7 +18,7 @@ mod stack_test;
 mod tally;
 
 pub use ask::GroupAsk;
-pub use explain::{NodeReport, Said, Search, Step};
+pub use explain::{NodeReport, NodeVerdict, RefusalStep, Search};
 pub use score::fit_score;
-pub use stack::{Choice, Selection, Stack, StackOptions, Wanted};
+pub use stack::{Choice, PlacementRequest, Selection, Stack, StackOptions};
 pub use tally::add_exhausted;

@@ -2,7 +2,7 @@
 
 use drover_events::model::{AllocMetric, NodeScoreMeta};
 
-use super::explain::Said;
+use super::explain::NodeVerdict;
 use crate::cluster::{Cluster, NodeInfo, Usage};
 
 /// The names of the parts, in the order of [`Score::parts`].
@@ -17,7 +17,7 @@ const NAMES: [&str; 6] = [
 
 /// A part of a score, at its name's place. Devices (1) come with their ranking.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
+pub(super) enum ScorePart {
     /// How full the node becomes, or how empty it stays.
     Binpack = 0,
     /// Other allocations of the group are there.
@@ -41,21 +41,21 @@ pub(super) struct Score {
 
 impl Score {
     /// Adds a part that counts.
-    pub(super) fn add(&mut self, part: Part, value: f64) {
+    pub(super) fn add(&mut self, part: ScorePart, value: f64) {
         self.show(part, value);
         self.sum += value;
         self.count += 1;
     }
 
     /// Shows a part that does not count.
-    pub(super) fn show(&mut self, part: Part, value: f64) {
+    pub(super) fn show(&mut self, part: ScorePart, value: f64) {
         self.parts[part as usize] = value;
         self.shown |= 1 << part as u8;
     }
 
     /// As an explanation shows it.
-    pub(super) fn said(&self) -> Said {
-        Said::Scored {
+    pub(super) fn said(&self) -> NodeVerdict {
+        NodeVerdict::Scored {
             score: self.normal(),
             parts: self.named().collect(),
         }
@@ -120,7 +120,7 @@ impl Best {
     }
 
     /// What was noted of a node.
-    pub(super) fn of(&self, slot: u32) -> Option<Said> {
+    pub(super) fn of(&self, slot: u32) -> Option<NodeVerdict> {
         let noted = self.list.iter().find(|(noted, ..)| *noted == slot);
         noted.map(|(_, score, _)| score.said())
     }

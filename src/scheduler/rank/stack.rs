@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use drover_events::model::{AllocMetric, AllocatedResources, Job};
 
-use super::explain::{Record, Went};
+use super::explain::{SearchRecord, Went};
 use super::group::{GroupState, is_distinct_hosts};
 use super::ports;
-use super::score::{Best, Part, Score, fit_score};
+use super::score::{Best, Score, ScorePart, fit_score};
 use super::tally::Tally;
 use crate::cluster::{Cluster, Demand, NodeInfo, Usage};
-use crate::feasible::{Known, Level, OperandCache, PlanVolumes, Verdict, glob_matches};
+use crate::feasible::{ClassVerdict, Level, OperandCache, PlanVolumes, Verdict, glob_matches};
 use crate::fit;
 use crate::rng::Rng;
 
@@ -35,7 +35,7 @@ pub struct StackOptions {
 
 /// The allocation that a node is looked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct PlacementRequest<'a> {
     pub group: &'a str,
     /// Its name, with the index that its own volumes are known by.
     pub name: &'a str,
@@ -94,7 +94,7 @@ pub struct Stack<'a> {
     pub(super) operands: OperandCache,
     pub(super) rng: Rng,
     /// What is recorded of each search, for an explanation only.
-    pub(super) record: Option<Box<Record>>,
+    pub(super) record: Option<Box<SearchRecord>>,
 }
 
 impl<'a> Stack<'a> {
@@ -275,7 +275,7 @@ impl<'a> Stack<'a> {
     /// `preferred` is tried alone first.
     pub fn select(
         &mut self,
-        wanted: Wanted<'_>,
+        wanted: PlacementRequest<'_>,
         penalty: &BTreeSet<u32>,
         preferred: Option<u32>,
     ) -> Selection {
@@ -289,13 +289,13 @@ impl<'a> Stack<'a> {
     }
 
     /// Looks whether one allocation of a group fits on this node.
-    pub fn select_only(&mut self, wanted: Wanted<'_>, slot: u32) -> Selection {
+    pub fn select_only(&mut self, wanted: PlacementRequest<'_>, slot: u32) -> Selection {
         self.search(wanted, &BTreeSet::new(), Some(slot))
     }
 
     fn search(
         &mut self,
-        wanted: Wanted<'_>,
+        wanted: PlacementRequest<'_>,
         penalty: &BTreeSet<u32>,
         only: Option<u32>,
     ) -> Selection {
@@ -476,7 +476,7 @@ impl<'a> Stack<'a> {
             }
         }
         let mut score = Score::default();
-        score.add(Part::Binpack, group.fit[at]);
+        score.add(ScorePart::Binpack, group.fit[at]);
         self.add_parts(group, slot, penalty, &mut score);
         Some(score)
     }
@@ -491,14 +491,14 @@ impl<'a> Stack<'a> {
         let here = group.here[slot as usize];
         if here > 0 {
             let count = group.group.count.max(1) as f64;
-            score.add(Part::AntiAffinity, -(f64::from(here) + 1.0) / count);
+            score.add(ScorePart::AntiAffinity, -(f64::from(here) + 1.0) / count);
         } else {
-            score.show(Part::AntiAffinity, 0.0);
+            score.show(ScorePart::AntiAffinity, 0.0);
         }
         if penalty.contains(&slot) {
-            score.add(Part::ReschedulePenalty, -1.0);
+            score.add(ScorePart::ReschedulePenalty, -1.0);
         } else {
-            score.show(Part::ReschedulePenalty, 0.0);
+            score.show(ScorePart::ReschedulePenalty, 0.0);
         }
         let affinity = if group.affinities.is_empty() {
             Some(0.0)
@@ -510,8 +510,8 @@ impl<'a> Stack<'a> {
             )
         };
         match affinity {
-            Some(value) if value != 0.0 => score.add(Part::Affinity, value),
-            _ if group.affinities.is_empty() => score.show(Part::Affinity, 0.0),
+            Some(value) if value != 0.0 => score.add(ScorePart::Affinity, value),
+            _ if group.affinities.is_empty() => score.show(ScorePart::Affinity, 0.0),
             _ => {}
         }
         if !group.spreads.is_empty() {
@@ -519,7 +519,7 @@ impl<'a> Stack<'a> {
             // the other parts of a node that is just right would weigh more than those of one that
             // is too many already.
             let spread = group.spreads.score(self.cluster, slot);
-            score.add(Part::Spread, spread);
+            score.add(ScorePart::Spread, spread);
         }
     }
 
@@ -560,13 +560,13 @@ impl<'a> Stack<'a> {
         let mut classes = BTreeMap::new();
         for group in self.groups.values() {
             for (class, known) in group.level.classes() {
-                let eligible = known == Known::Eligible;
+                let eligible = known == ClassVerdict::Eligible;
                 let entry = classes.entry(names.name(class).to_owned()).or_insert(false);
                 *entry |= eligible;
             }
         }
         for (class, known) in self.job_level.classes() {
-            if known == Known::Ineligible {
+            if known == ClassVerdict::Ineligible {
                 classes.insert(names.name(class).to_owned(), false);
             }
         }

@@ -111,14 +111,14 @@ pub fn add_exhausted(metric: &mut AllocMetric, group: &TaskGroup) {
     }
     let group_disk = group.ephemeral_disk.as_ref().map_or(0, |d| d.size_mb);
     for task in &group.tasks {
-        let asked = task.resources.clone().unwrap_or_default();
+        let requested = task.resources.clone().unwrap_or_default();
         let sums = metric.resources_exhausted.to_mut().entry(task.name.clone());
         let sum: &mut Resources = sums.or_default();
         if cpu {
-            sum.cpu = sum.cpu.saturating_add(asked.cpu);
+            sum.cpu = sum.cpu.saturating_add(requested.cpu);
         }
         if memory {
-            sum.memory_mb = sum.memory_mb.saturating_add(asked.memory_mb);
+            sum.memory_mb = sum.memory_mb.saturating_add(requested.memory_mb);
         }
         if disk {
             sum.disk_mb = sum.disk_mb.saturating_add(group_disk);

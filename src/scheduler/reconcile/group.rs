@@ -106,7 +106,7 @@ impl Reconciler<'_> {
         }
         let left = (destructive.len(), migrate.len(), place.len());
         let ready = !self.paused && !self.failed && !canarying;
-        let limit = self.settle_placements(ready, &wants, place, limit);
+        let limit = self.limit_placements(ready, &wants, place, limit);
         self.replace(name, ready, destructive, limit);
         self.migrate(name, migrate, canarying);
         self.keep_state(
@@ -180,7 +180,7 @@ impl Reconciler<'_> {
     }
 
     fn sort(&mut self, name: &str, all: Vec<Alloc>) -> Sorted {
-        let (canaries, all) = self.settle_canaries(name, all);
+        let (canaries, all) = self.reconcile_canaries(name, all);
         let classes = self.classify(all.clone());
         let Classes {
             mut untainted,
@@ -191,7 +191,7 @@ impl Reconciler<'_> {
             expired,
         } = classes;
         if !reconnecting.is_empty() {
-            let (keep, stopped) = self.settle_reconnecting(reconnecting, &all);
+            let (keep, stopped) = self.reconcile_reconnecting(reconnecting, &all);
             self.note_reconnected(name, &keep);
             self.desired(name).stop += stopped.len() as u64;
             untainted.retain(|a| !stopped.contains(&a.id));
@@ -292,7 +292,7 @@ impl Reconciler<'_> {
     }
 
     /// Decides which of the wanted placements are made now.
-    fn settle_placements(
+    fn limit_placements(
         &mut self,
         ready: bool,
         wants: &Wants<'_>,
@@ -304,7 +304,7 @@ impl Reconciler<'_> {
             .reschedule
             .iter()
             .filter(|a| {
-                let over = a.client_status == client::FAILED || reschedule::asked_for(a);
+                let over = a.client_status == client::FAILED || reschedule::requested_for(a);
                 over && !is_server_terminal(a)
             })
             .cloned()
@@ -433,14 +433,14 @@ impl Wants<'_> {
     /// Reschedules first, then the lost, then new names, up to the count.
     fn placements(&self, names: &mut NameIndex) -> Vec<Place> {
         let mut place: Vec<Place> = Vec::new();
-        let mut room = self.count.saturating_sub(self.untainted + self.migrate);
+        let mut space = self.count.saturating_sub(self.untainted + self.migrate);
         for alloc in self.reschedule {
             // What is gone already is replaced up to the count only.
             if is_server_terminal(alloc) {
-                if room == 0 {
+                if space == 0 {
                     continue;
                 }
-                room -= 1;
+                space -= 1;
             }
             let wanted = after(Alloc::clone(alloc), self.canarying);
             place.push(Place {

@@ -104,7 +104,7 @@ impl<'a> Reconciler<'a> {
     }
 
     fn run(mut self) -> Reconciled {
-        self.settle_old_deployments();
+        self.end_old_deployments();
         let job = match &self.job {
             Some(job) if !job.stop => Arc::clone(job),
             _ => {
@@ -148,7 +148,7 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Deployments of a stopped job or of another version end; finished ones are history.
-    fn settle_old_deployments(&mut self) {
+    fn end_old_deployments(&mut self) {
         let stopped = self.job.as_ref().is_none_or(|job| job.stop);
         let Some(deployment) = &self.deployment else {
             return;

@@ -16,7 +16,7 @@ const RECONNECTED: &str = "alloc not needed due to disconnected client reconnect
 impl Reconciler<'_> {
     /// Settles the allocations of a group that came back; answers those that go on, and the ids of
     /// those, among all of the group, that are stopped.
-    pub(super) fn settle_reconnecting(
+    pub(super) fn reconcile_reconnecting(
         &mut self,
         reconnecting: Vec<Alloc>,
         all: &[Alloc],

@@ -209,19 +209,19 @@ fn ran_successfully(alloc: &Allocation) -> bool {
 
 /// An operator stops it and wants another elsewhere: whatever its policy says, and however often it
 /// was tried.
-pub(super) fn asked_for(alloc: &Allocation) -> bool {
-    let wish = &alloc.desired_transition;
-    wish.reschedule == Some(true)
-        && wish.force_reschedule == Some(true)
+pub(super) fn requested_for(alloc: &Allocation) -> bool {
+    let request = &alloc.desired_transition;
+    request.reschedule == Some(true)
+        && request.force_reschedule == Some(true)
         && !super::classify::is_terminal(alloc)
 }
 
 /// It was stopped for such a wish, and there was no place for another: it is due until there is
 /// one. What its tasks made of the stop does not matter; they did not run to their end.
-pub(super) fn was_asked_for(alloc: &Allocation) -> bool {
-    let wish = &alloc.desired_transition;
-    wish.reschedule == Some(true)
-        && wish.force_reschedule == Some(true)
+pub(super) fn was_requested(alloc: &Allocation) -> bool {
+    let request = &alloc.desired_transition;
+    request.reschedule == Some(true)
+        && request.force_reschedule == Some(true)
         && super::classify::is_server_terminal(alloc)
         && alloc.next_allocation.is_empty()
         && last_reschedule_failed(alloc)
@@ -236,7 +236,7 @@ impl Reconciler<'_> {
             if !alloc.next_allocation.is_empty() && super::classify::is_terminal(&alloc) {
                 continue;
             }
-            if asked_for(&alloc) || was_asked_for(&alloc) {
+            if requested_for(&alloc) || was_requested(&alloc) {
                 sorted.now.push(alloc);
                 continue;
             }

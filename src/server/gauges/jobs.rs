@@ -41,7 +41,7 @@ pub(in crate::server) struct JobGauges {
     counts: [u64; status::ALL.len()],
     groups: HashMap<Name, Vec<Group>>,
     /// When all groups were told last: a level that nobody sets vanishes.
-    told: Option<Instant>,
+    reported: Option<Instant>,
     /// Rows that were read.
     #[cfg(test)]
     read: usize,
@@ -69,7 +69,7 @@ impl Server {
             return;
         }
         drop(view);
-        jobs.tell(again, telemetry.disable_dispatched_job_summary_metrics);
+        jobs.report(again, telemetry.disable_dispatched_job_summary_metrics);
     }
 }
 
@@ -164,13 +164,15 @@ impl JobGauges {
     }
 
     /// Tells what changed, and everything where that was not done for a while.
-    fn tell(&mut self, again: Duration, without_dispatched: bool) {
+    fn report(&mut self, again: Duration, without_dispatched: bool) {
         for (name, count) in status::ALL.iter().zip(self.counts) {
             gauge!(format!("nomad.nomad.job_status.{name}")).set(count as f64);
         }
-        let all = self.told.is_none_or(|told| told.elapsed() >= again);
+        let all = self
+            .reported
+            .is_none_or(|reported| reported.elapsed() >= again);
         if all {
-            self.told = Some(Instant::now());
+            self.reported = Some(Instant::now());
         }
         for ((_, id), groups) in &mut self.groups {
             if without_dispatched && id.contains(CHILDREN[0].0) {
@@ -231,21 +233,21 @@ mod tests {
             namespace: "default".into(),
             ..JobSummary::default()
         };
-        let told = |id: &str| -> Vec<String> {
+        let reported = |id: &str| -> Vec<String> {
             let labels = labels(&summary(id), "g");
             let text = |label: &Label| format!("{}={}", label.key(), label.value());
             labels.iter().map(text).collect()
         };
         assert_eq!(
-            told("web"),
+            reported("web"),
             ["job=web", "task_group=g", "namespace=default"]
         );
         assert_eq!(
-            told("etl/dispatch-17-ab")[3..],
+            reported("etl/dispatch-17-ab")[3..],
             ["exported_job=etl", "dispatch_id=17-ab"]
         );
         assert_eq!(
-            told("nightly/periodic-1700000000")[3..],
+            reported("nightly/periodic-1700000000")[3..],
             ["exported_job=nightly", "periodic_id=1700000000"]
         );
     }
@@ -254,7 +256,7 @@ mod tests {
     fn dispatched_jobs_are_left_out_where_the_configuration_says_so() {
         let shown = |without: bool| {
             let (telemetry, recorder) =
-                crate::telemetry::build(&crate::telemetry::Options::default());
+                crate::telemetry::build(&crate::telemetry::TelemetryOptions::default());
             let mut jobs = JobGauges::default();
             for id in ["etl", "etl/dispatch-17-ab"] {
                 let summary = JobSummary {
@@ -267,7 +269,7 @@ mod tests {
                 };
                 jobs.summary(("default".into(), id.into()), Some(&summary));
             }
-            metrics::with_local_recorder(&recorder, || jobs.tell(Duration::ZERO, without));
+            metrics::with_local_recorder(&recorder, || jobs.report(Duration::ZERO, without));
             let shown = serde_json::to_string(&telemetry.summary()).expect("serialises");
             assert!(shown.contains("\"etl\""), "{shown}");
             shown.contains("17-ab")

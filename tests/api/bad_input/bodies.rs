@@ -163,7 +163,7 @@ fn the_greatest_number_there_is_may_be_asked_for() {
     // Nothing has so much, and adding to it in the scheduler must not overflow.
     for field in ["CPU", "MemoryMB"] {
         let pointer = format!("/TaskGroups/0/Tasks/0/Resources/{field}");
-        let (status, text) = bad.told("PUT", "/v1/jobs", &with(&pointer, json!(i64::MAX)));
+        let (status, text) = bad.reported("PUT", "/v1/jobs", &with(&pointer, json!(i64::MAX)));
         assert!(
             matches!(status, 200 | 400 | 500) && !text.is_empty(),
             "{status} {text}"
@@ -217,7 +217,7 @@ fn unknown_fields_are_ignored() {
         body["NoSuchField"] = value.clone();
         body["Job"]["NoSuchField"] = value.clone();
         body["Job"]["TaskGroups"][0]["NoSuchField"] = value;
-        let (status, text) = bad.told("PUT", "/v1/jobs", body.to_string().as_bytes());
+        let (status, text) = bad.reported("PUT", "/v1/jobs", body.to_string().as_bytes());
         assert_eq!(status, 200, "{text}");
     }
     bad.end();

@@ -14,16 +14,16 @@ fn job(lines: &str) -> String {
 
 fn parse(bad: &mut Bad, text: &str) -> (u16, String) {
     let body = json!({"JobHCL": text}).to_string();
-    bad.told("PUT", "/v1/jobs/parse", body.as_bytes())
+    bad.reported("PUT", "/v1/jobs/parse", body.as_bytes())
 }
 
 fn refused(bad: &mut Bad, text: &str, word: &str) {
-    let (status, told) = parse(bad, text);
+    let (status, reported) = parse(bad, text);
     let begin: String = text.chars().take(60).collect();
-    assert_eq!(status, 400, "{begin}: {told}");
+    assert_eq!(status, 400, "{begin}: {reported}");
     assert!(
-        told.starts_with("Failed to parse job: ") && told.contains(word),
-        "{begin}: {told}"
+        reported.starts_with("Failed to parse job: ") && reported.contains(word),
+        "{begin}: {reported}"
     );
 }
 

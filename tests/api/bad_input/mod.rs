@@ -45,14 +45,14 @@ impl Bad {
     }
 
     /// Status and text of an answer.
-    fn told(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+    fn reported(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
         let answer = self.ask(method, path, body);
         (answer.status, answer.text())
     }
 
     /// A refusal with this status whose text holds all these words.
     fn refused(&mut self, status: u16, words: &[&str], (method, path, body): (&str, &str, &[u8])) {
-        let (found, text) = self.told(method, path, body);
+        let (found, text) = self.reported(method, path, body);
         let what = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
         let path: String = path.chars().take(80).collect();
         assert_eq!(found, status, "{method} {path} {what}: {text}");

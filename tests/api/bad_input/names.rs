@@ -28,13 +28,13 @@ const ODD: [&str; 16] = [
 fn a_job_with_an_odd_name_is_found_again_under_it() {
     let mut bad = Bad::start();
     for id in ODD {
-        let (status, text) = bad.told("PUT", "/v1/jobs", &with("/ID", json!(id)));
+        let (status, text) = bad.reported("PUT", "/v1/jobs", &with("/ID", json!(id)));
         assert_eq!(status, 200, "{id}: {text}");
         let path = format!("/v1/job/{}", escaped(id));
         let found = bad.ask("GET", &path, &[]).json().expect("a job");
         assert_eq!(found["ID"], id);
         for part in ["summary", "versions", "evaluations", "allocations"] {
-            let (status, text) = bad.told("GET", &format!("{path}/{part}"), &[]);
+            let (status, text) = bad.reported("GET", &format!("{path}/{part}"), &[]);
             assert_eq!(status, 200, "{id} {part}: {text}");
         }
         let listed = bad.ask("GET", &format!("/v1/jobs?prefix={}", escaped(id)), &[]);
@@ -46,11 +46,11 @@ fn a_job_with_an_odd_name_is_found_again_under_it() {
             "{id}"
         );
         assert_eq!(
-            bad.told("DELETE", &format!("{path}?purge=true"), &[]).0,
+            bad.reported("DELETE", &format!("{path}?purge=true"), &[]).0,
             200,
             "{id}"
         );
-        assert_eq!(bad.told("GET", &path, &[]).0, 404, "{id} is gone");
+        assert_eq!(bad.reported("GET", &path, &[]).0, 404, "{id} is gone");
     }
     bad.end();
 }

@@ -50,7 +50,7 @@ fn parameters_that_every_list_knows_are_checked_by_every_list() {
             "index=18446744073709551615&wait=1ms",
             "namespace=%00",
         ] {
-            let (status, text) = bad.told("GET", &format!("/v1/{list}?{query}"), &[]);
+            let (status, text) = bad.reported("GET", &format!("/v1/{list}?{query}"), &[]);
             assert_eq!(status, 200, "{list} {query}: {text}");
         }
     }
@@ -81,7 +81,7 @@ fn a_token_of_another_list_is_refused() {
         "nodes?next_token=zz",
         "evaluations?next_token=9.zz",
     ] {
-        let (status, text) = bad.told("GET", &format!("/v1/{path}"), &[]);
+        let (status, text) = bad.reported("GET", &format!("/v1/{path}"), &[]);
         assert_eq!((status, text.as_str()), (200, "[]"), "{path}");
     }
     bad.end();
@@ -121,7 +121,7 @@ fn filters_that_are_none_say_why() {
     bad.refused(400, &["NoSuchField"], ("GET", &path, &[]));
     // A regular expression cannot run away.
     let slow = escaped("ID matches \"((((((a*)*)*)*)*)*)*b$\"");
-    let (status, _) = bad.told("GET", &format!("/v1/jobs?filter={slow}"), &[]);
+    let (status, _) = bad.reported("GET", &format!("/v1/jobs?filter={slow}"), &[]);
     assert_eq!(status, 200);
     bad.end();
 }
@@ -138,7 +138,7 @@ fn an_odd_prefix_is_refused_where_ids_are_uuids_and_taken_elsewhere() {
             "evaluations/count",
         ] {
             let path = format!("/v1/{list}?prefix={prefix}");
-            let (status, text) = bad.told("GET", &path, &[]);
+            let (status, text) = bad.reported("GET", &path, &[]);
             let even = prefix == "a-b";
             assert_eq!(status, if even { 200 } else { 500 }, "{path}: {text}");
             assert!(
@@ -147,7 +147,7 @@ fn an_odd_prefix_is_refused_where_ids_are_uuids_and_taken_elsewhere() {
             );
         }
         for list in ["jobs", "vars", "namespaces"] {
-            let (status, text) = bad.told("GET", &format!("/v1/{list}?prefix={prefix}"), &[]);
+            let (status, text) = bad.reported("GET", &format!("/v1/{list}?prefix={prefix}"), &[]);
             assert_eq!(status, 200, "{list} {prefix}: {text}");
         }
     }

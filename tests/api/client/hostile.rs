@@ -156,15 +156,15 @@ fn stops_in_time(agent: Agent, data: &Path) {
     let status = agent.stop(LONG).expect("it ends");
     let log = fs::read_to_string(data.with_extension("log")).expect("its log");
     assert!(status.success(), "{status}: {log}");
-    let told = |line: &str, field: &str| {
+    let reported = |line: &str, field: &str| {
         let mut lines = log.lines().filter(|said| said.contains(line));
         let (_, behind) = lines.find_map(|said| said.split_once(field))?;
         let number = behind.split_whitespace().next()?.parse().ok()?;
         Some(Duration::from_millis(number))
     };
-    let limit = told(" stopping ", " limit_ms=").unwrap_or_else(|| panic!("no limit: {log}"));
+    let limit = reported(" stopping ", " limit_ms=").unwrap_or_else(|| panic!("no limit: {log}"));
     assert!(limit <= STOP_LIMIT, "{limit:?}");
-    let took = told(" stopped ", " took_ms=").unwrap_or_else(|| panic!("no end: {log}"));
+    let took = reported(" stopped ", " took_ms=").unwrap_or_else(|| panic!("no end: {log}"));
     assert!(took <= STOP_LIMIT, "{took:?}");
 }
 

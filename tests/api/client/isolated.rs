@@ -131,11 +131,11 @@ fn drv_06_what_goes_wrong_in_a_task_of_exec_is_told_in_its_events() {
         ),
     ] {
         let events = failed(&mut world, id, task(config, user));
-        let told = events.iter().any(|event| {
+        let reported = events.iter().any(|event| {
             event["DisplayMessage"]
                 .to_string()
                 .contains(&part.replace('"', "\\\""))
         });
-        assert!(told, "{part}: {events:#?}");
+        assert!(reported, "{part}: {events:#?}");
     }
 }

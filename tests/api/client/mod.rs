@@ -2,7 +2,7 @@
 
 mod hostile;
 mod isolated;
-mod wishes;
+mod requests;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

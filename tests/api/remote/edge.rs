@@ -200,9 +200,9 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
 
 /// What is counted of lists of namespaces, by everybody and by who gave no good token.
 fn lists_of_namespaces(http: &mut Http) -> (u64, u64) {
-    let told = text(http, "/v1/metrics?format=prometheus");
+    let reported = text(http, "/v1/metrics?format=prometheus");
     let (mut all, mut nobody) = (0, 0);
-    for line in told.lines() {
+    for line in reported.lines() {
         let Some((series, value)) = line.rsplit_once(' ') else {
             continue;
         };
@@ -252,9 +252,9 @@ fn auth_08_what_an_agent_forwards_is_counted_by_the_server_and_not_by_the_agent(
     );
     assert_eq!(lists_of_namespaces(&mut world.client.http()), (0, 0));
     // What it answers it counts, also what everybody may ask.
-    let told = text(&mut world.client.http(), "/v1/metrics?format=prometheus");
+    let reported = text(&mut world.client.http(), "/v1/metrics?format=prometheus");
     let counted = |line: &str| line.starts_with("nomad_nomad_rpc_agent_read");
-    assert!(told.lines().any(counted), "{told}");
+    assert!(reported.lines().any(counted), "{reported}");
 }
 
 /// What the request log of a client's agent has of a class: paths, and the entries.
@@ -271,10 +271,10 @@ fn kept(world: &World, class: &str) -> Vec<(String, Value)> {
         dir,
         "-json",
     ];
-    let told = drover("http://127.0.0.1:1", "", &words);
-    assert!(told.status.success(), "{told:?}");
-    let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
-    let entries = told.as_array().expect("a list").iter();
+    let reported = drover("http://127.0.0.1:1", "", &words);
+    assert!(reported.status.success(), "{reported:?}");
+    let reported: Value = serde_json::from_slice(&reported.stdout).expect("JSON");
+    let entries = reported.as_array().expect("a list").iter();
     let with_path = entries.map(|entry| {
         let path = entry["Path"].as_str().expect("a path");
         (path.to_owned(), entry.clone())
@@ -464,11 +464,11 @@ fn mod_23_a_client_agent_takes_other_metadata_headers_and_limits_while_it_runs()
         + "http_api_response_headers {\n  X-New = \"yes\"\n}\n\
            limits {\n  http_max_requests_per_address = 1000\n}\n";
     std::fs::write(&file, changed).expect("written");
-    let told = here
+    let reported = here
         .send("PUT", "/v1/agent/reload", b"")
         .expect("an answer");
-    assert_eq!(told.status, 200, "{}", told.text());
-    assert_eq!(told.header("x-drover-needs-restart"), None);
+    assert_eq!(reported.status, 200, "{}", reported.text());
+    assert_eq!(reported.header("x-drover-needs-restart"), None);
     let own = here.get("/v1/agent/self").expect("an answer");
     assert_eq!(own.header("x-new"), Some("yes"));
     let limits = &own.json().expect("JSON")["config"]["Limits"];
@@ -495,7 +495,9 @@ fn auth_09_a_client_agent_counts_who_comes_to_it_before_it_forwards() {
     // What it forwards, and what everybody may ask of itself.
     for path in ["/v1/jobs", "/v1/agent/health"] {
         let mut ask = || here.get(path).expect("an answer");
-        let refused = (0..2_000).map(|_| ask()).find(|told| told.status == 429);
+        let refused = (0..2_000)
+            .map(|_| ask())
+            .find(|reported| reported.status == 429);
         let refused = refused.expect("it is too much").text();
         assert!(refused.contains("this address"), "{path}: {refused}");
     }

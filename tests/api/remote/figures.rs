@@ -12,21 +12,21 @@ use crate::support::{json_of, register};
 const MIB: f64 = 1_048_576.0;
 
 /// The value of the first series of this name that has all these labels.
-fn value(told: &str, name: &str, labels: &[&str]) -> Option<f64> {
+fn value(reported: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let begin = format!("nomad_client_{name}{{");
     let is_it =
         |line: &&str| line.starts_with(&begin) && labels.iter().all(|label| line.contains(label));
-    let line = told.lines().find(is_it)?;
+    let line = reported.lines().find(is_it)?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
 /// What the client of this world tells, once it tells of an allocation that runs.
-fn told(http: &mut Http) -> String {
+fn reported(http: &mut Http) -> String {
     wait_for("what runs", LONG, || -> Result<String> {
-        let told = text(http, "/v1/metrics?format=prometheus");
-        let count = value(&told, "allocations_running", &[]);
-        ensure!(count == Some(1.0), "{told}");
-        Ok(told)
+        let reported = text(http, "/v1/metrics?format=prometheus");
+        let count = value(&reported, "allocations_running", &[]);
+        ensure!(count == Some(1.0), "{reported}");
+        Ok(reported)
     })
     .expect("it runs")
 }
@@ -53,7 +53,7 @@ fn a_client_without_a_server_tells_of_its_node_and_of_what_runs_there() {
     let whole = json_of(&mut there, &format!("/v1/node/{node}"));
     let whole = &whole["NodeResources"];
     let mut here = world.client.http();
-    let first = told(&mut here);
+    let first = reported(&mut here);
     let of_node = format!("node_id=\"{node}\"");
     let ready = [
         of_node.as_str(),
@@ -74,8 +74,8 @@ fn a_client_without_a_server_tells_of_its_node_and_of_what_runs_there() {
         assert_eq!(value(&first, name, &ready), Some(wanted), "{name}: {first}");
     }
     for name in ["uptime", "host_memory_total", "host_disk_size"] {
-        let told = value(&first, name, &ready);
-        assert!(told.is_some_and(|value| value > 0.0), "{name}: {first}");
+        let reported = value(&first, name, &ready);
+        assert!(reported.is_some_and(|value| value > 0.0), "{name}: {first}");
     }
     let [total, percent] = ["total", "total_percent"]
         .map(|name| value(&first, &format!("host_cpu_{name}"), &["cpu=\"cpu0\""]));
@@ -97,9 +97,9 @@ fn a_client_without_a_server_tells_of_its_node_and_of_what_runs_there() {
     assert!(!first.contains("ticket=\""), "{first}");
     // Somebody wants to know: a sample comes soon.
     wait_for("what it uses", LONG, || -> Result<()> {
-        let told = told(&mut here);
-        let used = value(&told, "allocs_memory_rss", &task);
-        ensure!(used.is_some_and(|bytes| bytes > 0.0), "{told}");
+        let reported = reported(&mut here);
+        let used = value(&reported, "allocs_memory_rss", &task);
+        ensure!(used.is_some_and(|bytes| bytes > 0.0), "{reported}");
         Ok(())
     })
     .expect("it is measured");
@@ -111,12 +111,16 @@ fn what_a_client_without_a_server_is_not_asked_for_it_does_not_tell() {
     let mut there = world.http();
     register(&mut there, &described());
     running(&mut there, "web");
-    let told = told(&mut world.client.http());
-    assert_eq!(value(&told, "allocated_cpu", &[]), Some(10.0), "{told}");
+    let reported = reported(&mut world.client.http());
+    assert_eq!(
+        value(&reported, "allocated_cpu", &[]),
+        Some(10.0),
+        "{reported}"
+    );
     for name in ["uptime", "host_memory_total", "allocs_cpu_allocated"] {
-        assert_eq!(value(&told, name, &[]), None, "{name}: {told}");
+        assert_eq!(value(&reported, name, &[]), None, "{name}: {reported}");
     }
-    assert!(!told.contains("owner=\""), "{told}");
+    assert!(!reported.contains("owner=\""), "{reported}");
 }
 
 /// Somebody who is sent metrics, and the configuration of who sends them so often.

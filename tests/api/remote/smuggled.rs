@@ -75,9 +75,9 @@ fn no_body_passes_as_a_request_on_its_way_through_a_clients_agent() {
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "{answer:?}");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     for (said, body) in [("900", "{}"), ("1", "{}"), ("0", LEADER)] {
-        let told = runtime.block_on(of_another_length(addr, said, body));
-        let refused = told.as_ref().is_none_or(|(status, _)| *status >= 400);
-        assert!(refused, "{said} {body:?}: {told:?}");
+        let reported = runtime.block_on(of_another_length(addr, said, body));
+        let refused = reported.as_ref().is_none_or(|(status, _)| *status >= 400);
+        assert!(refused, "{said} {body:?}: {reported:?}");
     }
     let next = http.get("/v1/jobs").expect("an answer");
     assert_eq!(next.status, 200, "{}", next.text());

@@ -107,12 +107,12 @@ fn checked(mut job: Value) -> Value {
 /// Waits until its check is told, which fails.
 fn fails(http: &mut Http, checks: &str) {
     wait_for("the check", LONG, || -> Result<()> {
-        let told = http.json(checks)?;
-        let one = told.as_object().and_then(|all| all.values().next());
+        let reported = http.json(checks)?;
+        let one = reported.as_object().and_then(|all| all.values().next());
         let one = one.context("none yet")?;
         ensure!(
             one["Check"] == "alive" && one["Status"] == "failure",
-            "{told}"
+            "{reported}"
         );
         Ok(())
     })

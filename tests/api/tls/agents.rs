@@ -92,8 +92,8 @@ fn mod_23_mod_30_a_remote_client_is_asked_over_mutual_tls() {
     reached(&mut http, &alloc);
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
     for agent in [&running.agent, &remote] {
-        let mut asked = agent.http().timeout(LONG);
-        assert_eq!(text(&mut asked, &logs), "begun");
+        let mut requested = agent.http().timeout(LONG);
+        assert_eq!(text(&mut requested, &logs), "begun");
         let ran = std::process::Command::new(DROVER)
             .args(["alloc", "exec", "-t=false", "-task", "t", alloc.as_str()])
             .args(["/bin/sh", "-c", "echo out; exit 7"])
@@ -257,9 +257,9 @@ fn an_agent_says_once_at_its_start_that_others_may_hear_it() {
     );
     let client = client.spawn().expect("it starts");
     assert_eq!(warnings(&client), 1);
-    let told = client.log_tail(usize::MAX);
+    let reported = client.log_tail(usize::MAX);
     assert!(
-        told.contains("HTTP on 0.0.0.0") && !told.contains("RPC on"),
-        "{told}"
+        reported.contains("HTTP on 0.0.0.0") && !reported.contains("RPC on"),
+        "{reported}"
     );
 }

@@ -76,7 +76,7 @@ fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
     assert_eq!(said(&good), "[]");
 
     let session = trust.dir.path().join("session");
-    let told = |extra: &[&str]| {
+    let reported = |extra: &[&str]| {
         let mut openssl = Command::new("openssl");
         openssl.args(["s_client", "-connect", &agent.addr().to_string(), "-CAfile"]);
         openssl.arg(&ca).arg("-cert").arg(&trust.people.cert);
@@ -97,20 +97,20 @@ fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
         said(&output)
     };
     let file = session.to_str().expect("a name");
-    let first = told(&["-ign_eof", "-sess_out", file]);
+    let first = reported(&["-ign_eof", "-sess_out", file]);
     assert!(first.contains("Verify return code: 0 (ok)"), "{first}");
     assert!(
         first.contains("New, TLSv1.3") && first.contains("HTTP/1.1 200 OK"),
         "{first}"
     );
-    let again = told(&["-ign_eof", "-sess_in", file]);
+    let again = reported(&["-ign_eof", "-sess_in", file]);
     assert!(
         again.contains("Reused, TLSv1.3") && again.contains("HTTP/1.1 200 OK"),
         "{again}"
     );
-    let old = told(&["-ign_eof", "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"]);
+    let old = reported(&["-ign_eof", "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"]);
     assert!(!old.contains("200 OK"), "{old}");
-    let older = told(&["-ign_eof", "-tls1_2"]);
+    let older = reported(&["-ign_eof", "-tls1_2"]);
     assert!(
         older.contains("New, TLSv1.2") && older.contains("200 OK"),
         "{older}"
@@ -197,7 +197,7 @@ impl Commands {
     }
 
     /// Exit code and outputs of a command with the first or the last of the variables.
-    fn told(&self, address: &str, which: std::ops::Range<usize>, words: &str) -> (i32, String) {
+    fn reported(&self, address: &str, which: std::ops::Range<usize>, words: &str) -> (i32, String) {
         let env = self.trust.env();
         let env: Vec<_> = env
             .iter()
@@ -212,11 +212,12 @@ impl Commands {
 fn commands_take_certificates_from_the_environment_and_from_flags() {
     let commands = Commands::start();
     let (https, port) = (commands.https(), commands.agent.addr().port());
-    let (code, text) = commands.told(&https, 0..3, "job status");
+    let (code, text) = commands.reported(&https, 0..3, "job status");
     assert_eq!((code, text.trim()), (0, "No running jobs"));
-    let (code, text) = commands.told(&format!("https://localhost:{port}"), 0..3, "server members");
+    let (code, text) =
+        commands.reported(&format!("https://localhost:{port}"), 0..3, "server members");
     assert_eq!(code, 0, "{text}");
-    let (_, text) = commands.told(&https, 0..3, "operator api -dryrun /v1/jobs");
+    let (_, text) = commands.reported(&https, 0..3, "operator api -dryrun /v1/jobs");
     assert!(
         text.contains("--cacert") && text.contains("--key"),
         "{text}"
@@ -231,17 +232,17 @@ fn commands_take_certificates_from_the_environment_and_from_flags() {
         cert.display(),
         key.display()
     );
-    let (code, text) = commands.told("http://127.0.0.1:1", 0..0, &flags);
+    let (code, text) = commands.reported("http://127.0.0.1:1", 0..0, &flags);
     assert_eq!(code, 0, "{text}");
     for words in [
         "job status -tls-skip-verify",
         "job status -insecure",
         "job status -tls-skip-verify -tls-server-name=any.example",
     ] {
-        assert_eq!(commands.told(&https, 1..3, words).0, 0, "{words}");
+        assert_eq!(commands.reported(&https, 1..3, words).0, 0, "{words}");
     }
     let name = "job status -tls-server-name=server.global.nomad";
-    assert_eq!(commands.told(&https, 0..3, name).0, 0);
+    assert_eq!(commands.reported(&https, 0..3, name).0, 0);
 }
 
 #[test]
@@ -249,7 +250,7 @@ fn commands_take_a_name_and_less_care_from_the_environment() {
     let commands = Commands::start();
     let https = commands.https();
     let env = commands.trust.env();
-    let told = |which: std::ops::Range<usize>, (name, value): (&str, &str)| {
+    let reported = |which: std::ops::Range<usize>, (name, value): (&str, &str)| {
         let files = env[which].iter();
         let mut all: Vec<_> = files.map(|(name, path)| (*name, path.as_path())).collect();
         all.push((name, std::path::Path::new(value)));
@@ -257,14 +258,14 @@ fn commands_take_a_name_and_less_care_from_the_environment() {
         (output.status.code().unwrap_or(-1), said(&output))
     };
     const NAME: &str = "NOMAD_TLS_SERVER_NAME";
-    let (code, text) = told(0..3, (NAME, "server.global.nomad"));
+    let (code, text) = reported(0..3, (NAME, "server.global.nomad"));
     assert_eq!(code, 0, "{text}");
-    let (code, text) = told(0..3, (NAME, "other.example"));
+    let (code, text) = reported(0..3, (NAME, "other.example"));
     let refused = code == 1 && text.contains("for server.global.nomad");
     assert!(refused, "{text}");
     // Nobody says here which authority is to be trusted.
     for (value, wanted) in [("true", 0), ("1", 0), ("false", 1)] {
-        let (code, text) = told(1..3, ("NOMAD_SKIP_VERIFY", value));
+        let (code, text) = reported(1..3, ("NOMAD_SKIP_VERIFY", value));
         assert_eq!(code, wanted, "{value}: {text}");
         assert_eq!(text.contains("unknown authority"), wanted == 1, "{text}");
     }
@@ -276,16 +277,16 @@ fn commands_take_a_directory_of_authorities_from_the_environment() {
     let only = commands.trust.dir.path().join("only");
     std::fs::create_dir(&only).expect("made");
     let [(_, ca), cert, key] = commands.trust.env();
-    let told = || {
+    let reported = || {
         let shown = [&cert, &key].map(|(name, path)| (*name, path.as_path()));
         let all = [&[("NOMAD_CAPATH", only.as_path())][..], &shown].concat();
         let output = commands.trust.drover(&commands.https(), &all, "job status");
         (output.status.code().unwrap_or(-1), said(&output))
     };
-    let (code, text) = told();
+    let (code, text) = reported();
     assert!(code == 1 && text.contains("unknown authority"), "{text}");
     std::fs::copy(ca, only.join("ca.pem")).expect("copied");
-    let (code, text) = told();
+    let (code, text) = reported();
     assert_eq!((code, text.trim()), (0, "No running jobs"));
 }
 
@@ -320,7 +321,7 @@ fn commands_say_what_is_missing() {
         (&http, 0..3, "job status", "use https:// in -address"),
         (&wrong, 0..3, "job status", "use http:// in -address"),
     ] {
-        let (code, text) = commands.told(address, env, words);
+        let (code, text) = commands.reported(address, env, words);
         assert!(code == 1 && text.contains(part), "{words}: {text}");
         assert!(!text.contains("Is an agent running"), "{text}");
     }
@@ -386,17 +387,17 @@ fn the_official_go_client_works_over_tls_with_acls_on() {
     setup.dev = true;
     let agent = setup.spawn().expect("starts");
     trust.ready(&agent);
-    let asked = |path: &str, more: &[&str]| -> anyhow::Result<serde_json::Value> {
+    let requested = |path: &str, more: &[&str]| -> anyhow::Result<serde_json::Value> {
         let output = trust.curl(&agent, path, &[&["--fail"], more].concat());
         anyhow::ensure!(output.status.success(), "{}", said(&output));
         Ok(serde_json::from_slice(&output.stdout)?)
     };
-    let first = || asked("/v1/acl/bootstrap", &["-X", "PUT"]);
+    let first = || requested("/v1/acl/bootstrap", &["-X", "PUT"]);
     let token = wait_for("the first token", LONG, first).expect("it is given");
     let token = token["SecretID"].as_str().expect("a secret");
     let header = format!("X-Nomad-Token: {token}");
     wait_for("the node", LONG, || -> anyhow::Result<()> {
-        let nodes = asked("/v1/nodes", &["-H", &header])?;
+        let nodes = requested("/v1/nodes", &["-H", &header])?;
         anyhow::ensure!(nodes[0]["Status"] == "ready", "{nodes}");
         Ok(())
     })

@@ -33,11 +33,11 @@ impl Follower {
             .stdout(Stdio::piped())
             .spawn()
             .expect("curl runs");
-        let (tell, lines) = channel();
+        let (report, lines) = channel();
         let out: ChildStdout = curl.stdout.take().expect("a pipe");
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if report.send(line).is_err() {
                     return;
                 }
             }

@@ -312,10 +312,10 @@ impl World {
             let allocs = list.as_array().into_iter().flatten();
             let newest = allocs.max_by_key(|alloc| alloc["CreateIndex"].as_u64());
             let newest = newest.context("none")?;
-            let told = |field: &str| newest[field].as_str().unwrap_or_default().to_owned();
-            let status = told("ClientStatus");
+            let reported = |field: &str| newest[field].as_str().unwrap_or_default().to_owned();
+            let status = reported("ClientStatus");
             ensure!(statuses.contains(&status.as_str()), "{newest}");
-            Ok::<_, anyhow::Error>((status, told("NodeName")))
+            Ok::<_, anyhow::Error>((status, reported("NodeName")))
         });
         found.unwrap_or_else(|error| panic!("{error:#}\n{}", self.explained()))
     }
@@ -372,12 +372,14 @@ impl World {
         let begun = begun
             .iter()
             .filter(|line| line["begin"]["volume"] == remote);
-        let told = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let reported = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let on = |line: &Value| match line["begin"]["on"].as_str() {
             Some(on) => on.to_owned(),
-            None => told(&line["node"]),
+            None => reported(&line["node"]),
         };
-        begun.map(|line| (on(line), told(&line["call"]))).collect()
+        begun
+            .map(|line| (on(line), reported(&line["call"])))
+            .collect()
     }
 
     /// Adds a rule of what to do wrong, while no plugin reads them.

@@ -120,8 +120,8 @@ fn dies(world: &World, remote: &str) {
 /// The claim of a node that is down waits, and says so.
 fn waits(world: &World, remote: &str) {
     let explained = wait_for("what is waited for", LONG, || {
-        let told = world.http().json("/v1/volume/csi/vol/explain")?;
-        let text = told.to_string();
+        let reported = world.http().json("/v1/volume/csi/vol/explain")?;
+        let text = reported.to_string();
         ensure!(text.contains("is not ready"), "{text}");
         Ok::<_, anyhow::Error>(())
     });

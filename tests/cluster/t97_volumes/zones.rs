@@ -23,14 +23,14 @@ fn made_in(world: &World, id: &str, zone: &str) {
 /// Waits until a job was looked at, and no node would do; what was said of the nodes.
 fn refused_by_nodes(world: &World, job: &str) -> Value {
     let path = format!("/v1/job/{job}/evaluations");
-    let told = wait_for(job, LONG, || {
+    let reported = wait_for(job, LONG, || {
         let evals = world.http().json(&path)?;
         let mut evals = evals.as_array().into_iter().flatten();
         let failed = evals.find_map(|eval| eval["FailedTGAllocs"].get("g").cloned());
         ensure!(failed.is_some(), "nothing was said");
         Ok::<_, anyhow::Error>(failed.unwrap_or_default())
     });
-    told.unwrap_or_else(|error| panic!("{error:#}\n{}", world.explained()))
+    reported.unwrap_or_else(|error| panic!("{error:#}\n{}", world.explained()))
 }
 
 #[test]

@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
 
 use crate::Options;
-use crate::asked::{Asked, Told};
 use crate::faults::{self, Fault, When};
 use crate::lies::Lie;
 use crate::record::{End, Record};
+use crate::requested::{Recordable, RequestRecord};
 use crate::state::{Node, State, Store};
 
 /// The plugin as it is asked.
@@ -29,7 +29,7 @@ pub(crate) struct HostPath {
 #[derive(Clone, Copy)]
 struct Call<'a> {
     call: &'static str,
-    asked: &'a Asked,
+    requested: &'a RequestRecord,
     /// Its number in the record.
     seq: u64,
 }
@@ -89,7 +89,7 @@ impl Plugin {
         work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed> + Send + 'static,
     ) -> Result<Response<A>, Status>
     where
-        R: Told + Send + 'static,
+        R: Recordable + Send + 'static,
         A: Lie + Send + 'static,
     {
         let plugin = Arc::clone(&self.0);
@@ -128,22 +128,22 @@ impl HostPath {
         })))
     }
 
-    async fn recorded<R: Told, A: Lie>(
+    async fn recorded<R: Recordable, A: Lie>(
         &self,
         call: &'static str,
         request: R,
         work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed>,
         waited_for: &oneshot::Sender<Result<A, Status>>,
     ) -> Result<A, Status> {
-        let asked = request.told();
+        let requested = request.reported();
         let node = &self.options.node_id;
-        let seq = self.record.begin(node, call, &asked);
-        let told = Call {
+        let seq = self.record.begin(node, call, &requested);
+        let reported = Call {
             call,
-            asked: &asked,
+            requested: &requested,
             seq,
         };
-        let answer = self.done(told, request, work, waited_for).await;
+        let answer = self.done(reported, request, work, waited_for).await;
         let (code, text) = match &answer {
             Ok(_) => (Code::Ok, ""),
             Err(status) => (status.code(), status.message()),
@@ -159,16 +159,16 @@ impl HostPath {
 
     async fn done<R, A: Lie>(
         &self,
-        told: Call<'_>,
+        reported: Call<'_>,
         request: R,
         work: impl FnOnce(&HostPath, &mut State, R) -> Result<A, Failed>,
         waited_for: &oneshot::Sender<Result<A, Status>>,
     ) -> Result<A, Status> {
-        let mut lies = self.wrong(told, When::Before).await?;
+        let mut lies = self.wrong(reported, When::Before).await?;
         let done = self.store.change(|state| work(self, state, request));
         let mut answer = done.map_err(|failed| failed.0)?;
         if !waited_for.is_closed() {
-            lies.extend(self.wrong(told, When::After).await?);
+            lies.extend(self.wrong(reported, When::After).await?);
         }
         for id in lies {
             answer.lie(&id);
@@ -177,16 +177,20 @@ impl HostPath {
     }
 
     /// Does wrong what is asked for; the ids to lie about.
-    async fn wrong(&self, told: Call<'_>, when: When) -> Result<Vec<String>, Status> {
-        let Call { call, asked, seq } = told;
+    async fn wrong(&self, reported: Call<'_>, when: When) -> Result<Vec<String>, Status> {
+        let Call {
+            call,
+            requested,
+            seq,
+        } = reported;
         let Some(path) = &self.options.faults else {
             return Ok(Vec::new());
         };
         let faults = self.store.change(|state| {
-            let faults = faults::take(path, call, &asked.volume, when)?;
+            let faults = faults::take(path, call, &requested.volume, when)?;
             for fault in &faults {
                 if let Fault::Forget(what) = fault {
-                    faults::forget(state, &asked.volume, *what);
+                    faults::forget(state, &requested.volume, *what);
                 }
             }
             anyhow::Ok(faults)
@@ -198,7 +202,7 @@ impl HostPath {
                 Fault::Slow { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
                 Fault::Hold { until } => {
                     let node = &self.options.node_id;
-                    self.record.held(node, call, seq, (when, &asked.volume));
+                    self.record.held(node, call, seq, (when, &requested.volume));
                     while !until.exists() {
                         tokio::time::sleep(Duration::from_millis(5)).await;
                     }

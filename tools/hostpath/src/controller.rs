@@ -102,27 +102,27 @@ pub(crate) const ATTACHMENT: &str = "attachment";
 fn attach(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::ControllerPublishVolumeRequest,
+    requested: proto::ControllerPublishVolumeRequest,
 ) -> Result<proto::ControllerPublishVolumeResponse, Failed> {
     if plugin.options.no_attach {
         return Err(Status::unimplemented("volumes are not attached").into());
     }
-    let node = given(&asked.node_id, "node id")?;
-    given(&asked.volume_id, "volume id")?;
-    if asked.volume_capability.is_none() {
+    let node = given(&requested.node_id, "node id")?;
+    given(&requested.volume_id, "volume id")?;
+    if requested.volume_capability.is_none() {
         return Err(Status::invalid_argument("no volume capability").into());
     }
     let nodes = state.nodes.clone();
     let attached = state.volumes.values();
     let attached = attached.filter(|volume| volume.attached.contains_key(node));
     let attached = i64::try_from(attached.count()).unwrap_or(i64::MAX);
-    let volume = named(state, &asked.volume_id)?;
+    let volume = named(state, &requested.volume_id)?;
     let known = nodes.get(node);
     let known = known.ok_or_else(|| Status::not_found(format!("no node {node}")))?;
-    let_in(&volume.parameters, &asked.secrets)?;
+    let_in(&volume.parameters, &requested.secrets)?;
     let wanted = Use {
-        readonly: asked.readonly,
-        ..kinds::wanted(asked.volume_capability.as_ref(), volume.kind)?
+        readonly: requested.readonly,
+        ..kinds::wanted(requested.volume_capability.as_ref(), volume.kind)?
     };
     if volume.place != known.place && !volume.place.is_empty() {
         return Err(Status::failed_precondition("the volume lies elsewhere").into());
@@ -142,7 +142,7 @@ fn attach(
             volume.attached.insert(node.to_owned(), wanted);
         }
     }
-    let shown = attachment(&asked.volume_id, node);
+    let shown = attachment(&requested.volume_id, node);
     Ok(proto::ControllerPublishVolumeResponse {
         publish_context: [(ATTACHMENT.to_owned(), shown)].into(),
     })
@@ -163,23 +163,23 @@ fn free(volume: &Volume, wanted: &Use) -> Result<(), Status> {
 fn detach(
     _: &HostPath,
     state: &mut State,
-    asked: proto::ControllerUnpublishVolumeRequest,
+    requested: proto::ControllerUnpublishVolumeRequest,
 ) -> Result<proto::ControllerUnpublishVolumeResponse, Failed> {
-    given(&asked.volume_id, "volume id")?;
+    given(&requested.volume_id, "volume id")?;
     let done = proto::ControllerUnpublishVolumeResponse {};
     // What is not there is attached to nothing.
-    let Some(volume) = state.volumes.get_mut(&asked.volume_id) else {
+    let Some(volume) = state.volumes.get_mut(&requested.volume_id) else {
         return Ok(done);
     };
-    let nodes: Vec<String> = match asked.node_id.is_empty() {
+    let nodes: Vec<String> = match requested.node_id.is_empty() {
         true => volume.attached.keys().cloned().collect(),
-        false => vec![asked.node_id],
+        false => vec![requested.node_id],
     };
     for node in nodes {
         if !volume.attached.contains_key(&node) {
             continue;
         }
-        let_in(&volume.parameters, &asked.secrets)?;
+        let_in(&volume.parameters, &requested.secrets)?;
         if volume.is_used_on(&node) {
             let text = format!("staged or published on {node}");
             return Err(Status::failed_precondition(text).into());
@@ -192,15 +192,15 @@ fn detach(
 fn validate(
     _: &HostPath,
     state: &mut State,
-    asked: proto::ValidateVolumeCapabilitiesRequest,
+    requested: proto::ValidateVolumeCapabilitiesRequest,
 ) -> Result<proto::ValidateVolumeCapabilitiesResponse, Failed> {
-    given(&asked.volume_id, "volume id")?;
-    if asked.volume_capabilities.is_empty() {
+    given(&requested.volume_id, "volume id")?;
+    if requested.volume_capabilities.is_empty() {
         return Err(Status::invalid_argument("no volume capabilities").into());
     }
-    let volume = named(state, &asked.volume_id)?;
-    let_in(&volume.parameters, &asked.secrets)?;
-    for capability in &asked.volume_capabilities {
+    let volume = named(state, &requested.volume_id)?;
+    let_in(&volume.parameters, &requested.secrets)?;
+    for capability in &requested.volume_capabilities {
         if kinds::kind(capability)? != volume.kind {
             return Ok(proto::ValidateVolumeCapabilitiesResponse {
                 confirmed: None,
@@ -209,10 +209,10 @@ fn validate(
         }
     }
     let confirmed = proto::validate_volume_capabilities_response::Confirmed {
-        volume_context: asked.volume_context,
-        volume_capabilities: asked.volume_capabilities,
-        parameters: asked.parameters,
-        mutable_parameters: asked.mutable_parameters,
+        volume_context: requested.volume_context,
+        volume_capabilities: requested.volume_capabilities,
+        parameters: requested.parameters,
+        mutable_parameters: requested.mutable_parameters,
     };
     Ok(proto::ValidateVolumeCapabilitiesResponse {
         confirmed: Some(confirmed),

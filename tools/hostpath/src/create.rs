@@ -19,20 +19,21 @@ const CONTEXT: &str = "hostpath";
 pub(crate) fn create(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::CreateVolumeRequest,
+    requested: proto::CreateVolumeRequest,
 ) -> Result<proto::CreateVolumeResponse, Failed> {
-    let name = given(&asked.name, "name")?;
-    let kind = only_kind(&asked.volume_capabilities)?;
-    let_in(&asked.parameters, &asked.secrets)?;
-    let source = source(asked.volume_content_source.as_ref())?;
+    let name = given(&requested.name, "name")?;
+    let kind = only_kind(&requested.volume_capabilities)?;
+    let_in(&requested.parameters, &requested.secrets)?;
+    let source = source(requested.volume_content_source.as_ref())?;
     let least = least(state, source.as_ref(), kind)?;
-    let range = asked.capacity_range.unwrap_or_default();
+    let range = requested.capacity_range.unwrap_or_default();
     let there = state.volumes.iter().find(|(_, volume)| volume.name == name);
     if let Some((id, volume)) = there {
         let fits = range.required_bytes <= volume.bytes
             && (range.limit_bytes == 0 || volume.bytes <= range.limit_bytes);
-        let same =
-            volume.kind == kind && volume.source == source && volume.parameters == asked.parameters;
+        let same = volume.kind == kind
+            && volume.source == source
+            && volume.parameters == requested.parameters;
         return match fits && same {
             true => Ok(made(id, volume)),
             false => Err(Status::already_exists(format!("{name} is another volume")).into()),
@@ -42,7 +43,7 @@ pub(crate) fn create(
     if bytes > left(plugin, state) {
         return Err(Status::out_of_range(format!("no room for {bytes} bytes")).into());
     }
-    let place = chosen(plugin, state, asked.accessibility_requirements.as_ref())?;
+    let place = chosen(plugin, state, requested.accessibility_requirements.as_ref())?;
     state.given += 1;
     let id = format!("vol-{:06}", state.given);
     let from = match &source {
@@ -55,7 +56,7 @@ pub(crate) fn create(
         name: name.to_owned(),
         kind,
         bytes,
-        parameters: asked.parameters,
+        parameters: requested.parameters,
         source,
         place,
         attached: BTreeMap::new(),
@@ -208,11 +209,11 @@ pub(crate) fn is_own(context: &BTreeMap<String, String>, id: &str) -> Result<(),
 pub(crate) fn delete(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::DeleteVolumeRequest,
+    requested: proto::DeleteVolumeRequest,
 ) -> Result<proto::DeleteVolumeResponse, Failed> {
-    let id = given(&asked.volume_id, "volume id")?;
+    let id = given(&requested.volume_id, "volume id")?;
     if let Some(volume) = state.volumes.get(id) {
-        let_in(&volume.parameters, &asked.secrets)?;
+        let_in(&volume.parameters, &requested.secrets)?;
         if volume.is_used() {
             return Err(Status::failed_precondition(format!("{id} is in use")).into());
         }
@@ -236,14 +237,14 @@ pub(crate) fn capacity(
 pub(crate) fn expand(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::ControllerExpandVolumeRequest,
+    requested: proto::ControllerExpandVolumeRequest,
 ) -> Result<proto::ControllerExpandVolumeResponse, Failed> {
-    let id = given(&asked.volume_id, "volume id")?;
+    let id = given(&requested.volume_id, "volume id")?;
     let none = || Status::invalid_argument("no capacity range");
-    let range = asked.capacity_range.ok_or_else(none)?;
-    let room = left(plugin, state);
+    let range = requested.capacity_range.ok_or_else(none)?;
+    let space = left(plugin, state);
     let volume = named(state, id)?;
-    let_in(&volume.parameters, &asked.secrets)?;
+    let_in(&volume.parameters, &requested.secrets)?;
     if plugin.options.offline && volume.is_used() {
         return Err(Status::failed_precondition(format!("{id} is in use")).into());
     }
@@ -251,7 +252,7 @@ pub(crate) fn expand(
     if range.limit_bytes > 0 && wanted > range.limit_bytes {
         return Err(Status::out_of_range("it is larger than that").into());
     }
-    if wanted - volume.bytes > room {
+    if wanted - volume.bytes > space {
         return Err(Status::out_of_range(format!("no room for {wanted} bytes")).into());
     }
     if volume.kind == Kind::Device {

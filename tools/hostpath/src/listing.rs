@@ -41,7 +41,7 @@ fn page<T>(
 pub(crate) fn volumes(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::ListVolumesRequest,
+    requested: proto::ListVolumesRequest,
 ) -> Result<proto::ListVolumesResponse, Failed> {
     let all = state.volumes.iter().map(|(id, volume)| {
         let gone = !plugin.store.volume(id).exists();
@@ -58,7 +58,7 @@ pub(crate) fn volumes(
         };
         (id.clone(), entry)
     });
-    let (entries, next_token) = page(all, &asked.starting_token, asked.max_entries)?;
+    let (entries, next_token) = page(all, &requested.starting_token, requested.max_entries)?;
     Ok(proto::ListVolumesResponse {
         entries,
         next_token,
@@ -68,11 +68,11 @@ pub(crate) fn volumes(
 pub(crate) fn snapshots(
     _: &HostPath,
     state: &mut State,
-    asked: proto::ListSnapshotsRequest,
+    requested: proto::ListSnapshotsRequest,
 ) -> Result<proto::ListSnapshotsResponse, Failed> {
     let fits = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
     let all = state.snapshots.iter().filter(|(id, snapshot)| {
-        fits(&asked.snapshot_id, id) && fits(&asked.source_volume_id, &snapshot.volume)
+        fits(&requested.snapshot_id, id) && fits(&requested.source_volume_id, &snapshot.volume)
     });
     let all = all.map(|(id, snapshot)| {
         let entry = list_snapshots_response::Entry {
@@ -80,7 +80,7 @@ pub(crate) fn snapshots(
         };
         (id.clone(), entry)
     });
-    let (entries, next_token) = page(all, &asked.starting_token, asked.max_entries)?;
+    let (entries, next_token) = page(all, &requested.starting_token, requested.max_entries)?;
     Ok(proto::ListSnapshotsResponse {
         entries,
         next_token,

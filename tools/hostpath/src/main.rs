@@ -3,7 +3,6 @@
 //! of calls, records each of them, and misbehaves when told to. It is no storage for anybody's
 //! data.
 
-mod asked;
 mod calls;
 mod controller;
 mod create;
@@ -15,6 +14,7 @@ mod listing;
 mod node;
 mod place;
 mod record;
+mod requested;
 mod snapshot;
 mod state;
 
@@ -120,11 +120,11 @@ async fn run(options: Options) -> Result<()> {
     if !options.no_node {
         server = server.add_service(NodeServer::new(plugin));
     }
-    let mut asked = signal(SignalKind::terminate())?;
+    let mut requested = signal(SignalKind::terminate())?;
     let mut pressed = signal(SignalKind::interrupt())?;
     let stopped = async {
         tokio::select! {
-            _ = asked.recv() => {}
+            _ = requested.recv() => {}
             _ = pressed.recv() => {}
         }
     };

@@ -111,18 +111,21 @@ fn is_attached(
 fn stage(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::NodeStageVolumeRequest,
+    requested: proto::NodeStageVolumeRequest,
 ) -> Result<proto::NodeStageVolumeResponse, Failed> {
-    let id = given(&asked.volume_id, "volume id")?;
-    let staging = PathBuf::from(given(&asked.staging_target_path, "staging target path")?);
-    if asked.volume_capability.is_none() {
+    let id = given(&requested.volume_id, "volume id")?;
+    let staging = PathBuf::from(given(
+        &requested.staging_target_path,
+        "staging target path",
+    )?);
+    if requested.volume_capability.is_none() {
         return Err(Status::invalid_argument("no volume capability").into());
     }
     let volume = named(state, id)?;
-    let_in(&volume.parameters, &asked.secrets)?;
-    is_own(&asked.volume_context, id)?;
-    is_attached(plugin, id, volume, &asked.publish_context)?;
-    let wanted = kinds::wanted(asked.volume_capability.as_ref(), volume.kind)?;
+    let_in(&volume.parameters, &requested.secrets)?;
+    is_own(&requested.volume_context, id)?;
+    is_attached(plugin, id, volume, &requested.publish_context)?;
+    let wanted = kinds::wanted(requested.volume_capability.as_ref(), volume.kind)?;
     if !staging.is_dir() {
         let text = format!("no folder {}", staging.display());
         return Err(Status::failed_precondition(text).into());
@@ -146,10 +149,13 @@ fn stage(
 fn unstage(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::NodeUnstageVolumeRequest,
+    requested: proto::NodeUnstageVolumeRequest,
 ) -> Result<proto::NodeUnstageVolumeResponse, Failed> {
-    let id = given(&asked.volume_id, "volume id")?;
-    let staging = PathBuf::from(given(&asked.staging_target_path, "staging target path")?);
+    let id = given(&requested.volume_id, "volume id")?;
+    let staging = PathBuf::from(given(
+        &requested.staging_target_path,
+        "staging target path",
+    )?);
     let volume = named(state, id)?;
     let node = &plugin.options.node_id;
     let published = volume.published.get(node);
@@ -176,23 +182,23 @@ fn unstage(
 fn publish(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::NodePublishVolumeRequest,
+    requested: proto::NodePublishVolumeRequest,
 ) -> Result<proto::NodePublishVolumeResponse, Failed> {
-    let id = given(&asked.volume_id, "volume id")?;
-    let target = PathBuf::from(given(&asked.target_path, "target path")?);
-    if asked.volume_capability.is_none() {
+    let id = given(&requested.volume_id, "volume id")?;
+    let target = PathBuf::from(given(&requested.target_path, "target path")?);
+    if requested.volume_capability.is_none() {
         return Err(Status::invalid_argument("no volume capability").into());
     }
     let node = &plugin.options.node_id;
     let volume = named(state, id)?;
-    let_in(&volume.parameters, &asked.secrets)?;
-    is_own(&asked.volume_context, id)?;
-    is_attached(plugin, id, volume, &asked.publish_context)?;
-    let staging = PathBuf::from(&asked.staging_target_path);
+    let_in(&volume.parameters, &requested.secrets)?;
+    is_own(&requested.volume_context, id)?;
+    is_attached(plugin, id, volume, &requested.publish_context)?;
+    let staging = PathBuf::from(&requested.staging_target_path);
     let wanted = Use {
-        readonly: asked.readonly,
+        readonly: requested.readonly,
         staging: staging.clone(),
-        ..kinds::wanted(asked.volume_capability.as_ref(), volume.kind)?
+        ..kinds::wanted(requested.volume_capability.as_ref(), volume.kind)?
     };
     let staged = volume.staged.get(node);
     if !plugin.options.no_stage && staged.is_none_or(|paths| !paths.contains_key(&staging)) {
@@ -255,10 +261,10 @@ fn show(
 fn unpublish(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::NodeUnpublishVolumeRequest,
+    requested: proto::NodeUnpublishVolumeRequest,
 ) -> Result<proto::NodeUnpublishVolumeResponse, Failed> {
-    let id = given(&asked.volume_id, "volume id")?;
-    let target = PathBuf::from(given(&asked.target_path, "target path")?);
+    let id = given(&requested.volume_id, "volume id")?;
+    let target = PathBuf::from(given(&requested.target_path, "target path")?);
     let volume = named(state, id)?;
     let node = &plugin.options.node_id;
     place::unbind(&target)?;
@@ -298,12 +304,12 @@ fn is_at(plugin: &HostPath, volume: &Volume, path: &str) -> Result<(), Status> {
 fn stats(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::NodeGetVolumeStatsRequest,
+    requested: proto::NodeGetVolumeStatsRequest,
 ) -> Result<proto::NodeGetVolumeStatsResponse, Failed> {
-    given(&asked.volume_id, "volume id")?;
-    given(&asked.volume_path, "volume path")?;
-    let volume = named(state, &asked.volume_id)?;
-    is_at(plugin, volume, &asked.volume_path)?;
+    given(&requested.volume_id, "volume id")?;
+    given(&requested.volume_path, "volume path")?;
+    let volume = named(state, &requested.volume_id)?;
+    is_at(plugin, volume, &requested.volume_path)?;
     let usage = proto::VolumeUsage {
         total: volume.bytes,
         available: volume.bytes,
@@ -319,15 +325,15 @@ fn stats(
 fn expand(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::NodeExpandVolumeRequest,
+    requested: proto::NodeExpandVolumeRequest,
 ) -> Result<proto::NodeExpandVolumeResponse, Failed> {
-    given(&asked.volume_id, "volume id")?;
-    given(&asked.volume_path, "volume path")?;
-    let volume = named(state, &asked.volume_id)?;
-    let_in(&volume.parameters, &asked.secrets)?;
-    is_at(plugin, volume, &asked.volume_path)?;
+    given(&requested.volume_id, "volume id")?;
+    given(&requested.volume_path, "volume path")?;
+    let volume = named(state, &requested.volume_id)?;
+    let_in(&volume.parameters, &requested.secrets)?;
+    is_at(plugin, volume, &requested.volume_path)?;
     if volume.kind == Kind::Device && !plugin.options.links {
-        place::refresh(&plugin.store.volume(&asked.volume_id))?;
+        place::refresh(&plugin.store.volume(&requested.volume_id))?;
     }
     Ok(proto::NodeExpandVolumeResponse {
         capacity_bytes: volume.bytes,

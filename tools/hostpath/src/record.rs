@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::asked::Asked;
 use crate::faults::When;
+use crate::requested::RequestRecord;
 
 pub(crate) struct Record {
     path: Option<PathBuf>,
@@ -23,7 +23,7 @@ struct Begun<'a> {
     seq: u64,
     node: &'a str,
     call: &'a str,
-    begin: &'a Asked,
+    begin: &'a RequestRecord,
 }
 
 #[derive(Serialize)]
@@ -65,7 +65,7 @@ impl Record {
     }
 
     /// A call begins; the number it has.
-    pub(crate) fn begin(&self, node: &str, call: &str, begin: &Asked) -> u64 {
+    pub(crate) fn begin(&self, node: &str, call: &str, begin: &RequestRecord) -> u64 {
         let seq = self.calls.fetch_add(1, Ordering::Relaxed);
         let (at, pid) = (now(), std::process::id());
         self.write(&Begun {

@@ -11,10 +11,10 @@ use crate::state::{Snapshot, State};
 pub(crate) fn create(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::CreateSnapshotRequest,
+    requested: proto::CreateSnapshotRequest,
 ) -> Result<proto::CreateSnapshotResponse, Failed> {
-    let name = given(&asked.name, "name")?;
-    let source = given(&asked.source_volume_id, "source volume id")?;
+    let name = given(&requested.name, "name")?;
+    let source = given(&requested.source_volume_id, "source volume id")?;
     let there = state.snapshots.iter().find(|(_, one)| one.name == name);
     if let Some((id, there)) = there {
         return match there.volume == source {
@@ -24,7 +24,7 @@ pub(crate) fn create(
     }
     let none = || Status::not_found(format!("no volume {source}"));
     let volume = state.volumes.get(source).ok_or_else(none)?;
-    let_in(&volume.parameters, &asked.secrets)?;
+    let_in(&volume.parameters, &requested.secrets)?;
     let snapshot = Snapshot {
         name: name.to_owned(),
         volume: source.to_owned(),
@@ -66,9 +66,9 @@ pub(crate) fn shown(id: &str, snapshot: &Snapshot) -> proto::Snapshot {
 pub(crate) fn delete(
     plugin: &HostPath,
     state: &mut State,
-    asked: proto::DeleteSnapshotRequest,
+    requested: proto::DeleteSnapshotRequest,
 ) -> Result<proto::DeleteSnapshotResponse, Failed> {
-    let id = given(&asked.snapshot_id, "snapshot id")?;
+    let id = given(&requested.snapshot_id, "snapshot id")?;
     if state.snapshots.remove(id).is_some() {
         place::remove(&plugin.store.snapshot(id))?;
     }

@@ -69,9 +69,9 @@ impl BasePlugin for Served {
 
     async fn set_config(
         &self,
-        asked: Request<SetConfigRequest>,
+        requested: Request<SetConfigRequest>,
     ) -> Result<Response<SetConfigResponse>, Status> {
-        let bytes = asked.into_inner().msgpack_config;
+        let bytes = requested.into_inner().msgpack_config;
         let settings: Settings = rmp_serde::from_slice(&bytes)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         if let Some(dir) = &settings.dir {

@@ -31,7 +31,7 @@ impl DevicePlugin for Served {
         if self.is_silent() {
             return Ok(Response::new(ReceiverStream::new(answers)));
         }
-        let mut told = self.told.subscribe();
+        let mut reported = self.reported.subscribe();
         let group = self.group();
         let _ = sender
             .send(Ok(FingerprintResponse {
@@ -40,7 +40,7 @@ impl DevicePlugin for Served {
             .await;
         let here = self.clone();
         tokio::spawn(async move {
-            while told.changed().await.is_ok() {
+            while reported.changed().await.is_ok() {
                 let group = here.group();
                 let answer = FingerprintResponse {
                     device_group: vec![group],
@@ -55,9 +55,9 @@ impl DevicePlugin for Served {
 
     async fn reserve(
         &self,
-        asked: Request<ReserveRequest>,
+        requested: Request<ReserveRequest>,
     ) -> Result<Response<ReserveResponse>, Status> {
-        let ids = asked.into_inner().device_ids;
+        let ids = requested.into_inner().device_ids;
         self.note(&format!("reserve {}", ids.join(",")));
         self.known(&ids)?;
         let folder = self.folder().unwrap_or_default();
@@ -82,9 +82,9 @@ impl DevicePlugin for Served {
 
     async fn stats(
         &self,
-        asked: Request<StatsRequest>,
+        requested: Request<StatsRequest>,
     ) -> Result<Response<Self::StatsStream>, Status> {
-        let interval = asked.into_inner().collection_interval;
+        let interval = requested.into_inner().collection_interval;
         let interval = interval.and_then(|one| Duration::try_from(one).ok());
         let interval = interval.unwrap_or(SHORTEST).max(SHORTEST);
         let (sender, answers) = tokio::sync::mpsc::channel(4);

@@ -23,7 +23,7 @@ const IDS: [&str; 2] = ["a", "b"];
 
 /// How its devices are now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct DeviceReport {
     /// The commands.
     lines: Vec<String>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) model: Mutex<String>,
     /// Held while it runs: no two do.
     lock: Mutex<Option<File>>,
-    pub(crate) told: watch::Sender<Told>,
+    pub(crate) reported: watch::Sender<DeviceReport>,
     end: Notify,
 }
 
@@ -57,7 +57,7 @@ impl State {
             folder: Mutex::default(),
             model: Mutex::new("widget".to_owned()),
             lock: Mutex::default(),
-            told: watch::Sender::default(),
+            reported: watch::Sender::default(),
             end: Notify::new(),
         };
         if let Some(folder) = folder {
@@ -139,9 +139,9 @@ impl State {
         if dies {
             let _ = fs::remove_file(&file);
         }
-        self.told.send_if_modified(|told| {
-            let changed = told.lines != lines;
-            told.lines = lines;
+        self.reported.send_if_modified(|reported| {
+            let changed = reported.lines != lines;
+            reported.lines = lines;
             changed
         });
         dies
@@ -149,12 +149,12 @@ impl State {
 
     /// Its devices, as it tells of them now.
     pub(crate) fn group(&self) -> DeviceGroup {
-        let told = self.told.borrow().clone();
-        let ids = IDS.iter().filter(|id| !told.has("gone", id));
+        let reported = self.reported.borrow().clone();
+        let ids = IDS.iter().filter(|id| !reported.has("gone", id));
         let devices = ids.map(|id| DetectedDevice {
             id: (*id).to_owned(),
-            healthy: told.why("unhealthy", id).is_none(),
-            health_description: told.why("unhealthy", id).unwrap_or_default(),
+            healthy: reported.why("unhealthy", id).is_none(),
+            health_description: reported.why("unhealthy", id).unwrap_or_default(),
             hw_locality: Some(DeviceLocality {
                 pci_bus_id: format!("0000:0{id}"),
             }),
@@ -182,7 +182,11 @@ impl State {
 
     /// Whether it tells of nothing.
     pub(crate) fn is_silent(&self) -> bool {
-        self.told.borrow().lines.iter().any(|line| line == "silent")
+        self.reported
+            .borrow()
+            .lines
+            .iter()
+            .any(|line| line == "silent")
     }
 
     /// Those ids it has.
@@ -194,7 +198,7 @@ impl State {
     }
 }
 
-impl Told {
+impl DeviceReport {
     fn has(&self, what: &str, id: &str) -> bool {
         self.why(what, id).is_some()
     }

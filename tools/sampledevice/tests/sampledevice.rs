@@ -39,12 +39,12 @@ async fn it_says_who_it_is_tells_of_its_devices_and_ends_when_it_is_asked_to() {
     let given = plugin.configure(settings.expect("it takes some")).await;
     given.expect("it takes them");
 
-    let mut told = plugin.fingerprint().await.expect("a stream");
-    let mut first = told.message().await.expect("a message").expect("one");
+    let mut reported = plugin.fingerprint().await.expect("a stream");
+    let mut first = reported.message().await.expect("a message").expect("one");
     let group = first.device_group.remove(0);
     assert_eq!((&*group.device_name, group.devices.len()), ("widget", 2));
     std::fs::write(dir.path().join("commands"), "unhealthy b old\n").expect("written");
-    let mut next = told.message().await.expect("a message").expect("one");
+    let mut next = reported.message().await.expect("a message").expect("one");
     let device = next.device_group.remove(0).devices.remove(1);
     assert!(
         !device.healthy && device.health_description == "old",

@@ -42,7 +42,7 @@ pub struct Broker {
     sasl_tls: u16,
     /// Where the listener is that tells clients to come to the port below.
     behind: u16,
-    told: u16,
+    reported: u16,
     child: Option<Child>,
 }
 
@@ -71,7 +71,7 @@ impl Broker {
             tls: free_port()?,
             sasl_tls: free_port()?,
             behind: free_port()?,
-            told: free_port()?,
+            reported: free_port()?,
             child: None,
         };
         fs::create_dir_all(dir)?;
@@ -100,7 +100,7 @@ impl Broker {
     fn configuration(&self, controller: u16) -> String {
         let (plain, sasl, tls, sasl_tls) = (self.plain, self.sasl, self.tls, self.sasl_tls);
         let dir = self.dir.display();
-        let (behind, told) = (self.behind, self.told);
+        let (behind, reported) = (self.behind, self.reported);
         [
             "process.roles=broker,controller".to_owned(),
             "node.id=1".to_owned(),
@@ -113,7 +113,7 @@ impl Broker {
             format!(
                 "advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},\
                  TLS://127.0.0.1:{tls},SASLTLS://127.0.0.1:{sasl_tls},\
-                 BEHIND://127.0.0.1:{told}"
+                 BEHIND://127.0.0.1:{reported}"
             ),
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,\
              TLS:SSL,SASLTLS:SASL_SSL,BEHIND:PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -259,7 +259,7 @@ impl Broker {
     /// # Errors
     /// The port is taken.
     pub fn wire(&self) -> Result<Wire> {
-        Wire::to(([127, 0, 0, 1], self.behind).into(), self.told)
+        Wire::to(([127, 0, 0, 1], self.behind).into(), self.reported)
     }
 
     /// Everything in a topic that is committed, as `kcat` shows it.

@@ -75,8 +75,8 @@ done
 
 /// Has what works in a directory ended with this process.
 pub(crate) fn guard(dir: &Path) {
-    static TOLD: OnceLock<Option<Mutex<(Child, ChildStdin)>>> = OnceLock::new();
-    let started = TOLD.get_or_init(|| {
+    static REPORTED: OnceLock<Option<Mutex<(Child, ChildStdin)>>> = OnceLock::new();
+    let started = REPORTED.get_or_init(|| {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", GUARD, "guard"]);
         shell.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -84,13 +84,13 @@ pub(crate) fn guard(dir: &Path) {
         let input = child.stdin.take()?;
         Some(Mutex::new((child, input)))
     });
-    let Some(Ok(mut told)) = started.as_ref().map(Mutex::lock) else {
+    let Some(Ok(mut reported)) = started.as_ref().map(Mutex::lock) else {
         return;
     };
     let mut line = dir.as_os_str().as_bytes().to_vec();
     line.push(b'\n');
     // Without the guard a test does what it does.
-    let _ = told.1.write_all(&line);
+    let _ = reported.1.write_all(&line);
 }
 
 #[cfg(test)]

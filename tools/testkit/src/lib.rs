@@ -29,5 +29,5 @@ pub use http::{Http, Lines, Response};
 pub use jsonschema;
 pub use leftovers::Leftovers;
 pub use skip::{has_program, python, skip};
-pub use wait::{LONG, asked, eventually, moment, so, until, wait_for};
+pub use wait::{LONG, eventually, eventually_async, moment, so, until, wait_for};
 pub use wire::Wire;

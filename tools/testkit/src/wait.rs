@@ -24,14 +24,14 @@ pub async fn eventually<T, E: Display>(
     limit: Duration,
     mut ask: impl FnMut() -> Result<T, E>,
 ) -> Result<T> {
-    asked(what, limit, async || ask()).await
+    eventually_async(what, limit, async || ask()).await
 }
 
 /// As [`eventually`], for a question that is itself waited for.
 ///
 /// # Errors
 /// When `limit` has passed.
-pub async fn asked<T, E: Display>(
+pub async fn eventually_async<T, E: Display>(
     what: &str,
     limit: Duration,
     mut ask: impl AsyncFnMut() -> Result<T, E>,

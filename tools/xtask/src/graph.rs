@@ -24,13 +24,13 @@ const ROOT: &str = "lib";
 pub(crate) fn read(files: &[File], src: &str) -> Graph {
     let mut graph = Graph::new();
     let code = || files.iter().filter(|file| is_code(file, src));
-    let names: BTreeSet<&str> = code().filter_map(|file| room(&file.path, src)).collect();
+    let names: BTreeSet<&str> = code().filter_map(|file| folder(&file.path, src)).collect();
     let is_crate = |name: &str| {
         let manifest = format!("{src}{name}/Cargo.toml");
         files.iter().any(|file| file.path == manifest)
     };
     for file in code() {
-        let Some(own) = room(&file.path, src) else {
+        let Some(own) = folder(&file.path, src) else {
             continue;
         };
         // Paths of a crate of its own begin there.
@@ -99,7 +99,7 @@ fn follow<'a>(
 }
 
 /// The graph as people read it: who knows nobody first, and everybody after all whom they know.
-pub(crate) fn told(graph: &Graph) -> String {
+pub(crate) fn reported(graph: &Graph) -> String {
     let mut text = String::new();
     let mut placed = BTreeSet::new();
     while placed.len() < graph.len() {
@@ -129,7 +129,7 @@ fn is_code(file: &File, src: &str) -> bool {
     file.is_rust() && code && !tests && !file.is_test()
 }
 
-fn room<'a>(path: &'a str, src: &str) -> Option<&'a str> {
+fn folder<'a>(path: &'a str, src: &str) -> Option<&'a str> {
     let inner = path.strip_prefix(src)?;
     let first = inner.split('/').next()?;
     Some(first.trim_end_matches(".rs"))
@@ -211,7 +211,10 @@ mod tests {
         assert_eq!(known("d"), ["c"]);
         assert_eq!(known("e"), ["c"], "it is a crate");
         assert_eq!(circles(&graph), [""; 0]);
-        assert_eq!(told(&graph).split("\n\n").next(), Some("b            → "));
+        assert_eq!(
+            reported(&graph).split("\n\n").next(),
+            Some("b            → ")
+        );
     }
 
     #[test]
@@ -224,7 +227,7 @@ mod tests {
         let circle = "folders that know each other: b → c (src/b.rs), c → b (src/c.rs)";
         let graph = read(&files, "src/");
         assert_eq!(circles(&graph), [circle]);
-        assert!(told(&graph).contains("c            → b"));
+        assert!(reported(&graph).contains("c            → b"));
     }
 
     #[test]
@@ -239,23 +242,23 @@ mod tests {
             file("projections/src/filter/mod.rs", "use crate::ast;"),
             file("src/a.rs", "use crate::View;"),
         ];
-        let told = |files: &[File]| {
+        let reported = |files: &[File]| {
             let graph = read(files, PROJECTIONS);
             (
                 graph.keys().cloned().collect::<Vec<_>>().join(" "),
                 circles(&graph),
             )
         };
-        assert_eq!(told(&files), ("engine filter read".to_owned(), vec![]));
+        assert_eq!(reported(&files), ("engine filter read".to_owned(), vec![]));
         assert_eq!(circles(&read(&files, "src/")), [""; 0]);
         files[0].text = "use crate::View;".to_owned();
         let circle = "folders that know each other: engine → lib (projections/src/engine/key.rs), \
                       lib → engine (projections/src/lib.rs)";
-        assert_eq!(told(&files).1[0], circle);
+        assert_eq!(reported(&files).1[0], circle);
         files[0].text = "use crate::read::view;".to_owned();
         let circle = "folders that know each other: engine → read (projections/src/engine/key.rs), \
                       read → engine (projections/src/read/view.rs)";
-        assert_eq!(told(&files).1, [circle]);
+        assert_eq!(reported(&files).1, [circle]);
     }
 
     /// The project's own folders.
@@ -276,15 +279,15 @@ mod tests {
     fn plg_08_what_calls_plugins_knows_nothing_of_volumes() {
         let graph = ours();
         let knows = |name: &str, other: &str| graph[name].contains_key(other);
-        for room in ["csi", "csi_calls", "rpc", "client"] {
+        for folder in ["csi", "csi_calls", "rpc", "client"] {
             for other in ["volumes", "commands", "endpoints", "reactors"] {
-                assert!(!knows(room, other), "{room} knows {other}");
+                assert!(!knows(folder, other), "{folder} knows {other}");
             }
         }
         assert!(knows("volumes", "csi_calls"));
         // And whoever serves, or watches, may ask them.
-        for room in ["http", "reactors"] {
-            assert!(knows(room, "volumes"), "{room}");
+        for folder in ["http", "reactors"] {
+            assert!(knows(folder, "volumes"), "{folder}");
         }
     }
 }

@@ -413,16 +413,16 @@ mod tests {
 
     #[test]
     fn auth_12_a_command_is_submitted_by_who_was_asked_whether_he_may() {
-        let told = "let done = read.api.proposer.submit(command, origin).await;";
+        let reported = "let done = read.api.proposer.submit(command, origin).await;";
         let own = "let done = write.submit(command).await;";
         let found = |path: &str, line: &str| measure(path, line).problems.len();
-        assert_eq!(found("src/http/jobs/write.rs", told), 1);
+        assert_eq!(found("src/http/jobs/write.rs", reported), 1);
         assert_eq!(found("src/http/jobs/write.rs", own), 0);
-        assert_eq!(found("src/http/front.rs", told), 0);
-        let unasked = "let done = server.submit(command, Origin::default()).await;";
-        assert_eq!(found("src/endpoints/node.rs", unasked), 1);
-        assert_eq!(found("src/endpoints/node.rs", told), 1);
-        assert_eq!(found("src/endpoints/auth.rs", unasked), 0);
+        assert_eq!(found("src/http/front.rs", reported), 0);
+        let unrequested = "let done = server.submit(command, Origin::default()).await;";
+        assert_eq!(found("src/endpoints/node.rs", unrequested), 1);
+        assert_eq!(found("src/endpoints/node.rs", reported), 1);
+        assert_eq!(found("src/endpoints/auth.rs", unrequested), 0);
     }
 
     #[test]

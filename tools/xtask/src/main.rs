@@ -146,7 +146,7 @@ fn run() -> Result<()> {
         Task::Graph => {
             let files = tree::read(&root)?;
             for src in graph::CRATES {
-                print!("{src}\n{}", graph::told(&graph::read(&files, src)));
+                print!("{src}\n{}", graph::reported(&graph::read(&files, src)));
             }
             Ok(())
         }
@@ -171,7 +171,7 @@ fn run() -> Result<()> {
             rows,
             files,
         } => {
-            let wish = mutants::Wish {
+            let request = mutants::RunOptions {
                 files,
                 rows,
                 since,
@@ -185,7 +185,7 @@ fn run() -> Result<()> {
                 limit: Duration::from_secs(limit),
                 plan,
             };
-            mutants::run(&root, &wish)
+            mutants::run(&root, &request)
         }
         Task::NewEvent {
             name,

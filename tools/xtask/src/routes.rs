@@ -143,8 +143,10 @@ fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
     for file in files.iter().filter(|file| file.is_rust()) {
         each_test_line(file, |lines, at, test| {
             for path in paths(lines[at]) {
-                let asked = tables.iter().filter(|table| is_asked(&file.path, table));
-                for table in asked {
+                let requested = tables
+                    .iter()
+                    .filter(|table| is_requested(&file.path, table));
+                for table in requested {
                     let Some(route) = best(rows, table, &path) else {
                         continue;
                     };
@@ -173,7 +175,7 @@ fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
 }
 
 /// Whether a test in a file may ask who serves a table: a client's agent is another process.
-fn is_asked(path: &str, table: &str) -> bool {
+fn is_requested(path: &str, table: &str) -> bool {
     !table.contains(AT_CLIENT) || path.starts_with("tests/api/remote/")
 }
 

@@ -79,9 +79,9 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
     leaves((ROOT, ""), &structs, &mut settings);
     for (path, block) in settings {
         // What is taken and does nothing is named by its whole path.
-        let told = list.text.contains(&format!("{path:?}"));
+        let reported = list.text.contains(&format!("{path:?}"));
         let covered = || RESOLVED.iter().any(|one| covers(one, &path));
-        if !told && !covered() && !readers.iter().any(|text| reads(text, &path, block)) {
+        if !reported && !covered() && !readers.iter().any(|text| reads(text, &path, block)) {
             problems.push(format!(
                 "{path}: nobody reads this setting, and it is not stated to be off"
             ));
@@ -254,9 +254,9 @@ mod tests {
         let mut found = Vec::new();
         let files = [file(UNSUPPORTED), file(ECHOES[0])];
         check(&files, &mut Excess::new(), &mut found);
-        let told = format!("{}: is exempted from what reads", ECHOES[1]);
+        let reported = format!("{}: is exempted from what reads", ECHOES[1]);
         assert!(
-            matches!(found.as_slice(), [one] if one.starts_with(&told)),
+            matches!(found.as_slice(), [one] if one.starts_with(&reported)),
             "{found:?}"
         );
     }

@@ -220,13 +220,13 @@ impl<'p> Visit<'p> for Texts<'p> {
 }
 
 /// The inside of `matches!(…)`.
-struct Asked {
+struct MatchesCall {
     head: Expr,
     pattern: Pat,
     guard: Option<Expr>,
 }
 
-impl Parse for Asked {
+impl Parse for MatchesCall {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let head = input.parse()?;
         input.parse::<Token![,]>()?;
@@ -298,19 +298,19 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         visit::visit_expr_match(self, matched);
     }
 
-    fn visit_expr_let(&mut self, asked: &'ast ExprLet) {
-        self.meet(&fields(&asked.expr), &texts(&asked.pat));
-        visit::visit_expr_let(self, asked);
+    fn visit_expr_let(&mut self, requested: &'ast ExprLet) {
+        self.meet(&fields(&requested.expr), &texts(&requested.pat));
+        visit::visit_expr_let(self, requested);
     }
 
     fn visit_macro(&mut self, called: &'ast Macro) {
         if !called.path.is_ident("matches") {
             return;
         }
-        if let Ok(asked) = called.parse_body::<Asked>() {
-            self.meet(&fields(&asked.head), &texts(&asked.pattern));
-            self.visit_expr(&asked.head);
-            if let Some(guard) = &asked.guard {
+        if let Ok(requested) = called.parse_body::<MatchesCall>() {
+            self.meet(&fields(&requested.head), &texts(&requested.pattern));
+            self.visit_expr(&requested.head);
+            if let Some(guard) = &requested.guard {
                 self.visit_expr(guard);
             }
         }

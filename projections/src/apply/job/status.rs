@@ -11,7 +11,7 @@ use crate::tables::jobs::Jobs;
 
 /// Looks at a job's status again and writes it if it moved. `live`: an allocation that this event
 /// wrote is not terminal. `evals_deleted`: a job of which nothing is left was there before.
-pub(crate) fn settle(
+pub(crate) fn refresh(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     (namespace, id): (&str, &str),

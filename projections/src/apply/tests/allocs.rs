@@ -258,13 +258,13 @@ fn dep_08_a_later_report_of_health_brings_its_own_time_and_index() {
             ..Default::default()
         });
         world.given(report);
-        let told = AllocDeploymentStatus {
+        let reported = AllocDeploymentStatus {
             healthy: Some(healthy),
             timestamp: Time(START + timestamp),
             modify_index: world.index,
             ..Default::default()
         };
-        assert_eq!(get(&world, 40).deployment_status, Some(told));
+        assert_eq!(get(&world, 40).deployment_status, Some(reported));
     }
     // The same health once more, and a report without one, say nothing new of it.
     let known = get(&world, 40).alloc.deployment_status;
@@ -283,15 +283,15 @@ fn dep_08_a_later_report_of_health_brings_its_own_time_and_index() {
 #[test]
 fn transitions_are_merged_and_pulled_by_the_client() {
     let mut world = running_job();
-    let wish = |wish: DesiredTransition| AllocsDesiredTransitionUpdated {
-        transitions: BTreeMap::from([(id(40), wish), (id(999), DesiredTransition::default())]),
+    let request = |request: DesiredTransition| AllocsDesiredTransitionUpdated {
+        transitions: BTreeMap::from([(id(40), request), (id(999), DesiredTransition::default())]),
         ..Default::default()
     };
-    world.given(wish(DesiredTransition {
+    world.given(request(DesiredTransition {
         migrate: Some(true),
         ..Default::default()
     }));
-    world.given(wish(DesiredTransition {
+    world.given(request(DesiredTransition {
         reschedule: Some(true),
         ..Default::default()
     }));
@@ -481,18 +481,18 @@ fn ev_08_counts_after_many_changes_in_one_batch_equal_a_recount() {
             .filter(|row| row.client_status == status)
             .count()
     };
-    let told = summary(&world);
+    let reported = summary(&world);
     let counted = [
-        ("pending", told.starting),
-        ("running", told.running),
-        ("complete", told.complete),
-        ("failed", told.failed),
+        ("pending", reported.starting),
+        ("running", reported.running),
+        ("complete", reported.complete),
+        ("failed", reported.failed),
     ];
     for (status, said) in counted {
         assert_eq!(
             usize::try_from(said).unwrap(),
             count(status),
-            "{status}: {told:?}"
+            "{status}: {reported:?}"
         );
     }
     let held = count("pending") + count("running");

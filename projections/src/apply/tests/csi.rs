@@ -69,10 +69,10 @@ pub(super) fn info(alloc: u32, healthy: bool) -> CsiInfo {
 
 /// A node that runs the plugin as controller and node.
 pub(super) fn plugin_node(number: u32, alloc: u32, healthy: bool) -> Node {
-    let told = Map::from([("hostpath", info(alloc, healthy))]);
+    let given = Map::from([("hostpath", info(alloc, healthy))]);
     Node {
-        csi_controller_plugins: told.clone(),
-        csi_node_plugins: told,
+        csi_controller_plugins: given.clone(),
+        csi_node_plugins: given,
         ..node(number)
     }
 }
@@ -295,21 +295,21 @@ fn csi_31_csi_32_csi_37_a_claim_goes_step_by_step_and_keeps_what_it_was() {
     world.given(claim(40, mode::READ, "single-node-writer"));
     world.given(step(40, state::UNPUBLISHING));
     world.given(step(40, state::NODE_DETACHED));
-    let told = raw(&world);
+    let given = raw(&world);
     world.given(step(40, state::NODE_DETACHED));
     world.given(step(40, state::UNPUBLISHING));
     assert_eq!(
         raw(&world),
-        told,
+        given,
         "a step told twice, or one behind, changes nothing"
     );
-    let past = &told.past_claims[&id(40)];
+    let past = &given.past_claims[&id(40)];
     assert_eq!(
         (past.claim, past.access_mode.as_str()),
         (mode::READ, "single-node-writer")
     );
     assert_eq!(past.node_id, id(10));
-    assert!(told.read_claims.contains_key(&id(40)));
+    assert!(given.read_claims.contains_key(&id(40)));
     assert!(world.refused(writes(41)).contains("max claims"));
     assert!(
         world
@@ -457,8 +457,8 @@ fn csi_13_csi_14_plg_12_health_is_joined_and_a_volume_outlives_its_plugin() {
     assert!(shown(&world).schedulable());
     // A controller that cannot attach is not required.
     let mut lame = plugin_node(10, 61, true);
-    for told in lame.csi_controller_plugins.values_mut() {
-        told.controller_info = Some(CsiControllerInfo::default());
+    for given in lame.csi_controller_plugins.values_mut() {
+        given.controller_info = Some(CsiControllerInfo::default());
     }
     world.given(registered(lame));
     assert!(!shown(&world).row.volume.controller_required);
@@ -494,11 +494,14 @@ fn plg_01_plg_03_a_plugin_goes_with_the_last_allocation_and_one_in_use_is_not_re
 #[test]
 fn plugins_are_counted_from_when_every_server_does() {
     let mut world = World::new();
-    let mut told = plugin_node(10, 60, true);
-    for part in [&mut told.csi_controller_plugins, &mut told.csi_node_plugins] {
+    let mut given = plugin_node(10, 60, true);
+    for part in [
+        &mut given.csi_controller_plugins,
+        &mut given.csi_node_plugins,
+    ] {
         part.values_mut().for_each(|info| info.alloc_id.clear());
     }
-    world.given(registered(told));
+    world.given(registered(given));
     assert!(
         world
             .view()

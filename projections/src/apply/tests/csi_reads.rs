@@ -16,19 +16,19 @@ use crate::tables::csi_volumes::{CsiVolumeRow, CsiVolumes, CsiVolumesByPlugin};
 #[test]
 fn csi_26_ev_11_a_claim_of_before_nodes_were_written_gets_that_of_its_allocation() {
     let world = with_volume();
-    let unsaid = CsiVolumeClaimed {
+    let unstated = CsiVolumeClaimed {
         allocation_id: id(41),
         claim: mode::WRITE,
         ..CsiVolumeClaimed::default()
     };
     let gone = CsiVolumeClaimed {
         allocation_id: id(99),
-        ..unsaid.clone()
+        ..unstated.clone()
     };
     let said = CsiVolumeClaimed {
         allocation_id: id(42),
         node_id: id(7),
-        ..unsaid.clone()
+        ..unstated.clone()
     };
     let old = CsiVolumeRow {
         volume: CsiVolume {
@@ -36,7 +36,7 @@ fn csi_26_ev_11_a_claim_of_before_nodes_were_written_gets_that_of_its_allocation
             read_allocs: Map::from([(id(40), None)]),
             ..volume("data")
         },
-        write_claims: Map::from([(id(41), unsaid), (id(42), said), (id(99), gone)]),
+        write_claims: Map::from([(id(41), unstated), (id(42), said), (id(99), gone)]),
         ..CsiVolumeRow::default()
     };
     let row = read::with_past_claims(&world.view(), &old).unwrap().row;

@@ -241,7 +241,7 @@ fn a_summary_counts_each_status_of_a_client() {
     world.given(placed(vec![alloc(40, "web", 10), alloc(41, "web", 10)], 2));
     assert_eq!((group(&world).queued, group(&world).starting), (1, 2));
     assert_eq!(summary(&world, "web").modify_index, world.index);
-    let mut told = |status: &str| {
+    let mut reported = |status: &str| {
         let update = ClientAllocUpdate {
             id: id(40),
             client_status: status.into(),
@@ -254,11 +254,11 @@ fn a_summary_counts_each_status_of_a_client() {
         let group = group(&world);
         (group.running, group.lost, group.unknown, group.complete)
     };
-    assert_eq!(told("running"), (1, 0, 0, 0));
-    assert_eq!(told("unknown"), (0, 0, 1, 0));
-    assert_eq!(told("lost"), (0, 1, 0, 0));
-    assert_eq!(told("running"), (1, 0, 0, 0));
-    assert_eq!(told("complete"), (0, 0, 0, 1));
+    assert_eq!(reported("running"), (1, 0, 0, 0));
+    assert_eq!(reported("unknown"), (0, 0, 1, 0));
+    assert_eq!(reported("lost"), (0, 1, 0, 0));
+    assert_eq!(reported("running"), (1, 0, 0, 0));
+    assert_eq!(reported("complete"), (0, 0, 0, 1));
     // A group that a version adds is counted from then on.
     let mut wider = job("web");
     let mut more = wider.task_groups[0].clone();

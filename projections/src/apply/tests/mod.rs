@@ -7,7 +7,7 @@ mod csi;
 mod csi_changes;
 mod csi_histories;
 mod csi_reads;
-mod csi_room;
+mod csi_space;
 mod deployments;
 mod evals;
 mod host;
@@ -34,7 +34,7 @@ use drover_events::node::NodeRegistered;
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, EventId, Guard, Recorded};
 
-use crate::{Options, Outcome, Projections, Rejection, Reply, View, Writer};
+use crate::{DatabaseOptions, Outcome, Projections, Rejection, Reply, View, Writer};
 
 /// The time of the first event; each later one is a second after the one before.
 pub(super) const START: i64 = 1_700_000_000_000_000_000;
@@ -51,7 +51,7 @@ impl World {
     pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let (projections, writer) = Projections::open(path, Options::default()).unwrap();
+        let (projections, writer) = Projections::open(path, DatabaseOptions::default()).unwrap();
         Self {
             _directory: directory,
             projections,

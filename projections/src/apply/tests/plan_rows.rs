@@ -86,10 +86,10 @@ fn an_update_in_place_keeps_what_is_the_client_s_and_who_follows() {
     assert_eq!(after.client_description, "Tasks are running");
     // A server says of a client that is out of contact what the client cannot.
     for status in ["unknown", "lost"] {
-        let mut told = alloc(40, "web", 10);
-        told.client_status = status.into();
-        told.client_description = "out of contact".into();
-        world.given(plan(vec![told], 10));
+        let mut given = alloc(40, "web", 10);
+        given.client_status = status.into();
+        given.client_description = "out of contact".into();
+        world.given(plan(vec![given], 10));
         let row = get(&world, 40);
         assert_eq!(row.client_status, status);
         assert_eq!(row.client_description, "out of contact");

@@ -137,7 +137,8 @@ fn var_09_what_a_snapshot_brings_is_as_large_as_its_quota_says() {
     let files = dir.path().join("snapshot");
     world.view().write_snapshot(&files, 512).unwrap();
     let place = dir.path().join("other");
-    let (other, mut writer) = crate::Projections::open(place, crate::Options::dev()).unwrap();
+    let (other, mut writer) =
+        crate::Projections::open(place, crate::DatabaseOptions::dev()).unwrap();
     writer.install(&files).unwrap();
     let counted = |view: &crate::View| -> usize {
         let rows = view.scan::<Variables>(crate::Scan::all());
@@ -170,11 +171,15 @@ fn var_06_a_deletion_answers_with_what_was_there_and_an_unknown_operation_is_ref
         assert!(refused.contains(op.name()), "{refused}");
     }
     let gone = outcome(world.given(var(VarOp::DeleteCas, "a", 0, 1)));
-    let VarOutcome::Deleted(Some(told)) = gone else {
+    let VarOutcome::Deleted(Some(reported)) = gone else {
         panic!("{gone:?}");
     };
     assert_eq!(
-        (told.path.as_str(), told.create_index, told.modify_index),
+        (
+            reported.path.as_str(),
+            reported.create_index,
+            reported.modify_index
+        ),
         ("a", 1, 1)
     );
     let nothing = outcome(world.given(var(VarOp::Delete, "a", 0, 0)));

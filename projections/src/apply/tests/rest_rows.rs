@@ -28,13 +28,13 @@ fn service(name: &str, port: i64) -> ServiceRegistration {
 #[test]
 fn a_service_is_written_where_it_changed_and_goes_with_its_node() {
     let mut world = World::new();
-    let told = |services| ServiceRegistrationsUpserted { services };
+    let reported = |services| ServiceRegistrationsUpserted { services };
     let indexes = |world: &World, name: &str| {
         let row = world.view().get::<Services>(("default", name)).unwrap();
         row.map(|row| (row.port, row.create_index, row.modify_index))
     };
-    world.given(told(vec![service("a", 1), service("b", 1)]));
-    world.given(told(vec![service("a", 1), service("b", 2)]));
+    world.given(reported(vec![service("a", 1), service("b", 1)]));
+    world.given(reported(vec![service("a", 1), service("b", 2)]));
     assert_eq!(indexes(&world, "a"), Some((1, 1, 1)));
     assert_eq!(indexes(&world, "b"), Some((2, 1, 2)));
     let key = |id: &str| ServiceKey {
@@ -55,7 +55,7 @@ fn a_service_is_written_where_it_changed_and_goes_with_its_node() {
     );
     let mut elsewhere = service("c", 1);
     elsewhere.node_id = id(11);
-    world.given(told(vec![elsewhere]));
+    world.given(reported(vec![elsewhere]));
     world.given(ServiceRegistrationsDeleted {
         node_id: id(10),
         ..Default::default()
@@ -154,7 +154,7 @@ fn one_key_is_active_and_the_others_are_as_they_were() {
     let get = |world: &World, number: u32| -> RootKey {
         world.view().get::<RootKeys>(&id(number)).unwrap().unwrap()
     };
-    let told = |world: &World, number| {
+    let reported = |world: &World, number| {
         let key = get(world, number);
         let meta = &key.meta;
         (meta.state.clone(), meta.create_index, meta.modify_index)
@@ -163,16 +163,16 @@ fn one_key_is_active_and_the_others_are_as_they_were() {
     world.given(key(1, "active", 1));
     world.given(key(2, "inactive", 2));
     world.given(key(3, "rekeying", 3));
-    assert_eq!(told(&world, 1), said("active", 1, 1));
+    assert_eq!(reported(&world, 1), said("active", 1, 1));
     world.given(key(2, "active", 0));
-    assert_eq!(told(&world, 2), said("active", 2, 4));
+    assert_eq!(reported(&world, 2), said("active", 2, 4));
     assert_eq!(get(&world, 2).public_key, Base64::from(vec![2; 32]), "kept");
-    assert_eq!(told(&world, 1), said("inactive", 1, 4));
-    assert_eq!(told(&world, 3), said("rekeying", 3, 3));
+    assert_eq!(reported(&world, 1), said("inactive", 1, 4));
+    assert_eq!(reported(&world, 3), said("rekeying", 3, 3));
     world.given(RootKeyUpserted {
         rekey: true,
         ..key(4, "active", 4)
     });
-    assert_eq!(told(&world, 2), said("rekeying", 2, 5));
-    assert_eq!(told(&world, 1), said("inactive", 1, 4));
+    assert_eq!(reported(&world, 2), said("rekeying", 2, 5));
+    assert_eq!(reported(&world, 1), said("inactive", 1, 4));
 }

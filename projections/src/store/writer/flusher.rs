@@ -14,13 +14,13 @@ use crate::engine::error::StorageError;
 /// At most one flush that was asked for. Dropping it waits for that, so that the database is free.
 #[derive(Default)]
 pub(super) struct Flusher {
-    asked: Option<Asked>,
+    requested: Option<Requested>,
     /// Held by a test whose disk takes its time.
     #[cfg(test)]
     pub(super) gate: Arc<Mutex<()>>,
 }
 
-struct Asked {
+struct Requested {
     thread: JoinHandle<Result<(), StorageError>>,
     over: Arc<Over>,
 }
@@ -29,20 +29,20 @@ struct Asked {
 #[derive(Default)]
 struct Over {
     is: Mutex<bool>,
-    told: Condvar,
+    reported: Condvar,
 }
 
 /// Tells it when it is dropped, after a panic too.
-struct Tells(Arc<Over>);
+struct Reports(Arc<Over>);
 
-impl Drop for Tells {
+impl Drop for Reports {
     fn drop(&mut self) {
         *self.0.is.lock() = true;
-        self.0.told.notify_all();
+        self.0.reported.notify_all();
     }
 }
 
-impl Asked {
+impl Requested {
     /// What became of it, once its thread is over. A panic was said, and the next flush finds what
     /// is wrong.
     fn end(self) -> Result<(), StorageError> {
@@ -58,7 +58,7 @@ impl Asked {
         let until = Instant::now() + most;
         let mut over = self.over.is.lock();
         while !*over {
-            if self.over.told.wait_until(&mut over, until).timed_out() {
+            if self.over.reported.wait_until(&mut over, until).timed_out() {
                 break;
             }
         }
@@ -70,22 +70,22 @@ impl Flusher {
     /// Asks for a flush, unless one is on its way; answers whether it did. Whether it is over when
     /// all is on the disk, or as soon as RocksDB has taken it, is what `whole` says.
     pub(super) fn start(&mut self, db: &Arc<Database>, whole: bool) -> Result<bool, StorageError> {
-        if self.asked.is_some() {
+        if self.requested.is_some() {
             return Ok(false);
         }
         let (its, over) = (Arc::clone(db), Arc::<Over>::default());
-        let tells = Tells(Arc::clone(&over));
+        let reports = Reports(Arc::clone(&over));
         #[cfg(test)]
         let gate = Arc::clone(&self.gate);
         let thread = std::thread::Builder::new().name("projections-flush".to_owned());
-        let asked = thread.spawn(move || {
-            let _tells = tells;
+        let requested = thread.spawn(move || {
+            let _reports = reports;
             #[cfg(test)]
             let _open = gate.lock();
             its.flush(whole)
         });
-        match asked {
-            Ok(thread) => self.asked = Some(Asked { thread, over }),
+        match requested {
+            Ok(thread) => self.requested = Some(Requested { thread, over }),
             // Without a thread it is asked for here.
             Err(_) => db.flush(whole)?,
         }
@@ -94,34 +94,36 @@ impl Flusher {
 
     /// What became of the last one, if it is over.
     pub(super) fn failed(&mut self) -> Result<(), StorageError> {
-        let over = self.asked.take_if(|asked| asked.thread.is_finished());
-        over.map_or(Ok(()), Asked::end)
+        let over = self
+            .requested
+            .take_if(|requested| requested.thread.is_finished());
+        over.map_or(Ok(()), Requested::end)
     }
 
     /// Waits for the one on its way, so long at most; answers whether there is none any more.
     pub(super) fn wait(&mut self, most: Duration) -> Result<bool, StorageError> {
-        match self.asked.take_if(|asked| asked.wait(most)) {
-            Some(asked) => asked.end().map(|()| true),
-            None => Ok(self.asked.is_none()),
+        match self.requested.take_if(|requested| requested.wait(most)) {
+            Some(requested) => requested.end().map(|()| true),
+            None => Ok(self.requested.is_none()),
         }
     }
 }
 
 #[cfg(test)]
 impl Flusher {
-    /// Waits for the one on its way.
-    pub(super) fn settle(&mut self) {
-        if let Some(asked) = self.asked.take() {
-            asked.end().unwrap();
+    /// Waits for the one on its way, however long it takes.
+    pub(super) fn wait_to_end(&mut self) {
+        if let Some(requested) = self.requested.take() {
+            requested.end().unwrap();
         }
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        if let Some(asked) = self.asked.take() {
+        if let Some(requested) = self.requested.take() {
             // What failed is found by the next flush: nothing is lost that the log does not have.
-            let _ = asked.end();
+            let _ = requested.end();
         }
     }
 }

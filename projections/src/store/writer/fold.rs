@@ -16,12 +16,12 @@ use drover_events::Recorded;
 use rocksdb::{IngestExternalFileOptions, SstFileWriter};
 use serde::{Deserialize, Serialize};
 
-use super::{DIGEST_EVERY, Entry, Writer};
+use super::{DIGEST_EVERY, GuardedEntry, Writer};
 use crate::engine::db::{Database, Family};
 use crate::engine::digest::TableDigest;
 use crate::engine::error::StorageError;
 use crate::engine::position::{Position, put_position};
-use crate::engine::scan::Source;
+use crate::engine::scan::ScanSource;
 use crate::engine::staged::{self, Below, Put, Staged};
 use crate::engine::watch::Written;
 use crate::store::projections::Projections;
@@ -121,16 +121,16 @@ impl Fold {
         self.apply_all(entries)
     }
 
-    pub(crate) fn apply_all<E: Entry>(&mut self, entries: &[E]) -> Result<(), StorageError> {
+    pub(crate) fn apply_all<E: GuardedEntry>(&mut self, entries: &[E]) -> Result<(), StorageError> {
         let result = entries.iter().try_for_each(|entry| self.one(entry));
         self.broken |= result.is_err();
         result
     }
 
-    fn one<E: Entry>(&mut self, entry: &E) -> Result<(), StorageError> {
+    fn one<E: GuardedEntry>(&mut self, entry: &E) -> Result<(), StorageError> {
         let Staged { held, unread } = &mut self.staged;
         let below = Below {
-            source: Source::Live(&self.db),
+            source: ScanSource::Live(&self.db),
             held: Some(held),
         };
         let ctx = self.writer.advance(entry)?;
@@ -145,7 +145,7 @@ impl Fold {
         // Digests are kept at some indexes only; how much is held is asked at each.
         let full = self.staged.bytes().saturating_add(self.unsettled) >= self.limit;
         if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
-            self.settle()?;
+            self.write_up_to_position()?;
             if self.staged.bytes() >= self.limit {
                 self.commit()?;
             }
@@ -154,14 +154,14 @@ impl Fold {
     }
 
     /// Brings rows, indexes and digests to the position.
-    fn settle(&mut self) -> Result<(), StorageError> {
+    fn write_up_to_position(&mut self) -> Result<(), StorageError> {
         let mut changed = std::mem::take(&mut self.changed);
         let below = Below {
-            source: Source::Live(&self.db),
+            source: ScanSource::Live(&self.db),
             held: Some(&self.staged.held),
         };
-        self.writer.settle_tables(below, &mut changed)?;
-        self.writer.settle_rows(&mut self.staged, &changed)?;
+        self.writer.write_table_indexes(below, &mut changed)?;
+        self.writer.write_staged(&mut self.staged, &changed)?;
         changed.clear();
         self.changed = changed;
         self.unsettled = 0;
@@ -173,7 +173,7 @@ impl Fold {
     /// # Errors
     /// Those of the database.
     pub fn digests(&mut self) -> Result<Vec<TableDigest>, StorageError> {
-        self.settle()?;
+        self.write_up_to_position()?;
         let tables = self.writer.projections.registry().tables();
         let digests = tables.map(|table| TableDigest {
             table: table.id(),
@@ -205,7 +205,7 @@ impl Fold {
             return Ok(());
         }
         self.broken = true;
-        self.settle()?;
+        self.write_up_to_position()?;
         put_position(
             &mut self.staged.unread,
             &self.writer.position,

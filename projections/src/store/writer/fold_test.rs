@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::store::engine_test::{Op, Step, TABLES, Thing, dump, many_ops, numbered, open, steps};
-use crate::{Options, Projections};
+use crate::{DatabaseOptions, Projections};
 
 /// All entries after the steps went through batches.
 fn by_batches(dir: &Path, steps: &[Step]) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
@@ -14,7 +14,7 @@ fn by_batches(dir: &Path, steps: &[Step]) -> Vec<(&'static str, Vec<u8>, Vec<u8>
 }
 
 fn fold(dir: &Path, limit: usize) -> Fold {
-    let opened = Projections::open_with(&dir.join("fold"), Options::dev(), &TABLES);
+    let opened = Projections::open_with(&dir.join("fold"), DatabaseOptions::dev(), &TABLES);
     opened.unwrap().1.fold(limit).unwrap()
 }
 
@@ -98,7 +98,7 @@ fn killed(dir: &Path, steps: &[Step], kill: Option<usize>) -> u64 {
     fold.apply_all(first).unwrap();
     fold.commit().unwrap();
     fold.apply_all(second).unwrap();
-    fold.settle().unwrap();
+    fold.write_up_to_position().unwrap();
     let (position, sums) = (fold.writer.position, fold.writer.sums.clone());
     put_position(&mut fold.staged.unread, &position, &sums);
     fold.generations += 1;

@@ -10,7 +10,7 @@ use super::list::AllocHooks;
 use super::{AllocAnswer, AllocGiven, AllocHook, AllocNote};
 use crate::alloc::machine::Input;
 use crate::hooks::metrics::Hooks;
-use crate::hooks::notes::{Keep, Untold, answer_of};
+use crate::hooks::notes::{Keep, Unreported, answer_of};
 
 /// What a hook keeps.
 pub(crate) fn kept_of<'a>(notes: &'a [AllocNote], hook: &str) -> &'a Value {
@@ -31,7 +31,7 @@ pub(crate) async fn prerun(
     before: &[AllocNote],
     keep: &dyn Keep<Input>,
 ) -> Result<(), String> {
-    let mut untold = Untold::new(keep, Input::HooksAnswered);
+    let mut unreported = Unreported::new(keep, Input::HooksAnswered);
     for hook in hooks.iter() {
         let old = answer_of(before, hook.name());
         let value = old.map_or(&Value::Null, |answer| &answer.kept);
@@ -49,7 +49,7 @@ pub(crate) async fn prerun(
         if answer == AllocAnswer::nothing() {
             continue;
         }
-        let heard = untold.hear((hook.name(), answer), hook.repeatable());
+        let heard = unreported.hear((hook.name(), answer), hook.repeatable());
         heard.await?;
     }
     Ok(())
@@ -88,7 +88,7 @@ pub(crate) async fn postrun(
             Ok(_) => Ok(()),
             Err(e) => Err(e),
         };
-        tell(given, "post-run", &**hook, noted);
+        report(given, "post-run", &**hook, noted);
     }
 }
 
@@ -101,11 +101,11 @@ pub(crate) async fn each<'a>(
 ) {
     for hook in hooks.iter() {
         let done = call(&**hook).await;
-        tell(given, kind, &**hook, done);
+        report(given, kind, &**hook, done);
     }
 }
 
-fn tell(given: &AllocGiven, kind: &str, hook: &dyn AllocHook, done: Result<(), String>) {
+fn report(given: &AllocGiven, kind: &str, hook: &dyn AllocHook, done: Result<(), String>) {
     if let Err(e) = done {
         tracing::error!(alloc = %given.alloc.id, "{}", failed(kind, hook, &e));
     }

@@ -24,7 +24,7 @@ impl AllocHook for AllocDirs {
     fn prerun<'a>(&'a self, given: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
         let dir = given.dir.clone();
         async move {
-            aside(move || dir.build()).await?;
+            offload(move || dir.build()).await?;
             Ok(AllocAnswer::nothing())
         }
         .boxed()
@@ -86,12 +86,12 @@ impl AllocHook for MigrateDisk {
                 let id = &given.alloc.previous_allocation;
                 let text =
                     format!("allocation {id} is not on this node: its data was not taken over");
-                (given.tell)(self.name(), &text);
+                (given.report)(self.name(), &text);
                 return Ok(AllocAnswer::done());
             };
             let _waiting = Waiting::begin(&given.resources, Waits::ForData);
             let dir = given.dir.clone();
-            aside(move || dir.take_over(&from, &tasks)).await?;
+            offload(move || dir.take_over(&from, &tasks)).await?;
             Ok(AllocAnswer::done())
         }
         .boxed()
@@ -99,7 +99,9 @@ impl AllocHook for MigrateDisk {
 }
 
 /// Runs what may wait for the disk.
-async fn aside(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), String> {
+async fn offload(
+    work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> Result<(), String> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|e| Err(std::io::Error::other(e)))
         .map_err(|e| e.to_string())
@@ -132,7 +134,7 @@ mod tests {
     use crate::alloc::factory::{AllocRunnerFactory, Report};
     use crate::alloc::machine::Input;
     use crate::alloc::runner_test::{alloc, factory, run};
-    use crate::config::Settings;
+    use crate::config::ClientSettings;
     use crate::hooks::alloc::chain;
     use crate::hooks::alloc::list::AllocHooks;
     use crate::hooks::notes::Keep;
@@ -147,7 +149,7 @@ mod tests {
                 ..EphemeralDisk::default()
             })
         };
-        for (asked, replaces, taken) in [
+        for (requested, replaces, taken) in [
             (None, true, false),
             (disk(false, false), true, false),
             (disk(true, false), true, true),
@@ -171,14 +173,18 @@ mod tests {
                 next.previous_allocation.clone_from(&first.id);
             }
             let job = Arc::make_mut(next.job.as_mut().unwrap());
-            job.task_groups[0].ephemeral_disk.clone_from(&asked);
+            job.task_groups[0].ephemeral_disk.clone_from(&requested);
             let report: Report = Arc::new(|_| {});
             let successor = factory.start(Arc::new(next), None, vec![runner], report);
             let successor = successor.unwrap();
             successor.done().wait_for(|done| *done).await.unwrap();
             let new = successor.control().unwrap().dir();
             let found = (kept(&old).exists(), kept(new).exists());
-            assert_eq!(found, (!taken, taken), "{asked:?}, replaces: {replaces}");
+            assert_eq!(
+                found,
+                (!taken, taken),
+                "{requested:?}, replaces: {replaces}"
+            );
         }
     }
 
@@ -207,9 +213,9 @@ mod tests {
             dir: AllocDir::new(&tmp.path().join("alloc"), &next.id),
             alloc: Arc::new(next),
             node: Arc::new(Node::default()),
-            settings: Arc::new(Settings::default()),
+            settings: Arc::new(ClientSettings::default()),
             resources: Arc::default(),
-            tell: Arc::new(|_: &str, _: &str| {}),
+            report: Arc::new(|_: &str, _: &str| {}),
             previous: vec![runner],
         };
         given.dir.build().unwrap();
@@ -233,27 +239,27 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn data_that_is_on_another_node_is_said_to_be_missing() {
-        for asked in [true, false] {
+        for requested in [true, false] {
             let tmp = tempfile::tempdir().unwrap();
             let config = serde_json::json!({"run_for": "1ms"});
             let mut given = alloc("batch", "mock_driver", config);
             given.previous_allocation = "22222222-2222-3333-4444-555555555555".into();
             let job = Arc::make_mut(given.job.as_mut().unwrap());
             job.task_groups[0].ephemeral_disk = Some(EphemeralDisk {
-                migrate: asked,
+                migrate: requested,
                 ..EphemeralDisk::default()
             });
-            let told = Arc::new(Mutex::new(None));
-            let runner = run(&factory(tmp.path()), &given, &told);
+            let reported = Arc::new(Mutex::new(None));
+            let runner = run(&factory(tmp.path()), &given, &reported);
             runner.done().wait_for(|done| *done).await.unwrap();
-            let last: Allocation = told.lock().clone().unwrap();
+            let last: Allocation = reported.lock().clone().unwrap();
             assert_eq!(last.client_status, "complete");
             let mut events = last.task_states["web"].events.iter();
             let said = events.find(|event| event.r#type == "Task hook message");
             let said = said.map(|event| event.message.as_str());
             let text = "migrate_disk: allocation 22222222-2222-3333-4444-555555555555 is not on \
                         this node: its data was not taken over";
-            assert_eq!(said, asked.then_some(text));
+            assert_eq!(said, requested.then_some(text));
         }
     }
 
@@ -265,14 +271,14 @@ mod tests {
             panic!("none of them answers")
         }
 
-        fn tell(&self, _: Input) {
+        fn report(&self, _: Input) {
             panic!("none of them answers")
         }
     }
 
     #[test]
     fn hooks_are_timed_and_counted_by_how_they_end_unless_that_is_switched_off() {
-        let (telemetry, recorder) = telemetry::build(&telemetry::Options::default());
+        let (telemetry, recorder) = telemetry::build(&telemetry::TelemetryOptions::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let runtime = runtime.unwrap();
         let tmp = tempfile::tempdir().unwrap();
@@ -282,9 +288,9 @@ mod tests {
         )
         .unwrap();
         let run = |id: &str, measured: bool| {
-            let settings = Settings {
+            let settings = ClientSettings {
                 hook_metrics: measured,
-                ..Settings::default()
+                ..ClientSettings::default()
             };
             let given = AllocGiven {
                 alloc: Arc::new(Allocation::default()),
@@ -293,7 +299,7 @@ mod tests {
                 settings: Arc::new(settings),
                 resources: Arc::default(),
                 previous: Vec::new(),
-                tell: Arc::new(|_: &str, _: &str| {}),
+                report: Arc::new(|_: &str, _: &str| {}),
             };
             let hooks: AllocHooks = [
                 Box::new(AllocDirs) as Box<dyn AllocHook>,
@@ -313,17 +319,17 @@ mod tests {
             "{error}"
         );
         run("taken", false).unwrap_err();
-        let told = telemetry.prometheus();
+        let reported = telemetry.prometheus();
         let value = |what: &str, hook: &str| {
             let line = format!("nomad_client_alloc_hook_prerun_{what}{{hook_name=\"{hook}\"}} ");
-            let line = told.lines().find_map(|text| text.strip_prefix(&line));
+            let line = reported.lines().find_map(|text| text.strip_prefix(&line));
             line.map(str::to_owned)
         };
         let dirs = ["success", "failed", "elapsed_count"].map(|what| value(what, "alloc_dir"));
         assert_eq!(
             dirs,
             ["2", "1", "3"].map(|text| Some(text.to_owned())),
-            "{told}"
+            "{reported}"
         );
         // What comes after a hook that failed is not run.
         let waits = ["success", "failed", "elapsed_count"];
@@ -331,7 +337,7 @@ mod tests {
         assert_eq!(
             waits,
             [Some("2".to_owned()), None, Some("2".to_owned())],
-            "{told}"
+            "{reported}"
         );
     }
 }

@@ -37,7 +37,7 @@ use serde_json::Value;
 
 use crate::alloc::dir::AllocDir;
 use crate::alloc::factory::AllocRunner;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::hooks::notes::Note;
 use crate::hooks::resources::Resources;
 
@@ -50,17 +50,17 @@ pub struct AllocGiven {
     pub dir: AllocDir,
     pub node: Arc<Node>,
     /// The client's settings.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<ClientSettings>,
     /// What hooks leave for those after them, and for the hooks of tasks.
     pub resources: Arc<Resources>,
     /// Runners of allocations that it replaces, on this node; before the tasks only.
     pub previous: Vec<Arc<dyn AllocRunner>>,
     /// Tells something in an event of all its tasks.
-    pub tell: Tell,
+    pub report: StateReporter,
 }
 
 /// Takes the name of a hook, and what it has to say.
-pub type Tell = Arc<dyn Fn(&str, &str) + Send + Sync>;
+pub type StateReporter = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a hook answers. One that answers nothing leaves nothing in the journal, and is called
 /// again.

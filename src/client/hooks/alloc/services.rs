@@ -31,7 +31,7 @@ impl AllocHook for GroupServices {
     }
 
     fn task_restarted<'a>(&'a self, _: &'a AllocGiven, _: &'a str) -> Hooked<'a, ()> {
-        self.book.tell_again(&self.alloc);
+        self.book.report_again(&self.alloc);
         super::well()
     }
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::list::TaskHooks;
 use super::{Hooked, TaskAnswer, TaskGiven, TaskHook, TaskNote};
 use crate::hooks::metrics::Hooks;
-use crate::hooks::notes::{Keep, Untold, answer_of};
-use crate::task::machine::{Ending, HookError, Prepared, TaskInput};
+use crate::hooks::notes::{Keep, Unreported, answer_of};
+use crate::task::machine::{Ending, HookError, PreparedTask, TaskInput};
 
 /// What a hook keeps.
 fn kept_of<'a>(notes: &'a [TaskNote], hook: &str) -> &'a Value {
@@ -26,8 +26,8 @@ pub async fn prestart(
     mut given: TaskGiven,
     (before, done): (&[TaskNote], &BTreeSet<String>),
     keep: &dyn Keep<TaskInput>,
-) -> Result<Prepared, HookError> {
-    let mut untold = Untold::new(keep, TaskInput::HooksAnswered);
+) -> Result<PreparedTask, HookError> {
+    let mut unreported = Unreported::new(keep, TaskInput::HooksAnswered);
     for hook in hooks.iter().filter(|hook| !done.contains(hook.name())) {
         let failed = |message, recoverable| HookError {
             hook: hook.name().to_owned(),
@@ -45,11 +45,11 @@ pub async fn prestart(
             continue;
         }
         given.hook_env.extend(answer.env.clone());
-        let heard = untold.hear((hook.name(), answer), hook.repeatable());
+        let heard = unreported.hear((hook.name(), answer), hook.repeatable());
         heard.await.map_err(|e| failed(e, true))?;
     }
-    let notes = untold.take();
-    Ok(Prepared { notes })
+    let notes = unreported.take();
+    Ok(PreparedTask { notes })
 }
 
 /// Runs one call of every hook; what fails is told.
@@ -62,7 +62,7 @@ pub async fn each<'a>(
 ) {
     for hook in hooks.iter() {
         let done = call(&**hook, kept_of(notes, hook.name())).await;
-        tell(call_name, given, &**hook, done);
+        report(call_name, given, &**hook, done);
     }
 }
 
@@ -82,11 +82,11 @@ pub async fn ending<'a>(
             let through = TaskInput::HookThrough(ending, hook.name().to_owned());
             done = keep.write(through).await;
         }
-        tell(ending.name(), given, &**hook, done);
+        report(ending.name(), given, &**hook, done);
     }
 }
 
-fn tell(call_name: &str, given: &TaskGiven, hook: &dyn TaskHook, done: Result<(), String>) {
+fn report(call_name: &str, given: &TaskGiven, hook: &dyn TaskHook, done: Result<(), String>) {
     if let Err(e) = done {
         let (alloc, task) = (&given.alloc.id, &given.name);
         tracing::error!(%alloc, task, "{call_name} hook {:?} failed: {e}", hook.name());

@@ -7,7 +7,7 @@ use drover_events::model::{Allocation, Task};
 
 use super::{TaskHook, prepare, stats};
 use crate::hooks::list::HookList;
-use crate::volumes::task::Volumes;
+use crate::volumes::task::VolumeHook;
 
 /// The hooks of one task.
 pub type TaskHooks = Arc<[Box<dyn TaskHook>]>;
@@ -25,8 +25,8 @@ impl Default for TaskHookList {
             always(|| prepare::Validate),
             always(|| prepare::TaskDir),
             always(|| prepare::DispatchPayload),
-            always(|| Volumes),
-            always(stats::Stats::default),
+            always(|| VolumeHook),
+            always(stats::StatsHook::default),
         ])
     }
 }

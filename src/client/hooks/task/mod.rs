@@ -39,7 +39,7 @@ use serde_json::Value;
 
 use crate::alloc::dir::AllocDir;
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::drivers::{Device, ExitResult, Mount, Registry, RunningTask, paths_seen};
 use crate::env::{TaskEnv, TaskEnvInput};
 use crate::hooks::notes::Note;
@@ -64,7 +64,7 @@ pub struct TaskGiven {
     pub drivers: Registry,
     pub node: Arc<Node>,
     /// The client's settings.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<ClientSettings>,
     /// What the allocation's hooks left, and what those of tasks leave for each other.
     pub resources: Arc<Resources>,
     /// The time.
@@ -192,7 +192,7 @@ pub type Hooked<'a> = BoxFuture<'a, Result<(), String>>;
 
 /// A task that runs, as hooks see it.
 #[derive(Clone)]
-pub struct Running {
+pub struct RunningHooks {
     /// What the driver follows.
     pub task: Arc<dyn RunningTask>,
     /// It ran before this agent did: hooks before its start were called by another.
@@ -221,7 +221,7 @@ pub trait TaskHook: Send + Sync {
         &'a self,
         _: &'a TaskGiven,
         _kept: &'a Value,
-        _running: &'a Running,
+        _running: &'a RunningHooks,
     ) -> Hooked<'a> {
         well()
     }

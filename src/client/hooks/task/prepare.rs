@@ -52,7 +52,7 @@ impl TaskHook for TaskDir {
             let (dir, name) = (given.dir.clone(), given.name.clone());
             let task = given.task()?.1;
             let user = runs_as(&task.driver, &task.user).to_owned();
-            aside(move || dir.build_task(&name, &user)).await?;
+            offload(move || dir.build_task(&name, &user)).await?;
             Ok(TaskAnswer::done())
         }
         .boxed()
@@ -89,7 +89,7 @@ impl TaskHook for DispatchPayload {
             let (dir, alloc) = (given.dir.clone(), given.alloc.clone());
             let user = runs_as(&task.driver, &task.user).to_owned();
             let name = given.name.clone();
-            aside(move || {
+            offload(move || {
                 let payload = alloc.job.as_ref().map(|job| &job.payload[..]);
                 dir.write_local(&name, &user, Path::new(&file), payload.unwrap_or_default())
             })
@@ -101,7 +101,9 @@ impl TaskHook for DispatchPayload {
 }
 
 /// Runs what may wait for the disk.
-async fn aside(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Result<(), String> {
+async fn offload(
+    work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> Result<(), String> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|e| Err(std::io::Error::other(e)))
         .map_err(|e| e.to_string())
@@ -171,15 +173,15 @@ mod tests {
     use super::*;
     use crate::alloc::dir::AllocDir;
     use crate::clock::Clock;
-    use crate::config::Settings;
+    use crate::config::ClientSettings;
     use crate::drivers::mock::Mock;
     use crate::drivers::{Driver, Registry};
     use crate::hooks::notes::Keep;
     use crate::hooks::task::chain;
     use crate::hooks::task::list::TaskHooks;
-    use crate::task::machine::{HookError, Prepared, TaskInput};
+    use crate::task::machine::{HookError, PreparedTask, TaskInput};
 
-    fn given(dir: &Path, task: Task, settings: Settings) -> TaskGiven {
+    fn given(dir: &Path, task: Task, settings: ClientSettings) -> TaskGiven {
         let name = task.name.clone();
         let group = TaskGroup {
             name: "g".into(),
@@ -218,7 +220,7 @@ mod tests {
             panic!("neither needs to be written on its own")
         }
 
-        fn tell(&self, _: TaskInput) {
+        fn report(&self, _: TaskInput) {
             panic!("none is left behind")
         }
     }
@@ -236,21 +238,21 @@ mod tests {
             driver: "mock_driver".into(),
             ..Task::default()
         };
-        let given = given(tmp.path(), task, Settings::default());
+        let given = given(tmp.path(), task, ClientSettings::default());
         given.dir.build().unwrap();
         let hooks: TaskHooks = [Box::new(Validate) as Box<dyn TaskHook>, Box::new(TaskDir)]
             .into_iter()
             .collect();
         let before = BTreeSet::from(["another".to_owned()]);
         let run = |done| chain::prestart(&hooks, given.clone(), (&[], done), &Nowhere);
-        let answer: Result<Prepared, HookError> = run(&before).await;
+        let answer: Result<PreparedTask, HookError> = run(&before).await;
         // Only what is new is answered; what was given is as it was.
         let answer = answer.unwrap();
         let done: BTreeSet<_> = answer.notes.iter().map(|note| note.hook.clone()).collect();
         assert_eq!(done, BTreeSet::from(["task_dir".to_owned()]));
         assert!(answer.notes[0].answer.done && !answer.notes[0].answer.leaves_something());
         assert_eq!(before.len(), 1);
-        assert_eq!(run(&done).await.unwrap(), Prepared::default());
+        assert_eq!(run(&done).await.unwrap(), PreparedTask::default());
     }
 
     #[test]
@@ -288,7 +290,7 @@ mod tests {
                 ..Task::default()
             };
             let checked = ("user.checked_drivers", "mock_driver,other");
-            let mut settings = Settings::default();
+            let mut settings = ClientSettings::default();
             let options = &mut settings.client.options;
             options.insert(checked.0.into(), checked.1.into());
             let refused = validate(&given(tmp.path(), task, settings)).err();

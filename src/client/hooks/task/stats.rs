@@ -17,14 +17,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Hooked, Running, TaskGiven, TaskHook};
+use super::{Hooked, RunningHooks, TaskGiven, TaskHook};
 use crate::clock::{Clock, SECOND};
 use crate::drivers::{ExitResult, RunningTask, StatsError};
 
 /// The shortest time between two samples.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The time between two where nobody asks.
-const UNASKED: Duration = Duration::from_secs(60);
+const UNREQUESTED: Duration = Duration::from_secs(60);
 /// After so long without a question nobody asks any more, nanoseconds.
 const PATIENCE: i64 = 60 * SECOND;
 /// The first wait after a stream that failed, and the longest.
@@ -33,14 +33,14 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// What the tasks of an allocation use; all copies are one.
 #[derive(Clone, Default)]
-pub struct Usage(Arc<Shared>);
+pub struct Usage(Arc<StatsShared>);
 
 #[derive(Default)]
-struct Shared {
+struct StatsShared {
     /// By task; nothing where the driver measures nothing.
     samples: watch::Sender<BTreeMap<String, Option<TaskResourceUsage>>>,
     /// When somebody asked last, unix nanoseconds.
-    asked: watch::Sender<i64>,
+    requested: watch::Sender<i64>,
 }
 
 impl Usage {
@@ -51,7 +51,7 @@ impl Usage {
 
     /// Somebody wants to know: samples come often from now on.
     pub fn ask(&self, now: i64) {
-        self.0.asked.send_replace(now);
+        self.0.requested.send_replace(now);
     }
 
     /// Waits until there are samples of all these tasks from then on.
@@ -70,7 +70,7 @@ impl Usage {
     }
 
     fn is_wanted(&self, now: i64) -> bool {
-        now.saturating_sub(*self.0.asked.borrow()) < PATIENCE
+        now.saturating_sub(*self.0.requested.borrow()) < PATIENCE
     }
 
     fn put(&self, task: &str, sample: Option<TaskResourceUsage>) {
@@ -88,12 +88,12 @@ impl Usage {
 
 /// Follows what a task uses for as long as it runs.
 #[derive(Default)]
-pub(super) struct Stats {
+pub(super) struct StatsHook {
     /// It ends with this.
     follower: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-impl Stats {
+impl StatsHook {
     fn end(&self, given: &TaskGiven) {
         *self.follower.lock() = None;
         usage(given).forget(&given.name);
@@ -104,7 +104,7 @@ fn usage(given: &TaskGiven) -> Usage {
     given.resources.change(|usage: &mut Usage| usage.clone())
 }
 
-impl TaskHook for Stats {
+impl TaskHook for StatsHook {
     fn name(&self) -> &'static str {
         "stats_hook"
     }
@@ -118,7 +118,7 @@ impl TaskHook for Stats {
         &'a self,
         given: &'a TaskGiven,
         _: &'a Value,
-        running: &'a Running,
+        running: &'a RunningHooks,
     ) -> Hooked<'a> {
         let follow = Follow {
             task: given.name.clone(),
@@ -200,15 +200,15 @@ impl Follow {
     }
 
     async fn stream(&self) -> Left {
-        let mut asked = self.usage.0.asked.subscribe();
+        let mut requested = self.usage.0.requested.subscribe();
         let wanted = self.usage.is_wanted(self.clock.now());
-        let interval = if wanted { self.interval } else { UNASKED };
+        let interval = if wanted { self.interval } else { UNREQUESTED };
         let mut samples = self.running.stats(interval);
         let mut well = false;
         loop {
             let sample = tokio::select! {
                 sample = samples.next() => sample,
-                _ = asked.changed(), if !wanted => return Left::Pace,
+                _ = requested.changed(), if !wanted => return Left::Pace,
             };
             match sample {
                 Some(Ok(sample)) => self.usage.put(&self.task, Some(sample)),

@@ -9,7 +9,7 @@ use futures_util::stream;
 
 use super::*;
 use crate::alloc::dir::AllocDir;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::drivers::exec::{ExecCommand, Wires};
 use crate::drivers::isolated::{Exec, USER};
 use crate::drivers::mock::Mock;
@@ -104,7 +104,7 @@ fn given() -> TaskGiven {
         dir: AllocDir::new(Path::new("/nowhere"), "a1"),
         drivers: Registry::default(),
         node: Arc::new(Node::default()),
-        settings: Arc::new(Settings::default()),
+        settings: Arc::new(ClientSettings::default()),
         resources: Arc::default(),
         clock: Clock::System,
         emit: Arc::new(|_| {}),
@@ -166,8 +166,8 @@ async fn drv_03_a_stream_that_fails_at_once_is_opened_again_after_longer_and_lon
 
 #[tokio::test]
 async fn drv_05_a_stream_ends_with_its_task_and_a_thousand_restarts_leave_one() {
-    let (hook, given, task) = (Stats::default(), given(), Task::new(Is::Open));
-    let running = Running {
+    let (hook, given, task) = (StatsHook::default(), given(), Task::new(Is::Open));
+    let running = RunningHooks {
         task: Arc::clone(&task) as Arc<dyn RunningTask>,
         recovered: false,
     };
@@ -266,11 +266,11 @@ fn apart(tmp: &Path) -> (Option<Exec>, Parents) {
         cgroups: cgroups.clone(),
     };
     let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();
-    let told = exec.fingerprint(0);
-    if !told.healthy {
-        drover_testkit::skip("samples of the exec driver", &told.health_description);
+    let reported = exec.fingerprint(0);
+    if !reported.healthy {
+        drover_testkit::skip("samples of the exec driver", &reported.health_description);
     }
-    (told.healthy.then_some(exec), cgroups)
+    (reported.healthy.then_some(exec), cgroups)
 }
 
 #[tokio::test]

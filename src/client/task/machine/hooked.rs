@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{HookError, Phase, Prepared, TaskAction, TaskMachine, TaskSpec};
+use super::{HookError, Phase, PreparedTask, TaskAction, TaskMachine, TaskSpec};
 use crate::drivers::{Device, Mount};
 use crate::hooks::task::{TaskNote, VALIDATE};
 use crate::task::events;
@@ -60,7 +60,7 @@ impl TaskMachine {
     pub(super) fn prepared(
         &mut self,
         spec: &TaskSpec,
-        result: Result<Prepared, HookError>,
+        result: Result<PreparedTask, HookError>,
         now: i64,
         out: &mut Vec<TaskAction>,
     ) {

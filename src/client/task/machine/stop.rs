@@ -9,7 +9,7 @@ use super::{
 
 impl TaskMachine {
     /// Tells of the kill, and of what in its group was the reason.
-    pub(super) fn tell_kill(&mut self, spec: &TaskSpec, now: i64) {
+    pub(super) fn report_kill(&mut self, spec: &TaskSpec, now: i64) {
         let reason = events::kill_reason(&self.state.events);
         self.emit(events::killing(now, spec.kill_timeout, reason));
     }

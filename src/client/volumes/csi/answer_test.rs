@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use drover_events::model::{CsiTopology, CsiTopologyRequest};
 use serde_json::Value;
 
-use super::registry::Kind;
+use super::registry::PluginKind;
 use super::testing::{World, call, detaching, found, seen, user};
 use super::*;
 use drover_error::Code;
@@ -21,7 +21,7 @@ async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nob
 
     let fake = world.fake();
     world
-        .register(&csi, "plug", Kind::Monolith, found(true))
+        .register(&csi, "plug", PluginKind::Monolith, found(true))
         .await;
     let (hook, given) = world.hook(&csi, user(&Value::Null));
     hook.prerun(&given, &Value::Null).await.unwrap();
@@ -32,14 +32,14 @@ async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nob
     let text = "no node plugin \"p\" runs on this node";
     assert_eq!((error.code, &*error.message), (Code::Unavailable, text));
     world
-        .register(&csi, "plug", Kind::Monolith, found(true))
+        .register(&csi, "plug", PluginKind::Monolith, found(true))
         .await;
     // Nor is it taken from who may still write, whatever servers think became of him.
     let lives = Arc::new(AtomicBool::new(true));
     let is_living = Arc::clone(&lives);
     csi.knows(move |_| match is_living.load(Ordering::Relaxed) {
-        true => Known::Lives,
-        false => Known::Ended,
+        true => AllocKnowledge::Lives,
+        false => AllocKnowledge::Ended,
     });
     let error = call::<NodeDetachVolume>(&csi, &detach).await.unwrap_err();
     let text = "allocation a1 has not ended on this node";
@@ -85,20 +85,23 @@ async fn plg_09_servers_reach_plugins_and_what_they_refuse_is_told_in_their_word
 #[tokio::test]
 async fn csi_05_a_plugin_that_makes_used_volumes_no_larger_is_not_asked_to() {
     let (world, csi, fake) = World::ready().await;
-    let asked = |in_use: bool| ControllerExpandVolumeRequest {
+    let requested = |in_use: bool| ControllerExpandVolumeRequest {
         plugin_id: "p".to_owned(),
         external_volume_id: "far-vol".to_owned(),
         required_bytes: 10,
         in_use,
         ..ControllerExpandVolumeRequest::default()
     };
-    let expand = async |in_use: bool| call::<ControllerExpandVolume>(&csi, &asked(in_use)).await;
+    let expand =
+        async |in_use: bool| call::<ControllerExpandVolume>(&csi, &requested(in_use)).await;
     let count = || seen(&fake, "ControllerExpand").len();
     expand(true).await.unwrap();
     assert_eq!(count(), 1, "others are asked");
     let mut offline = found(true);
     offline.features.plugin.offline = true;
-    world.register(&csi, "plug", Kind::Monolith, offline).await;
+    world
+        .register(&csi, "plug", PluginKind::Monolith, offline)
+        .await;
     let error = expand(true).await.unwrap_err();
     let text = "plugin \"p\" makes volumes larger only while nobody has them";
     assert_eq!((error.code, &*error.message), (Code::Conflict, text));
@@ -127,7 +130,7 @@ async fn csi_46_what_a_volume_is_to_be_made_from_and_how_large_and_where_reaches
             "Snapshot(SnapshotSource { snapshot_id: \"snap\" })",
         ),
     ] {
-        let asked = ControllerCreateVolumeRequest {
+        let requested = ControllerCreateVolumeRequest {
             plugin_id: "p".to_owned(),
             name: "new".to_owned(),
             capacity_min: 10,
@@ -140,16 +143,21 @@ async fn csi_46_what_a_volume_is_to_be_made_from_and_how_large_and_where_reaches
             }),
             ..ControllerCreateVolumeRequest::default()
         };
-        let made = call::<ControllerCreateVolume>(&csi, &asked).await.unwrap();
-        let asked = seen(&fake, "CreateVolume").pop().unwrap();
+        let made = call::<ControllerCreateVolume>(&csi, &requested)
+            .await
+            .unwrap();
+        let requested = seen(&fake, "CreateVolume").pop().unwrap();
         let segments = |zone: &str| format!("Topology {{ segments: {{\"zone\": \"{zone}\"}} }}");
-        for told in [
+        for reported in [
             from.to_owned(),
             "required_bytes: 10, limit_bytes: 20".to_owned(),
             format!("requisite: [{}, {}]", segments("z1"), segments("z2")),
             format!("preferred: [{}]", segments("z2")),
         ] {
-            assert!(asked.contains(&told), "{told} is not in {asked}");
+            assert!(
+                requested.contains(&reported),
+                "{reported} is not in {requested}"
+            );
         }
         // And what it was made from is told.
         let clone = if snapshot.is_empty() { clone } else { "" };

@@ -6,8 +6,8 @@ use drover_testkit::{LONG, eventually, so};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::claim::{CsiHook, asked};
-use super::registry::Kind;
+use super::claim::{CsiHook, requested};
+use super::registry::PluginKind;
 use super::testing::{World, call, detaching, found, left, seen, user};
 use super::*;
 use drover_error::{ApiError, Code};
@@ -18,7 +18,7 @@ async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_t
     let world = World::new();
     let csi = world.csi();
     let alloc = user(&Value::Null);
-    let volumes = asked(&alloc);
+    let volumes = requested(&alloc);
     assert_eq!(volumes.len(), 1, "the volume of the host is not claimed");
     let hook = CsiHook::new(&csi, volumes);
     let given = world.given(alloc);
@@ -35,7 +35,7 @@ async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_t
     }
     let fake = world.fake();
     world
-        .register(&csi, "plug", Kind::Monolith, found(true))
+        .register(&csi, "plug", PluginKind::Monolith, found(true))
         .await;
     let answer = prerun.await.unwrap();
     assert!(answer.done);
@@ -95,7 +95,10 @@ async fn ns_04_an_allocation_claims_mounts_and_gives_back_in_its_own_namespace()
 
     hook.postrun(&given, &Value::Null).await.unwrap();
     let given_back = world.servers.given_back.lock().clone();
-    let namespaces: Vec<&str> = given_back.iter().map(|asked| &*asked.namespace).collect();
+    let namespaces: Vec<&str> = given_back
+        .iter()
+        .map(|requested| &*requested.namespace)
+        .collect();
     assert_eq!(namespaces, ["apps"]);
 }
 
@@ -117,7 +120,7 @@ async fn what_never_passes_is_not_waited_out() {
     // PLG-10: a plugin that refuses, in its own words.
     let fake = world.fake();
     world
-        .register(&csi, "plug", Kind::Monolith, found(true))
+        .register(&csi, "plug", PluginKind::Monolith, found(true))
         .await;
     let no = drover_csi::Code::InvalidArgument;
     *fake.says.refuses.lock().unwrap() = Some(fake.status(no, "no such file system"));

@@ -7,7 +7,7 @@ use drover_events::gojson::{Map, Time};
 use drover_events::model::{CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiTopology};
 
 use super::Csi;
-use super::registry::{Found, Live, Part};
+use super::registry::{CsiPart, Live, PluginProbe};
 
 impl Csi {
     /// Puts what is known of plugins into the node; servers are told where that changed something.
@@ -16,7 +16,8 @@ impl Csi {
             // Held from before it is collected: of two at once the later one knows no less.
             let mut node = self.node.lock();
             let all = self.registry.all();
-            let (controllers, nodes) = (infos(&all, Part::Controller), infos(&all, Part::Node));
+            let (controllers, nodes) =
+                (infos(&all, CsiPart::Controller), infos(&all, CsiPart::Node));
             if node.csi_controller_plugins == controllers && node.csi_node_plugins == nodes {
                 return;
             }
@@ -30,15 +31,15 @@ impl Csi {
 }
 
 /// By name; of several the one that is asked.
-fn infos(all: &[Live], part: Part) -> Map<CsiInfo> {
+fn infos(all: &[Live], part: CsiPart) -> Map<CsiInfo> {
     let mut infos: BTreeMap<String, CsiInfo> = BTreeMap::new();
     for live in all {
-        let Some(told) = told(live, part) else {
+        let Some(reported) = reported(live, part) else {
             continue;
         };
         match infos.get(&live.instance.plugin) {
-            Some(older) if older.healthy && !told.healthy => {}
-            _ => drop(infos.insert(live.instance.plugin.clone(), told)),
+            Some(older) if older.healthy && !reported.healthy => {}
+            _ => drop(infos.insert(live.instance.plugin.clone(), reported)),
         }
     }
     infos.into()
@@ -46,18 +47,18 @@ fn infos(all: &[Live], part: Part) -> Map<CsiInfo> {
 
 /// What is told of a part of a plugin, if it has it. One that has not answered this agent yet is
 /// what it was to the agent before: it has gone nowhere.
-pub(super) fn told(live: &Live, part: Part) -> Option<CsiInfo> {
+pub(super) fn reported(live: &Live, part: CsiPart) -> Option<CsiInfo> {
     if !live.instance.kind.has(part) {
         return None;
     }
     match (&live.found.identity, part) {
         (Some(_), _) => Some(info(live, part)),
-        (None, Part::Controller) => live.former.controller.clone(),
-        (None, Part::Node) => live.former.node.clone(),
+        (None, CsiPart::Controller) => live.former.controller.clone(),
+        (None, CsiPart::Node) => live.former.node.clone(),
     }
 }
 
-fn info(live: &Live, part: Part) -> CsiInfo {
+fn info(live: &Live, part: CsiPart) -> CsiInfo {
     let found = &live.found;
     let identity = found.identity.clone();
     let (provider, version) = identity.map_or_else(Default::default, |one| (one.name, one.version));
@@ -74,12 +75,12 @@ fn info(live: &Live, part: Part) -> CsiInfo {
         provider_version: version,
         requires_controller_plugin: found.features.plugin.controller,
         requires_topologies: found.features.plugin.topologies,
-        controller_info: (part == Part::Controller).then(|| controller(found)),
-        node_info: (part == Part::Node).then(|| node(found)),
+        controller_info: (part == CsiPart::Controller).then(|| controller(found)),
+        node_info: (part == CsiPart::Node).then(|| node(found)),
     }
 }
 
-fn controller(found: &Found) -> CsiControllerInfo {
+fn controller(found: &PluginProbe) -> CsiControllerInfo {
     let can = found.features.controller.unwrap_or_default();
     CsiControllerInfo {
         supports_create_delete: can.create_delete,
@@ -97,7 +98,7 @@ fn controller(found: &Found) -> CsiControllerInfo {
     }
 }
 
-fn node(found: &Found) -> CsiNodeInfo {
+fn node(found: &PluginProbe) -> CsiNodeInfo {
     let can = found.features.node.unwrap_or_default();
     let node = found.node.clone().unwrap_or_default();
     let topology = node.topology.map(|segments| CsiTopology {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use drover_csi::{CallError, Plugin};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::leftover::Way;
-use super::registry::{Found, Instance, Kind, Live, Part, Told};
-use super::{Csi, Known};
-use crate::hooks::task::{Emit, Running};
+use super::leftover::UnmountPlan;
+use super::registry::{CsiPart, Instance, Live, PluginKind, PluginProbe, PluginReport};
+use super::{AllocKnowledge, Csi};
+use crate::hooks::task::{Emit, RunningHooks};
 use crate::task::events;
 
 /// Between two looks at a plugin that has not answered yet.
@@ -33,7 +33,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) async fn follow(self, running: Running) {
+    pub(super) async fn follow(self, running: RunningHooks) {
         let plugin = Plugin::at(&self.instance.socket);
         let begun = Instant::now();
         let mut found = loop {
@@ -45,7 +45,7 @@ impl Follower {
                          {trouble}",
                         self.patience
                     );
-                    self.tell("Plugin became unhealthy", &text);
+                    self.report("Plugin became unhealthy", &text);
                     // Whether it is started again is for its restart policy.
                     if let Err(error) = running.task.stop("", GRACE) {
                         tracing::debug!("a plugin that does not answer: {error}");
@@ -61,11 +61,11 @@ impl Follower {
             .register(instance, plugin.clone(), found.clone())
             .await;
         self.csi.describe();
-        self.tell(
+        self.report(
             "Plugin became healthy",
             &format!("plugin: {}", self.instance.plugin),
         );
-        let (mut told, mut left) = (Instant::now(), self.instance.kind.has(Part::Node));
+        let (mut reported, mut left) = (Instant::now(), self.instance.kind.has(CsiPart::Node));
         let begun = AtomicUsize::new(0);
         loop {
             if left && found.healthy {
@@ -75,7 +75,7 @@ impl Follower {
             let now = self.look(&plugin).await;
             let mut next = match now {
                 Ok(next) => next,
-                Err(trouble) => Found {
+                Err(trouble) => PluginProbe {
                     healthy: false,
                     trouble,
                     ..found.clone()
@@ -87,15 +87,15 @@ impl Follower {
             };
             if next.healthy != found.healthy {
                 match next.healthy {
-                    true => self.tell("Plugin became healthy", &self.instance.plugin),
-                    false => self.tell("Plugin became unhealthy", &next.trouble),
+                    true => self.report("Plugin became healthy", &self.instance.plugin),
+                    false => self.report("Plugin became unhealthy", &next.trouble),
                 }
             }
             // Its words are its own, and may be others at every look: they alone are no news that
             // every server has to hear at once.
-            let waits = next.healthy == found.healthy && told.elapsed() < PACE;
+            let waits = next.healthy == found.healthy && reported.elapsed() < PACE;
             if next != found && !waits {
-                told = Instant::now();
+                reported = Instant::now();
                 let key = (&*self.instance.alloc, &*self.instance.task);
                 self.csi.registry.update(key, next.clone()).await;
                 self.csi.describe();
@@ -106,7 +106,7 @@ impl Follower {
 
     /// Takes back what allocations left of which this node knows nothing any more; whether some of
     /// it is left.
-    async fn clean(&self, plugin: &Plugin, found: &Found, begun: &AtomicUsize) -> bool {
+    async fn clean(&self, plugin: &Plugin, found: &PluginProbe, begun: &AtomicUsize) -> bool {
         if self.csi.known("").is_none() {
             // The agent is still beginning.
             return true;
@@ -115,27 +115,33 @@ impl Follower {
             instance: self.instance.clone(),
             plugin: plugin.clone(),
             found: found.clone(),
-            former: Told::default(),
+            former: PluginReport::default(),
         };
-        let is_over = |alloc: &str| self.csi.known(alloc) == Some(Known::Not);
-        let cleaned = self.csi.take_rest(&live, Way::Passes(begun), is_over);
+        let is_over = |alloc: &str| self.csi.known(alloc) == Some(AllocKnowledge::Not);
+        let cleaned = self
+            .csi
+            .take_rest(&live, UnmountPlan::Passes(begun), is_over);
         // One that is slow is looked after meanwhile.
         timeout(PERIOD, cleaned).await.unwrap_or(true)
     }
 
-    async fn look(&self, plugin: &Plugin) -> Result<Found, String> {
+    async fn look(&self, plugin: &Plugin) -> Result<PluginProbe, String> {
         look(plugin, self.instance.kind, self.csi.clock.now()).await
     }
 
-    fn tell(&self, kind: &str, text: &str) {
+    fn report(&self, kind: &str, text: &str) {
         (self.emit)(events::message(kind, self.csi.clock.now(), text));
     }
 }
 
 /// Asks a plugin how it is, who it is and what it can.
-pub(super) async fn look(plugin: &Plugin, kind: Kind, now: i64) -> Result<Found, String> {
-    let (controller, node) = (kind.has(Part::Controller), kind.has(Part::Node));
-    let asked = async {
+pub(super) async fn look(
+    plugin: &Plugin,
+    kind: PluginKind,
+    now: i64,
+) -> Result<PluginProbe, String> {
+    let (controller, node) = (kind.has(CsiPart::Controller), kind.has(CsiPart::Node));
+    let requested = async {
         if !plugin.is_ready().await? {
             return Ok(None);
         }
@@ -147,9 +153,9 @@ pub(super) async fn look(plugin: &Plugin, kind: Kind, now: i64) -> Result<Found,
         };
         Ok::<_, CallError>(Some((identity, features, node)))
     };
-    let answered = asked.await.map_err(|error| error.to_string())?;
+    let answered = requested.await.map_err(|error| error.to_string())?;
     let (identity, features, node) = answered.ok_or("the plugin says that it is not ready")?;
-    Ok(Found {
+    Ok(PluginProbe {
         identity: Some(identity),
         features,
         node,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// What a plugin's task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum PluginKind {
     /// It attaches volumes to nodes.
     Controller,
     /// It brings them to allocations of this node.
@@ -19,7 +19,7 @@ pub enum Kind {
     Monolith,
 }
 
-impl Kind {
+impl PluginKind {
     /// The word of a job.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
@@ -40,23 +40,23 @@ impl Kind {
     }
 
     /// Whether it has a part.
-    pub fn has(self, part: Part) -> bool {
+    pub fn has(self, part: CsiPart) -> bool {
         match part {
-            Part::Controller => self != Self::Node,
-            Part::Node => self != Self::Controller,
+            CsiPart::Controller => self != Self::Node,
+            CsiPart::Node => self != Self::Controller,
         }
     }
 }
 
 /// A part of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum CsiPart {
     Controller,
     /// The node part.
     Node,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for CsiPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Controller => "controller",
@@ -71,7 +71,7 @@ pub struct Instance {
     /// The plugin's name.
     pub plugin: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: PluginKind,
     /// Its allocation.
     pub alloc: String,
     pub task: String,
@@ -91,7 +91,7 @@ impl Instance {
 
 /// What a plugin said of itself, and how it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct PluginProbe {
     /// Who it is; none before it answered.
     pub identity: Option<Identity>,
     /// What it can.

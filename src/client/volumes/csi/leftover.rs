@@ -14,7 +14,7 @@ const AT_ONCE: usize = 8;
 
 /// How volumes are taken back.
 #[derive(Clone, Copy)]
-pub(super) enum Way<'a> {
+pub(super) enum UnmountPlan<'a> {
     /// Each when its turn comes.
     Waits,
     /// Those at which nobody else works: a former call may be under way still, and another one
@@ -29,7 +29,7 @@ impl Csi {
     pub(super) async fn take_rest(
         &self,
         live: &Live,
-        way: Way<'_>,
+        way: UnmountPlan<'_>,
         is_over: impl Fn(&str) -> bool,
     ) -> bool {
         let marks = self.mounts.marks(&self.root(&live.instance)).await;
@@ -44,7 +44,7 @@ impl Csi {
                 });
             }
         }
-        if let (Way::Passes(begun), false) = (way, over.is_empty()) {
+        if let (UnmountPlan::Passes(begun), false) = (way, over.is_empty()) {
             let first = begun.load(Ordering::Relaxed) % over.len();
             over.rotate_left(first);
         }
@@ -56,25 +56,30 @@ impl Csi {
         let mut taken = futures_util::stream::iter(each).buffer_unordered(AT_ONCE);
         let mut left = false;
         let plugin = &live.instance.plugin;
-        let told = |error: MountError| tracing::warn!(plugin, "volumes are left: {error}");
+        let reported = |error: MountError| tracing::warn!(plugin, "volumes are left: {error}");
         while let Some(taken) = taken.next().await {
-            left |= !taken.map_err(told).unwrap_or(false);
+            left |= !taken.map_err(reported).unwrap_or(false);
         }
-        left | marks.failed.map(told).is_some()
+        left | marks.failed.map(reported).is_some()
     }
 
     /// Takes one back; whether it is.
-    async fn take(&self, live: &Live, way: Way<'_>, given: &Returned) -> Result<bool, MountError> {
+    async fn take(
+        &self,
+        live: &Live,
+        way: UnmountPlan<'_>,
+        given: &Returned,
+    ) -> Result<bool, MountError> {
         let (alloc, volume) = (&given.alloc, &given.volume);
         let root = self.root(&live.instance);
         let stages = live.found.features.node.unwrap_or_default().stage;
         let (mounts, plugin) = (&self.mounts, &live.plugin);
         let taken = match way {
-            Way::Waits => {
+            UnmountPlan::Waits => {
                 let taken = mounts.unmount(plugin, stages, &root, given).await;
                 taken.map(|()| true)
             }
-            Way::Passes(begun) => {
+            UnmountPlan::Passes(begun) => {
                 begun.fetch_add(1, Ordering::Relaxed);
                 let by = (plugin, stages);
                 let taken = mounts.unmount_within(Duration::ZERO, by, &root, given);

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 
 use drover_csi::harness::Fake;
-use drover_csi::mounts::{Secrets, Usage, Wanted};
+use drover_csi::mounts::{MountSpec, Secrets, Usage};
 use drover_testkit::{LONG, so};
 
-use super::leftover::Way;
+use super::leftover::UnmountPlan;
 use super::testing::{World, seen};
 use super::*;
 
 /// Two volumes of two allocations; the plugin's own names for them begin with `far-`.
 async fn left(csi: &Csi) -> Live {
-    let live = csi.part(Part::Node, "p").await.unwrap();
+    let live = csi.part(CsiPart::Node, "p").await.unwrap();
     let root = csi.root(&live.instance);
     for (alloc, volume) in [("a1", "x"), ("a2", "y")] {
-        let wanted = Wanted {
+        let wanted = MountSpec {
             alloc: alloc.to_owned(),
             namespace: "default".to_owned(),
             volume: volume.to_owned(),
@@ -41,9 +41,9 @@ async fn left(csi: &Csi) -> Live {
 }
 
 /// How often a volume was asked back.
-fn asked(fake: &Fake, remote: &str) -> usize {
-    let asked = seen(fake, "NodeUnpublish");
-    asked.iter().filter(|one| one.contains(remote)).count()
+fn requested(fake: &Fake, remote: &str) -> usize {
+    let requested = seen(fake, "NodeUnpublish");
+    requested.iter().filter(|one| one.contains(remote)).count()
 }
 
 #[tokio::test]
@@ -52,16 +52,19 @@ async fn a_volume_that_hangs_is_asked_back_once_and_holds_up_no_other() {
     let live = left(&csi).await;
     "far-x".clone_into(&mut fake.says.stuck.lock().unwrap());
     let (begun, is_over) = (AtomicUsize::new(0), |_: &str| true);
-    let round = || csi.take_rest(&live, Way::Passes(&begun), is_over);
+    let round = || csi.take_rest(&live, UnmountPlan::Passes(&begun), is_over);
     let users = csi.users("p");
     tokio::select! {
         _ = round() => panic!("one of them hangs"),
-        taken = drover_testkit::asked("the other one", LONG, async || {
+        taken = drover_testkit::eventually_async("the other one", LONG, async || {
             let used = csi.mounts.is_used_by(&users, ("default", "y"), "a2");
             so(!used.await.unwrap())
         }) => taken.unwrap(),
     }
     // The call goes on, and nobody stands in line behind it.
     assert!(round().await, "it is left");
-    assert_eq!((asked(&fake, "far-x"), asked(&fake, "far-y")), (1, 1));
+    assert_eq!(
+        (requested(&fake, "far-x"), requested(&fake, "far-y")),
+        (1, 1)
+    );
 }

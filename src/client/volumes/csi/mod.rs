@@ -45,7 +45,7 @@ use crate::hooks::task::list::MakeTaskHook;
 use crate::journal::Journal;
 use drover_base::keyed::Keyed;
 use drover_rpc::caller::Caller;
-use registry::{Instance, Kind, Live, Part, Registry};
+use registry::{CsiPart, Instance, Live, PluginKind, Registry};
 
 /// What the parts share.
 pub struct Csi {
@@ -67,7 +67,7 @@ pub struct Csi {
 
 /// What a node knows of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum AllocKnowledge {
     /// Nothing.
     Not,
     /// Nothing of it runs any more.
@@ -76,7 +76,7 @@ pub enum Known {
     Lives,
 }
 
-type Knows = Box<dyn Fn(&str) -> Known + Send + Sync>;
+type Knows = Box<dyn Fn(&str) -> AllocKnowledge + Send + Sync>;
 
 impl Csi {
     /// What a client that keeps its state in `state_dir` has. Plugins of a former agent are known
@@ -105,23 +105,25 @@ impl Csi {
 
     /// Who uses volumes here: to be said once, before servers ask for anything. From an allocation
     /// that lives none is taken; one that is not known gives back what it left.
-    pub fn knows(&self, allocs: impl Fn(&str) -> Known + Send + Sync + 'static) {
+    pub fn knows(&self, allocs: impl Fn(&str) -> AllocKnowledge + Send + Sync + 'static) {
         // Who is first knows.
         let _ = self.allocs.set(Box::new(allocs));
     }
 
     /// What is known of an allocation; none before anybody said.
-    fn known(&self, alloc: &str) -> Option<Known> {
+    fn known(&self, alloc: &str) -> Option<AllocKnowledge> {
         self.allocs.get().map(|allocs| allocs(alloc))
     }
 
     /// Where the volumes of a plugin are on this node. Its name is a job's, and leads nowhere else.
     /// One that is of another kind in a new version of its job keeps the folder in which they are.
-    fn host(&self, kind: Kind, plugin: &str) -> PathBuf {
-        let of = |kind: Kind| self.folder.join(kind.word()).join(part(plugin));
-        let holds = |kind: &Kind| FOLDERS.iter().any(|name| of(*kind).join(name).exists());
-        let kept = [Kind::Node, Kind::Monolith].into_iter().find(holds);
-        of(kept.filter(|_| kind.has(Part::Node)).unwrap_or(kind))
+    fn host(&self, kind: PluginKind, plugin: &str) -> PathBuf {
+        let of = |kind: PluginKind| self.folder.join(kind.word()).join(part(plugin));
+        let holds = |kind: &PluginKind| FOLDERS.iter().any(|name| of(*kind).join(name).exists());
+        let kept = [PluginKind::Node, PluginKind::Monolith]
+            .into_iter()
+            .find(holds);
+        of(kept.filter(|_| kind.has(CsiPart::Node)).unwrap_or(kind))
     }
 
     /// Where the users of a plugin's volumes are counted.
@@ -147,7 +149,7 @@ impl Csi {
     pub fn alloc_hook(self: &Arc<Self>) -> MakeAllocHook {
         let csi = Arc::clone(self);
         Arc::new(move |_, alloc| {
-            let volumes = claim::asked(alloc);
+            let volumes = claim::requested(alloc);
             let hook =
                 || Box::new(claim::CsiHook::new(&csi, volumes.clone())) as Box<dyn AllocHook>;
             (!volumes.is_empty()).then(hook)
@@ -168,7 +170,7 @@ impl Csi {
     ///
     /// # Errors
     /// There is none, or it does not answer.
-    async fn part(&self, part: Part, id: &str) -> Result<Live, String> {
+    async fn part(&self, part: CsiPart, id: &str) -> Result<Live, String> {
         let mut silent = None;
         for mut live in self.registry.find(part, id) {
             if live.found.identity.is_some() {

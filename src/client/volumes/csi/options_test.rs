@@ -9,13 +9,13 @@ use drover_testkit::{LONG, eventually};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::registry::Kind;
+use super::registry::PluginKind;
 use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
 use crate::clock::SECOND;
 use drover_error::{ApiError, Code};
-use drover_rpc::asked::Unanswered;
 use drover_rpc::csi::*;
+use drover_rpc::requested::Unanswered;
 
 const VOLUME: &str = "vol";
 
@@ -76,9 +76,9 @@ async fn csi_15_job_07_of_four_combinations_the_jobs_options_win_where_it_has_an
             let calls = seen(&fake, call);
             assert_eq!(calls.len(), 1, "{call}: {calls:?}");
             for word in ["ext4", "xfs", "noatime", "nosuid"] {
-                let is_asked = calls[0].contains(&format!("\"{word}\""));
+                let is_requested = calls[0].contains(&format!("\"{word}\""));
                 assert_eq!(
-                    is_asked,
+                    is_requested,
                     wanted.contains(&word),
                     "{of_volume} {of_job}: {calls:?}"
                 );
@@ -132,13 +132,15 @@ async fn grown(is: i64, (growth, can, reads): (i64, bool, bool)) -> (World, Vec<
     world.servers.growth.store(growth, Ordering::Relaxed);
     let mut features = found(true);
     features.features.node.get_or_insert_default().expand = can;
-    world.register(&csi, "plug", Kind::Monolith, features).await;
+    world
+        .register(&csi, "plug", PluginKind::Monolith, features)
+        .await;
     let mut alloc = asking(&[("data", &Value::Null)]);
     let job = Arc::make_mut(alloc.job.as_mut().unwrap());
-    let asked = &mut job.task_groups.to_mut()[0].volumes;
-    let mut request = asked["data"].clone();
+    let requested = &mut job.task_groups.to_mut()[0].volumes;
+    let mut request = requested["data"].clone();
     request.read_only = reads;
-    *asked = [("data", request)].into();
+    *requested = [("data", request)].into();
     let (hook, given) = world.hook(&csi, alloc);
     hook.prerun(&given, &Value::Null).await.unwrap();
     (world, seen(&fake, "NodeExpand"))
@@ -156,9 +158,9 @@ async fn csi_05_what_grew_while_nobody_had_it_is_made_larger_for_who_writes_to_i
         assert_eq!(calls.len(), usize::from(grows), "{calls:?}");
         let range = "required_bytes: 20, limit_bytes: 30";
         assert!(calls.iter().all(|call| call.contains(range)), "{calls:?}");
-        let told = world.servers.expanded.lock().clone();
+        let reported = world.servers.expanded.lock().clone();
         let wanted: &[i64] = if grows { &[7] } else { &[] };
-        assert_eq!(told, wanted, "the servers learn it when it is done");
+        assert_eq!(reported, wanted, "the servers learn it when it is done");
     }
     // The limit is of before.
     let calls = grown(50, (7, true, false)).await.1;
@@ -170,7 +172,9 @@ async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_
     let (world, csi, fake) = with(volume("far-vol", &Value::Null)).await;
     let mut features = found(true);
     features.features.node.get_or_insert_default().expand = true;
-    world.register(&csi, "plug", Kind::Monolith, features).await;
+    world
+        .register(&csi, "plug", PluginKind::Monolith, features)
+        .await;
     world.servers.growth.store(7, Ordering::Relaxed);
     let busy = fake.status(drover_csi::Code::Aborted, "another call is under way");
     *fake.says.no_growing.lock().unwrap() = Some(busy);
@@ -194,8 +198,12 @@ async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_
     *world.now.lock() += 61 * SECOND;
     prerun.await.unwrap();
     assert_eq!(left(&given).len(), 1);
-    let told = world.servers.expanded.lock().clone();
-    assert_eq!(told, Vec::<i64>::new(), "who has it next has a part yet");
+    let reported = world.servers.expanded.lock().clone();
+    assert_eq!(
+        reported,
+        Vec::<i64>::new(),
+        "who has it next has a part yet"
+    );
 }
 
 #[tokio::test]
@@ -261,7 +269,7 @@ async fn a_call_about_a_volume_waits_for_the_one_before_it_whoever_asked_for_tha
     let csi = world.csi();
     let fake = world.fake();
     world
-        .register(&csi, "plug", Kind::Monolith, found(true))
+        .register(&csi, "plug", PluginKind::Monolith, found(true))
         .await;
     let attach = |volume: &str| ControllerAttachVolumeRequest {
         plugin_id: "p".to_owned(),
@@ -279,8 +287,8 @@ async fn a_call_about_a_volume_waits_for_the_one_before_it_whoever_asked_for_tha
     };
     // As where a server died while its call was under way.
     let before = csi.turn("p", "far-vol").await.unwrap();
-    let (asked, other) = (attach("far-vol"), attach("other"));
-    let mut waits = Box::pin(call::<ControllerAttachVolume>(&csi, &asked));
+    let (requested, other) = (attach("far-vol"), attach("other"));
+    let mut waits = Box::pin(call::<ControllerAttachVolume>(&csi, &requested));
     assert!(waits.as_mut().now_or_never().is_none());
     call::<ControllerAttachVolume>(&csi, &other).await.unwrap();
     assert!(waits.as_mut().now_or_never().is_none());

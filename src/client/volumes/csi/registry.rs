@@ -12,8 +12,8 @@ use drover_events::model::CsiInfo;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::describe::told;
-pub use super::instance::{Found, Instance, Kind, Part};
+use super::describe::reported;
+pub use super::instance::{CsiPart, Instance, PluginKind, PluginProbe};
 use crate::alloc::runner::alloc_key;
 use crate::journal::Journal;
 
@@ -28,14 +28,14 @@ pub struct Live {
     /// The way to it.
     pub plugin: Plugin,
     /// What it said.
-    pub found: Found,
+    pub found: PluginProbe,
     /// What servers were told of it before this agent began; of use until it has said something.
-    pub(super) former: Told,
+    pub(super) former: PluginReport,
 }
 
 /// What servers are told of a plugin's parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct PluginReport {
     #[serde(default)]
     pub controller: Option<CsiInfo>,
     #[serde(default)]
@@ -44,12 +44,12 @@ pub(super) struct Told {
 
 /// A plugin in the journal.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct JournaledPlugin {
     #[serde(flatten)]
     instance: Instance,
     /// Nothing of those that older agents wrote.
-    #[serde(default)]
-    told: Told,
+    #[serde(default, rename = "told")]
+    reported: PluginReport,
 }
 
 /// The plugins of this node, in the order in which they came.
@@ -63,7 +63,7 @@ impl Registry {
     pub fn restore(journal: Arc<dyn Journal>) -> Self {
         let kept = journal.load();
         let plugins = kept.get(KEY).map(|bytes| rmp_serde::from_slice(bytes));
-        let plugins: Vec<Kept> = match plugins {
+        let plugins: Vec<JournaledPlugin> = match plugins {
             Some(Ok(plugins)) => plugins,
             // They take themselves in again when their tasks are found.
             Some(Err(error)) => {
@@ -72,12 +72,13 @@ impl Registry {
             }
             None => Vec::new(),
         };
-        let known = |plugin: &Kept| kept.contains_key(&alloc_key(&plugin.instance.alloc));
+        let known =
+            |plugin: &JournaledPlugin| kept.contains_key(&alloc_key(&plugin.instance.alloc));
         let live = plugins.into_iter().filter(known).map(|kept| Live {
             plugin: Plugin::at(&kept.instance.socket),
-            found: Found::default(),
+            found: PluginProbe::default(),
             instance: kept.instance,
-            former: kept.told,
+            former: kept.reported,
         });
         Self {
             live: Mutex::new(live.collect()),
@@ -91,7 +92,7 @@ impl Registry {
     }
 
     /// Those of a name that have a part: healthy ones first, and of those the newest.
-    pub fn find(&self, part: Part, plugin: &str) -> Vec<Live> {
+    pub fn find(&self, part: CsiPart, plugin: &str) -> Vec<Live> {
         let live = self.live.lock();
         let of_name = |live: &&Live| live.instance.plugin == plugin && live.instance.kind.has(part);
         let mut all: Vec<Live> = live.iter().rev().filter(of_name).cloned().collect();
@@ -101,12 +102,12 @@ impl Registry {
 
     /// A plugin can be used, from now on: it is the newest. It is the same one if its task was
     /// registered before, and then keeps its place.
-    pub async fn register(&self, instance: Instance, plugin: Plugin, found: Found) {
+    pub async fn register(&self, instance: Instance, plugin: Plugin, found: PluginProbe) {
         let news = Live {
             instance,
             plugin,
             found,
-            former: Told::default(),
+            former: PluginReport::default(),
         };
         let written = {
             let mut live = self.live.lock();
@@ -122,7 +123,7 @@ impl Registry {
     }
 
     /// How a plugin is has changed; whether it is registered.
-    pub async fn update(&self, (alloc, task): (&str, &str), found: Found) -> bool {
+    pub async fn update(&self, (alloc, task): (&str, &str), found: PluginProbe) -> bool {
         let written = {
             let mut live = self.live.lock();
             let mut known = live.iter_mut();
@@ -152,14 +153,14 @@ impl Registry {
     }
 
     fn kept(&self, live: &[Live]) -> impl Future<Output = Result<(), String>> + use<> {
-        let of = |live: &Live| Kept {
+        let of = |live: &Live| JournaledPlugin {
             instance: live.instance.clone(),
-            told: Told {
-                controller: told(live, Part::Controller),
-                node: told(live, Part::Node),
+            reported: PluginReport {
+                controller: reported(live, CsiPart::Controller),
+                node: reported(live, CsiPart::Node),
             },
         };
-        let plugins: Vec<Kept> = live.iter().map(of).collect();
+        let plugins: Vec<JournaledPlugin> = live.iter().map(of).collect();
         let bytes = rmp_serde::to_vec_named(&plugins).expect("plugins are plain values");
         let written = self.journal.put(KEY, bytes);
         async move { written.await.map_err(|error| error.to_string()) }

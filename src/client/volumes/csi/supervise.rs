@@ -15,11 +15,13 @@ use tokio::task::JoinHandle;
 
 use super::Csi;
 use super::follow::Follower;
-use super::registry::{Instance, Kind, Part};
+use super::registry::{CsiPart, Instance, PluginKind};
 use crate::beneath::{open_dir, remove_tree};
 use crate::clock::nanos;
 use crate::drivers::{ExitResult, Mount, Propagation, isolates_files};
-use crate::hooks::task::{HookFailure, Hooked, Prestart, Running, TaskAnswer, TaskGiven, TaskHook};
+use crate::hooks::task::{
+    HookFailure, Hooked, Prestart, RunningHooks, TaskAnswer, TaskGiven, TaskHook,
+};
 
 /// The longest path of a socket, bytes.
 const LONGEST_SOCKET: usize = 107;
@@ -42,7 +44,7 @@ impl Supervisor {
     /// Of a task that is a plugin; none of any other.
     pub(super) fn of(csi: &Arc<Csi>, alloc: &Allocation, task: &Task) -> Option<Self> {
         let config: &TaskCsiPluginConfig = task.csi_plugin_config.as_ref()?;
-        let kind = Kind::parse(&config.r#type)?;
+        let kind = PluginKind::parse(&config.r#type)?;
         let mut sockets = csi.folder.join("plugins").join(&alloc.id);
         let plugins = alloc
             .group()
@@ -95,7 +97,7 @@ impl Supervisor {
     /// nobody else.
     fn sees_the_node(&self, task: &Task) -> Result<(), HookFailure> {
         let apart = !isolates_files(&task.driver) && !task.volume_mounts.is_empty();
-        if apart && self.instance.kind.has(Part::Node) {
+        if apart && self.instance.kind.has(CsiPart::Node) {
             let text = format!(
                 "a plugin of driver {:?} cannot have volumes mounted: what it mounts itself would \
                  not be seen by others",
@@ -176,7 +178,7 @@ impl TaskHook for Supervisor {
         &'a self,
         given: &'a TaskGiven,
         _: &'a Value,
-        running: &'a Running,
+        running: &'a RunningHooks,
     ) -> Hooked<'a> {
         let follower = Follower {
             csi: Arc::clone(&self.csi),

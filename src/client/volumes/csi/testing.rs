@@ -13,11 +13,11 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::claim::{CsiHook, Held, Volumes, asked};
-use super::registry::{Found, Instance, Kind};
+use super::claim::{CsiHook, MountedVolume, MountedVolumes, requested};
+use super::registry::{Instance, PluginKind, PluginProbe};
 use super::*;
 use crate::alloc::dir::AllocDir;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::hooks::alloc::AllocGiven;
 use crate::journal::LogJournal;
 use drover_base::clock::unix_nanos;
@@ -51,11 +51,11 @@ impl Servers {
         }
         match name {
             CsiVolumeClaim::NAME => {
-                with::<CsiVolumeClaim>(body, async |asked| Ok(self.claimed(asked))).await
+                with::<CsiVolumeClaim>(body, async |requested| Ok(self.claimed(requested))).await
             }
             CsiVolumeUnpublish::NAME => {
-                with::<CsiVolumeUnpublish>(body, async |asked| {
-                    self.given_back.lock().push(asked);
+                with::<CsiVolumeUnpublish>(body, async |requested| {
+                    self.given_back.lock().push(requested);
                     Ok(WriteResponse::default())
                 })
                 .await
@@ -64,18 +64,18 @@ impl Servers {
         }
     }
 
-    fn claimed(&self, asked: CsiVolumeClaimRequest) -> CsiVolumeClaimResponse {
-        if asked.expanded != 0 {
-            self.expanded.lock().push(asked.expanded);
+    fn claimed(&self, requested: CsiVolumeClaimRequest) -> CsiVolumeClaimResponse {
+        if requested.expanded != 0 {
+            self.expanded.lock().push(requested.expanded);
             return CsiVolumeClaimResponse::default();
         }
-        self.claimed_in.lock().push(asked.namespace);
+        self.claimed_in.lock().push(requested.namespace);
         self.claims.fetch_add(1, Ordering::Relaxed);
         let given = self.gives.lock().clone();
         CsiVolumeClaimResponse {
             publish_context: [("device", "/dev/x".to_owned())].into(),
             volume: given.or(Some(CsiVolume {
-                id: asked.volume_id,
+                id: requested.volume_id,
                 external_id: "far-vol".to_owned(),
                 plugin_id: "p".to_owned(),
                 secrets: [("key", "correct-horse".to_owned())].into(),
@@ -173,7 +173,7 @@ impl World {
         Fake::at(&self.folder.path().join("csi.sock"))
     }
 
-    pub(super) fn instance(&self, alloc: &str, kind: Kind) -> Instance {
+    pub(super) fn instance(&self, alloc: &str, kind: PluginKind) -> Instance {
         let host = self.folder.path().join("csi").join(kind.word()).join("p");
         Instance {
             plugin: "p".to_owned(),
@@ -186,7 +186,13 @@ impl World {
         }
     }
 
-    pub(super) async fn register(&self, csi: &Csi, alloc: &str, kind: Kind, found: Found) {
+    pub(super) async fn register(
+        &self,
+        csi: &Csi,
+        alloc: &str,
+        kind: PluginKind,
+        found: PluginProbe,
+    ) {
         let instance = self.instance(alloc, kind);
         let plugin = Plugin::at(&instance.socket);
         csi.registry.register(instance, plugin, found).await;
@@ -197,14 +203,14 @@ impl World {
         let world = Self::new();
         let (csi, fake) = (world.csi(), world.fake());
         world
-            .register(&csi, "plug", Kind::Monolith, found(true))
+            .register(&csi, "plug", PluginKind::Monolith, found(true))
             .await;
         (world, csi, fake)
     }
 
     /// The hook of an allocation, and what its calls are given.
     pub(super) fn hook(&self, csi: &Arc<Csi>, alloc: Allocation) -> (CsiHook, AllocGiven) {
-        let hook = CsiHook::new(csi, asked(&alloc));
+        let hook = CsiHook::new(csi, requested(&alloc));
         (hook, self.given(alloc))
     }
 
@@ -213,16 +219,16 @@ impl World {
             dir: AllocDir::new(&self.folder.path().join("alloc"), &alloc.id),
             alloc: Arc::new(alloc),
             node: self.node.lock().clone(),
-            settings: Arc::new(Settings::default()),
+            settings: Arc::new(ClientSettings::default()),
             resources: Arc::default(),
             previous: Vec::new(),
-            tell: Arc::new(|_: &str, _: &str| {}),
+            report: Arc::new(|_: &str, _: &str| {}),
         }
     }
 }
 
-pub(super) fn found(healthy: bool) -> Found {
-    let mut found = Found {
+pub(super) fn found(healthy: bool) -> PluginProbe {
+    let mut found = PluginProbe {
         identity: Some(Identity {
             name: "fake.example.com".to_owned(),
             version: "1.2.3".to_owned(),
@@ -233,7 +239,7 @@ pub(super) fn found(healthy: bool) -> Found {
         }),
         healthy,
         trouble: if healthy { "" } else { "it says nothing" }.to_owned(),
-        ..Found::default()
+        ..PluginProbe::default()
     };
     found.features.plugin.controller = true;
     found.features.node.get_or_insert_default().stage = true;
@@ -268,8 +274,8 @@ pub(super) fn detaching() -> NodeDetachVolumeRequest {
 }
 
 /// What servers are answered.
-pub(super) async fn call<R: Rpc>(csi: &Arc<Csi>, asked: &R::Req) -> Result<R::Res, ApiError> {
-    let body = rmp_serde::to_vec_named(asked).unwrap();
+pub(super) async fn call<R: Rpc>(csi: &Arc<Csi>, requested: &R::Req) -> Result<R::Res, ApiError> {
+    let body = rmp_serde::to_vec_named(requested).unwrap();
     let service = answer::service(csi);
     let answer = service
         .dispatch(R::NAME, Call::default(), body.into())
@@ -285,7 +291,7 @@ pub(super) fn seen(fake: &Fake, name: &str) -> Vec<String> {
 }
 
 /// The volumes that a hook left.
-pub(super) fn left(given: &AllocGiven) -> BTreeMap<String, Held> {
-    let volumes = given.resources.get::<Volumes>();
+pub(super) fn left(given: &AllocGiven) -> BTreeMap<String, MountedVolume> {
+    let volumes = given.resources.get::<MountedVolumes>();
     volumes.unwrap_or_default().0
 }

@@ -30,10 +30,10 @@ pub fn service(volumes: &Arc<HostVolumes>) -> Service<HostVolumes> {
 async fn create(
     volumes: Arc<HostVolumes>,
     _: Call,
-    asked: ClientHostVolumeCreateRequest,
+    requested: ClientHostVolumeCreateRequest,
 ) -> Result<ClientHostVolumeCreateResponse, ApiError> {
-    let (volume_name, volume_id) = (asked.name.clone(), asked.id.clone());
-    let made = volumes.create(asked).await?;
+    let (volume_name, volume_id) = (requested.name.clone(), requested.id.clone());
+    let made = volumes.create(requested).await?;
     Ok(ClientHostVolumeCreateResponse {
         volume_name,
         volume_id,
@@ -45,18 +45,18 @@ async fn create(
 async fn register(
     volumes: Arc<HostVolumes>,
     _: Call,
-    asked: ClientHostVolumeRegisterRequest,
+    requested: ClientHostVolumeRegisterRequest,
 ) -> Result<Done, ApiError> {
-    volumes.register(asked).await.map(|()| Done::default())
+    volumes.register(requested).await.map(|()| Done::default())
 }
 
 async fn delete(
     volumes: Arc<HostVolumes>,
     _: Call,
-    asked: ClientHostVolumeDeleteRequest,
+    requested: ClientHostVolumeDeleteRequest,
 ) -> Result<ClientHostVolumeDeleteResponse, ApiError> {
-    let (volume_name, volume_id) = (asked.name.clone(), asked.id.clone());
-    volumes.delete(asked).await?;
+    let (volume_name, volume_id) = (requested.name.clone(), requested.id.clone());
+    volumes.delete(requested).await?;
     Ok(ClientHostVolumeDeleteResponse {
         volume_name,
         volume_id,

@@ -8,9 +8,9 @@ use drover_rpc::host_volume::ClientHostVolumeDeleteRequest;
 impl HostVolumes {
     pub(super) async fn delete(
         &self,
-        mut asked: ClientHostVolumeDeleteRequest,
+        mut requested: ClientHostVolumeDeleteRequest,
     ) -> Result<(), ApiError> {
-        let id = asked.id.clone();
+        let id = requested.id.clone();
         if !is_id(&id) {
             return Err(ApiError::bad_request(format!("invalid volume ID {id:?}")));
         }
@@ -18,15 +18,15 @@ impl HostVolumes {
         let known = self.kept_of(&id);
         if let Some(known) = &known {
             // What the servers missed of a call that was cut off, this node knows.
-            asked.name.clone_from(&known.asked.name);
-            asked.namespace.clone_from(&known.asked.namespace);
-            if asked.host_path.is_empty() {
-                asked.host_path.clone_from(&known.path);
+            requested.name.clone_from(&known.requested.name);
+            requested.namespace.clone_from(&known.requested.namespace);
+            if requested.host_path.is_empty() {
+                requested.host_path.clone_from(&known.path);
             }
         }
         let offered = self.held.lock().get(&id).is_some_and(|held| held.offered);
         self.offers(&id, false);
-        if let Err(error) = self.gone(&asked, known.is_some()).await {
+        if let Err(error) = self.gone(&requested, known.is_some()).await {
             self.offers(&id, offered);
             self.describe();
             return Err(error);
@@ -39,30 +39,30 @@ impl HostVolumes {
     /// Has what was made deleted, unless it is used.
     async fn gone(
         &self,
-        asked: &ClientHostVolumeDeleteRequest,
+        requested: &ClientHostVolumeDeleteRequest,
         is_known: bool,
     ) -> Result<(), ApiError> {
         if let (true, Some(users)) = (is_known, self.users.get()) {
-            let (namespace, name) = (&asked.namespace, &asked.name);
+            let (namespace, name) = (&requested.namespace, &requested.name);
             // Whoever came before it was withdrawn is among these; who comes later waits. Of one
             // that is used nobody need hear that it was withdrawn.
-            unused(&asked.id, &users.here(namespace, name))?;
+            unused(&requested.id, &users.here(namespace, name))?;
             self.describe();
             let all = users.anew(namespace, name).await.map_err(|why| {
                 let text = format!(
                     "it is not known whether volume {} is to be used: {why}",
-                    asked.id
+                    requested.id
                 );
                 ApiError::new(Code::Unavailable, text)
             })?;
-            unused(&asked.id, &all)?;
+            unused(&requested.id, &all)?;
         }
         self.describe();
-        if asked.plugin_id.is_empty() {
+        if requested.plugin_id.is_empty() {
             return Ok(());
         }
-        let plugin = self.plugins.named(&asked.plugin_id)?;
-        self.plugins.delete(&plugin, asked).await?;
+        let plugin = self.plugins.named(&requested.plugin_id)?;
+        self.plugins.delete(&plugin, requested).await?;
         Ok(())
     }
 }

@@ -28,13 +28,13 @@ impl HostVolumes {
         let mut offered = fingerprint::host_volumes(&self.settings.get());
         for held in self.held.lock().values().filter(|held| held.offered) {
             let kept = &held.kept;
-            let told = ClientHostVolumeConfig {
-                name: kept.asked.name.clone(),
+            let reported = ClientHostVolumeConfig {
+                name: kept.requested.name.clone(),
                 path: kept.path.clone(),
-                id: kept.asked.id.clone(),
+                id: kept.requested.id.clone(),
                 ..ClientHostVolumeConfig::default()
             };
-            offered.insert(kept.asked.name.as_str(), told);
+            offered.insert(kept.requested.name.as_str(), reported);
         }
         let mut attributes = node.attributes.clone();
         attributes

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::host_test::{ONE, PLUGIN, TWO, Used, World, asked, certs, unasked};
+use super::host_test::{ONE, PLUGIN, TWO, Used, World, certs, requested, unrequested};
 use super::*;
 use crate::journal::{JournalError, NoJournal};
 use crate::volumes::look::lost;
@@ -46,7 +46,7 @@ async fn a_volume_whose_storage_is_lost_can_be_deleted_all_the_same() {
     let _lost = lost(&there).await;
     let mut again = Box::pin(volumes.again(ONE));
     assert!(again.as_mut().now_or_never().is_none(), "it looks");
-    let deleted = timeout(LONG, volumes.delete(unasked(ONE, "data", "")));
+    let deleted = timeout(LONG, volumes.delete(unrequested(ONE, "data", "")));
     deleted.await.expect("nobody waits for a look").unwrap();
     assert_eq!(world.offers(), [certs()]);
 }
@@ -85,7 +85,7 @@ async fn after_the_machine_was_off_a_volume_is_offered_once_it_is_there_and_wait
     let world = World::new();
     world.plugin("zfs", PLUGIN);
     let volumes = world.start();
-    volumes.create(asked(ONE, "data", "zfs")).await.unwrap();
+    volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
     assert_eq!(world.offers().len(), 2);
     of_another_boot(&volumes, ONE).await;
     drop(volumes);
@@ -133,7 +133,7 @@ async fn what_a_plugin_made_stays_the_plugins_when_it_is_registered() {
     let world = World::new();
     world.plugin("zfs", PLUGIN);
     let volumes = world.start();
-    let made = volumes.create(asked(ONE, "data", "zfs")).await.unwrap();
+    let made = volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
     let elsewhere = registering(ONE, "data", world.tmp.path());
     let refused = volumes.register(elsewhere).await.unwrap_err();
     let text = format!(
@@ -144,8 +144,11 @@ async fn what_a_plugin_made_stays_the_plugins_when_it_is_registered() {
     let own = registering(ONE, "data", std::path::Path::new(&made.path));
     volumes.register(own).await.unwrap();
     let kept = volumes.kept_of(ONE).unwrap();
-    assert_eq!((&*kept.asked.plugin_id, kept.bytes), ("zfs", made.bytes));
-    assert_eq!(kept.asked.requested_capacity_max_bytes, 10);
+    assert_eq!(
+        (&*kept.requested.plugin_id, kept.bytes),
+        ("zfs", made.bytes)
+    );
+    assert_eq!(kept.requested.requested_capacity_max_bytes, 10);
     // A mount of the plugin's is made again.
     std::fs::remove_dir(&made.path).unwrap();
     volumes.again(ONE).await.unwrap();
@@ -159,7 +162,10 @@ async fn what_cannot_be_undone_stays_known_so_that_it_can_be_deleted() {
     world.plugin("zfs", &fails);
     std::fs::write(world.volumes().join("fails"), "").unwrap();
     let volumes = world.start();
-    let error = volumes.create(asked(ONE, "data", "zfs")).await.unwrap_err();
+    let error = volumes
+        .create(requested(ONE, "data", "zfs"))
+        .await
+        .unwrap_err();
     assert_eq!(
         error.code,
         Code::Unavailable,
@@ -172,7 +178,10 @@ async fn what_cannot_be_undone_stays_known_so_that_it_can_be_deleted() {
     );
     assert!(volumes.kept_of(ONE).is_some() && !volumes.journal.load().is_empty());
     world.plugin("zfs", PLUGIN);
-    volumes.delete(unasked(ONE, "data", "zfs")).await.unwrap();
+    volumes
+        .delete(unrequested(ONE, "data", "zfs"))
+        .await
+        .unwrap();
     assert!(volumes.journal.load().is_empty());
 }
 
@@ -209,7 +218,10 @@ async fn a_volume_that_cannot_be_kept_is_not_left_behind() {
     // What is asked for is kept; that it is there, is not.
     let journal: Arc<dyn Journal> = Arc::new(Full(Mutex::new(1)));
     let volumes = HostVolumes::restore(&world.settings, &world.node, &journal);
-    let error = volumes.create(asked(ONE, "data", "zfs")).await.unwrap_err();
+    let error = volumes
+        .create(requested(ONE, "data", "zfs"))
+        .await
+        .unwrap_err();
     assert_eq!(error.code, Code::Refused, "nothing is left: {error:?}");
     assert!(!world.volumes().join("own-data").exists());
     assert!(volumes.kept_of(ONE).is_none());
@@ -227,15 +239,15 @@ async fn a_volume_is_deleted_once_servers_send_nobody_more_to_it() {
     world.plugin("zfs", PLUGIN);
     let volumes = world.start();
     let used = Used::by(&volumes, "here");
-    volumes.create(asked(ONE, "data", "zfs")).await.unwrap();
-    let delete = || volumes.delete(unasked(ONE, "data", "zfs"));
+    volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
+    let delete = || volumes.delete(unrequested(ONE, "data", "zfs"));
     // Who is here already is seen before anybody is told.
     let refused = delete().await.unwrap_err();
     assert_eq!(
         refused.message,
         format!("volume {ONE} in use by allocations: [here]")
     );
-    assert!(used.told.lock().is_empty());
+    assert!(used.reported.lock().is_empty());
     used.here.lock().clear();
     // One was placed, and did not come yet.
     *used.sent.lock() = Ok(vec!["sent".to_owned()]);
@@ -250,9 +262,9 @@ async fn a_volume_is_deleted_once_servers_send_nobody_more_to_it() {
     assert!(world.volumes().join("own-data").exists());
     *used.sent.lock() = Ok(Vec::new());
     delete().await.unwrap();
-    let told = used.told.lock().clone();
+    let reported = used.reported.lock().clone();
     assert_eq!(
-        told,
+        reported,
         [["certs"]; 3],
         "it was withdrawn before they were asked"
     );
@@ -270,16 +282,16 @@ fn what_two_describe_at_once_is_told_whole() {
                 let (start, volumes) = (&start, &volumes);
                 scope.spawn(move || {
                     volumes.held.lock().remove(id);
-                    let mut asked = asked(id, name, "");
-                    asked.name = format!("{name}-{round}");
-                    let kept = Kept {
-                        asked,
+                    let mut requested = requested(id, name, "");
+                    requested.name = format!("{name}-{round}");
+                    let kept = JournaledVolume {
+                        requested,
                         path: "/".to_owned(),
-                        ..Kept::default()
+                        ..JournaledVolume::default()
                     };
                     start.wait();
                     let offered = true;
-                    let held = Held { kept, offered };
+                    let held = NodeVolume { kept, offered };
                     volumes.held.lock().insert(id.to_owned(), held);
                     volumes.describe();
                 });

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{Held, HostVolumes};
+use super::{HostVolumes, NodeVolume};
 use crate::hooks::alloc::list::MakeAllocHook;
 use crate::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 
@@ -42,9 +42,9 @@ impl HostVolumes {
         let is_away = || {
             let held = self.held.lock();
             // One that was never there is waited for by nobody.
-            let is_away = |held: &&Held| !held.offered && !held.kept.path.is_empty();
+            let is_away = |held: &&NodeVolume| !held.offered && !held.kept.path.is_empty();
             let mut away = held.values().filter(is_away);
-            away.any(|held| names.contains(&held.kept.asked.name))
+            away.any(|held| names.contains(&held.kept.requested.name))
         };
         while is_away() {
             // The sender is part of this very value.

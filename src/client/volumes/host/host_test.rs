@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 
 use super::make::undoing;
 use super::*;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::journal::LogJournal;
 use drover_config::HostVolume;
 use drover_rpc::host_volume::{
@@ -45,7 +45,7 @@ pub(super) struct Used {
     /// Those that servers sent here and that did not come yet; an error where nobody can be asked.
     pub(super) sent: Mutex<Result<Vec<String>, String>>,
     /// What the node offers, as it was told when servers were asked.
-    pub(super) told: Mutex<Vec<Vec<String>>>,
+    pub(super) reported: Mutex<Vec<Vec<String>>>,
     node: Arc<Mutex<Arc<Node>>>,
 }
 
@@ -54,7 +54,7 @@ impl Used {
         let used = Arc::new(Self {
             here: Mutex::new(vec![alloc.to_owned()]),
             sent: Mutex::new(Ok(Vec::new())),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             node: Arc::clone(&volumes.node),
         });
         volumes.used_by(Box::new(Arc::clone(&used)));
@@ -71,8 +71,8 @@ impl Users for Arc<Used> {
     fn anew(&self, namespace: &str, name: &str) -> BoxFuture<'static, Result<Vec<String>, String>> {
         assert_eq!((namespace, name), ("apps", "data"));
         let node = self.node.lock().clone();
-        let told = node.host_volumes.keys().cloned();
-        self.told.lock().push(told.collect());
+        let reported = node.host_volumes.keys().cloned();
+        self.reported.lock().push(reported.collect());
         std::future::ready(self.sent.lock().clone()).boxed()
     }
 }
@@ -81,16 +81,16 @@ impl Users for Arc<Used> {
 pub(super) struct World {
     pub(super) tmp: tempfile::TempDir,
     pub(super) node: Arc<Mutex<Arc<Node>>>,
-    pub(super) settings: Shared,
+    pub(super) settings: SharedSettings,
 }
 
 impl World {
     pub(super) fn new() -> Self {
         let tmp = tempfile::tempdir().unwrap();
-        let mut settings = Settings {
+        let mut settings = ClientSettings {
             host_volumes_dir: tmp.path().join("volumes"),
             host_volume_plugin_dir: tmp.path().join("plugins"),
-            ..Settings::default()
+            ..ClientSettings::default()
         };
         let fixed = HostVolume {
             path: "/etc/ssl".into(),
@@ -111,7 +111,7 @@ impl World {
         Self {
             tmp,
             node: Arc::new(Mutex::new(Arc::new(node))),
-            settings: Shared::new(settings),
+            settings: SharedSettings::new(settings),
         }
     }
 
@@ -137,7 +137,7 @@ impl World {
         let node = self.node.lock().clone();
         let volumes = node.host_volumes.iter();
         volumes
-            .map(|(name, told)| (name.clone(), told.path.clone(), told.id.clone()))
+            .map(|(name, reported)| (name.clone(), reported.path.clone(), reported.id.clone()))
             .collect()
     }
 
@@ -146,7 +146,7 @@ impl World {
     }
 }
 
-pub(super) fn asked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreateRequest {
+pub(super) fn requested(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreateRequest {
     ClientHostVolumeCreateRequest {
         id: id.into(),
         name: name.into(),
@@ -158,8 +158,8 @@ pub(super) fn asked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreat
     }
 }
 
-pub(super) fn unasked(id: &str, name: &str, plugin: &str) -> ClientHostVolumeDeleteRequest {
-    undoing(&asked(id, name, plugin))
+pub(super) fn unrequested(id: &str, name: &str, plugin: &str) -> ClientHostVolumeDeleteRequest {
+    undoing(&requested(id, name, plugin))
 }
 
 pub(super) fn certs() -> (String, String, String) {
@@ -176,7 +176,10 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
         Some("0.0.1")
     );
     volumes.described().await;
-    let made = volumes.create(asked(ONE, "data", "mkdir")).await.unwrap();
+    let made = volumes
+        .create(requested(ONE, "data", "mkdir"))
+        .await
+        .unwrap();
     let path = world.volumes().join(ONE);
     assert_eq!((Path::new(&made.path), made.bytes), (&*path, 0));
     let offered = ("data".to_owned(), made.path.clone(), ONE.to_owned());
@@ -185,7 +188,10 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
     std::fs::write(path.join("kept"), "x").unwrap();
     // The same again is the same.
     assert_eq!(
-        volumes.create(asked(ONE, "data", "mkdir")).await.unwrap(),
+        volumes
+            .create(requested(ONE, "data", "mkdir"))
+            .await
+            .unwrap(),
         made
     );
     assert!(volumes.described().now_or_never().is_none(), "no news");
@@ -196,10 +202,16 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
     assert_eq!(world.offers(), [certs(), offered]);
     Arc::clone(&volumes).resume().await;
     assert!(path.join("kept").exists());
-    volumes.delete(unasked(ONE, "data", "mkdir")).await.unwrap();
+    volumes
+        .delete(unrequested(ONE, "data", "mkdir"))
+        .await
+        .unwrap();
     assert_eq!(world.offers(), [certs()]);
     assert!(!path.exists());
-    volumes.delete(unasked(ONE, "data", "mkdir")).await.unwrap();
+    volumes
+        .delete(unrequested(ONE, "data", "mkdir"))
+        .await
+        .unwrap();
     drop(volumes);
     world.start();
     assert_eq!(world.offers(), [certs()], "it stays gone");
@@ -219,16 +231,16 @@ async fn a_plugin_is_told_all_it_needs_and_nothing_else() {
     );
     let attributes = world.node.lock().attributes.len();
     assert_eq!(attributes, 2, "mkdir and zfs");
-    let mut asked = asked(ONE, "data", "zfs");
-    asked.parameters = Map::from([("key", "a \"value\"".to_owned())]);
-    let made = volumes.create(asked.clone()).await.unwrap();
+    let mut requested = requested(ONE, "data", "zfs");
+    requested.parameters = Map::from([("key", "a \"value\"".to_owned())]);
+    let made = volumes.create(requested.clone()).await.unwrap();
     assert_eq!(made.bytes, 4096);
     let dir = world.volumes().display().to_string();
     assert_eq!(made.path, format!("{dir}/own-data"));
-    let told = |file: &str| std::fs::read_to_string(world.volumes().join(file)).unwrap();
+    let reported = |file: &str| std::fs::read_to_string(world.volumes().join(file)).unwrap();
     let plugins = world.tmp.path().join("plugins").display().to_string();
     assert_eq!(
-        told("created"),
+        reported("created"),
         format!(
             "DHV_CAPACITY_MAX_BYTES=10\nDHV_CAPACITY_MIN_BYTES=5\nDHV_NAMESPACE=apps\n\
              DHV_NODE_ID=n1\nDHV_NODE_POOL=blue\nDHV_OPERATION=create\n\
@@ -237,11 +249,11 @@ async fn a_plugin_is_told_all_it_needs_and_nothing_else() {
         )
     );
     // What the servers missed of it, the node knows.
-    let mut undone = undoing(&asked);
+    let mut undone = undoing(&requested);
     undone.name = String::new();
     volumes.delete(undone).await.unwrap();
     assert_eq!(
-        told("deleted"),
+        reported("deleted"),
         format!(
             "DHV_CREATED_PATH={dir}/own-data\nDHV_NAMESPACE=apps\nDHV_NODE_ID=n1\n\
              DHV_NODE_POOL=blue\nDHV_OPERATION=delete\n\
@@ -250,7 +262,7 @@ async fn a_plugin_is_told_all_it_needs_and_nothing_else() {
         )
     );
     let calls = "fingerprint fingerprint\ncreate create\ndelete delete\n";
-    assert_eq!(told("calls"), calls);
+    assert_eq!(reported("calls"), calls);
 }
 
 #[tokio::test]
@@ -259,7 +271,10 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     world.plugin("zfs", PLUGIN);
     std::fs::write(world.volumes().join("fails"), "").unwrap();
     let volumes = world.start();
-    let refused = volumes.create(asked(ONE, "data", "zfs")).await.unwrap_err();
+    let refused = volumes
+        .create(requested(ONE, "data", "zfs"))
+        .await
+        .unwrap_err();
     assert_eq!(
         refused.message,
         "plugin \"zfs\": create ended with exit status: 7: no room"
@@ -268,31 +283,34 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     assert_eq!(calls, "create create\ndelete delete\n", "it is undone");
     assert_eq!(world.offers(), [certs()]);
     assert!(volumes.journal.load().is_empty());
-    for (asked, text) in [
-        (asked(ONE, "data", "none"), "no such plugin: \"none\""),
+    for (requested, text) in [
+        (requested(ONE, "data", "none"), "no such plugin: \"none\""),
         (
-            asked(ONE, "data", "../plugins/zfs"),
+            requested(ONE, "data", "../plugins/zfs"),
             "no such plugin: \"../plugins/zfs\"",
         ),
         (
-            asked("../../x", "data", "mkdir"),
+            requested("../../x", "data", "mkdir"),
             "invalid volume ID \"../../x\"",
         ),
-        (asked(ONE, "", "mkdir"), "invalid volume name \"\""),
-        (asked(ONE, "a/b", "mkdir"), "invalid volume name \"a/b\""),
+        (requested(ONE, "", "mkdir"), "invalid volume name \"\""),
+        (
+            requested(ONE, "a/b", "mkdir"),
+            "invalid volume name \"a/b\"",
+        ),
     ] {
-        let refused = volumes.create(asked).await.unwrap_err();
+        let refused = volumes.create(requested).await.unwrap_err();
         assert_eq!(refused.message, text);
     }
     // What was there stays as it was when a change of it fails.
     std::fs::remove_file(world.volumes().join("fails")).unwrap();
-    volumes.create(asked(ONE, "data", "zfs")).await.unwrap();
+    volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
     let before = world.offers();
     std::fs::write(world.volumes().join("fails"), "").unwrap();
-    assert!(volumes.create(asked(ONE, "data", "zfs")).await.is_err());
+    assert!(volumes.create(requested(ONE, "data", "zfs")).await.is_err());
     assert_eq!(world.offers(), before);
     assert!(world.volumes().join("own-data").exists());
-    let other = volumes.create(asked(TWO, "data", "mkdir")).await;
+    let other = volumes.create(requested(TWO, "data", "mkdir")).await;
     let text = "this node has another volume with the name \"data\"";
     assert_eq!(other.unwrap_err().message, text);
 }
@@ -372,7 +390,7 @@ async fn an_answer_that_makes_no_sense_is_refused() {
         let world = World::new();
         world.plugin("evil", &format!("#!/bin/sh\nprintf '%s' '{said}'\n"));
         let volumes = world.start();
-        let refused = volumes.create(asked(ONE, "data", "evil")).await;
+        let refused = volumes.create(requested(ONE, "data", "evil")).await;
         let refused = refused.unwrap_err().message;
         assert!(refused.contains(text), "{refused}");
         assert_eq!(world.offers(), [certs()]);
@@ -388,8 +406,8 @@ async fn a_call_that_was_cut_off_is_made_again_when_the_agent_starts() {
     {
         // The agent dies after the intent is kept, and before the plugin has answered.
         let volumes = world.start();
-        let asked = asked(ONE, "data", "zfs");
-        volumes.take(&asked).unwrap();
+        let requested = requested(ONE, "data", "zfs");
+        volumes.take(&requested).unwrap();
         let kept = volumes.kept_of(ONE).unwrap();
         volumes.keep(&kept).await.unwrap();
     }
@@ -430,12 +448,15 @@ async fn a_volume_in_use_is_not_deleted_and_a_registered_one_stays_where_it_is()
     std::fs::create_dir(&there).unwrap();
     volumes.register(register.clone()).await.unwrap();
     assert_eq!(world.offers().len(), 2);
-    let refused = volumes.delete(unasked(ONE, "data", "")).await.unwrap_err();
+    let refused = volumes
+        .delete(unrequested(ONE, "data", ""))
+        .await
+        .unwrap_err();
     let text = format!("volume {ONE} in use by allocations: [a1]");
     assert_eq!(refused.message, text);
     assert_eq!(world.offers().len(), 2, "it is offered again");
     used.here.lock().clear();
-    volumes.delete(unasked(ONE, "data", "")).await.unwrap();
+    volumes.delete(unrequested(ONE, "data", "")).await.unwrap();
     assert_eq!(world.offers(), [certs()]);
     assert!(there.exists());
     // One with a name of the configuration stands before that.

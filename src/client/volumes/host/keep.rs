@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::plugin::Made;
-use super::{Held, HostVolumes};
+use super::{HostVolumes, NodeVolume};
 use crate::journal::Journal;
 use crate::proc::boot_id;
 use drover_error::{ApiError, Code};
@@ -16,9 +16,10 @@ const KEY: &str = "hostvolume/";
 
 /// A volume as the journal has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct JournaledVolume {
     /// What was asked for; without a plugin it was there before.
-    pub(super) asked: ClientHostVolumeCreateRequest,
+    #[serde(rename = "asked")]
+    pub(super) requested: ClientHostVolumeCreateRequest,
     /// Where it lies; empty while it is being made for the first time.
     pub(super) path: String,
     /// Its size, bytes.
@@ -29,7 +30,7 @@ pub(super) struct Kept {
 }
 
 impl HostVolumes {
-    pub(super) fn kept_of(&self, id: &str) -> Option<Kept> {
+    pub(super) fn kept_of(&self, id: &str) -> Option<JournaledVolume> {
         self.held.lock().get(id).map(|held| held.kept.clone())
     }
 
@@ -62,43 +63,43 @@ impl HostVolumes {
         Ok(())
     }
 
-    pub(super) async fn keep(&self, kept: &Kept) -> Result<(), ApiError> {
+    pub(super) async fn keep(&self, kept: &JournaledVolume) -> Result<(), ApiError> {
         let unkept = |error: String| {
             let text = format!("the volume cannot be kept: {error}");
             ApiError::new(Code::Unavailable, text)
         };
         let bytes = rmp_serde::to_vec_named(kept).map_err(|error| unkept(error.to_string()))?;
-        let put = self.journal.put(&key(&kept.asked.id), bytes);
+        let put = self.journal.put(&key(&kept.requested.id), bytes);
         put.await.map_err(|error| unkept(error.to_string()))
     }
 
     /// Takes a name for a volume, and its description; answers what was there before.
     pub(super) fn take(
         &self,
-        asked: &ClientHostVolumeCreateRequest,
-    ) -> Result<Option<Kept>, ApiError> {
-        valid(asked)?;
+        requested: &ClientHostVolumeCreateRequest,
+    ) -> Result<Option<JournaledVolume>, ApiError> {
+        valid(requested)?;
         let mut held = self.held.lock();
-        let mut others = held.values().map(|other| &other.kept.asked);
-        if others.any(|other| other.name == asked.name && other.id != asked.id) {
-            let name = &asked.name;
+        let mut others = held.values().map(|other| &other.kept.requested);
+        if others.any(|other| other.name == requested.name && other.id != requested.id) {
+            let name = &requested.name;
             return Err(ApiError::new(
                 Code::Conflict,
                 format!("this node has another volume with the name {name:?}"),
             ));
         }
-        let before = held.get(&asked.id).map(|known| known.kept.clone());
-        let offered = held.get(&asked.id).is_some_and(|known| known.offered);
-        let kept = Kept {
-            asked: asked.clone(),
+        let before = held.get(&requested.id).map(|known| known.kept.clone());
+        let offered = held.get(&requested.id).is_some_and(|known| known.offered);
+        let kept = JournaledVolume {
+            requested: requested.clone(),
             ..before.clone().unwrap_or_default()
         };
-        held.insert(asked.id.clone(), Held { kept, offered });
+        held.insert(requested.id.clone(), NodeVolume { kept, offered });
         Ok(before)
     }
 
     /// Goes back to what was there before a call that failed.
-    pub(super) async fn restored(&self, id: &str, before: Kept) {
+    pub(super) async fn restored(&self, id: &str, before: JournaledVolume) {
         if let Some(held) = self.held.lock().get_mut(id) {
             held.kept = before.clone();
         }
@@ -123,7 +124,7 @@ pub(super) fn key(id: &str) -> String {
 /// The volumes that a former agent kept. Those that were there are offered at once, for what is
 /// only being looked for is no news; but not after the machine was off: mounts are lost then, and
 /// tasks would write to what lies beneath.
-pub(super) fn kept(journal: &dyn Journal) -> BTreeMap<String, Held> {
+pub(super) fn kept(journal: &dyn Journal) -> BTreeMap<String, NodeVolume> {
     let boot = boot_id();
     let mut held = BTreeMap::new();
     let all = journal.load();
@@ -131,11 +132,11 @@ pub(super) fn kept(journal: &dyn Journal) -> BTreeMap<String, Held> {
         let Some(id) = key.strip_prefix(KEY) else {
             break;
         };
-        match rmp_serde::from_slice::<Kept>(bytes) {
+        match rmp_serde::from_slice::<JournaledVolume>(bytes) {
             Ok(kept) => {
                 let same = kept.boot.is_empty() || kept.boot == boot;
                 let offered = !kept.path.is_empty() && same;
-                held.insert(id.to_owned(), Held { kept, offered });
+                held.insert(id.to_owned(), NodeVolume { kept, offered });
             }
             Err(error) => tracing::error!(volume = id, "cannot be restored: {error}"),
         }
@@ -148,13 +149,13 @@ pub(super) fn is_id(id: &str) -> bool {
     uuid::Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)
 }
 
-fn valid(asked: &ClientHostVolumeCreateRequest) -> Result<(), ApiError> {
+fn valid(requested: &ClientHostVolumeCreateRequest) -> Result<(), ApiError> {
     let wrong = |text: String| Err(ApiError::bad_request(text));
-    if !is_id(&asked.id) {
-        return wrong(format!("invalid volume ID {:?}", asked.id));
+    if !is_id(&requested.id) {
+        return wrong(format!("invalid volume ID {:?}", requested.id));
     }
-    if asked.name.is_empty() || asked.name.contains(['/', '\0']) {
-        return wrong(format!("invalid volume name {:?}", asked.name));
+    if requested.name.is_empty() || requested.name.contains(['/', '\0']) {
+        return wrong(format!("invalid volume name {:?}", requested.name));
     }
     Ok(())
 }

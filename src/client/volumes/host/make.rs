@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::HostVolumes;
-use super::keep::Kept;
-use super::plugin::{Made, Plugin, PluginError};
+use super::keep::JournaledVolume;
+use super::plugin::{HostPlugin, Made, PluginError};
 use crate::volumes::look::look;
 use drover_error::{ApiError, Code};
 use drover_rpc::host_volume::{
@@ -17,7 +17,7 @@ impl HostVolumes {
         let before = self.kept_of(id);
         let looked = match &before {
             // Nobody's turn is held up by a look at storage that may be lost.
-            Some(kept) if kept.asked.plugin_id.is_empty() => Some(is_there(&kept.path).await),
+            Some(kept) if kept.requested.plugin_id.is_empty() => Some(is_there(&kept.path).await),
             _ => None,
         };
         let _turn = self.turns.turn(id.to_owned()).await;
@@ -31,7 +31,7 @@ impl HostVolumes {
                 path: kept.path,
                 bytes: kept.bytes,
             }),
-            None => self.made(&kept.asked).await,
+            None => self.made(&kept.requested).await,
         };
         let outcome = match made {
             Ok(made) => self.offer(id, made).await,
@@ -44,21 +44,21 @@ impl HostVolumes {
         outcome
     }
 
-    async fn made(&self, asked: &ClientHostVolumeCreateRequest) -> Result<Made, PluginError> {
-        let plugin = self.plugins.named(&asked.plugin_id)?;
-        let made = self.plugins.create(&plugin, asked).await?;
+    async fn made(&self, requested: &ClientHostVolumeCreateRequest) -> Result<Made, PluginError> {
+        let plugin = self.plugins.named(&requested.plugin_id)?;
+        let made = self.plugins.create(&plugin, requested).await?;
         is_there(&made.path).await?;
         Ok(made)
     }
 
     pub(super) async fn create(
         &self,
-        asked: ClientHostVolumeCreateRequest,
+        requested: ClientHostVolumeCreateRequest,
     ) -> Result<Made, ApiError> {
-        let id = asked.id.clone();
+        let id = requested.id.clone();
         let _turn = self.turns.turn(id.clone()).await;
-        let plugin = self.plugins.named(&asked.plugin_id)?;
-        let before = self.take(&asked)?;
+        let plugin = self.plugins.named(&requested.plugin_id)?;
+        let before = self.take(&requested)?;
         // What a former call made stays; of this one nothing is to be left behind.
         let before = before.filter(|before| !before.path.is_empty());
         if let Some(intent) = self.kept_of(&id)
@@ -69,7 +69,7 @@ impl HostVolumes {
                 None => self.unmade(&id, None, error).await,
             });
         }
-        let made = self.made(&asked).await;
+        let made = self.made(&requested).await;
         let made = made.map_err(|error| ApiError::refused(error.to_string()));
         let (path, offered) = match made {
             Ok(made) => (
@@ -82,7 +82,7 @@ impl HostVolumes {
             (Ok(made), _) => made,
             (Err(error), Some(before)) => return Err(self.stays(&id, before, error).await),
             (Err(error), None) => {
-                let mut undoing = undoing(&asked);
+                let mut undoing = undoing(&requested);
                 undoing.host_path = path;
                 return Err(self.unmade(&id, Some((&plugin, undoing)), error).await);
             }
@@ -92,7 +92,7 @@ impl HostVolumes {
     }
 
     /// Goes on with what there was before a call that failed, and says why it did.
-    async fn stays(&self, id: &str, before: Kept, error: ApiError) -> ApiError {
+    async fn stays(&self, id: &str, before: JournaledVolume, error: ApiError) -> ApiError {
         self.restored(id, before).await;
         error
     }
@@ -103,7 +103,7 @@ impl HostVolumes {
     async fn unmade(
         &self,
         id: &str,
-        by: Option<(&Plugin, ClientHostVolumeDeleteRequest)>,
+        by: Option<(&HostPlugin, ClientHostVolumeDeleteRequest)>,
         error: ApiError,
     ) -> ApiError {
         let undone = match by {
@@ -127,26 +127,26 @@ impl HostVolumes {
 
     pub(super) async fn register(
         &self,
-        asked: ClientHostVolumeRegisterRequest,
+        requested: ClientHostVolumeRegisterRequest,
     ) -> Result<(), ApiError> {
-        let id = asked.id.clone();
+        let id = requested.id.clone();
         // Nobody's turn is held up by a look at storage that may be lost.
-        is_there(&asked.host_path).await?;
+        is_there(&requested.host_path).await?;
         let _turn = self.turns.turn(id.clone()).await;
         let mut there = Made {
-            path: asked.host_path,
-            bytes: asked.capacity_bytes,
+            path: requested.host_path,
+            bytes: requested.capacity_bytes,
         };
         let mut wanted = ClientHostVolumeCreateRequest {
-            id: asked.id,
-            name: asked.name,
-            namespace: asked.namespace,
-            node_id: asked.node_id,
-            parameters: asked.parameters,
+            id: requested.id,
+            name: requested.name,
+            namespace: requested.namespace,
+            node_id: requested.node_id,
+            parameters: requested.parameters,
             ..ClientHostVolumeCreateRequest::default()
         };
         let known = self.kept_of(&id);
-        if let Some(known) = known.filter(|known| !known.asked.plugin_id.is_empty()) {
+        if let Some(known) = known.filter(|known| !known.requested.plugin_id.is_empty()) {
             keeps_its_plugin(&known, &mut wanted, &mut there)?;
         }
         let before = self.take(&wanted)?;
@@ -164,11 +164,11 @@ impl HostVolumes {
 /// What a plugin made stays the plugin's: it makes it again after a restart, and deletes it. So it
 /// lies where the plugin said.
 fn keeps_its_plugin(
-    known: &Kept,
+    known: &JournaledVolume,
     wanted: &mut ClientHostVolumeCreateRequest,
     there: &mut Made,
 ) -> Result<(), ApiError> {
-    let (id, plugin) = (&known.asked.id, &known.asked.plugin_id);
+    let (id, plugin) = (&known.requested.id, &known.requested.plugin_id);
     if known.path != there.path {
         let text = match known.path.as_str() {
             "" => format!("volume {id} is plugin {plugin:?}'s to make, and is not made yet"),
@@ -177,8 +177,8 @@ fn keeps_its_plugin(
         return Err(ApiError::refused(text));
     }
     wanted.plugin_id.clone_from(plugin);
-    wanted.requested_capacity_min_bytes = known.asked.requested_capacity_min_bytes;
-    wanted.requested_capacity_max_bytes = known.asked.requested_capacity_max_bytes;
+    wanted.requested_capacity_min_bytes = known.requested.requested_capacity_min_bytes;
+    wanted.requested_capacity_max_bytes = known.requested.requested_capacity_max_bytes;
     if there.bytes == 0 {
         there.bytes = known.bytes;
     }
@@ -186,15 +186,15 @@ fn keeps_its_plugin(
 }
 
 /// What undoes a call that made a volume, or did not.
-pub(super) fn undoing(asked: &ClientHostVolumeCreateRequest) -> ClientHostVolumeDeleteRequest {
+pub(super) fn undoing(requested: &ClientHostVolumeCreateRequest) -> ClientHostVolumeDeleteRequest {
     ClientHostVolumeDeleteRequest {
-        id: asked.id.clone(),
-        name: asked.name.clone(),
-        plugin_id: asked.plugin_id.clone(),
-        namespace: asked.namespace.clone(),
-        node_id: asked.node_id.clone(),
+        id: requested.id.clone(),
+        name: requested.name.clone(),
+        plugin_id: requested.plugin_id.clone(),
+        namespace: requested.namespace.clone(),
+        node_id: requested.node_id.clone(),
         host_path: String::new(),
-        parameters: asked.parameters.clone(),
+        parameters: requested.parameters.clone(),
     }
 }
 

@@ -21,14 +21,14 @@ const MODE: u32 = 0o700;
 
 /// What a volume may ask of it.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wanted {
+struct MkdirOptions {
     mode: Option<u32>,
     user: Option<u32>,
     group: Option<u32>,
 }
 
-fn wanted(parameters: &Map<String>) -> Result<Wanted, PluginError> {
-    let mut wanted = Wanted::default();
+fn wanted(parameters: &Map<String>) -> Result<MkdirOptions, PluginError> {
+    let mut wanted = MkdirOptions::default();
     for (name, value) in parameters {
         let number = |base: u32| {
             let wrong = |_| PluginError::new(format!("mkdir: parameter {name} is no {value:?}"));

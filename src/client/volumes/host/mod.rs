@@ -39,11 +39,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::config::Shared;
+use crate::config::SharedSettings;
 use crate::journal::Journal;
 use drover_base::keyed::Keyed;
 pub(crate) use hook::named;
-use keep::{Kept, kept};
+use keep::{JournaledVolume, kept};
 use plugin::Plugins;
 pub(crate) use plugin::executables;
 
@@ -67,20 +67,20 @@ pub trait Users: Send + Sync {
 }
 
 /// A volume of this node.
-struct Held {
-    kept: Kept,
+struct NodeVolume {
+    kept: JournaledVolume,
     /// Jobs may come for it.
     offered: bool,
 }
 
 /// The volumes of this node.
 pub struct HostVolumes {
-    settings: Shared,
+    settings: SharedSettings,
     journal: Arc<dyn Journal>,
     node: Arc<Mutex<Arc<Node>>>,
     plugins: Plugins,
     /// By id.
-    held: Mutex<BTreeMap<String, Held>>,
+    held: Mutex<BTreeMap<String, NodeVolume>>,
     /// Versions of plugins that answer, by name.
     versions: Mutex<BTreeMap<String, String>>,
     /// One call at a time for each volume.
@@ -95,7 +95,7 @@ pub struct HostVolumes {
 impl HostVolumes {
     /// What a client with these settings has: volumes of a former agent are offered again.
     pub fn restore(
-        settings: &Shared,
+        settings: &SharedSettings,
         node: &Arc<Mutex<Arc<Node>>>,
         journal: &Arc<dyn Journal>,
     ) -> Arc<Self> {

@@ -21,7 +21,7 @@ use crate::env::{TaskEnv, clean};
 use crate::executor::labels;
 use crate::hooks::task::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
 use crate::task::events;
-use crate::volumes::csi::claim::{Held, Volumes as Claimed};
+use crate::volumes::csi::claim::{MountedVolume, MountedVolumes as Claimed};
 use crate::volumes::look::look;
 
 /// What the variable begins with that says where a volume is.
@@ -32,9 +32,9 @@ const NAME: &str = "volumes";
 const SAID: &str = "unlabelled";
 
 /// Mounts the volumes of hosts, and those that the allocation claimed.
-pub struct Volumes;
+pub struct VolumeHook;
 
-impl TaskHook for Volumes {
+impl TaskHook for VolumeHook {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -85,7 +85,7 @@ impl Host {
 }
 
 /// A volume as a task mounts it.
-struct Wanted<'a> {
+struct VolumeMountSpec<'a> {
     name: &'a str,
     mount: &'a VolumeMount,
     request: &'a VolumeRequest,
@@ -107,9 +107,9 @@ fn mounted(given: &TaskGiven, host: Host) -> Result<(TaskAnswer, Vec<String>), H
     for wanted in wanted(group, task)? {
         let held = match wanted.request.kind() {
             Some(VolumeType::Csi) => claimed(given, &wanted)?,
-            Some(VolumeType::Host) | None => Held {
+            Some(VolumeType::Host) | None => MountedVolume {
                 path: offered(given, &wanted)?,
-                ..Held::default()
+                ..MountedVolume::default()
             },
         };
         let is_device = held.is_device;
@@ -169,14 +169,17 @@ fn not_labelled(mount: &Mount, (name, is_mounted): (&str, bool), host: Host) -> 
 }
 
 /// What a task mounts of volumes, in its order.
-fn wanted<'a>(group: &'a TaskGroup, task: &'a Task) -> Result<Vec<Wanted<'a>>, HookFailure> {
+fn wanted<'a>(
+    group: &'a TaskGroup,
+    task: &'a Task,
+) -> Result<Vec<VolumeMountSpec<'a>>, HookFailure> {
     let mut found = Vec::new();
     for mount in task.volume_mounts.iter() {
         let name = mount.volume.as_str();
         let request = group.volumes.get(name).ok_or_else(|| {
             HookFailure::fatal(format!("volume mount references undefined volume {name:?}"))
         })?;
-        found.push(Wanted {
+        found.push(VolumeMountSpec {
             name,
             mount,
             request,
@@ -186,7 +189,7 @@ fn wanted<'a>(group: &'a TaskGroup, task: &'a Task) -> Result<Vec<Wanted<'a>>, H
 }
 
 /// Where a volume lies that the node offers.
-fn offered(given: &TaskGiven, wanted: &Wanted<'_>) -> Result<PathBuf, HookFailure> {
+fn offered(given: &TaskGiven, wanted: &VolumeMountSpec<'_>) -> Result<PathBuf, HookFailure> {
     let request = wanted.request;
     let source = request.source_for(&given.alloc.name);
     let fatal = |text: String| Err(HookFailure::fatal(text));
@@ -226,7 +229,7 @@ async fn are_there(given: &TaskGiven) -> Result<(), HookFailure> {
 }
 
 /// A volume that the allocation claimed.
-fn claimed(given: &TaskGiven, wanted: &Wanted<'_>) -> Result<Held, HookFailure> {
+fn claimed(given: &TaskGiven, wanted: &VolumeMountSpec<'_>) -> Result<MountedVolume, HookFailure> {
     let held = given
         .resources
         .with(|volumes: &Claimed| volumes.0.get(wanted.name).cloned());
@@ -244,8 +247,12 @@ fn device(mount: Mount) -> Device {
     }
 }
 
-fn mount(held: Held, wanted: &Wanted<'_>, env: &TaskEnv) -> Result<Mount, String> {
-    let Wanted {
+fn mount(
+    held: MountedVolume,
+    wanted: &VolumeMountSpec<'_>,
+    env: &TaskEnv,
+) -> Result<Mount, String> {
+    let VolumeMountSpec {
         name,
         mount,
         request,

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::alloc::dir::AllocDir;
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::ClientSettings;
 use crate::drivers::Registry;
 
 fn given(dir: &Path, driver: &str, volume: &Value, mount: &Value) -> TaskGiven {
@@ -41,7 +41,7 @@ fn given(dir: &Path, driver: &str, volume: &Value, mount: &Value) -> TaskGiven {
         dir: AllocDir::new(Path::new("/allocs"), "a1"),
         drivers: Registry::default(),
         node: Arc::new(node),
-        settings: Arc::new(Settings::default()),
+        settings: Arc::new(ClientSettings::default()),
         resources: Arc::default(),
         clock: Clock::System,
         emit: Arc::new(|_| {}),
@@ -119,7 +119,7 @@ async fn hv_03_the_volume_is_that_of_the_index_and_one_that_is_not_there_is_told
     let tmp = tempfile::tempdir().unwrap();
     let answer = async |volume: Value, mount: &Value| {
         let given = given(tmp.path(), "raw_exec", &volume, mount);
-        let answer = Volumes.prestart(&given, &Value::Null).await;
+        let answer = VolumeHook.prestart(&given, &Value::Null).await;
         answer.map_err(|failure| {
             assert!(!failure.recoverable);
             failure.message
@@ -183,7 +183,7 @@ fn a_label_that_is_not_set_is_told_and_one_that_nobody_knows_is_refused() {
     let tmp = tempfile::tempdir().unwrap();
     let volume = host("data", false, false);
     let mut mount = at("/d");
-    let told = |mount: &Value, driver: &str, is_root, has_labels| {
+    let reported = |mount: &Value, driver: &str, is_root, has_labels| {
         let given = given(tmp.path(), driver, &volume, mount);
         let host = Host {
             is_root,
@@ -196,15 +196,15 @@ fn a_label_that_is_not_set_is_told_and_one_that_nobody_knows_is_refused() {
         vec![format!("{text}{why}")]
     };
     let none = Vec::new();
-    assert_eq!(told(&mount, "exec", true, false), Ok(none.clone()));
+    assert_eq!(reported(&mount, "exec", true, false), Ok(none.clone()));
     mount["SELinuxLabel"] = "Z".into();
-    assert_eq!(told(&mount, "exec", true, true), Ok(none));
+    assert_eq!(reported(&mount, "exec", true, true), Ok(none));
     let nowhere = Ok(not_set("this host has no SELinux"));
-    assert_eq!(told(&mount, "exec", true, false), nowhere);
+    assert_eq!(reported(&mount, "exec", true, false), nowhere);
     let unmounted = Ok(not_set("no directory is mounted that could have it"));
-    assert_eq!(told(&mount, "raw_exec", false, true), unmounted);
+    assert_eq!(reported(&mount, "raw_exec", false, true), unmounted);
     mount["SELinuxLabel"] = "x".into();
-    let refused = told(&mount, "exec", true, true).expect_err("no label");
+    let refused = reported(&mount, "exec", true, true).expect_err("no label");
     let text = "no SELinux label \"x\"";
     assert_eq!(refused, HookFailure::fatal(text));
 }
@@ -226,8 +226,8 @@ async fn that_a_host_has_no_selinux_is_said_before_the_first_start_alone() {
     let said = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&said);
     given.emit = Arc::new(move |event| heard.lock().push((event.r#type, event.display_message)));
-    let first = Volumes.prestart(&given, &Value::Null).await.unwrap();
-    let second = Volumes.prestart(&given, &first.kept).await.unwrap();
+    let first = VolumeHook.prestart(&given, &Value::Null).await.unwrap();
+    let second = VolumeHook.prestart(&given, &first.kept).await.unwrap();
     assert_eq!((&second.kept, second.done), (&first.kept, false));
     let text = "volumes: SELinux label \"z\" of volume \"my-data\" is not set: this host has no \
                 SELinux";

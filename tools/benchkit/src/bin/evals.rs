@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use drover::commands::cluster::SetSchedulerConfig;
 use drover::commands::eval::{DeleteEvalsPage, UpsertEvals};
-use drover::log::{LogEngine, Options};
+use drover::log::{LogEngine, LogOptions};
 use drover::proposer::{Origin, Proposer};
 use drover::raft::network::Alone;
 use drover::raft::{
-    Entry, Fold, FoldError, Member, Payload, Place, Projector, RaftNode, Save, Settings, Start,
+    Entry, Fold, FoldError, FoldPosition, Member, Payload, Projector, RaftNode, RaftSettings,
+    RaftStart, Save,
 };
 use drover_benchkit::{Line, arguments, runtime};
 use drover_events::Actor;
@@ -25,7 +26,7 @@ use drover_projections::{Outcome, Projections, Reply};
 struct Timed(Projector, Arc<Mutex<Vec<Duration>>>);
 
 impl Fold for Timed {
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<FoldPosition> {
         self.0.place()
     }
 
@@ -62,13 +63,13 @@ fn main() -> Result<()> {
 async fn measure(dir: &Path, count: usize) -> Result<()> {
     let (projections, writer) = Projections::open(dir.join("db"), Default::default())?;
     let times = Arc::new(Mutex::new(Vec::new()));
-    let node = RaftNode::start(Start {
+    let node = RaftNode::start(RaftStart {
         number: 1,
-        log: Arc::new(LogEngine::open(&dir.join("log"), Options::default())?.0),
+        log: Arc::new(LogEngine::open(&dir.join("log"), LogOptions::default())?.0),
         fold: Box::new(Timed(Projector::new(writer), Arc::clone(&times))),
         snapshots: dir.join("snapshots"),
         transport: Arc::new(Alone),
-        settings: Settings::default(),
+        settings: RaftSettings::default(),
         bootstrap: Some([(1, Member::default())].into()),
     })
     .await?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use drover::history::proof::{Blocks, Verify, verify};
 use drover::history::replay;
-use drover::log::{Entry, LogEngine, Options};
+use drover::log::{Entry, LogEngine, LogOptions};
 use drover_benchkit::sample::{self, NOW, VARIABLES, variable, variable_path};
 use drover_benchkit::usage::rss_mb;
 use drover_benchkit::{Line, arguments};
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     let replayed = replay::replay(&log_dir, &tables, Some(last), &mut |_, _| ())?;
     ensure!(replayed.state.index == last, "{:?}", replayed.state.index);
     rate("decode and fold into tables", events, began.elapsed()).print();
-    let options = drover_projections::Options::server();
+    let options = drover_projections::DatabaseOptions::server();
     let (projections, writer) = Projections::open(&tables, options)?;
     read_past(&projections.view(), events)?;
     drop((projections, writer));
@@ -78,9 +78,9 @@ fn entry(index: u64) -> Result<Entry> {
 
 /// Writes the log; answers the bytes of a body.
 fn build(dir: &Path, events: u64) -> Result<usize> {
-    let options = Options {
+    let options = LogOptions {
         auto_commit: true,
-        ..Options::default()
+        ..LogOptions::default()
     };
     let log = LogEngine::open(dir, options)?.0;
     let (began, mut size, mut index) = (Instant::now(), 0, 0);
@@ -220,8 +220,8 @@ fn reopen(tables: &Path) -> Result<()> {
     let (events, log_dir) = args.next().zip(args.next()).context("what to open")?;
     let events: u64 = events.parse()?;
     let began = Instant::now();
-    let log = LogEngine::open(Path::new(&log_dir), Options::default())?.0;
-    let options = drover_projections::Options::server();
+    let log = LogEngine::open(Path::new(&log_dir), LogOptions::default())?.0;
+    let options = drover_projections::DatabaseOptions::server();
     let opened: (Arc<Projections>, _) = Projections::open(tables, options)?;
     let took = began.elapsed();
     ensure!(opened.0.applied_index() == events + FIRST - 1);

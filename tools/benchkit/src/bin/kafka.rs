@@ -19,10 +19,10 @@ use drover::log::{Entry, LogEngine};
 use drover::proposer::Committed;
 use drover::proposer::decided::{Decided, Propose, Settling};
 use drover::reactors::driver::{Context, Reactor};
-use drover::reactors::kafka::{Held, KafkaPublisher, KafkaSource};
+use drover::reactors::kafka::{KafkaPublisher, KafkaSource, PublisherPosition};
 use drover_benchkit::sample::{self, NOW};
 use drover_benchkit::{Line, arguments};
-use drover_projections::{Options, Projections};
+use drover_projections::{DatabaseOptions, Projections};
 use drover_testkit::kafka::Broker;
 
 /// How often each way is measured.
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
                 config: Arc::new(config),
                 log: Arc::clone(&log),
                 keyring: Arc::clone(&keyring),
-                held: Arc::new(Held::new(Duration::ZERO)),
+                held: Arc::new(PublisherPosition::new(Duration::ZERO)),
                 agent: String::new(),
             };
             let spent = runtime.block_on(publish(source, &projections, events))?;
@@ -73,8 +73,9 @@ fn main() -> Result<()> {
 
 /// A log whose events are applied.
 fn history(dir: &Path, events: u64) -> Result<(Arc<LogEngine>, Arc<Projections>)> {
-    let (log, _) = LogEngine::open(&dir.join("log"), drover::log::Options::default())?;
-    let (projections, mut writer) = Projections::open(dir.join("state"), Options::server())?;
+    let (log, _) = LogEngine::open(&dir.join("log"), drover::log::LogOptions::default())?;
+    let (projections, mut writer) =
+        Projections::open(dir.join("state"), DatabaseOptions::server())?;
     let mut next = 0;
     while next <= events {
         let mut entries = Vec::new();

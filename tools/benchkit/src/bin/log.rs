@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use drover::log::{Entry, LogEngine, Options};
+use drover::log::{Entry, LogEngine, LogOptions};
 use drover_benchkit::{arguments, floor, usage};
 
 const BODY: usize = 300;
@@ -56,11 +56,11 @@ fn line(what: &str, m: &Measured, floor: f64) {
 }
 
 fn open(dir: &Path, name: &str, tree: bool, seal: bool) -> Result<LogEngine> {
-    let options = Options {
+    let options = LogOptions {
         tree,
         seal,
         auto_commit: true,
-        ..Options::default()
+        ..LogOptions::default()
     };
     Ok(LogEngine::open(&dir.join(name), options)?.0)
 }

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use drover::history::rebuild::{Online, Settings};
-use drover::log::{LogEngine, Options as LogOptions};
+use drover::history::rebuild::{Online, OnlineSettings};
+use drover::log::{LogEngine, LogOptions};
 use drover::raft::network::Alone;
-use drover::raft::{Member, Payload, Projector, RaftNode, Settings as RaftSettings, Start};
+use drover::raft::{Member, Payload, Projector, RaftNode, RaftSettings, RaftStart};
 use drover_benchkit::{Line, arguments, runtime, sample};
 use drover_events::{Event, RaftPayload};
 use drover_projections::tables::variables::Variables;
-use drover_projections::{Options, Projections, Scan};
+use drover_projections::{DatabaseOptions, Projections, Scan};
 
 const IN_FLIGHT: u64 = 256;
 /// How long the rate without a rebuild is measured, before and after it.
@@ -38,9 +38,9 @@ struct Bench {
 
 async fn measure(dir: &Path, events: u64) -> Result<()> {
     let home = dir.join("projections");
-    drover_migrations::schema::prepare(&home, &Options::server())?;
-    let (projections, writer) = Projections::open(&home, Options::server())?;
-    let node = RaftNode::start(Start {
+    drover_migrations::schema::prepare(&home, &DatabaseOptions::server())?;
+    let (projections, writer) = Projections::open(&home, DatabaseOptions::server())?;
+    let node = RaftNode::start(RaftStart {
         number: 1,
         log: Arc::new(LogEngine::open(&dir.join("log"), LogOptions::default())?.0),
         fold: Box::new(Projector::new(writer)),
@@ -133,8 +133,8 @@ impl Bench {
                     home,
                     node: &own.node,
                     projections: &own.projections,
-                    options: Options::server(),
-                    settings: Settings::default(),
+                    options: DatabaseOptions::server(),
+                    settings: OnlineSettings::default(),
                     cancelled: &cancelled,
                 };
                 let mut stage = None;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use drover::log::{LogEngine, Options};
+use drover::log::{LogEngine, LogOptions};
 use drover::raft::network::Alone;
-use drover::raft::{Discard, Leadership, Member, RaftNode, Settings, Start, opaque};
+use drover::raft::{Discard, Leadership, Member, RaftNode, RaftSettings, RaftStart, opaque};
 use drover_benchkit::{arguments, floor, runtime};
 
 fn main() -> Result<()> {
@@ -29,19 +29,19 @@ fn main() -> Result<()> {
 }
 
 async fn measure(dir: &Path, writers: usize, span: Duration, floor: f64) -> Result<()> {
-    let (log, _) = LogEngine::open(&dir.join(format!("log-{writers}")), Options::default())?;
+    let (log, _) = LogEngine::open(&dir.join(format!("log-{writers}")), LogOptions::default())?;
     let member = Member {
         id: "1".to_owned(),
         name: "bench".to_owned(),
         ..Member::default()
     };
-    let node = RaftNode::start(Start {
+    let node = RaftNode::start(RaftStart {
         number: 1,
         log: Arc::new(log),
         fold: Box::new(Discard::default()),
         snapshots: dir.join("snapshots"),
         transport: Arc::new(Alone),
-        settings: Settings::default(),
+        settings: RaftSettings::default(),
         bootstrap: Some(BTreeMap::from([(1, member)])),
     })
     .await?;

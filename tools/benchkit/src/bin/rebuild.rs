@@ -13,12 +13,12 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use drover::history::rebuild::Rebuild;
 use drover::history::replay::{self, FOLD_BYTES};
-use drover::log::{Entry, LogEngine, Options as LogOptions, ReadOnlyLog};
+use drover::log::{Entry, LogEngine, LogOptions, ReadOnlyLog};
 use drover_benchkit::sample::{self, NOW, eval, namespace, variable};
 use drover_benchkit::usage::{cpu_seconds, rss_mb};
 use drover_benchkit::{Line, arguments};
 use drover_events::Event;
-use drover_projections::{Options, Projections, TableDigest};
+use drover_projections::{DatabaseOptions, Projections, TableDigest};
 
 fn main() -> Result<()> {
     let (events, dir) = arguments(1_000_000_u64)?;
@@ -82,7 +82,7 @@ impl Bench {
         let (batches, digests) = self.batches(&log, last)?;
         self.measure("fold", Some(batches), &|| {
             let path = self.dir.join("fold");
-            let (projections, writer) = Projections::open(&path, Options::server())?;
+            let (projections, writer) = Projections::open(&path, DatabaseOptions::server())?;
             let mut fold = writer.fold(FOLD_BYTES)?;
             replay::feed(&log, 0, last, &mut |batch| Ok(fold.apply(batch)?))?;
             fold.finish()?;
@@ -92,7 +92,7 @@ impl Bench {
         self.measure("rebuild", Some(batches), &|| {
             let (log, live) = (self.log(), self.dir.join("batches"));
             let cancelled = AtomicBool::new(false);
-            let rebuild = Rebuild::of(&log, &live, &Options::server(), &cancelled);
+            let rebuild = Rebuild::of(&log, &live, &DatabaseOptions::server(), &cancelled);
             let rebuilt = rebuild.run(&mut |_| ())?;
             ensure!(rebuilt.state.digests == digests, "another state");
             Ok(())
@@ -103,16 +103,16 @@ impl Bench {
     /// The path through write batches: its rate, and the digests it gives.
     fn batches(&self, log: &ReadOnlyLog, last: u64) -> Result<(f64, Vec<TableDigest>)> {
         let path = self.dir.join("batches");
-        drover_migrations::schema::prepare(&path, &Options::server())?;
+        drover_migrations::schema::prepare(&path, &DatabaseOptions::server())?;
         let rate = self.measure("write batches", None, &|| {
-            let (_, mut writer) = Projections::open(&path, Options::server())?;
+            let (_, mut writer) = Projections::open(&path, DatabaseOptions::server())?;
             replay::feed(log, 0, last, &mut |batch| {
                 Ok(writer.apply_each(batch, drop)?)
             })?;
             writer.flush()?;
             Ok(())
         })?;
-        let (projections, _) = Projections::open(&path, Options::server())?;
+        let (projections, _) = Projections::open(&path, DatabaseOptions::server())?;
         let digests = projections.view().digests();
         Ok((rate, digests))
     }

@@ -12,7 +12,7 @@ use drover_benchkit::{Line, arguments};
 use drover_events::Event;
 use drover_events::variable::VarOp;
 use drover_projections::tables::variables::Variables;
-use drover_projections::{Options, Projections, Scan, View, Writer};
+use drover_projections::{DatabaseOptions, Projections, Scan, View, Writer};
 
 /// Rows that are there at a time.
 const ALIVE: u64 = 1_000;
@@ -43,7 +43,8 @@ fn alive(index: u64) -> std::ops::RangeInclusive<u64> {
 
 fn main() -> Result<()> {
     let (events, dir) = arguments(1_000_000_u64)?;
-    let (projections, mut writer) = Projections::open(dir.path().join("db"), Options::server())?;
+    let (projections, mut writer) =
+        Projections::open(dir.path().join("db"), DatabaseOptions::server())?;
     apply(&mut writer, 1..=events)?;
     list("whole list as of, walked", &projections.view(), events)?;
     let began = Instant::now();

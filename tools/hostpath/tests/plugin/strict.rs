@@ -133,7 +133,7 @@ async fn a_volume_for_one_node_goes_to_no_second_one() {
     let mut calls = Caller::new(running.patient());
     let single = calls.create("single").await.unwrap();
     calls.attach(&single, "one").await.unwrap();
-    drover_testkit::asked(
+    drover_testkit::eventually_async(
         "the second node",
         drover_testkit::LONG,
         async || match calls.attach(&single, "two").await.unwrap_err().cause() {
@@ -179,8 +179,8 @@ async fn what_is_known_outlives_the_plugin() {
 async fn what_grows_while_nobody_has_it_grows_then_and_only_then() {
     let running = Running::start(&["--links", "--offline"]);
     let calls = Caller::new(running.patient());
-    let told = calls.plugin.features(true, true).await.unwrap();
-    assert!(told.plugin.offline);
+    let reported = calls.plugin.features(true, true).await.unwrap();
+    assert!(reported.plugin.offline);
     let id = calls.create("one").await.unwrap();
     let grow = || {
         calls
@@ -211,21 +211,21 @@ async fn copies_hold_what_was_there_when_they_were_made() {
     let id = calls.create("one").await.unwrap();
     let bytes = |id: &str| running.path("state/volumes").join(id).join("file");
     fs::write(bytes(&id), "before").unwrap();
-    let asked = CreateSnapshotRequest {
+    let requested = CreateSnapshotRequest {
         source_volume_id: id.clone(),
         name: "snap".to_owned(),
         ..Default::default()
     };
-    let snapshot = calls.plugin.snapshot(asked).await.unwrap();
+    let snapshot = calls.plugin.snapshot(requested).await.unwrap();
     fs::write(bytes(&id), "after").unwrap();
     let made = async |name: &str, from| {
-        let asked = CreateVolumeRequest {
+        let requested = CreateVolumeRequest {
             name: name.to_owned(),
             volume_capabilities: vec![folder(Mode::SingleNodeWriter)],
             volume_content_source: Some(VolumeContentSource { r#type: Some(from) }),
             ..Default::default()
         };
-        calls.plugin.created(asked).await.unwrap().volume_id
+        calls.plugin.created(requested).await.unwrap().volume_id
     };
     let snapshot_id = snapshot.snapshot_id.clone();
     let old = made("old", Type::Snapshot(SnapshotSource { snapshot_id })).await;
@@ -259,11 +259,11 @@ async fn a_volume_with_a_secret_wants_it_with_every_call() {
     // The names of secrets are recorded, and no more of them; here they are a parameter too, which
     // nobody should do.
     for line in running.record() {
-        let mut asked = line["begin"].clone();
-        if let Some(fields) = asked.as_object_mut() {
+        let mut requested = line["begin"].clone();
+        if let Some(fields) = requested.as_object_mut() {
             fields.remove("parameters");
         }
-        assert!(!asked.to_string().contains("correct-horse"), "{line}");
+        assert!(!requested.to_string().contains("correct-horse"), "{line}");
     }
 }
 
@@ -277,11 +277,11 @@ async fn a_page_goes_on_where_the_last_one_ended() {
     }
     let (mut seen, mut token) = (Vec::new(), String::new());
     loop {
-        let asked = proto::ListVolumesRequest {
+        let requested = proto::ListVolumesRequest {
             max_entries: 2,
             starting_token: token,
         };
-        let page = calls.plugin.list_volumes(asked).await.unwrap();
+        let page = calls.plugin.list_volumes(requested).await.unwrap();
         assert!(page.entries.len() <= 2);
         let ids = page.entries.into_iter().flat_map(|entry| entry.volume);
         seen.extend(ids.map(|volume| volume.volume_id));

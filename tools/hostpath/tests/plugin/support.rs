@@ -11,7 +11,7 @@ use drover_csi::proto::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
     NodeUnstageVolumeRequest, VolumeCapability,
 };
-use drover_csi::{CallError, Limits, Plugin};
+use drover_csi::{CallError, CallLimits, Plugin};
 use drover_testkit::{LONG, wait_for};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -41,7 +41,7 @@ impl Running {
 
     /// What makes calls that may take a second.
     pub(crate) fn plugin(&self) -> Plugin {
-        let limits = Limits {
+        let limits = CallLimits {
             quick: LONG,
             work: Duration::from_secs(1),
         };
@@ -50,7 +50,7 @@ impl Running {
 
     /// What makes calls that take as long as they take.
     pub(crate) fn patient(&self) -> Plugin {
-        let limits = Limits {
+        let limits = CallLimits {
             quick: LONG,
             work: LONG,
         };
@@ -174,14 +174,14 @@ impl Caller {
     }
 
     pub(crate) async fn create(&self, name: &str) -> Result<String, CallError> {
-        let asked = CreateVolumeRequest {
+        let requested = CreateVolumeRequest {
             name: name.to_owned(),
             volume_capabilities: vec![folder(self.mode)],
             parameters: self.secrets.clone(),
             secrets: self.secrets.clone(),
             ..Default::default()
         };
-        Ok(self.plugin.created(asked).await?.volume_id)
+        Ok(self.plugin.created(requested).await?.volume_id)
     }
 
     pub(crate) async fn attach(
@@ -189,24 +189,24 @@ impl Caller {
         id: &str,
         node: &str,
     ) -> Result<BTreeMap<String, String>, CallError> {
-        let asked = ControllerPublishVolumeRequest {
+        let requested = ControllerPublishVolumeRequest {
             volume_id: id.to_owned(),
             node_id: node.to_owned(),
             volume_capability: Some(folder(self.mode)),
             secrets: self.secrets.clone(),
             ..Default::default()
         };
-        let answer = self.plugin.controller_publish_volume(asked).await?;
+        let answer = self.plugin.controller_publish_volume(requested).await?;
         Ok(answer.publish_context)
     }
 
     pub(crate) async fn detach(&self, id: &str, node: &str) -> Result<(), CallError> {
-        let asked = ControllerUnpublishVolumeRequest {
+        let requested = ControllerUnpublishVolumeRequest {
             volume_id: id.to_owned(),
             node_id: node.to_owned(),
             secrets: self.secrets.clone(),
         };
-        self.plugin.controller_unpublish_volume(asked).await?;
+        self.plugin.controller_unpublish_volume(requested).await?;
         Ok(())
     }
 
@@ -216,7 +216,7 @@ impl Caller {
         at: &Path,
         shown: &BTreeMap<String, String>,
     ) -> Result<(), CallError> {
-        let asked = NodeStageVolumeRequest {
+        let requested = NodeStageVolumeRequest {
             volume_id: id.to_owned(),
             staging_target_path: at.to_string_lossy().into_owned(),
             volume_capability: Some(folder(self.mode)),
@@ -224,7 +224,7 @@ impl Caller {
             secrets: self.secrets.clone(),
             ..Default::default()
         };
-        self.plugin.node_stage_volume(asked).await?;
+        self.plugin.node_stage_volume(requested).await?;
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Caller {
         to: &Path,
         shown: &BTreeMap<String, String>,
     ) -> Result<(), CallError> {
-        let asked = NodePublishVolumeRequest {
+        let requested = NodePublishVolumeRequest {
             volume_id: id.to_owned(),
             staging_target_path: from.to_string_lossy().into_owned(),
             target_path: to.to_string_lossy().into_owned(),
@@ -244,25 +244,25 @@ impl Caller {
             secrets: self.secrets.clone(),
             ..Default::default()
         };
-        self.plugin.node_publish_volume(asked).await?;
+        self.plugin.node_publish_volume(requested).await?;
         Ok(())
     }
 
     pub(crate) async fn unpublish(&self, id: &str, at: &Path) -> Result<(), CallError> {
-        let asked = NodeUnpublishVolumeRequest {
+        let requested = NodeUnpublishVolumeRequest {
             volume_id: id.to_owned(),
             target_path: at.to_string_lossy().into_owned(),
         };
-        self.plugin.node_unpublish_volume(asked).await?;
+        self.plugin.node_unpublish_volume(requested).await?;
         Ok(())
     }
 
     pub(crate) async fn unstage(&self, id: &str, at: &Path) -> Result<(), CallError> {
-        let asked = NodeUnstageVolumeRequest {
+        let requested = NodeUnstageVolumeRequest {
             volume_id: id.to_owned(),
             staging_target_path: at.to_string_lossy().into_owned(),
         };
-        self.plugin.node_unstage_volume(asked).await?;
+        self.plugin.node_unstage_volume(requested).await?;
         Ok(())
     }
 }

@@ -20,9 +20,9 @@ mod jail;
 mod past;
 mod portions;
 mod replace;
+mod reported;
 mod subjects;
 mod syntax;
-mod told;
 mod trial;
 mod tries;
 mod weave;
@@ -43,7 +43,7 @@ use self::generate::{Generated, Mutant};
 use self::jail::Jail;
 use self::past::Past;
 use self::portions::Portion;
-use self::told::Progress;
+use self::reported::Progress;
 use self::trial::Tracer;
 use self::tries::{Numbered, Record, Trial, Turn};
 use crate::{behaviours, tree};
@@ -52,7 +52,7 @@ const KNOWN: &str = "tools/xtask/survivors.txt";
 
 /// What to change.
 #[derive(Default)]
-pub(crate) struct Wish {
+pub(crate) struct RunOptions {
     /// Files and folders; without them all.
     pub(crate) files: Vec<String>,
     /// Only functions that rows of `behaviours.md` rest on.
@@ -80,18 +80,18 @@ pub(crate) struct Wish {
 }
 
 /// Changes what is wished for and compares the survivors with those known.
-pub(crate) fn run(root: &Path, wish: &Wish) -> Result<()> {
+pub(crate) fn run(root: &Path, request: &RunOptions) -> Result<()> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     // Cargo runs in another folder.
-    within(root, &std::path::absolute(target)?, wish)
+    within(root, &std::path::absolute(target)?, request)
 }
 
-fn within(root: &Path, target: &Path, wish: &Wish) -> Result<()> {
+fn within(root: &Path, target: &Path, request: &RunOptions) -> Result<()> {
     let files = tree::read(root)?;
     let rows = behaviours::shown_by(root)?;
     let code = subjects::code(&files);
-    let chosen = choose(root, wish, &files, &code, &rows)?;
+    let chosen = choose(root, request, &files, &code, &rows)?;
     if chosen.is_empty() {
         println!("mutants: there is nothing to change");
         return Ok(());
@@ -102,28 +102,28 @@ fn within(root: &Path, target: &Path, wish: &Wish) -> Result<()> {
         .map(|file| (file.path.as_str(), file.text.as_str()))
         .collect();
     let all = names(&sources, &chosen)?;
-    if wish.plan {
-        tell_plan(&portions::plan(
-            &asked(wish, &all, &BTreeSet::new()),
-            wish.portion,
+    if request.plan {
+        report_plan(&portions::plan(
+            &requested(request, &all, &BTreeSet::new()),
+            request.portion,
         ));
         return Ok(());
     }
     let work = place(target)?;
     past::forget_changed(&files, &work.join("traced.txt"), &work.join(REACHED))?;
-    let past = Past::open(&work.join("tried.txt"), wish)?;
-    let asked = asked(wish, &all, &past.caught);
-    let portions = portions::plan(&asked, wish.portion);
+    let past = Past::open(&work.join("tried.txt"), request)?;
+    let requested = requested(request, &all, &past.caught);
+    let portions = portions::plan(&requested, request.portion);
     let refused = read_lines(&work.join(REFUSED));
     let is_left = |name: &&&str| !past.answers.contains_key(**name) && !refused.contains(**name);
-    let left = asked.iter().filter(is_left).count();
+    let left = requested.iter().filter(is_left).count();
     println!(
         "mutants: {left} of {} changes are left to be tried",
-        asked.len()
+        requested.len()
     );
     let mut run = Run {
         root,
-        wish,
+        request,
         work: &work,
         target,
         sources: &sources,
@@ -144,7 +144,7 @@ fn within(root: &Path, target: &Path, wish: &Wish) -> Result<()> {
         run.portion(portion)?;
     }
     println!("mutants: what came of all:");
-    run.tell(&asked);
+    run.report(&requested);
     let there: BTreeSet<&str> = all.iter().map(String::as_str).collect();
     past::compare(root, &run.record.past.answers, |name| {
         let is_there = there.contains(name) && !run.refused.contains(name);
@@ -156,7 +156,7 @@ fn within(root: &Path, target: &Path, wish: &Wish) -> Result<()> {
 const REACHED: &str = "reached.jsonl";
 const REFUSED: &str = "refused.txt";
 
-fn tell_plan(portions: &[Portion]) {
+fn report_plan(portions: &[Portion]) {
     for portion in portions {
         println!("mutants: {}", portion.line());
     }
@@ -189,36 +189,40 @@ fn names(sources: &BTreeMap<&str, &str>, chosen: &BTreeSet<String>) -> Result<Ve
 }
 
 /// What is asked for of all changes.
-fn asked<'a>(wish: &Wish, all: &'a [String], caught: &BTreeSet<String>) -> Vec<&'a str> {
+fn requested<'a>(
+    request: &RunOptions,
+    all: &'a [String],
+    caught: &BTreeSet<String>,
+) -> Vec<&'a str> {
     let is_named = |name: &&str| {
         let begins = |start: &String| name.starts_with(start.as_str());
-        wish.only.is_empty() || wish.only.iter().any(begins)
+        request.only.is_empty() || request.only.iter().any(begins)
     };
-    let asked: Vec<&str> = all
+    let requested: Vec<&str> = all
         .iter()
         .map(String::as_str)
         .filter(is_named)
         .filter(|name| !caught.contains(*name))
         .collect();
-    portions::sample(&asked, wish.sample, wish.seed)
+    portions::sample(&requested, request.sample, request.seed)
 }
 
 /// Files of code that are asked for.
 fn choose(
     root: &Path,
-    wish: &Wish,
+    request: &RunOptions,
     files: &[tree::File],
     code: &BTreeSet<String>,
     rows: &BTreeMap<String, String>,
 ) -> Result<BTreeSet<String>> {
     let mut chosen = BTreeSet::new();
-    if let Some(base) = &wish.since {
+    if let Some(base) = &request.since {
         let changed = changed(root, base)?;
         chosen.extend(code.intersection(&changed).cloned());
-    } else if wish.files.is_empty() {
+    } else if request.files.is_empty() {
         chosen.extend(code.iter().cloned());
     }
-    for name in &wish.files {
+    for name in &request.files {
         let below = format!("{}/", name.trim_end_matches('/'));
         let some: Vec<&String> = code
             .iter()
@@ -227,7 +231,7 @@ fn choose(
         ensure!(!some.is_empty(), "no code of drover to change: {name}");
         chosen.extend(some.into_iter().cloned());
     }
-    if wish.rows {
+    if request.rows {
         let of_rows = subjects::of(files, rows);
         chosen.retain(|path| of_rows.contains(path));
     }
@@ -260,7 +264,7 @@ fn read_lines(path: &Path) -> BTreeSet<String> {
 /// A run over all portions.
 struct Run<'a> {
     root: &'a Path,
-    wish: &'a Wish,
+    request: &'a RunOptions,
     work: &'a Path,
     target: &'a Path,
     sources: &'a BTreeMap<&'a str, &'a str>,
@@ -296,7 +300,7 @@ impl Run<'_> {
         self.record.progress.leave_out(refused);
         self.attempt(todo, &functions, &executables)?;
         let changes: Vec<&str> = portion.changes.iter().map(String::as_str).collect();
-        self.tell(&changes);
+        self.report(&changes);
         println!("mutants: {}", self.record.progress.now());
         Ok(())
     }
@@ -309,7 +313,7 @@ impl Run<'_> {
         executables: &Executables,
     ) -> Result<()> {
         // Processes of the executables that were built before are of no use any more.
-        let jails: Vec<Jail> = (0..self.wish.jobs.max(1))
+        let jails: Vec<Jail> = (0..self.request.jobs.max(1))
             .map(|number| Jail::new(&self.work.join(format!("out{number}"))))
             .collect::<Result<_>>()?;
         let function = |mutant: &Mutant| functions[mutant.function].as_str();
@@ -328,9 +332,9 @@ impl Run<'_> {
         let is_of_row = |test: &str| self.rows.contains_key(trial::short(test));
         let near = tracer.trace(&|executable, test| {
             let nearness = |path: &&str| tries::nearness(path, executable, test);
-            places.iter().any(|path| nearness(path) > 1) || (self.wish.rows && is_of_row(test))
+            places.iter().any(|path| nearness(path) > 1) || (self.request.rows && is_of_row(test))
         })?;
-        if self.wish.rows {
+        if self.request.rows {
             let of_rows = near.iter().filter(|test| is_of_row(&test.name));
             let reached: BTreeSet<&str> = of_rows
                 .flat_map(|test| test.reaches.iter().map(String::as_str))
@@ -343,7 +347,7 @@ impl Run<'_> {
             functions,
             rows: self.rows,
             executables,
-            limit: self.wish.limit,
+            limit: self.request.limit,
             noticed: Mutex::default(),
         };
         let open = trial.all(&todo, (Turn::Near, &near), &jails, &mut self.record)?;
@@ -394,8 +398,8 @@ impl Run<'_> {
     }
 
     /// Tells what came of these.
-    fn tell(&self, names: &[&str]) {
-        for line in told::counts(names, &self.record.past.answers, &self.refused) {
+    fn report(&self, names: &[&str]) {
+        for line in reported::counts(names, &self.record.past.answers, &self.refused) {
             println!("mutants: {line}");
         }
     }
@@ -408,13 +412,19 @@ mod tests {
     #[test]
     fn only_what_is_wished_for_is_asked() {
         let all = ["src/a.rs: f: 1", "src/a.rs: g: 2", "src/b.rs: f: 3"].map(str::to_owned);
-        let wish = Wish {
+        let request = RunOptions {
             only: vec!["src/a.rs: g".to_owned(), "src/b".to_owned()],
-            ..Wish::default()
+            ..RunOptions::default()
         };
         let caught = BTreeSet::from([all[2].clone()]);
-        assert_eq!(asked(&wish, &all, &BTreeSet::new()), [&all[1], &all[2]]);
-        assert_eq!(asked(&wish, &all, &caught), [&all[1]]);
-        assert_eq!(asked(&Wish::default(), &all, &caught), [&all[0], &all[1]]);
+        assert_eq!(
+            requested(&request, &all, &BTreeSet::new()),
+            [&all[1], &all[2]]
+        );
+        assert_eq!(requested(&request, &all, &caught), [&all[1]]);
+        assert_eq!(
+            requested(&RunOptions::default(), &all, &caught),
+            [&all[0], &all[1]]
+        );
     }
 }

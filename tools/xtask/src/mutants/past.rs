@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{KNOWN, Wish};
+use super::{KNOWN, RunOptions};
 use crate::tree;
 
 /// Stands where a run began.
@@ -61,11 +61,11 @@ pub(super) struct Past {
 }
 
 impl Past {
-    pub(super) fn open(path: &Path, wish: &Wish) -> Result<Self> {
+    pub(super) fn open(path: &Path, request: &RunOptions) -> Result<Self> {
         let mut text = fs::read_to_string(path).unwrap_or_default();
         // A last line that was cut short may be the name of another change.
         text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
-        let (caught, answers) = read(&text, wish);
+        let (caught, answers) = read(&text, request);
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -73,7 +73,7 @@ impl Past {
             .open(path)?;
         file.set_len(text.len() as u64)?;
         file.seek(SeekFrom::End(0))?;
-        if !wish.go_on {
+        if !request.go_on {
             writeln!(file, "{BEGUN}")?;
         }
         Ok(Self {
@@ -93,7 +93,7 @@ impl Past {
 
 /// What was caught before, and what came of those that the last run was done with; each as far as
 /// it is wished to be left out.
-fn read(text: &str, wish: &Wish) -> (BTreeSet<String>, BTreeMap<String, Answer>) {
+fn read(text: &str, request: &RunOptions) -> (BTreeSet<String>, BTreeMap<String, Answer>) {
     let mut former: BTreeSet<String> = BTreeSet::new();
     let mut last: BTreeMap<String, Answer> = BTreeMap::new();
     for line in text.lines() {
@@ -107,11 +107,11 @@ fn read(text: &str, wish: &Wish) -> (BTreeSet<String>, BTreeMap<String, Answer>)
             last.insert(name.to_owned(), answer);
         }
     }
-    if !wish.go_on {
+    if !request.go_on {
         former.extend(caught(&last));
         last.clear();
     }
-    if !wish.again {
+    if !request.again {
         former.clear();
     }
     (former, last)
@@ -242,11 +242,11 @@ pub(super) fn compare(
 mod tests {
     use super::*;
 
-    fn wish(again: bool, go_on: bool) -> Wish {
-        Wish {
+    fn request(again: bool, go_on: bool) -> RunOptions {
+        RunOptions {
             again,
             go_on,
-            ..Wish::default()
+            ..RunOptions::default()
         }
     }
 
@@ -255,10 +255,10 @@ mod tests {
         let text = "begun\ncaught a\nsurvives b\ncaught d\nbegun\nlate b\nsurvives c\n\
                     unreached d\nnonsense e\n";
         let of = |again, go_on| {
-            let (caught, answers) = read(text, &wish(again, go_on));
+            let (caught, answers) = read(text, &request(again, go_on));
             let caught: Vec<String> = caught.into_iter().collect();
-            let told = |(name, answer): (&String, &Answer)| format!("{} {name}", answer.word());
-            let answers: Vec<String> = answers.iter().map(told).collect();
+            let reported = |(name, answer): (&String, &Answer)| format!("{} {name}", answer.word());
+            let answers: Vec<String> = answers.iter().map(reported).collect();
             (caught.join(", "), answers.join(", "))
         };
         let two = |a: &str, b: &str| (a.to_owned(), b.to_owned());
@@ -273,12 +273,12 @@ mod tests {
     fn what_came_of_a_change_is_there_when_the_run_goes_on() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("tried");
-        let mut first = Past::open(&path, &wish(false, false)).expect("opened");
+        let mut first = Past::open(&path, &request(false, false)).expect("opened");
         first.note("a: f: 1", Answer::Caught).expect("written");
         first.note("a: f: 2", Answer::Unreached).expect("written");
         // The run ends in the middle of a line.
         first.file.write_all(b"caught a: f").expect("written");
-        let mut again = Past::open(&path, &wish(false, true)).expect("opened");
+        let mut again = Past::open(&path, &request(false, true)).expect("opened");
         assert_eq!(again.answers, first.answers);
         again.note("a: f: 3", Answer::Late).expect("written");
         let text = fs::read_to_string(&path).expect("written");
@@ -286,7 +286,7 @@ mod tests {
             text,
             "begun\ncaught a: f: 1\nunreached a: f: 2\nlate a: f: 3\n"
         );
-        let anew = Past::open(&path, &wish(true, false)).expect("opened");
+        let anew = Past::open(&path, &request(true, false)).expect("opened");
         assert!(anew.answers.is_empty(), "this run has none yet");
         assert_eq!(
             anew.caught,

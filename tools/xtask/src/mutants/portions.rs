@@ -105,9 +105,9 @@ mod tests {
         ]
         .concat();
         let portions = plan(&lent(&all), 10);
-        let told: Vec<String> = portions.iter().map(Portion::line).collect();
+        let reported: Vec<String> = portions.iter().map(Portion::line).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 "5 changes of drover in src, src/config",
                 "7 changes of drover in src/http",

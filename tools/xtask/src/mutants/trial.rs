@@ -231,8 +231,8 @@ pub(crate) fn order<'a>(
     let mut order = first;
     order.extend(no_longer_than(near, NEAR));
     order.extend(no_longer_than(far, FAR));
-    let asked: BTreeSet<&str> = order.iter().map(|test| test.name.as_str()).collect();
-    last.retain(|test| !asked.contains(test.name.as_str()));
+    let requested: BTreeSet<&str> = order.iter().map(|test| test.name.as_str()).collect();
+    last.retain(|test| !requested.contains(test.name.as_str()));
     order.extend(last);
     order
 }
@@ -375,12 +375,12 @@ mod tests {
     }
 
     fn ordered(all: &[Test], before: &[&str]) -> Vec<String> {
-        let asked: Vec<&Test> = all.iter().collect();
+        let requested: Vec<&Test> = all.iter().collect();
         let before = before.iter().map(|name| (*name).to_owned()).collect();
         let near = |test: &Test| {
             2 * usize::from(test.name.starts_with("near")) + usize::from(test.name.contains("row"))
         };
-        let order = order(&asked, &before, &near);
+        let order = order(&requested, &before, &near);
         order.iter().map(|test| test.name.clone()).collect()
     }
 
@@ -408,15 +408,15 @@ mod tests {
     #[test]
     fn few_tests_are_run_together_at_first() {
         let all: Vec<Test> = (0..10).map(|at| test(&at.to_string(), 10)).collect();
-        let asked: Vec<&Test> = all.iter().collect();
+        let requested: Vec<&Test> = all.iter().collect();
         let sizes = |order: &[&Test]| batches(order).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(sizes(&asked), [1, 2, 4, 3]);
+        assert_eq!(sizes(&requested), [1, 2, 4, 3]);
         let long: Vec<Test> = (0..3).map(|at| test(&at.to_string(), 400)).collect();
         assert_eq!(sizes(&long.iter().collect::<Vec<_>>()), [1, 1, 1]);
         let other = Test {
             executable: "other".to_owned(),
             ..test("a", 1)
         };
-        assert_eq!(sizes(&[asked[0], asked[1], &other]), [1, 1, 1]);
+        assert_eq!(sizes(&[requested[0], requested[1], &other]), [1, 1, 1]);
     }
 }

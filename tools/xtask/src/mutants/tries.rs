@@ -13,7 +13,7 @@ use super::build::Executables;
 use super::generate::Mutant;
 use super::jail::{End, Jail};
 use super::past::{Answer, Past};
-use super::told::Progress;
+use super::reported::Progress;
 use super::trial::{self, Test};
 use super::{crates, file_of};
 
@@ -101,13 +101,13 @@ impl Trial<'_> {
         };
         let (nearest, others): (Vec<&Test>, Vec<&Test>) =
             reach.iter().copied().partition(|test| near(test) > 1);
-        let asked = match turn {
+        let requested = match turn {
             Turn::Near => nearest,
             Turn::Far => others,
         };
         let lock = || self.noticed.lock().expect("no holder panics");
         let before = lock().get(&mutant.function).cloned().unwrap_or_default();
-        let order = trial::order(&asked, &before, &near);
+        let order = trial::order(&requested, &before, &near);
         if is_dangerous(path) {
             jail.renew();
         }

@@ -134,13 +134,13 @@ fn a_run_by_portions_ends_goes_on_and_counts() {
         .current_dir(&root)
         .status();
     assert!(git.expect("git runs").success());
-    let wish = |go_on: bool, only: &[&str]| Wish {
+    let request = |go_on: bool, only: &[&str]| RunOptions {
         go_on,
         only: only.iter().map(|name| (*name).to_owned()).collect(),
         jobs: 2,
         portion: 6,
         limit: Duration::from_secs(3),
-        ..Wish::default()
+        ..RunOptions::default()
     };
     let tried = || {
         let text = fs::read_to_string(target.join("mutants/tried.txt")).expect("written");
@@ -149,9 +149,9 @@ fn a_run_by_portions_ends_goes_on_and_counts() {
         lines
     };
     let first = ["src/hcl1/deep.rs: twice", "src/hcl1/mod.rs: loose"];
-    within(&root, &target, &wish(false, &first)).expect("survivors are known");
+    within(&root, &target, &request(false, &first)).expect("survivors are known");
     assert_eq!(tried().len(), 1 + 6, "{:?}", tried());
-    within(&root, &target, &wish(true, &[])).expect("survivors are known");
+    within(&root, &target, &request(true, &[])).expect("survivors are known");
     let came: Vec<&str> = std::iter::once("begun").chain(CAME).collect();
     assert_eq!(tried(), came, "each was tried once");
     let refused = read_lines(&target.join("mutants").join(REFUSED));
@@ -159,9 +159,9 @@ fn a_run_by_portions_ends_goes_on_and_counts() {
     assert_eq!(refused, ["src/hcl1/mod.rs: made: -> Default::default()"]);
     // What was built is not looked at again where nothing is left.
     fs::remove_dir_all(target.join("debug")).expect("removed");
-    within(&root, &target, &wish(true, &[])).expect("survivors are known");
+    within(&root, &target, &request(true, &[])).expect("survivors are known");
     assert!(!target.join("debug").exists(), "there was nothing to build");
     write(&root, KNOWN, &known[1..].join("\n"));
-    let error = within(&root, &target, &wish(true, &[])).expect_err("one is not listed");
+    let error = within(&root, &target, &request(true, &[])).expect_err("one is not listed");
     assert!(error.to_string().contains(KNOWN), "{error}");
 }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::messages::{capabilities, created, external, one_way, origin, range, topology};
 use super::{failed, undone};
 use crate::volumes::csi::Csi;
-use crate::volumes::csi::registry::{Live, Part};
+use crate::volumes::csi::registry::{CsiPart, Live};
 use drover_base::keyed::Turn;
 use drover_error::{ApiError, Code};
 use drover_rpc::csi::*;
@@ -20,7 +20,7 @@ pub(super) const TURN: Duration = Duration::from_secs(20);
 
 impl Csi {
     async fn controller(&self, id: &str) -> Result<Live, ApiError> {
-        let found = self.part(Part::Controller, id).await;
+        let found = self.part(CsiPart::Controller, id).await;
         found.map_err(|text| ApiError::new(Code::Unavailable, text))
     }
 
@@ -51,19 +51,21 @@ impl Csi {
 
     pub(super) async fn attach(
         &self,
-        asked: ControllerAttachVolumeRequest,
+        requested: ControllerAttachVolumeRequest,
     ) -> Result<ControllerAttachVolumeResponse, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
-        let _turn = self.turn(&asked.plugin_id, &asked.volume_id).await?;
-        let options = asked.mount_options.as_ref();
-        let way = one_way(&asked.attachment_mode, &asked.access_mode, options)?;
+        let live = self.controller(&requested.plugin_id).await?;
+        let _turn = self
+            .turn(&requested.plugin_id, &requested.volume_id)
+            .await?;
+        let options = requested.mount_options.as_ref();
+        let way = one_way(&requested.attachment_mode, &requested.access_mode, options)?;
         let request = proto::ControllerPublishVolumeRequest {
-            volume_id: asked.volume_id,
-            node_id: asked.client_csi_node_id,
+            volume_id: requested.volume_id,
+            node_id: requested.client_csi_node_id,
             volume_capability: Some(way),
-            readonly: asked.read_only,
-            secrets: asked.secrets.0,
-            volume_context: asked.volume_context.into_map(),
+            readonly: requested.read_only,
+            secrets: requested.secrets.0,
+            volume_context: requested.volume_context.into_map(),
         };
         let answer = live.plugin.controller_publish_volume(request).await;
         let answer = answer.map_err(|error| failed(&error))?;
@@ -74,14 +76,16 @@ impl Csi {
 
     pub(super) async fn detach(
         &self,
-        asked: ControllerDetachVolumeRequest,
+        requested: ControllerDetachVolumeRequest,
     ) -> Result<Done, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
-        let _turn = self.turn(&asked.plugin_id, &asked.volume_id).await?;
+        let live = self.controller(&requested.plugin_id).await?;
+        let _turn = self
+            .turn(&requested.plugin_id, &requested.volume_id)
+            .await?;
         let request = proto::ControllerUnpublishVolumeRequest {
-            volume_id: asked.volume_id,
-            node_id: asked.client_csi_node_id,
-            secrets: asked.secrets.0,
+            volume_id: requested.volume_id,
+            node_id: requested.client_csi_node_id,
+            secrets: requested.secrets.0,
         };
         let answer = live.plugin.controller_unpublish_volume(request).await;
         undone(answer.map(drop))
@@ -89,18 +93,18 @@ impl Csi {
 
     pub(super) async fn validate(
         &self,
-        asked: ControllerValidateVolumeRequest,
+        requested: ControllerValidateVolumeRequest,
     ) -> Result<Done, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
+        let live = self.controller(&requested.plugin_id).await?;
         let request = proto::ValidateVolumeCapabilitiesRequest {
             volume_capabilities: capabilities(
-                &asked.volume_capabilities,
-                asked.mount_options.as_ref(),
+                &requested.volume_capabilities,
+                requested.mount_options.as_ref(),
             )?,
-            volume_id: asked.volume_id,
-            volume_context: asked.context.into_map(),
-            parameters: asked.parameters.into_map(),
-            secrets: asked.secrets.0,
+            volume_id: requested.volume_id,
+            volume_context: requested.context.into_map(),
+            parameters: requested.parameters.into_map(),
+            secrets: requested.secrets.0,
             ..Default::default()
         };
         let answer = live.plugin.can_be_used(request).await;
@@ -112,10 +116,10 @@ impl Csi {
 
     pub(super) async fn create(
         &self,
-        asked: ControllerCreateVolumeRequest,
+        requested: ControllerCreateVolumeRequest,
     ) -> Result<ControllerCreateVolumeResponse, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
-        let request = created(asked)?;
+        let live = self.controller(&requested.plugin_id).await?;
+        let request = created(requested)?;
         let volume = live.plugin.created(request).await;
         let volume = volume.map_err(|error| failed(&error))?;
         let (snapshot_id, clone_id) = origin(volume.content_source);
@@ -132,24 +136,27 @@ impl Csi {
 
     pub(super) async fn expand(
         &self,
-        asked: ControllerExpandVolumeRequest,
+        requested: ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
-        if asked.in_use && live.found.features.plugin.offline {
+        let live = self.controller(&requested.plugin_id).await?;
+        if requested.in_use && live.found.features.plugin.offline {
             let text = format!(
                 "plugin \"{}\" makes volumes larger only while nobody has them",
-                asked.plugin_id
+                requested.plugin_id
             );
             // What is larger already can stay as it is.
             return Err(ApiError::new(Code::Conflict, text));
         }
-        let (way, options) = (&asked.volume_capability, asked.mount_options.as_ref());
+        let (way, options) = (
+            &requested.volume_capability,
+            requested.mount_options.as_ref(),
+        );
         let way = way.as_ref();
         let way = way.map(|way| one_way(&way.attachment_mode, &way.access_mode, options));
         let request = proto::ControllerExpandVolumeRequest {
-            volume_id: asked.external_volume_id,
-            capacity_range: range(asked.required_bytes, asked.limit_bytes),
-            secrets: asked.secrets.0,
+            volume_id: requested.external_volume_id,
+            capacity_range: range(requested.required_bytes, requested.limit_bytes),
+            secrets: requested.secrets.0,
             volume_capability: way.transpose()?,
         };
         let answer = live.plugin.controller_expand_volume(request).await;
@@ -162,14 +169,14 @@ impl Csi {
 
     pub(super) async fn delete(
         &self,
-        asked: ControllerDeleteVolumeRequest,
+        requested: ControllerDeleteVolumeRequest,
     ) -> Result<Done, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
-        let turn = self.turn(&asked.plugin_id, &asked.external_volume_id);
+        let live = self.controller(&requested.plugin_id).await?;
+        let turn = self.turn(&requested.plugin_id, &requested.external_volume_id);
         let _turn = turn.await?;
         let request = proto::DeleteVolumeRequest {
-            volume_id: asked.external_volume_id,
-            secrets: asked.secrets.0,
+            volume_id: requested.external_volume_id,
+            secrets: requested.secrets.0,
         };
         let answer = live.plugin.delete_volume(request).await;
         undone(answer.map(drop))
@@ -177,12 +184,12 @@ impl Csi {
 
     pub(super) async fn list(
         &self,
-        asked: ControllerListVolumesRequest,
+        requested: ControllerListVolumesRequest,
     ) -> Result<ControllerListVolumesResponse, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
+        let live = self.controller(&requested.plugin_id).await?;
         let request = proto::ListVolumesRequest {
-            max_entries: asked.max_entries,
-            starting_token: asked.starting_token,
+            max_entries: requested.max_entries,
+            starting_token: requested.starting_token,
         };
         let answer = live.plugin.list_volumes(request).await;
         let answer = answer.map_err(|error| failed(&error))?;
@@ -195,14 +202,14 @@ impl Csi {
 
     pub(super) async fn create_snapshot(
         &self,
-        asked: ControllerCreateSnapshotRequest,
+        requested: ControllerCreateSnapshotRequest,
     ) -> Result<ControllerCreateSnapshotResponse, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
+        let live = self.controller(&requested.plugin_id).await?;
         let request = proto::CreateSnapshotRequest {
-            source_volume_id: asked.volume_id,
-            name: asked.name,
-            secrets: asked.secrets.0,
-            parameters: asked.parameters.into_map(),
+            source_volume_id: requested.volume_id,
+            name: requested.name,
+            secrets: requested.secrets.0,
+            parameters: requested.parameters.into_map(),
         };
         let snapshot = live.plugin.snapshot(request).await;
         let snapshot = snapshot.map_err(|error| failed(&error))?;
@@ -217,12 +224,12 @@ impl Csi {
 
     pub(super) async fn delete_snapshot(
         &self,
-        asked: ControllerDeleteSnapshotRequest,
+        requested: ControllerDeleteSnapshotRequest,
     ) -> Result<Done, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
+        let live = self.controller(&requested.plugin_id).await?;
         let request = proto::DeleteSnapshotRequest {
-            snapshot_id: asked.id,
-            secrets: asked.secrets.0,
+            snapshot_id: requested.id,
+            secrets: requested.secrets.0,
         };
         let answer = live.plugin.delete_snapshot(request).await;
         undone(answer.map(drop))
@@ -230,23 +237,23 @@ impl Csi {
 
     pub(super) async fn list_snapshots(
         &self,
-        asked: ControllerListSnapshotsRequest,
+        requested: ControllerListSnapshotsRequest,
     ) -> Result<ControllerListSnapshotsResponse, ApiError> {
-        let live = self.controller(&asked.plugin_id).await?;
+        let live = self.controller(&requested.plugin_id).await?;
         let request = proto::ListSnapshotsRequest {
-            max_entries: asked.max_entries,
-            starting_token: asked.starting_token,
-            secrets: asked.secrets.0,
+            max_entries: requested.max_entries,
+            starting_token: requested.starting_token,
+            secrets: requested.secrets.0,
             ..Default::default()
         };
         let answer = live.plugin.list_snapshots(request).await;
         let answer = answer.map_err(|error| failed(&error))?;
-        let plugin_id = asked.plugin_id;
+        let plugin_id = requested.plugin_id;
         let entries = answer
             .entries
             .into_iter()
             .filter_map(|entry| entry.snapshot);
-        let told = |snapshot: proto::Snapshot| CsiSnapshot {
+        let reported = |snapshot: proto::Snapshot| CsiSnapshot {
             id: snapshot.snapshot_id,
             external_source_volume_id: snapshot.source_volume_id,
             size_bytes: snapshot.size_bytes,
@@ -256,7 +263,7 @@ impl Csi {
             ..CsiSnapshot::default()
         };
         Ok(ControllerListSnapshotsResponse {
-            entries: entries.map(told).collect(),
+            entries: entries.map(reported).collect(),
             next_token: answer.next_token,
         })
     }

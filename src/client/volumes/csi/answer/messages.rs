@@ -43,17 +43,20 @@ pub(super) fn range(min: i64, max: i64) -> Option<proto::CapacityRange> {
 }
 
 pub(super) fn created(
-    asked: ControllerCreateVolumeRequest,
+    requested: ControllerCreateVolumeRequest,
 ) -> Result<proto::CreateVolumeRequest, ApiError> {
-    let from = match (asked.snapshot_id.is_empty(), asked.clone_id.is_empty()) {
+    let from = match (
+        requested.snapshot_id.is_empty(),
+        requested.clone_id.is_empty(),
+    ) {
         (false, _) => Some(volume_content_source::Type::Snapshot(
             volume_content_source::SnapshotSource {
-                snapshot_id: asked.snapshot_id,
+                snapshot_id: requested.snapshot_id,
             },
         )),
         (true, false) => Some(volume_content_source::Type::Volume(
             volume_content_source::VolumeSource {
-                volume_id: asked.clone_id,
+                volume_id: requested.clone_id,
             },
         )),
         (true, true) => None,
@@ -64,7 +67,7 @@ pub(super) fn created(
         });
         all.collect()
     };
-    let places = asked
+    let places = requested
         .requested_topologies
         .map(|wanted| proto::TopologyRequirement {
             requisite: segments(wanted.required),
@@ -72,13 +75,13 @@ pub(super) fn created(
         });
     Ok(proto::CreateVolumeRequest {
         volume_capabilities: capabilities(
-            &asked.volume_capabilities,
-            asked.mount_options.as_ref(),
+            &requested.volume_capabilities,
+            requested.mount_options.as_ref(),
         )?,
-        name: asked.name,
-        capacity_range: range(asked.capacity_min, asked.capacity_max),
-        parameters: asked.parameters.into_map(),
-        secrets: asked.secrets.0,
+        name: requested.name,
+        capacity_range: range(requested.capacity_min, requested.capacity_max),
+        parameters: requested.parameters.into_map(),
+        secrets: requested.secrets.0,
         volume_content_source: from.map(|from| proto::VolumeContentSource { r#type: Some(from) }),
         accessibility_requirements: places,
         ..Default::default()

@@ -42,7 +42,7 @@ pub fn service(csi: &Arc<Csi>) -> Service<Csi> {
         ($($method:ident => $work:ident),* $(,)?) => {
             Service::new(Arc::clone(csi))$(.method::<$method, _, _>(
                 Access::Server,
-                |csi: Arc<Csi>, _, asked| async move { csi.$work(asked).await },
+                |csi: Arc<Csi>, _, requested| async move { csi.$work(requested).await },
             ))*
         };
     }

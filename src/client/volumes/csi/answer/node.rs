@@ -6,8 +6,8 @@ use drover_csi::proto;
 use super::controller::TURN;
 use super::failed;
 use super::messages::{one_way, range};
-use crate::volumes::csi::registry::Part;
-use crate::volumes::csi::{Csi, Known};
+use crate::volumes::csi::registry::CsiPart;
+use crate::volumes::csi::{AllocKnowledge, Csi};
 use drover_error::{ApiError, Code};
 use drover_rpc::csi::*;
 
@@ -17,28 +17,33 @@ impl Csi {
     /// users, whether or not the plugin is there (CSI-34, CSI-45).
     pub(super) async fn node_detach(
         &self,
-        asked: NodeDetachVolumeRequest,
+        requested: NodeDetachVolumeRequest,
     ) -> Result<Done, ApiError> {
         let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
-        if self.known(&asked.alloc_id) == Some(Known::Lives) {
-            let text = format!("allocation {} has not ended on this node", asked.alloc_id);
+        if self.known(&requested.alloc_id) == Some(AllocKnowledge::Lives) {
+            let text = format!(
+                "allocation {} has not ended on this node",
+                requested.alloc_id
+            );
             return Err(unavailable(text));
         }
-        let key = (&*asked.volume_namespace, &*asked.volume_id);
-        let used = self.is_used(&asked.plugin_id, key, &asked.alloc_id).await;
+        let key = (&*requested.volume_namespace, &*requested.volume_id);
+        let used = self
+            .is_used(&requested.plugin_id, key, &requested.alloc_id)
+            .await;
         if !used.map_err(|error| unavailable(error.to_string()))? {
             return Ok(Done::default());
         }
-        let live = self.part(Part::Node, &asked.plugin_id).await;
+        let live = self.part(CsiPart::Node, &requested.plugin_id).await;
         let live = live.map_err(unavailable)?;
-        let remote = match asked.external_id.is_empty() {
-            true => asked.volume_id.clone(),
-            false => asked.external_id,
+        let remote = match requested.external_id.is_empty() {
+            true => requested.volume_id.clone(),
+            false => requested.external_id,
         };
         let given = Returned {
-            alloc: asked.alloc_id,
-            namespace: asked.volume_namespace,
-            volume: asked.volume_id,
+            alloc: requested.alloc_id,
+            namespace: requested.volume_namespace,
+            volume: requested.volume_id,
             remote,
         };
         let stages = live.found.features.node.unwrap_or_default().stage;
@@ -70,27 +75,27 @@ impl Csi {
 
     pub(super) async fn node_expand(
         &self,
-        asked: NodeExpandVolumeRequest,
+        requested: NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, ApiError> {
         let unavailable = |text: String| ApiError::new(Code::Unavailable, text);
-        let live = self.part(Part::Node, &asked.plugin_id).await;
+        let live = self.part(CsiPart::Node, &requested.plugin_id).await;
         let live = live.map_err(unavailable)?;
         let root = self.root(&live.instance);
-        let key = (&*asked.volume_namespace, &*asked.volume_id);
+        let key = (&*requested.volume_namespace, &*requested.volume_id);
         let stages = live.found.features.node.unwrap_or_default().stage;
-        let places = drover_csi::mounts::places(&root, key, &asked.alloc_id).await;
+        let places = drover_csi::mounts::places(&root, key, &requested.alloc_id).await;
         let places = places.map_err(|error| unavailable(error.to_string()))?;
-        let options = asked.mount_options.as_ref();
-        let way = one_way(&asked.attachment_mode, &asked.access_mode, options)?;
+        let options = requested.mount_options.as_ref();
+        let way = one_way(&requested.attachment_mode, &requested.access_mode, options)?;
         let (mut bytes, mut made) = (0, 0);
         for (staging, target) in places {
             let request = proto::NodeExpandVolumeRequest {
-                volume_id: asked.external_id.clone(),
+                volume_id: requested.external_id.clone(),
                 volume_path: target,
-                capacity_range: range(asked.required_bytes, asked.limit_bytes),
+                capacity_range: range(requested.required_bytes, requested.limit_bytes),
                 staging_target_path: if stages { staging } else { String::new() },
                 volume_capability: Some(way.clone()),
-                secrets: asked.secrets.0.clone(),
+                secrets: requested.secrets.0.clone(),
             };
             let answer = live.plugin.node_expand_volume(request).await;
             bytes = answer.map_err(|error| failed(&error))?.capacity_bytes;

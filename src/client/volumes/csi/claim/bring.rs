@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use drover_csi::mounts::{MountError, Secrets, Usage, Wanted};
+use drover_csi::mounts::{MountError, MountSpec, Secrets, Usage};
 use drover_csi::proto::CapacityRange;
 use drover_events::csi::state;
 use drover_events::model::CsiVolume;
 use drover_events::model::status::attachment_mode;
 use tokio::time::{Instant, sleep};
 
-use super::{Asked, CsiHook, Held};
+use super::{ClaimRequest, CsiHook, MountedVolume};
 use crate::clock::{Jitter, nanos};
 use crate::hooks::alloc::AllocGiven;
-use crate::volumes::csi::registry::Part;
+use crate::volumes::csi::registry::CsiPart;
 use drover_rpc::RpcError;
 use drover_rpc::csi::{
     CsiVolumeClaim, CsiVolumeClaimRequest, CsiVolumeClaimResponse, CsiVolumeUnpublish,
@@ -22,7 +22,7 @@ use drover_rpc::csi::{
 /// How long one call may take: a controller may attach the volume meanwhile.
 const CALL: Duration = Duration::from_secs(150);
 /// How long it may take to tell what need not be known: its allocation waits for it.
-const TELL: Duration = Duration::from_secs(5);
+const REPORT: Duration = Duration::from_secs(5);
 /// The first wait after a failure, and the longest, nanoseconds.
 const PAUSE: i64 = 100_000_000;
 const LONGEST_PAUSE: i64 = 2_000_000_000;
@@ -35,7 +35,11 @@ const LEAVING: Duration = Duration::from_secs(60);
 
 impl CsiHook {
     /// Claims a volume and mounts it; tried again while that may help.
-    pub(super) async fn bring(&self, given: &AllocGiven, asked: &Asked) -> Result<Held, String> {
+    pub(super) async fn bring(
+        &self,
+        given: &AllocGiven,
+        requested: &ClaimRequest,
+    ) -> Result<MountedVolume, String> {
         let begun = Instant::now();
         let mut pause = Pause::default();
         // Since when it is tried to make it larger; whatever else took its time does not count.
@@ -43,7 +47,7 @@ impl CsiHook {
         loop {
             let now = self.csi.clock.passed();
             let grows = growing.is_none_or(|since| nanos(now - since) < GROWING);
-            match self.brought(given, asked, grows).await {
+            match self.brought(given, requested, grows).await {
                 Ok(held) => return Ok(held),
                 Err(error) if !error.passes => return Err(error.text),
                 // It is there, and is used as it is soon.
@@ -52,7 +56,7 @@ impl CsiHook {
                     if error.grows {
                         growing.get_or_insert_with(|| self.csi.clock.passed());
                     }
-                    let (alloc, volume) = (&given.alloc.id, &asked.volume);
+                    let (alloc, volume) = (&given.alloc.id, &requested.volume);
                     tracing::debug!(alloc, volume, "{}", error.text);
                 }
             }
@@ -64,56 +68,63 @@ impl CsiHook {
     async fn brought(
         &self,
         given: &AllocGiven,
-        asked: &Asked,
+        requested: &ClaimRequest,
         grows: bool,
-    ) -> Result<Held, Trouble> {
-        let claimed = self.claimed(given, asked).await?;
+    ) -> Result<MountedVolume, Trouble> {
+        let claimed = self.claimed(given, requested).await?;
         let growth = claimed.node_expansion;
-        let missing = || Trouble::lasting(&asked.volume, "the answer to the claim has no volume");
+        let missing =
+            || Trouble::lasting(&requested.volume, "the answer to the claim has no volume");
         let volume = claimed.volume.ok_or_else(missing)?;
-        let live = self.csi.part(Part::Node, &volume.plugin_id).await;
-        let live = live.map_err(|text| Trouble::passing(&asked.volume, &text))?;
+        let live = self.csi.part(CsiPart::Node, &volume.plugin_id).await;
+        let live = live.map_err(|text| Trouble::passing(&requested.volume, &text))?;
         let can = live.found.features.node.unwrap_or_default();
-        let wanted = Wanted {
+        let wanted = MountSpec {
             alloc: given.alloc.id.clone(),
             namespace: given.alloc.namespace.clone(),
-            volume: asked.volume.clone(),
+            volume: requested.volume.clone(),
             remote: remote(&volume).to_owned(),
-            usage: usage(asked, &volume),
+            usage: usage(requested, &volume),
             publish_context: claimed.publish_context.into_map(),
             context: volume.context.clone().into_map(),
             secrets: Secrets(volume.secrets.clone().into_map()),
-            size: size(asked, &volume).filter(|_| grows && growth != 0 && can.expand),
+            size: size(requested, &volume).filter(|_| grows && growth != 0 && can.expand),
         };
         let (plugin, root) = (&live.plugin, self.csi.root(&live.instance));
         let mounts = &self.csi.mounts;
         let mounted = mounts.mount(plugin, can.stage, &root, &wanted).await;
         let mounted = mounted.map_err(|error| Trouble {
             grows: matches!(error, MountError::Grows(_)),
-            ..Trouble::of(&asked.volume, &error.to_string(), error.is_recoverable())
+            ..Trouble::of(
+                &requested.volume,
+                &error.to_string(),
+                error.is_recoverable(),
+            )
         })?;
         match &mounted.too_small {
-            Some(why) => tracing::warn!(volume = asked.volume, "mounted, not made larger: {why}"),
-            None if wanted.size.is_some() => self.expanded(given, asked, growth).await,
+            Some(why) => {
+                tracing::warn!(volume = requested.volume, "mounted, not made larger: {why}")
+            }
+            None if wanted.size.is_some() => self.expanded(given, requested, growth).await,
             None => {}
         }
-        Ok(Held {
+        Ok(MountedVolume {
             path: mounted.path,
             is_mount: mounted.is_mount,
-            is_device: asked.request.attachment_mode == attachment_mode::BLOCK_DEVICE,
-            read_only: asked.request.read_only,
+            is_device: requested.request.attachment_mode == attachment_mode::BLOCK_DEVICE,
+            read_only: requested.request.read_only,
         })
     }
 
     async fn claimed(
         &self,
         given: &AllocGiven,
-        asked: &Asked,
+        requested: &ClaimRequest,
     ) -> Result<CsiVolumeClaimResponse, Trouble> {
-        let request = request(given, asked);
+        let request = request(given, requested);
         let answer = self.csi.caller.once::<CsiVolumeClaim>(&request, CALL).await;
         answer.map_err(|error| {
-            let text = format!("could not claim volume {}: {error}", asked.volume);
+            let text = format!("could not claim volume {}: {error}", requested.volume);
             Trouble {
                 text,
                 passes: may_pass(&error),
@@ -124,31 +135,42 @@ impl CsiHook {
 
     /// Tells that this node has made the volume as large as it became with a growth. Where nobody
     /// hears it, whoever mounts it next does it again.
-    async fn expanded(&self, given: &AllocGiven, asked: &Asked, growth: i64) {
+    async fn expanded(&self, given: &AllocGiven, requested: &ClaimRequest, growth: i64) {
         let request = CsiVolumeClaimRequest {
             expanded: growth,
-            ..request(given, asked)
+            ..request(given, requested)
         };
-        let told = self.csi.caller.once::<CsiVolumeClaim>(&request, TELL).await;
-        if let Err(error) = told {
-            tracing::debug!(volume = asked.volume, "that it was made larger: {error}");
+        let reported = self
+            .csi
+            .caller
+            .once::<CsiVolumeClaim>(&request, REPORT)
+            .await;
+        if let Err(error) = reported {
+            tracing::debug!(
+                volume = requested.volume,
+                "that it was made larger: {error}"
+            );
         }
     }
 
     /// Gives a volume back: the servers have it taken from this node and its controller. One that
     /// was never claimed is given back as well; who died in between does not know.
-    pub(super) async fn give_back(&self, given: &AllocGiven, asked: &Asked) -> Result<(), String> {
+    pub(super) async fn give_back(
+        &self,
+        given: &AllocGiven,
+        requested: &ClaimRequest,
+    ) -> Result<(), String> {
         let claim = NamedClaim {
             allocation_id: given.alloc.id.clone(),
             node_id: given.node.id.clone(),
             external_node_id: String::new(),
-            mode: asked.mode(),
-            access_mode: asked.request.access_mode.clone(),
-            attachment_mode: asked.request.attachment_mode.clone(),
+            mode: requested.mode(),
+            access_mode: requested.request.access_mode.clone(),
+            attachment_mode: requested.request.attachment_mode.clone(),
             state: state::UNPUBLISHING,
         };
         let request = CsiVolumeUnpublishRequest {
-            volume_id: asked.volume.clone(),
+            volume_id: requested.volume.clone(),
             namespace: given.alloc.namespace.clone(),
             claim: Some(claim),
         };
@@ -165,10 +187,10 @@ impl CsiHook {
                 Err(error) if !may_pass(&error) || begun.elapsed() > LEAVING => {
                     return Err(format!(
                         "could not unpublish volume {}: {error}",
-                        asked.volume
+                        requested.volume
                     ));
                 }
-                Err(error) => tracing::debug!(volume = asked.volume, "unpublish: {error}"),
+                Err(error) => tracing::debug!(volume = requested.volume, "unpublish: {error}"),
             }
             pause.wait().await;
         }
@@ -176,16 +198,16 @@ impl CsiHook {
 }
 
 /// The claim of an allocation, as it is asked for.
-fn request(given: &AllocGiven, asked: &Asked) -> CsiVolumeClaimRequest {
+fn request(given: &AllocGiven, requested: &ClaimRequest) -> CsiVolumeClaimRequest {
     CsiVolumeClaimRequest {
-        volume_id: asked.volume.clone(),
+        volume_id: requested.volume.clone(),
         namespace: given.alloc.namespace.clone(),
         allocation_id: given.alloc.id.clone(),
         node_id: given.node.id.clone(),
         external_node_id: String::new(),
-        claim: asked.mode(),
-        access_mode: asked.request.access_mode.clone(),
-        attachment_mode: asked.request.attachment_mode.clone(),
+        claim: requested.mode(),
+        access_mode: requested.request.access_mode.clone(),
+        attachment_mode: requested.request.attachment_mode.clone(),
         state: state::TAKEN,
         expanded: 0,
     }
@@ -200,9 +222,9 @@ fn remote(volume: &CsiVolume) -> &str {
 }
 
 /// How large a volume is to be for who writes to it; none for who only reads it.
-fn size(asked: &Asked, volume: &CsiVolume) -> Option<CapacityRange> {
+fn size(requested: &ClaimRequest, volume: &CsiVolume) -> Option<CapacityRange> {
     let most = volume.requested_capacity_max;
-    (!asked.request.read_only).then_some(CapacityRange {
+    (!requested.request.read_only).then_some(CapacityRange {
         required_bytes: volume.requested_capacity_min,
         // A limit of before it grew is none: it may be below what was asked for since.
         limit_bytes: if most >= volume.capacity { most } else { 0 },
@@ -210,14 +232,14 @@ fn size(asked: &Asked, volume: &CsiVolume) -> Option<CapacityRange> {
 }
 
 /// How a volume is used: options of the job's replace the volume's (CSI-15).
-fn usage(asked: &Asked, volume: &CsiVolume) -> Usage {
-    let own = asked.request.mount_options.as_ref();
+fn usage(requested: &ClaimRequest, volume: &CsiVolume) -> Usage {
+    let own = requested.request.mount_options.as_ref();
     let own = own.filter(|own| !own.fs_type.is_empty() || !own.mount_flags.is_empty());
     let options = own.or(volume.mount_options.as_ref());
     Usage {
-        read_only: asked.request.read_only,
-        attachment: asked.request.attachment_mode.clone(),
-        access: asked.request.access_mode.clone(),
+        read_only: requested.request.read_only,
+        attachment: requested.request.attachment_mode.clone(),
+        access: requested.request.access_mode.clone(),
         fs_type: options.map_or_else(String::new, |options| options.fs_type.clone()),
         flags: options.map_or_else(Vec::new, |options| options.mount_flags.to_vec()),
         own_options: own.is_some(),

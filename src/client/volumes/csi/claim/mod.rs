@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Csi;
-use super::leftover::Way;
-use super::registry::Part;
+use super::leftover::UnmountPlan;
+use super::registry::CsiPart;
 use crate::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 
 /// A volume that an allocation asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct ClaimRequest {
     /// Its name in the group.
     name: String,
     volume: String,
@@ -30,7 +30,7 @@ pub(super) struct Asked {
     request: VolumeRequest,
 }
 
-impl Asked {
+impl ClaimRequest {
     fn mode(&self) -> u8 {
         match self.request.read_only {
             true => mode::READ,
@@ -40,13 +40,13 @@ impl Asked {
 }
 
 /// The CSI volumes that an allocation asks for, by their names in the group.
-pub(super) fn asked(alloc: &Allocation) -> Vec<Asked> {
+pub(super) fn requested(alloc: &Allocation) -> Vec<ClaimRequest> {
     let requests = alloc
         .group()
         .into_iter()
         .flat_map(|group| group.volumes.iter());
     let csi = requests.filter(|(_, request)| request.r#type == volume_type::CSI);
-    csi.map(|(name, request)| Asked {
+    csi.map(|(name, request)| ClaimRequest {
         name: name.clone(),
         volume: request.source_for(&alloc.name).into_owned(),
         request: request.clone(),
@@ -56,7 +56,7 @@ pub(super) fn asked(alloc: &Allocation) -> Vec<Asked> {
 
 /// A volume that is mounted for an allocation: what the journal keeps, and what tasks need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct MountedVolume {
     /// Where, on this node.
     pub path: PathBuf,
     /// Something is mounted there.
@@ -69,21 +69,21 @@ pub struct Held {
 
 /// What is mounted for an allocation, by the names in its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Volumes(pub BTreeMap<String, Held>);
+pub struct MountedVolumes(pub BTreeMap<String, MountedVolume>);
 
 pub(super) struct CsiHook {
     csi: Arc<Csi>,
-    volumes: Vec<Asked>,
+    volumes: Vec<ClaimRequest>,
 }
 
 impl CsiHook {
-    pub(super) fn new(csi: &Arc<Csi>, volumes: Vec<Asked>) -> Self {
+    pub(super) fn new(csi: &Arc<Csi>, volumes: Vec<ClaimRequest>) -> Self {
         let csi = Arc::clone(csi);
         Self { csi, volumes }
     }
 
-    fn hold(&self, given: &AllocGiven, held: &BTreeMap<String, Held>) {
-        given.resources.change(|volumes: &mut Volumes| {
+    fn hold(&self, given: &AllocGiven, held: &BTreeMap<String, MountedVolume>) {
+        given.resources.change(|volumes: &mut MountedVolumes| {
             volumes
                 .0
                 .extend(held.iter().map(|(name, one)| (name.clone(), one.clone())));
@@ -91,10 +91,13 @@ impl CsiHook {
     }
 
     /// All of them at once: each may take its plugin a while.
-    async fn bring_all(&self, given: &AllocGiven) -> Result<BTreeMap<String, Held>, String> {
-        let each = self.volumes.iter().map(|asked| async {
-            let held = self.bring(given, asked).await?;
-            Ok::<_, String>((asked.name.clone(), held))
+    async fn bring_all(
+        &self,
+        given: &AllocGiven,
+    ) -> Result<BTreeMap<String, MountedVolume>, String> {
+        let each = self.volumes.iter().map(|requested| async {
+            let held = self.bring(given, requested).await?;
+            Ok::<_, String>((requested.name.clone(), held))
         });
         // With the first that fails for good the others need not be waited for.
         let all = futures_util::future::try_join_all(each).await?;
@@ -109,11 +112,11 @@ impl CsiHook {
         for live in all
             .iter()
             .rev()
-            .filter(|live| live.instance.kind.has(Part::Node))
+            .filter(|live| live.instance.kind.has(CsiPart::Node))
         {
             if live.found.identity.is_some() && seen.insert(&live.instance.plugin) {
                 let is_own = |other: &str| other == alloc;
-                self.csi.take_rest(live, Way::Waits, is_own).await;
+                self.csi.take_rest(live, UnmountPlan::Waits, is_own).await;
             }
         }
     }
@@ -138,7 +141,7 @@ impl AllocHook for CsiHook {
     /// machine was off, is brought again.
     fn restore<'a>(&'a self, given: &'a AllocGiven, kept: &'a Value) -> Hooked<'a, ()> {
         async move {
-            let held: BTreeMap<String, Held> = match kept {
+            let held: BTreeMap<String, MountedVolume> = match kept {
                 Value::Null => return Ok(()),
                 kept => Deserialize::deserialize(kept)
                     .map_err(|error: serde_json::Error| error.to_string())?,
@@ -153,9 +156,10 @@ impl AllocHook for CsiHook {
                 let one = match there.map_err(|error| error.to_string())? {
                     true => one,
                     false => {
-                        let asked = self.volumes.iter().find(|asked| asked.name == name);
+                        let requested =
+                            self.volumes.iter().find(|requested| requested.name == name);
                         let gone = || format!("the group has no volume {name:?} any more");
-                        self.bring(given, asked.ok_or_else(gone)?).await?
+                        self.bring(given, requested.ok_or_else(gone)?).await?
                     }
                 };
                 self.hold(given, &BTreeMap::from([(name, one)]));
@@ -170,7 +174,7 @@ impl AllocHook for CsiHook {
             let each = self
                 .volumes
                 .iter()
-                .map(|asked| self.give_back(given, asked));
+                .map(|requested| self.give_back(given, requested));
             let all = futures_util::future::join_all(each).await;
             let failed: Vec<String> = all.into_iter().filter_map(Result::err).collect();
             if !failed.is_empty() {

@@ -59,7 +59,7 @@ struct Fingerprint {
 
 /// A plugin that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Plugin {
+pub(super) enum HostPlugin {
     /// The one that is built in.
     Mkdir,
     /// An executable.
@@ -93,13 +93,13 @@ impl Plugins {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn named(&self, name: &str) -> Result<Plugin, PluginError> {
+    pub(super) fn named(&self, name: &str) -> Result<HostPlugin, PluginError> {
         if name == mkdir::NAME {
-            return Ok(Plugin::Mkdir);
+            return Ok(HostPlugin::Mkdir);
         }
         let file = self.folder.join(name);
         match is_name(name) && is_executable(&file) {
-            true => Ok(Plugin::File(file)),
+            true => Ok(HostPlugin::File(file)),
             false => Err(PluginError::new(format!("no such plugin: {name:?}"))),
         }
     }
@@ -110,7 +110,7 @@ impl Plugins {
         let files = tokio::task::spawn_blocking(move || executables(&folder)).await;
         let files = files.unwrap_or_default().into_iter();
         let files = files.filter(|(name, _)| name != mkdir::NAME);
-        let asked = files.map(|(name, file)| {
+        let requested = files.map(|(name, file)| {
             let plugins = self.clone();
             async move {
                 match plugins.fingerprint(&file).await {
@@ -123,7 +123,7 @@ impl Plugins {
                 }
             }
         });
-        let found = futures_util::stream::iter(asked).buffer_unordered(AT_ONCE);
+        let found = futures_util::stream::iter(requested).buffer_unordered(AT_ONCE);
         let mut found: BTreeMap<_, _> = found.filter_map(std::future::ready).collect().await;
         found.extend(built_in());
         found
@@ -143,31 +143,31 @@ impl Plugins {
     /// Makes a volume; one that is there is as good.
     pub(super) async fn create(
         &self,
-        plugin: &Plugin,
-        asked: &ClientHostVolumeCreateRequest,
+        plugin: &HostPlugin,
+        requested: &ClientHostVolumeCreateRequest,
     ) -> Result<Made, PluginError> {
         let file = match plugin {
-            Plugin::Mkdir => {
-                let (volumes, asked) = (self.volumes.clone(), asked.clone());
-                let work = move || mkdir::create(&volumes, &asked.id, &asked.parameters);
+            HostPlugin::Mkdir => {
+                let (volumes, requested) = (self.volumes.clone(), requested.clone());
+                let work = move || mkdir::create(&volumes, &requested.id, &requested.parameters);
                 return waited(work).await;
             }
-            Plugin::File(file) => file,
+            HostPlugin::File(file) => file,
         };
         let (least, most) = (
-            asked.requested_capacity_min_bytes.to_string(),
-            asked.requested_capacity_max_bytes.to_string(),
+            requested.requested_capacity_min_bytes.to_string(),
+            requested.requested_capacity_max_bytes.to_string(),
         );
-        let parameters = parameters(&asked.parameters);
-        let told = [
-            ("DHV_VOLUME_ID", asked.id.as_str()),
-            ("DHV_VOLUME_NAME", &asked.name),
-            ("DHV_NAMESPACE", &asked.namespace),
+        let parameters = parameters(&requested.parameters);
+        let reported = [
+            ("DHV_VOLUME_ID", requested.id.as_str()),
+            ("DHV_VOLUME_NAME", &requested.name),
+            ("DHV_NAMESPACE", &requested.namespace),
             ("DHV_CAPACITY_MIN_BYTES", &least),
             ("DHV_CAPACITY_MAX_BYTES", &most),
             ("DHV_PARAMETERS", &parameters),
         ];
-        let said = self.run(file, "create", &told, WORK).await?;
+        let said = self.run(file, "create", &reported, WORK).await?;
         let made: Made = decode(file, &said)?;
         let wrong = match made.path.as_str() {
             path if !path.starts_with('/') => Some("no absolute path"),
@@ -184,25 +184,25 @@ impl Plugins {
     /// Deletes a volume; one that is gone is as good.
     pub(super) async fn delete(
         &self,
-        plugin: &Plugin,
-        asked: &ClientHostVolumeDeleteRequest,
+        plugin: &HostPlugin,
+        requested: &ClientHostVolumeDeleteRequest,
     ) -> Result<(), PluginError> {
         let file = match plugin {
-            Plugin::Mkdir => {
-                let (volumes, id) = (self.volumes.clone(), asked.id.clone());
+            HostPlugin::Mkdir => {
+                let (volumes, id) = (self.volumes.clone(), requested.id.clone());
                 return waited(move || mkdir::delete(&volumes, &id)).await;
             }
-            Plugin::File(file) => file,
+            HostPlugin::File(file) => file,
         };
-        let parameters = parameters(&asked.parameters);
-        let told = [
-            ("DHV_VOLUME_ID", asked.id.as_str()),
-            ("DHV_VOLUME_NAME", &asked.name),
-            ("DHV_NAMESPACE", &asked.namespace),
-            ("DHV_CREATED_PATH", &asked.host_path),
+        let parameters = parameters(&requested.parameters);
+        let reported = [
+            ("DHV_VOLUME_ID", requested.id.as_str()),
+            ("DHV_VOLUME_NAME", &requested.name),
+            ("DHV_NAMESPACE", &requested.namespace),
+            ("DHV_CREATED_PATH", &requested.host_path),
             ("DHV_PARAMETERS", &parameters),
         ];
-        self.run(file, "delete", &told, WORK).await?;
+        self.run(file, "delete", &reported, WORK).await?;
         Ok(())
     }
 }

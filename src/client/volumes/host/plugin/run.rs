@@ -32,7 +32,7 @@ impl Plugins {
         &self,
         file: &Path,
         operation: &str,
-        told: &[(&str, &str)],
+        reported: &[(&str, &str)],
         limit: Duration,
     ) -> Result<Vec<u8>, PluginError> {
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from(PATH));
@@ -46,7 +46,7 @@ impl Plugins {
             .env("DHV_PLUGIN_DIR", &self.folder)
             .env("DHV_NODE_ID", &self.node.0)
             .env("DHV_NODE_POOL", &self.node.1)
-            .envs(told.iter().copied())
+            .envs(reported.iter().copied())
             .current_dir("/")
             .stdin(Stdio::null())
             .process_group(0)
@@ -74,7 +74,7 @@ impl Plugins {
 }
 
 /// What became of a plugin that ran.
-struct Ended {
+struct PluginExit {
     status: ExitStatus,
     answer: Vec<u8>,
     is_whole: bool,
@@ -82,7 +82,7 @@ struct Ended {
 }
 
 /// Runs a command to its end. Dropped, it kills what runs, and all that was started by it.
-async fn outcome(command: &mut Command) -> std::io::Result<Ended> {
+async fn outcome(command: &mut Command) -> std::io::Result<PluginExit> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = loop {
         match command.spawn() {
@@ -108,7 +108,7 @@ async fn outcome(command: &mut Command) -> std::io::Result<Ended> {
             // A daemon that it left behind is its own matter; it is not waited for.
             group.spare();
             let rest = timeout(REST, heard).await;
-            return Ok(Ended {
+            return Ok(PluginExit {
                 status: ended?,
                 answer: taken(&answer),
                 is_whole: rest.unwrap_or(true),
@@ -121,7 +121,7 @@ async fn outcome(command: &mut Command) -> std::io::Result<Ended> {
     }
     let status = child.wait().await?;
     group.spare();
-    Ok(Ended {
+    Ok(PluginExit {
         status,
         answer: taken(&answer),
         is_whole,
@@ -145,9 +145,9 @@ async fn hear(
     let mut is_whole = true;
     while let Ok(read @ 1..) = from.read(&mut piece).await {
         let mut into = into.lock();
-        let room = most - into.len();
-        into.extend_from_slice(&piece[..read.min(room)]);
-        is_whole &= read <= room;
+        let space = most - into.len();
+        into.extend_from_slice(&piece[..read.min(space)]);
+        is_whole &= read <= space;
         if strict && !is_whole {
             return false;
         }

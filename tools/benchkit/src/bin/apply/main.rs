@@ -28,7 +28,7 @@ use drover_events::model::{
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Event, Recorded};
 use drover_projections::tables::Allocs;
-use drover_projections::{Options, Outcome, Projections, Reply, Scan, Writer};
+use drover_projections::{DatabaseOptions, Outcome, Projections, Reply, Scan, Writer};
 
 const NODES: u64 = 5_000;
 const PER_JOB: u64 = 1_000;
@@ -80,7 +80,7 @@ struct Bench {
 
 impl Bench {
     fn open(path: &Path) -> Result<(Arc<Projections>, Self)> {
-        let (projections, writer) = Projections::open(path, Options::server())?;
+        let (projections, writer) = Projections::open(path, DatabaseOptions::server())?;
         let bench = Self {
             writer,
             index: 0,

@@ -13,7 +13,7 @@ const NAMESPACES: usize = 50;
 /// Simulated nodes: room for all allocations.
 const NODES: usize = 250;
 /// How often each is asked for.
-const ASKED: usize = 20;
+const REQUESTED: usize = 20;
 
 /// Simulated nodes; dropping it ends them.
 struct Nodes(Child);
@@ -36,8 +36,8 @@ pub(crate) fn listed(drover: &Path, dir: &Path, allocs: usize) -> Result<()> {
     let _nodes = nodes(drover, &setup)?;
     fill(&agent, &root, allocs)?;
     let narrow = narrow(&agent, &root)?;
-    let (mut whole, all) = asked(&agent, &root)?;
-    let (mut part, seen) = asked(&agent, &narrow)?;
+    let (mut whole, all) = requested(&agent, &root)?;
+    let (mut part, seen) = requested(&agent, &narrow)?;
     // What was placed anew for a node that was late is there twice.
     ensure!(
         all >= allocs && (allocs / NAMESPACES..all / 10).contains(&seen),
@@ -123,7 +123,7 @@ fn narrow(agent: &Agent, root: &str) -> Result<String> {
 }
 
 /// The list of all namespaces as this token sees it: how long it took, how many rows.
-fn asked(agent: &Agent, token: &str) -> Result<(Run, usize)> {
+fn requested(agent: &Agent, token: &str) -> Result<(Run, usize)> {
     let path = "/v1/allocations?namespace=*";
     let one = |http: &mut Http, _| {
         let answer = http.get(path)?;
@@ -133,7 +133,7 @@ fn asked(agent: &Agent, token: &str) -> Result<(Run, usize)> {
     let connect = || agent.http().header("X-Nomad-Token", token);
     let rows = connect().json(path)?;
     let rows = rows.as_array().map_or(0, Vec::<Value>::len);
-    let done = run(ASKED, 1, connect, one);
+    let done = run(REQUESTED, 1, connect, one);
     ensure!(done.errors == 0, "{:?}", done.first_error);
     Ok((done, rows))
 }

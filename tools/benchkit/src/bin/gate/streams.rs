@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use drover::rpc::caller::{Caller, Servers};
 use drover::rpc::client::Pool;
 use drover::rpc::methods::{Empty, StatusPing};
-use drover::rpc::server::{Limits, serve};
+use drover::rpc::server::{CallerLimits, serve};
 use drover::rpc::service::Access::Public;
 use drover::rpc::service::{Call, Service};
 use drover::rpc::sessions::{ControlRequest, NodeControl, Sessions};
@@ -60,7 +60,11 @@ fn measured(what: &str, streams: usize, connections: usize) -> Result<()> {
     let _within = runtime.enter();
     let sessions = Arc::<Sessions>::default();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
-    let limits = Limits::new(Some(0), Duration::from_secs(20), Limits::default().bodies);
+    let limits = CallerLimits::new(
+        Some(0),
+        Duration::from_secs(20),
+        CallerLimits::default().bodies,
+    );
     let rpc = serve(listener, Arc::new(service(&sessions)), limits)?;
     let addr = rpc.addr().to_string();
     let all = |count: usize| {
@@ -92,8 +96,8 @@ fn service(sessions: &Arc<Sessions>) -> Service<Arc<Sessions>> {
         .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
         .stream::<NodeControl, _, _>(
             Public,
-            |sessions: State, call: Call, asked: ControlRequest, stream| async move {
-                sessions.hold_until(&asked.node_id, stream, call.parting);
+            |sessions: State, call: Call, requested: ControlRequest, stream| async move {
+                sessions.hold_until(&requested.node_id, stream, call.parting);
                 Ok(())
             },
         )
@@ -107,8 +111,8 @@ pub(crate) async fn hold(addr: &str, streams: usize, connections: usize) -> Resu
         let servers = Servers::new(vec![addr.to_owned()]);
         let node_id = uuid(number);
         let caller = Caller::network(pool.clone(), servers, "").of_node(&node_id);
-        let asked = ControlRequest { node_id };
-        held.push(caller.open::<NodeControl>(&asked, LONG).await?);
+        let requested = ControlRequest { node_id };
+        held.push(caller.open::<NodeControl>(&requested, LONG).await?);
     }
     println!("held");
     std::future::pending::<()>().await;

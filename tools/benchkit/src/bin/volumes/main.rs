@@ -43,16 +43,16 @@ pub(crate) struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let is_asked = |name: &str| name.starts_with(&options.only);
+    let is_requested = |name: &str| name.starts_with(&options.only);
     let base = std::fs::canonicalize(&options.dir)?;
-    if is_asked("watcher") {
+    if is_requested("watcher") {
         let dir = tempfile::tempdir_in(&base)?;
         watcher::run(options.volumes, dir.path())?;
     }
-    if is_asked("agent") {
+    if is_requested("agent") {
         agent::run(&options)?;
     }
-    if is_asked("slow") {
+    if is_requested("slow") {
         slow::run(&options)?;
     }
     Ok(())

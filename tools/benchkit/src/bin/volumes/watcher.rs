@@ -16,8 +16,8 @@ use drover::proposer::decided::{Decided, Propose, Settling};
 use drover::proposer::{Committed, Origin};
 use drover::reactors::driver::{Board, Context, Reactor, start};
 use drover::reactors::volume_watcher::VolumeWatcher;
-use drover::rpc::asked::{Reach, Unanswered};
-use drover::volumes::{Record, Volumes};
+use drover::rpc::requested::{Reach, Unanswered};
+use drover::volumes::{VolumeStore, Volumes};
 use drover_benchkit::{Line, sample, usage};
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::cluster::VersionBarrierRaised;
@@ -28,7 +28,7 @@ use drover_events::node::NodeRegistered;
 use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Event, EventId};
 use drover_projections::query::csi;
-use drover_projections::{Options, Outcome, Projections, Reply, Writer};
+use drover_projections::{DatabaseOptions, Outcome, Projections, Reply, Writer};
 use drover_testkit::fixtures;
 
 /// How many are released at once.
@@ -86,7 +86,7 @@ impl Lead for Leader {
     }
 }
 
-impl Record for Leader {
+impl VolumeStore for Leader {
     fn record(
         &self,
         command: Arc<dyn Command>,
@@ -189,12 +189,12 @@ fn hold(leader: &Leader, number: usize) -> Result<()> {
     })?;
     let mut job = fixtures::job("service", 1);
     job.id = format!("job-{number}");
-    let asked = VolumeRequest {
+    let requested = VolumeRequest {
         r#type: "csi".into(),
         source: volume(number),
         ..VolumeRequest::default()
     };
-    job.task_groups.to_mut()[0].volumes = [("v", asked)].into();
+    job.task_groups.to_mut()[0].volumes = [("v", requested)].into();
     let job_id = job.id.clone();
     let (job_modify_index, _) = leader.apply(JobRegistered {
         job: Arc::new(job),
@@ -251,7 +251,7 @@ pub(crate) fn run(volumes: usize, dir: &Path) -> Result<()> {
 }
 
 async fn measure(volumes: usize, dir: &Path) -> Result<()> {
-    let (projections, writer) = Projections::open(dir.join("db"), Options::server())?;
+    let (projections, writer) = Projections::open(dir.join("db"), DatabaseOptions::server())?;
     let leader = Arc::new(Leader {
         projections: Arc::clone(&projections),
         inner: Mutex::new((writer, 0)),

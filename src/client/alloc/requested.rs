@@ -6,19 +6,19 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::factory::ControlError;
-use super::runner::{RunnerShared, told_each};
+use super::runner::{RunnerShared, reported_each};
 use crate::drivers::TaskError;
 
 /// How long a restart is waited for: far longer than tasks are given to end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Tasks that run and are told to start again, each with the number of its restarts before.
-pub(super) struct Asked {
+pub(super) struct RestartRequests {
     shared: Arc<RunnerShared>,
     tasks: Vec<(String, u64)>,
 }
 
-impl Asked {
+impl RestartRequests {
     /// Of one task, or of all that run. It comes before they are told.
     pub(super) fn of(shared: &Arc<RunnerShared>, task: Option<&str>) -> Self {
         let machine = shared.machine.lock();
@@ -49,7 +49,7 @@ impl Asked {
                 return if ends.is_empty() {
                     Ok(())
                 } else {
-                    told_each(ends)
+                    reported_each(ends)
                 };
             }
             if timeout_at(until, steps.changed()).await.is_err() {

@@ -28,13 +28,13 @@ pub struct Touched {
     pub what: String,
     /// What happened to its tasks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tasks: Vec<TaskTold>,
+    pub tasks: Vec<TaskReport>,
 }
 
 /// Something that happened to a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct TaskTold {
+pub struct TaskReport {
     pub task: String,
     /// What sort of thing.
     #[serde(rename = "Type")]
@@ -164,7 +164,7 @@ fn what(table: u16, versions: &Versions) -> String {
 }
 
 /// The events of tasks that are new on the one side.
-fn tasks(versions: &Versions) -> Vec<TaskTold> {
+fn tasks(versions: &Versions) -> Vec<TaskReport> {
     let states = |row: &Option<Value>| {
         let states = row.as_ref().and_then(|row| row.get("TaskStates"));
         states
@@ -177,7 +177,7 @@ fn tasks(versions: &Versions) -> Vec<TaskTold> {
         let list = state.and_then(|state| state.get("Events")?.as_array());
         list.cloned().unwrap_or_default()
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (task, state) in &after {
         let known = events(before.get(task));
         for event in events(Some(state)) {
@@ -186,7 +186,7 @@ fn tasks(versions: &Versions) -> Vec<TaskTold> {
             }
             let event = Some(event);
             let message = [text(&event, "DisplayMessage"), text(&event, "Message")];
-            told.push(TaskTold {
+            reported.push(TaskReport {
                 task: task.clone(),
                 kind: text(&event, "Type").to_owned(),
                 time: event
@@ -201,8 +201,8 @@ fn tasks(versions: &Versions) -> Vec<TaskTold> {
             });
         }
     }
-    told.sort_by_key(|told| told.time);
-    told
+    reported.sort_by_key(|reported| reported.time);
+    reported
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_change_is_told_in_few_words() {
-        let told = |table, before: Value, after: Value| {
+        let reported = |table, before: Value, after: Value| {
             let side = |value: Value| Some(value).filter(|value| !value.is_null());
             let versions = Versions {
                 before: side(before),
@@ -222,17 +222,17 @@ mod tests {
         };
         let eval = |status: &str| json!({"Status": status, "TriggeredBy": "job-register"});
         assert_eq!(
-            told(Evals::ID, Value::Null, eval("pending")),
+            reported(Evals::ID, Value::Null, eval("pending")),
             "pending, because of job-register"
         );
         assert_eq!(
-            told(Evals::ID, eval("pending"), eval("complete")),
+            reported(Evals::ID, eval("pending"), eval("complete")),
             "pending -> complete"
         );
-        assert_eq!(told(Evals::ID, eval("pending"), Value::Null), "deleted");
+        assert_eq!(reported(Evals::ID, eval("pending"), Value::Null), "deleted");
         let job = |version, status: &str| json!({"Version": version, "Status": status});
         assert_eq!(
-            told(Jobs::ID, job(0, "running"), job(1, "pending")),
+            reported(Jobs::ID, job(0, "running"), job(1, "pending")),
             "version 0 -> 1, running -> pending"
         );
         let alloc = |client: &str, healthy: Value| {
@@ -240,7 +240,7 @@ mod tests {
                 "DeploymentStatus": {"Healthy": healthy}})
         };
         assert_eq!(
-            told(
+            reported(
                 Allocs::ID,
                 alloc("pending", Value::Null),
                 alloc("running", json!(true))
@@ -261,11 +261,18 @@ mod tests {
                 event("Setup", 2)
             ])),
         };
-        let told: Vec<_> = tasks(&versions)
+        let reported: Vec<_> = tasks(&versions)
             .into_iter()
-            .map(|told| (told.task, told.kind, told.time, told.message))
+            .map(|reported| {
+                (
+                    reported.task,
+                    reported.kind,
+                    reported.time,
+                    reported.message,
+                )
+            })
             .collect();
         let one = |kind: &str, time| ("t".to_owned(), kind.to_owned(), time, "m".to_owned());
-        assert_eq!(told, [one("Setup", 2), one("Started", 3)]);
+        assert_eq!(reported, [one("Setup", 2), one("Started", 3)]);
     }
 }

@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// How far a run is.
 pub(super) struct Progress {
     begun: Instant,
-    told: Instant,
+    reported: Instant,
     /// How many changes are to be tried, as far as is known.
     all: usize,
     done: usize,
@@ -25,7 +25,7 @@ impl Progress {
     pub(super) fn new(all: usize) -> Self {
         Self {
             begun: Instant::now(),
-            told: Instant::now(),
+            reported: Instant::now(),
             all,
             done: 0,
             survive: 0,
@@ -41,8 +41,8 @@ impl Progress {
     pub(super) fn step(&mut self, answer: Answer) {
         self.done += 1;
         self.survive += usize::from(!answer.is_caught());
-        if self.done.is_multiple_of(MANY) || self.told.elapsed() >= LONG {
-            self.told = Instant::now();
+        if self.done.is_multiple_of(MANY) || self.reported.elapsed() >= LONG {
+            self.reported = Instant::now();
             println!("mutants: {}", self.now());
         }
     }
@@ -107,13 +107,13 @@ impl Count {
 
 /// What came of those asked for: a line for each folder, and one for all.
 pub(super) fn counts(
-    asked: &[&str],
+    requested: &[&str],
     answers: &BTreeMap<String, Answer>,
     refused: &BTreeSet<String>,
 ) -> Vec<String> {
     let mut folders: BTreeMap<&str, Count> = BTreeMap::new();
     let mut all = Count::default();
-    for name in asked {
+    for name in requested {
         let (answer, is_refused) = (answers.get(*name).copied(), refused.contains(*name));
         let folder = folders.entry(folder_of(file_of(name))).or_default();
         folder.add(answer, is_refused);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn each_folder_has_its_count() {
-        let asked = [
+        let requested = [
             "src/a/b.rs: f: 1",
             "src/a/b.rs: f: 2",
             "src/a/c/d.rs: f: 3",
@@ -161,15 +161,15 @@ mod tests {
             "src/z/b.rs: f: 6",
         ];
         let answers = [
-            (asked[0], Answer::Caught),
-            (asked[1], Answer::Late),
-            (asked[2], Answer::Survives),
-            (asked[5], Answer::Unreached),
+            (requested[0], Answer::Caught),
+            (requested[1], Answer::Late),
+            (requested[2], Answer::Survives),
+            (requested[5], Answer::Unreached),
         ];
         let answers = answers.map(|(name, answer)| (name.to_owned(), answer));
-        let refused = BTreeSet::from([asked[3].to_owned()]);
+        let refused = BTreeSet::from([requested[3].to_owned()]);
         assert_eq!(
-            counts(&asked, &answers.into(), &refused),
+            counts(&requested, &answers.into(), &refused),
             [
                 "src/a: 2 of 3 (66 %) caught, 1 of them by their time; 1 survive, 0 no test \
                  reaches; 1 did not compile, 1 were not tried",

@@ -4,12 +4,12 @@ use std::time::Duration;
 use drover_testkit::LONG;
 use tokio::time::timeout;
 
-use super::asked::{Head, METHOD, Unanswered, answer, call};
 use super::csi::{
     ControllerAttachVolume, ControllerAttachVolumeRequest, ControllerAttachVolumeResponse,
     NodeDetachVolume, NodeDetachVolumeRequest, Secrets,
 };
 use super::duplex::{Duplex, Pace};
+use super::requested::{Head, METHOD, Unanswered, answer, call};
 use super::service::{Access, Call, Dispatch, Service};
 use super::sessions::{Dial, SessionRequest, Sessions};
 use drover_error::{ApiError, Code};
@@ -26,11 +26,11 @@ fn client(sessions: &Arc<Sessions>, handlers: Option<Arc<dyn Dispatch>>) {
         } = near;
         while let Ok(dial) = inflow.message::<Dial>().await {
             let (mut here, there) = Duplex::pair(Pace::SESSION);
-            let asked = SessionRequest {
+            let requested = SessionRequest {
                 node_id: "n1".to_owned(),
                 session: dial.session,
             };
-            sessions.join(&asked, there).unwrap();
+            sessions.join(&requested, there).unwrap();
             let handlers = handlers.clone();
             tokio::spawn(async move {
                 let head: Head = here.inflow.message().await.unwrap();
@@ -45,16 +45,19 @@ fn handlers() -> Arc<dyn Dispatch> {
     let service = Service::new(Arc::new(()))
         .method::<ControllerAttachVolume, _, _>(
             Access::Server,
-            async |_, _: Call, asked: ControllerAttachVolumeRequest| {
-                assert_eq!(asked.secrets.0["password"], "canary");
+            async |_, _: Call, requested: ControllerAttachVolumeRequest| {
+                assert_eq!(requested.secrets.0["password"], "canary");
                 Ok(ControllerAttachVolumeResponse {
-                    publish_context: [("device", asked.volume_id)].into(),
+                    publish_context: [("device", requested.volume_id)].into(),
                 })
             },
         )
         .method::<NodeDetachVolume, _, _>(
             Access::Server,
-            async |_, _: Call, asked: NodeDetachVolumeRequest| match asked.volume_id.as_str() {
+            async |_, _: Call, requested: NodeDetachVolumeRequest| match requested
+                .volume_id
+                .as_str()
+            {
                 "slow" => std::future::pending().await,
                 "busy" => Err(ApiError::new(
                     Code::Unavailable,
@@ -67,11 +70,11 @@ fn handlers() -> Arc<dyn Dispatch> {
 }
 
 async fn detach(sessions: &Arc<Sessions>, volume: &str, limit: Duration) -> Unanswered {
-    let asked = NodeDetachVolumeRequest {
+    let requested = NodeDetachVolumeRequest {
         volume_id: volume.to_owned(),
         ..NodeDetachVolumeRequest::default()
     };
-    let answered = call::<NodeDetachVolume>(sessions, "n1", &asked, limit);
+    let answered = call::<NodeDetachVolume>(sessions, "n1", &requested, limit);
     let answered = timeout(LONG, answered).await.expect("it ends");
     answered.unwrap_err()
 }
@@ -80,13 +83,13 @@ async fn detach(sessions: &Arc<Sessions>, volume: &str, limit: Duration) -> Unan
 async fn plg_09_a_client_answers_what_a_server_asks_it_in_a_session() {
     let sessions = Arc::new(Sessions::default());
     client(&sessions, Some(handlers()));
-    let asked = ControllerAttachVolumeRequest {
+    let requested = ControllerAttachVolumeRequest {
         volume_id: "vol".to_owned(),
         secrets: Secrets([("password".to_owned(), "canary".to_owned())].into()),
         ..ControllerAttachVolumeRequest::default()
     };
-    assert!(!format!("{asked:?}").contains("canary"));
-    let answered = call::<ControllerAttachVolume>(&sessions, "n1", &asked, LONG);
+    assert!(!format!("{requested:?}").contains("canary"));
+    let answered = call::<ControllerAttachVolume>(&sessions, "n1", &requested, LONG);
     let answered = timeout(LONG, answered).await.unwrap().unwrap();
     assert_eq!(answered.publish_context["device"], "vol");
 }

@@ -88,10 +88,10 @@ fn what_an_operator_stops_to_be_rescheduled_stops_and_comes_again_elsewhere() {
         world.all_are("running");
         let first = world.live()[0].clone();
         world.client(&first, |alloc| {
-            let wish = &mut alloc.desired_transition;
-            wish.migrate = Some(false);
-            wish.reschedule = Some(true);
-            wish.force_reschedule = Some(true);
+            let request = &mut alloc.desired_transition;
+            request.migrate = Some(false);
+            request.reschedule = Some(true);
+            request.force_reschedule = Some(true);
         });
         world.run("alloc-stop");
         let old = world.alloc(&first);

@@ -62,11 +62,11 @@ impl AllocMachine {
     }
 
     pub(super) fn verdict(&self, spec: &AllocSpec, now: i64) -> Option<Verdict> {
-        let told = self
+        let reported = self
             .deployment_status
             .as_ref()
             .is_some_and(|s| s.healthy.is_some());
-        if told || self.phase != Phase::Live || self.stopped {
+        if reported || self.phase != Phase::Live || self.stopped {
             return None;
         }
         let health = spec.health.as_ref()?;
@@ -82,7 +82,7 @@ impl AllocMachine {
         ))
     }
 
-    pub(super) fn tell_health(&mut self, spec: &AllocSpec, now: i64) {
+    pub(super) fn report_health(&mut self, spec: &AllocSpec, now: i64) {
         let healthy = match self.verdict(spec, now) {
             None | Some(Verdict::Pending(_)) => return,
             Some(Verdict::Healthy) => true,

@@ -8,7 +8,7 @@ use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
 use drover_projections::{Index, Table, View};
 
 use super::object::RowKey;
-use super::question::{Question, Wanted};
+use super::question::{OutcomeFilter, Question};
 use super::trail::Shown;
 use super::{AuditError, Detail, Trail};
 
@@ -21,7 +21,7 @@ const PAGES: usize = 5;
 
 /// What was asked for, found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct ResolvedQuestion {
     /// What sort of thing it is.
     pub(super) kind: &'static str,
     /// Its whole id.
@@ -38,7 +38,11 @@ pub(super) struct Asked {
 }
 
 /// Finds what an id names.
-pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Asked, AuditError> {
+pub(super) fn resolve(
+    trail: &Trail<'_>,
+    id: &str,
+    namespace: &str,
+) -> Result<ResolvedQuestion, AuditError> {
     let (wanted, name) = match id.split_once(':') {
         Some((wanted, name)) if SORTS.contains(&wanted) => (Some(wanted), name),
         _ => (None, id),
@@ -65,7 +69,7 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
                 let along = |id: &str| keys::<AllocsByEval>(view, id);
                 let found = thing::<Evals>(trail, "evaluation", name, along)?;
                 // What could not be placed goes on as another evaluation.
-                found.map(|found| Asked {
+                found.map(|found| ResolvedQuestion {
                     descendants: true,
                     ..found
                 })
@@ -93,7 +97,11 @@ pub(super) fn resolve(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<As
 /// What can be asked for, in the order in which an id is understood.
 const SORTS: [&str; 6] = ["event", "alloc", "eval", "deployment", "job", "request"];
 
-fn event(trail: &Trail<'_>, name: &str, sure: bool) -> Result<Option<Asked>, AuditError> {
+fn event(
+    trail: &Trail<'_>,
+    name: &str,
+    sure: bool,
+) -> Result<Option<ResolvedQuestion>, AuditError> {
     let begun = name.strip_prefix('0').is_some_and(|rest| !rest.is_empty());
     let digits = !begun && name.bytes().all(|byte| byte.is_ascii_digit());
     let Some(index) = name.parse::<u64>().ok().filter(|_| digits) else {
@@ -116,13 +124,13 @@ fn event(trail: &Trail<'_>, name: &str, sure: bool) -> Result<Option<Asked>, Aud
     if !trail.shows(index)? {
         return Ok(None);
     }
-    Ok(Some(Asked {
+    Ok(Some(ResolvedQuestion {
         kind: "event",
         id: index.to_string(),
         begins: BTreeSet::from([index]),
         focus: BTreeSet::from([index]),
         descendants: true,
-        ..Asked::default()
+        ..ResolvedQuestion::default()
     }))
 }
 
@@ -140,7 +148,7 @@ fn thing<T: Table<Key = Id>>(
     kind: &'static str,
     name: &str,
     along: impl Fn(&str) -> Result<Vec<RowKey>, AuditError>,
-) -> Result<Option<Asked>, AuditError> {
+) -> Result<Option<ResolvedQuestion>, AuditError> {
     let mut found = match name.len() {
         0 | 1 => Vec::new(),
         _ => trail.ids::<T>(name, 3)?,
@@ -165,13 +173,13 @@ fn thing<T: Table<Key = Id>>(
         focus.extend(view.moments_of(*table, key, 0)?);
     }
     let begins = view.moments::<T>(id.as_str(), 0)?.first().copied();
-    Ok(Some(Asked {
+    Ok(Some(ResolvedQuestion {
         kind,
         id,
         begins: begins.into_iter().collect(),
         focus,
         rows,
-        ..Asked::default()
+        ..ResolvedQuestion::default()
     }))
 }
 
@@ -181,7 +189,11 @@ fn keys<I: Index<Group = Id>>(view: &View, group: &str) -> Result<Vec<RowKey>, A
 }
 
 /// A job: what its last registration brought.
-fn job(trail: &Trail<'_>, name: &str, namespace: &str) -> Result<Option<Asked>, AuditError> {
+fn job(
+    trail: &Trail<'_>,
+    name: &str,
+    namespace: &str,
+) -> Result<Option<ResolvedQuestion>, AuditError> {
     let view = trail.view();
     let key = (namespace.to_owned(), name.to_owned());
     if !trail.shows_row(&mut Shown::default(), Jobs::ID, &key.to_bytes())? {
@@ -202,18 +214,18 @@ fn job(trail: &Trail<'_>, name: &str, namespace: &str) -> Result<Option<Asked>, 
     if at(last)?.is_none() {
         begins.insert(last);
     }
-    Ok(Some(Asked {
+    Ok(Some(ResolvedQuestion {
         kind: "job",
         id: name.to_owned(),
         focus: begins.clone(),
         begins,
         whole: true,
-        ..Asked::default()
+        ..ResolvedQuestion::default()
     }))
 }
 
 /// A request, among the newest events.
-fn request(trail: &Trail<'_>, name: &str) -> Result<Option<Asked>, AuditError> {
+fn request(trail: &Trail<'_>, name: &str) -> Result<Option<ResolvedQuestion>, AuditError> {
     let mut question = Question {
         object: None,
         actor: None,
@@ -221,7 +233,7 @@ fn request(trail: &Trail<'_>, name: &str) -> Result<Option<Asked>, AuditError> {
         namespace: None,
         request_id: Some(name.to_owned()),
         value: None,
-        wanted: Wanted::All,
+        wanted: OutcomeFilter::All,
         from: trail.first(),
         to: trail.last(),
         newest_first: true,
@@ -245,12 +257,12 @@ fn request(trail: &Trail<'_>, name: &str) -> Result<Option<Asked>, AuditError> {
     if begins.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Asked {
+    Ok(Some(ResolvedQuestion {
         kind: "request",
         id: name.to_owned(),
         focus: begins.clone(),
         begins,
         descendants: true,
-        ..Asked::default()
+        ..ResolvedQuestion::default()
     }))
 }

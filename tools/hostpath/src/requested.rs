@@ -10,7 +10,7 @@ use crate::state::Use;
 
 /// What is recorded of a request; what is empty is left out. Of secrets only the names.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Asked {
+pub(crate) struct RequestRecord {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) volume: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -44,45 +44,45 @@ fn is_zero(bytes: &i64) -> bool {
 }
 
 /// A request that can be recorded.
-pub(crate) trait Told {
-    fn told(&self) -> Asked;
+pub(crate) trait Recordable {
+    fn reported(&self) -> RequestRecord;
 }
 
 /// Takes each field from the request's field.
-macro_rules! told {
+macro_rules! reported {
     ($($request:ident { $($field:ident: $from:ident),* $(; $($more:tt)*)? })*) => {
-        $(impl Told for proto::$request {
-            fn told(&self) -> Asked {
+        $(impl Recordable for proto::$request {
+            fn reported(&self) -> RequestRecord {
                 #[allow(unused_mut)]
-                let mut asked = Asked {
+                let mut requested = RequestRecord {
                     $($field: self.$from.clone(),)*
-                    ..Asked::default()
+                    ..RequestRecord::default()
                 };
-                $(told!(@ self, asked, $($more)*);)?
-                asked
+                $(reported!(@ self, requested, $($more)*);)?
+                requested
             }
         })*
     };
-    (@ $request:expr, $asked:expr, secrets $($more:tt)*) => {
-        $asked.secrets = $request.secrets.keys().cloned().collect();
-        told!(@ $request, $asked, $($more)*);
+    (@ $request:expr, $requested:expr, secrets $($more:tt)*) => {
+        $requested.secrets = $request.secrets.keys().cloned().collect();
+        reported!(@ $request, $requested, $($more)*);
     };
-    (@ $request:expr, $asked:expr, use $($more:tt)*) => {
-        $asked.uses = $request.volume_capability.iter().map(kinds::used).collect();
-        told!(@ $request, $asked, $($more)*);
+    (@ $request:expr, $requested:expr, use $($more:tt)*) => {
+        $requested.uses = $request.volume_capability.iter().map(kinds::used).collect();
+        reported!(@ $request, $requested, $($more)*);
     };
-    (@ $request:expr, $asked:expr, uses $($more:tt)*) => {
-        $asked.uses = $request.volume_capabilities.iter().map(kinds::used).collect();
-        told!(@ $request, $asked, $($more)*);
+    (@ $request:expr, $requested:expr, uses $($more:tt)*) => {
+        $requested.uses = $request.volume_capabilities.iter().map(kinds::used).collect();
+        reported!(@ $request, $requested, $($more)*);
     };
-    (@ $request:expr, $asked:expr, bytes $($more:tt)*) => {
-        $asked.bytes = $request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
-        told!(@ $request, $asked, $($more)*);
+    (@ $request:expr, $requested:expr, bytes $($more:tt)*) => {
+        $requested.bytes = $request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        reported!(@ $request, $requested, $($more)*);
     };
-    (@ $request:expr, $asked:expr,) => {};
+    (@ $request:expr, $requested:expr,) => {};
 }
 
-told! {
+reported! {
     GetPluginInfoRequest {}
     GetPluginCapabilitiesRequest {}
     ProbeRequest {}

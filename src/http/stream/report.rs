@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use super::form::{self, Form, Frame};
+use super::form::{self, Form, IndexFrame};
 use super::own;
-use super::page::{self, Batch, Clouds, Needs};
+use super::page::{self, Clouds, EventBatch, Needs};
 use super::payload;
 use super::permit::Permit;
 use super::selection::Selection;
-use super::walk::{Item, Source, Walk};
+use super::walk::{StreamWalk, WalkItem, WalkSource};
 use crate::error::ApiError;
 use crate::http::list::storage;
 
@@ -29,14 +29,14 @@ const POSITIONS: usize = 1 << 15;
 
 /// What one subscriber wants, in which form, and what it may see of it.
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct Subscription {
     pub(super) selection: Selection,
     pub(super) form: Form,
     pub(super) permit: Permit,
     pub(super) clouds: Clouds,
 }
 
-impl Wish {
+impl Subscription {
     /// What is needed of events to fulfil it.
     pub(super) fn needs(&self) -> Needs {
         let own = drover_events::Topic::ALL.iter().filter(|t| t.is_own());
@@ -59,7 +59,7 @@ impl Wish {
     ///
     /// # Errors
     /// When the filter cannot be decided within its limits.
-    pub(super) fn tell(&self, batch: &Batch, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub(super) fn report(&self, batch: &EventBatch, out: &mut Vec<u8>) -> Result<(), ApiError> {
         let (selection, form) = (&self.selection, self.form);
         let Some(kind) = batch.kind else {
             page::damaged(batch.index, form, out);
@@ -68,7 +68,7 @@ impl Wish {
         if !selection.is_by(batch.actor.as_ref()) {
             return Ok(());
         }
-        let mut frame = Frame::default();
+        let mut frame = IndexFrame::default();
         for event in &batch.events {
             let headline = event.headline(kind);
             if !selection.takes(&headline) || !self.permit.sees(&headline) {
@@ -121,10 +121,10 @@ impl Wish {
 
 /// How far one subscriber is with what the ring has no longer.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct PastWalk {
     /// The index it is in the middle of, and how many of that one's changes it knows.
     within: Option<(u64, usize)>,
-    frame: Frame,
+    frame: IndexFrame,
     /// Where its keys changed next, and up to where that is known.
     found: VecDeque<u64>,
     found_upto: u64,
@@ -157,17 +157,17 @@ impl Drop for Helper {
 }
 
 /// One telling of the past.
-struct Telling<'a> {
-    source: Source<'a>,
-    wish: &'a Wish,
+struct PastReport<'a> {
+    source: WalkSource<'a>,
+    subscription: &'a Subscription,
     needs: Needs,
-    past: &'a mut Past,
+    past: &'a mut PastWalk,
     /// Bytes after which a piece ends.
     full: usize,
     out: &'a mut Vec<u8>,
 }
 
-impl Past {
+impl PastWalk {
     /// The index it is in the middle of.
     pub(super) fn within(&self) -> Option<u64> {
         self.within.map(|(index, _)| index)
@@ -178,42 +178,42 @@ impl Past {
     ///
     /// # Errors
     /// When what happened cannot be read.
-    pub(super) fn tell(
+    pub(super) fn report(
         &mut self,
-        source: Source<'_>,
-        wish: &Wish,
+        source: WalkSource<'_>,
+        subscription: &Subscription,
         (first, last): (u64, u64),
         out: &mut Vec<u8>,
     ) -> Result<u64, ApiError> {
         let last = last.min(source.view.index());
         let far = last.saturating_sub(first) >= FAR && self.within.is_none();
-        match far && wish.selection.keys().is_none() {
-            true => self.tell_two(source, wish, (first, last), out),
-            false => self.tell_one(source, wish, (first, last), PIECE, out),
+        match far && subscription.selection.keys().is_none() {
+            true => self.report_two(source, subscription, (first, last), out),
+            false => self.report_one(source, subscription, (first, last), PIECE, out),
         }
     }
 
     /// Writes two pieces that follow each other, the second by a thread of its own, where one is
     /// free. What was read too far is read again.
-    fn tell_two(
+    fn report_two(
         &mut self,
-        source: Source<'_>,
-        wish: &Wish,
+        source: WalkSource<'_>,
+        subscription: &Subscription,
         (first, last): (u64, u64),
         out: &mut Vec<u8>,
     ) -> Result<u64, ApiError> {
         let Some(_thread) = Helper::take() else {
-            return self.tell_one(source, wish, (first, last), LARGE, out);
+            return self.report_one(source, subscription, (first, last), LARGE, out);
         };
         let width = self.width.clamp(FAR / 4, (last - first) / 2);
         let (middle, end) = (first + width, first + 2 * width);
         let (mut behind, mut more) = (Self::default(), Vec::new());
         let (own, other) = std::thread::scope(|scope| {
             let (behind, more) = (&mut behind, &mut more);
-            let read = || behind.tell_one(source, wish, (middle, end - 1), LARGE, more);
+            let read = || behind.report_one(source, subscription, (middle, end - 1), LARGE, more);
             let thread = std::thread::Builder::new().name("past".to_owned());
             let other = thread.spawn_scoped(scope, read);
-            let own = self.tell_one(source, wish, (first, middle - 1), LARGE, out);
+            let own = self.report_one(source, subscription, (first, middle - 1), LARGE, out);
             (own, other.map(ScopedJoinHandle::join))
         });
         let own = own?;
@@ -234,43 +234,45 @@ impl Past {
         }
     }
 
-    /// As [`Past::tell`], by this thread alone, in pieces of about `full` bytes.
+    /// As [`PastWalk::report`], by this thread alone, in pieces of about `full` bytes.
     ///
     /// # Errors
     /// As it.
-    pub(super) fn tell_one(
+    pub(super) fn report_one(
         &mut self,
-        source: Source<'_>,
-        wish: &Wish,
+        source: WalkSource<'_>,
+        subscription: &Subscription,
         (first, last): (u64, u64),
         full: usize,
         out: &mut Vec<u8>,
     ) -> Result<u64, ApiError> {
-        let mut telling = Telling {
+        let mut reporting = PastReport {
             source,
-            wish,
-            needs: wish.needs(),
+            subscription,
+            needs: subscription.needs(),
             past: self,
             full,
             out,
         };
-        if telling.past.within.is_some() {
-            return telling.walk(first, first);
+        if reporting.past.within.is_some() {
+            return reporting.walk(first, first);
         }
-        match wish.selection.keys() {
-            Some(keys) if last.saturating_sub(first) >= FAR => telling.sparse(&keys, (first, last)),
-            _ => telling.walk(first, last),
+        match subscription.selection.keys() {
+            Some(keys) if last.saturating_sub(first) >= FAR => {
+                reporting.sparse(&keys, (first, last))
+            }
+            _ => reporting.walk(first, last),
         }
     }
 }
 
-impl Telling<'_> {
+impl PastReport<'_> {
     /// Tells of all indexes in order.
     fn walk(&mut self, first: u64, last: u64) -> Result<u64, ApiError> {
         if first > last {
             return Ok(first);
         }
-        let mut walk = Walk::new(self.source, (first, last), self.needs.log)?;
+        let mut walk = StreamWalk::new(self.source, (first, last), self.needs.log)?;
         let mut looked = 0;
         while let Some(item) = walk.next()? {
             if !self.index(&walk, &item)? {
@@ -316,10 +318,10 @@ impl Telling<'_> {
     }
 
     /// Tells of one index; false where the piece is full and more of it is to come.
-    fn index(&mut self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
-        let selection = &self.wish.selection;
+    fn index(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
+        let selection = &self.subscription.selection;
         let Some(kind) = item.kind else {
-            page::damaged(item.index, self.wish.form, self.out);
+            page::damaged(item.index, self.subscription.form, self.out);
             return Ok(true);
         };
         if !selection.may_take(kind, item.topics)
@@ -328,17 +330,20 @@ impl Telling<'_> {
         {
             return Ok(true);
         }
-        if self.wish.form.cloud {
+        if self.subscription.form.cloud {
             if self.any(walk, item)? {
                 let mut cloud = Vec::new();
-                let how = (&self.wish.clouds, self.wish.permit.sees_all());
+                let how = (
+                    &self.subscription.clouds,
+                    self.subscription.permit.sees_all(),
+                );
                 page::cloud(item, how, &mut cloud)?;
                 if selection.passes_cloud(&cloud, None)? {
                     let write = |out: &mut Vec<u8>| {
                         out.extend_from_slice(&cloud);
                         Ok(())
                     };
-                    self.wish.framed(item.index, self.out, write)?;
+                    self.subscription.framed(item.index, self.out, write)?;
                 }
             }
             return Ok(true);
@@ -351,10 +356,10 @@ impl Telling<'_> {
 
     /// Whether any event of the index is wanted and all may be seen, before the document is looked
     /// at.
-    fn any(&self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
-        let Wish {
+    fn any(&self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
+        let Subscription {
             selection, permit, ..
-        } = self.wish;
+        } = self.subscription;
         if item.is_own() {
             let Some((kind, topic, namespace, keys, _)) = own::of(item.recorded()?) else {
                 return Ok(false);
@@ -381,7 +386,7 @@ impl Telling<'_> {
         Ok(wanted)
     }
 
-    fn own(&mut self, item: &Item) -> Result<(), ApiError> {
+    fn own(&mut self, item: &WalkItem) -> Result<(), ApiError> {
         let Some((kind, topic, namespace, keys, payload)) = own::of(item.recorded()?) else {
             return Ok(());
         };
@@ -391,14 +396,14 @@ impl Telling<'_> {
             namespace: &namespace,
             keys: &keys,
         };
-        let Wish {
+        let Subscription {
             selection,
             permit,
             form,
             ..
-        } = self.wish;
+        } = self.subscription;
         if selection.takes(&headline) && permit.sees(&headline) && selection.passes(&payload)? {
-            let mut frame = Frame::default();
+            let mut frame = IndexFrame::default();
             frame.event(*form, item.index, self.out);
             form::event(self.out, (item.index, kind.name()), &headline, &payload)?;
             frame.end(*form, self.out);
@@ -406,13 +411,13 @@ impl Telling<'_> {
         Ok(())
     }
 
-    fn changes(&mut self, walk: &Walk<'_>, item: &Item) -> Result<bool, ApiError> {
-        let Wish {
+    fn changes(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, ApiError> {
+        let Subscription {
             selection,
             permit,
             form,
             ..
-        } = self.wish;
+        } = self.subscription;
         let known = match self.past.within.take() {
             Some((index, known)) if index == item.index => known,
             _ => 0,

@@ -15,7 +15,7 @@ use super::body::Body;
 use super::front::{self, Near, Read, Reader, Watched, table_index};
 use super::gate::Access;
 use super::past;
-use super::query::Options;
+use super::query::ReadOptions;
 use super::request::Request;
 use super::sight::Sight;
 use super::state::Api;
@@ -38,15 +38,15 @@ const AHEAD: usize = 2;
 
 /// Questions about the past at a time: whoever asks many holds up those who ask some, and no list
 /// and nobody whose rights have to be looked up.
-static TOLD: Semaphore = Semaphore::const_new(4);
+static REPORTED: Semaphore = Semaphore::const_new(4);
 
 /// What was asked, and how it is answered.
-pub(super) struct Asked {
+pub(super) struct RequestTrace {
     /// The server.
     pub(super) api: Arc<Api>,
     pub(super) request: Request,
     /// The parameters of every read.
-    pub(super) options: Options,
+    pub(super) options: ReadOptions,
     /// What the caller must be allowed.
     pub(super) access: Access,
     /// What a blocking read waits for.
@@ -55,8 +55,8 @@ pub(super) struct Asked {
     pub(super) run: Reader,
 }
 
-impl Asked {
-    fn read<'a>(&'a self, who: &Arc<Identity>, options: &'a Options, view: View) -> Read<'a> {
+impl RequestTrace {
+    fn read<'a>(&'a self, who: &Arc<Identity>, options: &'a ReadOptions, view: View) -> Read<'a> {
         Read {
             api: &self.api,
             request: &self.request,
@@ -80,7 +80,7 @@ impl Asked {
         let (api, request, options) = (&self.api, &self.request, &self.options);
         let who = &self.request.identity;
         self.access.admit(request, who)?;
-        let of_past = past::is_asked(&request.query);
+        let of_past = past::is_requested(&request.query);
         if matches!(self.watched, Watched::Now) {
             past::refuse(request)?;
         }
@@ -102,14 +102,15 @@ impl Asked {
     }
 
     async fn of_past(self: &Arc<Self>) -> Result<Answer, ApiError> {
-        let asked = Arc::clone(self);
-        let room = self.request.room_to_decode().await?;
+        let requested = Arc::clone(self);
+        let space = self.request.space_to_decode().await?;
         let (answer, view, time) = self
             .reading(move || {
-                let _room = room;
-                let (view, time) = past::view(&asked.api, &asked.request.query)?;
-                let who = &asked.request.identity;
-                let answer = asked.run(&asked.read(who, &asked.options, view.clone()))?;
+                let _space = space;
+                let (view, time) = past::view(&requested.api, &requested.request.query)?;
+                let who = &requested.request.identity;
+                let answer =
+                    requested.run(&requested.read(who, &requested.options, view.clone()))?;
                 Ok::<_, ApiError>((answer, view, time))
             })
             .await??;
@@ -127,7 +128,7 @@ impl Asked {
         let interests: SmallVec<[Interest; 2]> = match self.watched {
             Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
             Watched::Rows(named) | Watched::Within(_, named) => named(&self.request)?,
-            Watched::Nothing | Watched::Told | Watched::Now => SmallVec::new(),
+            Watched::Nothing | Watched::Reported | Watched::Now => SmallVec::new(),
         };
         let mut who = Arc::clone(&self.request.identity);
         // Whoever may not see it does not wait for it either.
@@ -164,11 +165,11 @@ impl Asked {
         if !self.access.has_rule() || who.is_management() {
             return Ok(());
         }
-        let (asked, who) = (Arc::clone(self), Arc::clone(who));
+        let (requested, who) = (Arc::clone(self), Arc::clone(who));
         let ask = move || {
-            asked
+            requested
                 .access
-                .admit_object(&asked.read(&who, &asked.options, view))
+                .admit_object(&requested.read(&who, &requested.options, view))
         };
         reading(ask).await?
     }
@@ -179,11 +180,14 @@ impl Asked {
             return found(self, &self.read(who, &self.options, view));
         }
         loop {
-            let (asked, caller, seen) = (Arc::clone(self), Arc::clone(who), view.clone());
-            let room = self.request.room_to_decode().await?;
+            let (requested, caller, seen) = (Arc::clone(self), Arc::clone(who), view.clone());
+            let space = self.request.space_to_decode().await?;
             let read = move || {
-                let _room = &room;
-                found(&asked, &asked.read(&caller, &asked.options, seen.clone()))
+                let _space = &space;
+                found(
+                    &requested,
+                    &requested.read(&caller, &requested.options, seen.clone()),
+                )
             };
             let mut answer = match self.is_quick() {
                 true => glancing(read).await??,
@@ -203,7 +207,7 @@ impl Asked {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         match self.watched {
-            Watched::Told => in_turn(&TOLD, work).await,
+            Watched::Reported => in_turn(&REPORTED, work).await,
             _ => reading(work).await,
         }
     }
@@ -236,12 +240,12 @@ impl Asked {
         view: View,
         from: String,
     ) -> Result<Answer, ApiError> {
-        let (asked, who) = (Arc::clone(self), Arc::clone(who));
-        let room = self.request.room_to_decode().await?;
+        let (requested, who) = (Arc::clone(self), Arc::clone(who));
+        let space = self.request.space_to_decode().await?;
         reading(move || {
-            let _room = room;
-            let options = asked.options.going_on(from);
-            asked.run(&asked.read(&who, &options, view))
+            let _space = space;
+            let options = requested.options.going_on(from);
+            requested.run(&requested.read(&who, &options, view))
         })
         .await?
     }
@@ -250,7 +254,7 @@ impl Asked {
 /// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of
 /// it and, after a while, no view. If it cannot be read to its end, the transfer is cut.
 async fn go_on(
-    asked: Arc<Asked>,
+    requested: Arc<RequestTrace>,
     view: View,
     mut pieces: Vec<Bytes>,
     mut from: String,
@@ -264,8 +268,8 @@ async fn go_on(
             let left = held
                 .as_ref()
                 .map_or(VIEW_LIFE, |(_, at)| VIEW_LIFE.saturating_sub(at.elapsed()));
-            let room = match tokio::time::timeout(left, to.reserve()).await {
-                Ok(room) => room,
+            let space = match tokio::time::timeout(left, to.reserve()).await {
+                Ok(space) => space,
                 Err(_) => {
                     held = None;
                     #[cfg(test)]
@@ -273,8 +277,8 @@ async fn go_on(
                     to.reserve().await
                 }
             };
-            match room {
-                Ok(room) => room.send(Some(piece)),
+            match space {
+                Ok(space) => space.send(Some(piece)),
                 Err(_) => return,
             }
         }
@@ -285,7 +289,7 @@ async fn go_on(
         }
         let view = match &held {
             Some((view, at)) if at.elapsed() < VIEW_LIFE => view.clone(),
-            _ => match asked.api.projections.view().as_of(index, time) {
+            _ => match requested.api.projections.view().as_of(index, time) {
                 Some(view) => {
                     held = Some((view.clone(), Instant::now()));
                     view
@@ -294,13 +298,18 @@ async fn go_on(
             },
         };
         // What the caller may do may be another thing by now.
-        let now = front::identity(&asked.api, &asked.request).await;
-        let now = now.and_then(|now| asked.access.admit(&asked.request, &now).map(|()| now));
+        let now = front::identity(&requested.api, &requested.request).await;
+        let now = now.and_then(|now| {
+            requested
+                .access
+                .admit(&requested.request, &now)
+                .map(|()| now)
+        });
         let who = match now {
             Ok(now) => now,
             Err(error) => return tracing::info!(%error, "a list is cut with the right to it"),
         };
-        match asked.part(&who, view, std::mem::take(&mut from)).await {
+        match requested.part(&who, view, std::mem::take(&mut from)).await {
             Ok(mut part) => {
                 match part.rest.take() {
                     Some(rest) => from = rest,
@@ -318,14 +327,14 @@ async fn go_on(
 ///
 /// No index runs backwards: after a restore a row may have an older one than it had, and the
 /// answer's is that of the epoch's first event then.
-fn found(asked: &Asked, read: &Read<'_>) -> Result<Answer, ApiError> {
+fn found(requested: &RequestTrace, read: &Read<'_>) -> Result<Answer, ApiError> {
     let begin = read.api.log.epoch().first_index;
-    let error = match asked.run(read) {
+    let error = match requested.run(read) {
         Err(error) if error.code == Code::NotFound => error,
         other => return other.map(|answer| answer.not_below(begin)),
     };
-    let tables: SmallVec<[u16; 2]> = match asked.watched {
-        Watched::Nothing | Watched::Told | Watched::Now => return Err(error),
+    let tables: SmallVec<[u16; 2]> = match requested.watched {
+        Watched::Nothing | Watched::Reported | Watched::Now => return Err(error),
         Watched::Tables(tables) | Watched::Within(tables, _) => tables.into(),
         Watched::Rows(named) => {
             let named = named(read.request)?;
@@ -336,11 +345,11 @@ fn found(asked: &Asked, read: &Read<'_>) -> Result<Answer, ApiError> {
 }
 
 fn wait_time(nanos: i64) -> Duration {
-    let asked = match u64::try_from(nanos) {
+    let requested = match u64::try_from(nanos) {
         Ok(0) | Err(_) => WAIT_DEFAULT,
         Ok(nanos) => Duration::from_nanos(nanos).min(WAIT_MOST),
     };
-    asked + (asked / JITTER_PART).mul_f64(rand::random::<f64>())
+    requested + (requested / JITTER_PART).mul_f64(rand::random::<f64>())
 }
 
 #[cfg(test)]
@@ -443,8 +452,8 @@ mod tests {
         eventually("all to wait", LONG, all).await.unwrap();
         assert_eq!(h.get("/v1/job/none").await.status, 404, "others are served");
         MADE.close();
-        for asked in waiting {
-            assert_eq!(asked.await.unwrap().status(), 200);
+        for requested in waiting {
+            assert_eq!(requested.await.unwrap().status(), 200);
         }
         h.stop().await;
     }
