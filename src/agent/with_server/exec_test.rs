@@ -39,42 +39,27 @@ async fn what_cannot_be_run_is_refused_in_nomads_words() {
     })
     .await;
     let (runs, over, begins) = (of("runs").id, of("over").id, of("begins").id);
-    for (alloc, request, code, text) in [
-        (&runs, requested("", &["ls"]), 400, "must provide task name"),
-        (&runs, requested("web", &[]), 400, "command is not present"),
+    for (alloc, (task, command), code, text) in [
+        (&*runs, ("", &["ls"][..]), 400, "must provide task name"),
+        (&*runs, ("web", &[]), 400, "command is not present"),
+        (&*runs, ("web", &[""]), 400, "command is not present"),
+        (&*runs, ("x", &["ls"]), 400, "unknown task name \"x\""),
         (
-            &runs,
-            requested("web", &[""]),
-            400,
-            "command is not present",
-        ),
-        (
-            &runs,
-            requested("x", &["ls"]),
-            400,
-            "unknown task name \"x\"",
-        ),
-        (
-            &over,
-            requested("web", &["ls"]),
+            &*over,
+            ("web", &["ls"]),
             404,
             "task \"web\" is not running.",
         ),
         (
-            &begins,
-            requested("web", &["ls"]),
+            &*begins,
+            ("web", &["ls"]),
             404,
             "task \"web\" not started yet.",
         ),
-        (
-            &"nope".to_owned(),
-            requested("web", &["ls"]),
-            404,
-            "Unknown allocation \"nope\"",
-        ),
+        ("nope", ("web", &["ls"]), 404, "Unknown allocation \"nope\""),
     ] {
         let (_input, comes) = mpsc::channel(1);
-        let refused = exec(&client, alloc, &request, comes).await;
+        let refused = exec(&client, alloc, &requested(task, command), comes).await;
         let refused = refused.expect_err(text);
         assert_eq!(
             (crate::net::status(refused.code), refused.message.as_str()),
