@@ -121,7 +121,7 @@
 //! commands, are replicated](decisions::events_not_commands), [one model for log, tables and
 //! API](decisions::one_model), [the log is ours](decisions::own_log), [filters are frozen by a
 //! corpus](decisions::frozen_filters), [key material stays outside](decisions::keys_outside).
-//! What a word means here is in the [glossary](crate::glossary).
+//! What a word means here is in the [glossary].
 //! Behaviours that tests show are listed in `src/docs/behaviours.md`. Whoever reads events from
 //! outside begins at [consuming events](consuming_events); what goes between drover and Nomad is in
 //! `src/docs/backups.md`.

@@ -57,7 +57,7 @@ fn an_event_is_tried_out_on_all_that_apply_reads_and_nothing_is_kept() {
     let guard = Guard::RowAt {
         table: Namespaces::ID,
         key: bytes::Bytes::copy_from_slice(&encoded::<Namespaces>("later")),
-        modify_index: 7,
+        index: 7,
     };
     let error = view.try_out(&put("bad"), &[guard]).unwrap_err();
     assert!(error.is_of_one_row(), "it is tried all the same: {error}");

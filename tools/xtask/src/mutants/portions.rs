@@ -98,9 +98,9 @@ mod tests {
             names("events/src/model", 2),
             names("src", 1),
             names("src/acl", 3),
-            names("src/config", 4),
+            names("src/gate", 4),
             names("src/http/jobs", 13),
-            names("src/net", 5),
+            names("src/nodesim", 5),
             names("src/raft", 5),
         ]
         .concat();
@@ -109,10 +109,10 @@ mod tests {
         assert_eq!(
             reported,
             [
-                "5 changes of drover in src, src/config",
+                "5 changes of drover in src, src/gate",
                 "7 changes of drover in src/http",
                 "6 changes of drover in src/http",
-                "10 changes of drover in src/net, src/raft",
+                "10 changes of drover in src/nodesim, src/raft",
                 "3 changes of drover-acl in src/acl",
                 "2 changes of drover-events in events/src/model",
             ]

@@ -170,10 +170,10 @@ mod tests {
             "it is the crate's suite"
         );
         assert_eq!(of_rank("drover", "reactors::it"), 0);
-        let of_sync = |name: &str| nearness("src/client/sync.rs", "drover", name);
-        assert_eq!(of_sync("client::sync::tests::it"), 4);
-        assert_eq!(of_sync("client::agent::tests::it"), 2);
-        assert_eq!(of_sync("http::tests::it"), 0);
+        let of_serve = |name: &str| nearness("src/http/serve.rs", "drover", name);
+        assert_eq!(of_serve("http::serve::tests::it"), 4);
+        assert_eq!(of_serve("http::edge::tests::it"), 2);
+        assert_eq!(of_serve("reactors::tests::it"), 0);
         let of_plan =
             |name: &str| nearness("projections/src/apply/plan.rs", "drover_projections", name);
         assert_eq!(of_plan("apply::tests::plans::it"), 4, "it is named there");
