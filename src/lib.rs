@@ -56,7 +56,7 @@
 //! | [`reactors`] | what follows from what happened | who asked for it |
 //! | [`scheduler`] | where allocations go; pure | async, clocks, I/O |
 //! | [`scheduling_view`] | what the scheduler reads: tables and cluster of one index | who plans |
-//! | [`http`] | routes, parameters, status codes | how rows are stored |
+//! | [`http`] | routes, parameters, answers | how rows are stored |
 //! | [`jobspec`] | HCL and JSON to jobs | servers |
 //! | [`client`] | tasks on this machine, their journal | projections |
 //! | [`acl`] | policies to what they allow; pure | tables, who asks, clocks |
@@ -77,7 +77,7 @@
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
 //! | [`gate`] | who asks, and what he may, by the tables of now | what is asked for |
 //! | [`endpoints`] | what each call means: a view is read, a command submitted | how calls travel |
-//! | [`net`] | connections, bytes and time that callers may take | routes, methods |
+//! | [`net`] | connections, bytes and time that callers may take; statuses | routes, methods |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
 //! | [`config`] | what an agent is told, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |

@@ -1,7 +1,8 @@
 //! What every part needs and none owns: the clock, locks by key, the versions.
 //!
-//! It must not know any other room but the language of events (how durations are written), nor become the place for what has no home: whatever is of the
-//! wires is in `drover-net`, of errors in `drover-error`.
+//! It must not know any other room but the language of events (how durations are written), nor
+//! become the place for what has no home: whatever is of the wires is in `drover-net`, of errors in
+//! `drover-error`.
 //!
 //! Invariant: nothing here keeps state of the process.
 

@@ -16,7 +16,8 @@
 //!   block; `of Inner` then says which block is read within, if one is.
 //! - The **class** says what a reload does. Without one it takes a restart. `[live]`: it is taken
 //!   over; `[live by f]`: `f` takes over what of it can be. `[each]`: a block whose settings have
-//!   classes of their own, and are named one by one where they differ. `[reported]`: no file says it.
+//!   classes of their own, and are named one by one where they differ. `[reported]`: no file says
+//!   it.
 //! - `shown "Name"` puts it into what `/v1/agent/self` shows, as it is or `by` a function of it;
 //!   what has no such name is hidden. `shown ""` is for a block: its settings stand beside it.
 //! - `off "what to do instead"`: nobody acts on it, so a file that changes it is refused. For a

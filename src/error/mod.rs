@@ -7,6 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 /// The kind of a refusal or failure.
+///
+/// To add one: its line here, its status in both tables of `drover_net::status` and in the list of
+/// their test, and whether it lasts ([`Code::lasts`]) or concerns all ([`Refusal::concerns_all`]).
+/// Agents of earlier releases read it as [`Code::Internal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Code {
     /// The request is malformed or names an impossible value; the message names the field.

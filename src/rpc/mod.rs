@@ -22,8 +22,8 @@
 //! it, and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of
 //! volumes, both ways; [`volumes`] those of people and their tools, who have a token and no node.
 //!
-//! It must not know: what a method means. That is in `endpoints` of the crate `drover`: a view is read, or a
-//! command submitted, and nothing else.
+//! It must not know: what a method means. That is in `endpoints` of the crate `drover`: a view is
+//! read, or a command submitted, and nothing else.
 
 pub mod caller;
 pub mod client;
