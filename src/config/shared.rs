@@ -66,8 +66,10 @@ mod tests {
         );
     }
 
-    /// The lines of all types of a source, without comments, and without the one holder that is
-    /// there to be shared.
+    /// The holders that are there to be shared: of all settings, and of a client's.
+    const HOLDERS: [&str; 2] = ["struct Shared ", "struct SharedSettings "];
+
+    /// The lines of all types of a source, without comments and holders.
     fn lines_of_types(source: &str) -> Vec<&str> {
         let mut lines = Vec::new();
         let mut within = false;
@@ -77,7 +79,7 @@ mod tests {
             }
             if !line.starts_with(' ') {
                 let declares = line.contains("struct ") || line.contains("enum ");
-                within = declares && !line.contains("struct Shared ");
+                within = declares && !HOLDERS.iter().any(|holder| line.contains(holder));
             }
             if within {
                 lines.push(line);
