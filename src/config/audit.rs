@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 /// What happens where a request cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guarantee {
-    /// It is answered, and counted (`best-effort`).
+    /// It is answered, and counted as lost (`best-effort`).
     #[default]
     BestEffort,
-    /// It is refused (`enforced`).
+    /// It is refused (`enforced`). Both records are on the disk before the answer goes out.
     Enforced,
 }
 

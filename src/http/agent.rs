@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::answer::{Answer, TEXT};
 use super::front::Read;
 use super::gate::Write;
-use super::offload::offload;
 use crate::error::{Code, Refusal};
 use crate::server::Around;
+use crate::table_reads::offload;
 
 /// What of a configuration that was read anew needs a restart.
 type Reloaded = Result<Vec<String>, String>;

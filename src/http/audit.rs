@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::front::Read;
 use super::gate::demand;
-use super::offload::offload;
 use super::past;
 use super::pieces::{PIECE, Pieces};
 use super::query::Query;
@@ -23,6 +22,7 @@ use crate::history::audit::{
 };
 use crate::history::record::Redactor;
 use crate::log::LogError;
+use crate::table_reads::offload;
 
 /// Rows on a page where none are asked for.
 const ROWS: usize = 100;

@@ -6,9 +6,9 @@ use super::answer::Answer;
 use super::evaluations;
 use super::front::Read;
 use super::list::storage;
-use super::offload::offload;
 use crate::error::{Code, Refusal, chain};
 use crate::history::explain::{ExplainError, explain};
+use crate::table_reads::offload;
 
 /// `GET /v1/evaluation/:id/explain[?snapshot=N]`: its last decision, or the one that was made from
 /// index N, made again on the state of then: every node with its score or why it was refused, and

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
 use super::front::Read;
-use super::offload::offload;
 use crate::error::{Code, Refusal};
 use crate::history::proof::ProofError;
 use crate::log::{Hash, LogError, SegmentInfo};
+use crate::table_reads::offload;
 
 /// The type of tiles and entries.
 const BYTES: &str = "application/octet-stream";

@@ -46,7 +46,6 @@ mod measure;
 mod namespaces;
 mod node_pools;
 mod nodes;
-mod offload;
 mod operator;
 mod past;
 mod pieces;

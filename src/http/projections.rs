@@ -7,10 +7,10 @@ use serde_json::json;
 use super::answer::Answer;
 use super::front::Read;
 use super::gate::Write;
-use super::offload::offload;
 use crate::error::{Code, Refusal, chain};
 use crate::history::rebuild::{OnlineSettings, RebuildError};
 use crate::server::Server;
+use crate::table_reads::offload;
 
 /// MiB that a rebuild may hold in memory at most.
 const MEMORY_MOST: usize = 1024;

@@ -8,7 +8,6 @@ use hyper::Method;
 use super::answer::Answer;
 use super::audit::{kept_since, limit, named};
 use super::front::Read;
-use super::offload::offload;
 use super::past;
 use super::pieces::Pieces;
 use super::request::Request;
@@ -18,6 +17,7 @@ use crate::error::{Code, Refusal, chain};
 use crate::log::{LogEngine, LogError};
 use crate::net::denies;
 use crate::requests::{Class, LeftOut, Ran, Received, RequestLog, RequestQuery, Ticket, unwritten};
+use crate::table_reads::offload;
 
 /// Why a request matters that changes nothing; none where it does not.
 fn class(method: &Method, path: &str) -> Option<Class> {

@@ -35,6 +35,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::base::clock::unix_nanos;
+pub use crate::config::Guarantee;
 use crate::error::{Code, Refusal, chain};
 use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
 
@@ -44,26 +45,6 @@ use record::{COMPLETED, RECEIVED, body};
 pub use record::{Class, Completed, Ran, Received, Session};
 pub use strangers::LeftOut;
 use strangers::{Strangers, SuppressedCount};
-
-/// What happens where a request cannot be written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Guarantee {
-    /// It is answered, and counted as lost.
-    #[default]
-    BestEffort,
-    /// It is refused. Both records are on the disk before the answer goes out.
-    Enforced,
-}
-
-impl Guarantee {
-    /// Its name in a configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BestEffort => "best-effort",
-            Self::Enforced => "enforced",
-        }
-    }
-}
 
 /// The statuses that say that nothing was done.
 const REFUSED: Range<u16> = 400..500;

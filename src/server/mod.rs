@@ -65,8 +65,7 @@ use gauges::jobs::JobGauges;
 pub use myself::Myself;
 pub(crate) use settings::kept;
 use settings::{
-    check_publisher, guarantee, log_options, projection_options, raft_settings, reactor_settings,
-    sources,
+    check_publisher, log_options, projection_options, raft_settings, reactor_settings, sources,
 };
 
 /// How long reactors have to stop, and how long a rebuild has.
@@ -235,8 +234,7 @@ pub(crate) fn requests(config: &Config, dir: &Path) -> Result<Arc<RequestLog>, S
     if !config.audit.enabled {
         return Ok(Arc::new(RequestLog::off()));
     }
-    let guarantee = guarantee(config.audit.delivery_guarantee);
-    let opened = RequestLog::open(&dir.join("requests"), guarantee);
+    let opened = RequestLog::open(&dir.join("requests"), config.audit.delivery_guarantee);
     opened.map(Arc::new).map_err(StartError::Requests)
 }
 

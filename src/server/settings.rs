@@ -19,7 +19,7 @@ use crate::reactors::kafka::{self, KafkaSource, PublisherPosition};
 use crate::reactors::retention::Keeping;
 use crate::reactors::scheduling::{SchedulingSettings, Types};
 use crate::reactors::{ReactorSettings, Sources};
-use crate::requests::{Guarantee, RequestLog};
+use crate::requests::RequestLog;
 
 /// How much of a log is kept.
 pub(crate) fn kept(keep: &config::Keep) -> Keep {
@@ -27,14 +27,6 @@ pub(crate) fn kept(keep: &config::Keep) -> Keep {
         bytes: keep.bytes,
         age: keep.age,
         events: keep.events,
-    }
-}
-
-/// What happens where a request cannot be written.
-pub(super) fn guarantee(reported: config::Guarantee) -> Guarantee {
-    match reported {
-        config::Guarantee::BestEffort => Guarantee::BestEffort,
-        config::Guarantee::Enforced => Guarantee::Enforced,
     }
 }
 
@@ -173,6 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::requests::Guarantee;
 
     #[test]
     fn what_a_file_says_of_archive_and_guarantee_is_what_the_parts_are_told() {
@@ -196,12 +189,12 @@ mod tests {
         let keep = kept(&config.server.retention.log);
         assert_eq!((keep.bytes, keep.events), (Some(9_000_000_000), Some(7)));
         assert_eq!(keep.age, Some(std::time::Duration::from_secs(3600)));
-        assert_eq!(
-            guarantee(config.audit.delivery_guarantee),
-            Guarantee::Enforced
-        );
-        for reported in [config::Guarantee::BestEffort, config::Guarantee::Enforced] {
-            assert_eq!(reported.name(), guarantee(reported).name());
+        assert_eq!(config.audit.delivery_guarantee, Guarantee::Enforced);
+        for (one, name) in [
+            (Guarantee::BestEffort, "best-effort"),
+            (Guarantee::Enforced, "enforced"),
+        ] {
+            assert_eq!(one.name(), name);
         }
     }
 

@@ -12,9 +12,9 @@ use super::ring::Ring;
 use super::walk::WalkSource;
 use crate::error::Refusal;
 use crate::history::record::Redactor;
-use crate::http::offload::offload;
 use crate::keyring::Keyring;
 use crate::log::LogEngine;
+use crate::table_reads::offload;
 
 /// Indexes rendered in one view at most.
 const STRIDE: u64 = 256;

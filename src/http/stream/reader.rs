@@ -15,9 +15,9 @@ use super::ring::{Listener, RingLookup};
 use super::walk::{WalkSource, reported};
 use crate::error::{Code, Refusal};
 use crate::history::record::numbers::Numbers;
-use crate::http::offload::offload;
 use crate::http::past;
 use crate::log::LogEngine;
+use crate::table_reads::offload;
 
 /// Time between heartbeats where there is nothing to tell.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(30);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::walk::{horizon, reported};
 use crate::base::clock::Moment;
 use crate::error::{Code, Refusal};
-use crate::http::offload::offload;
 use crate::http::past;
 use crate::http::request::Request;
 use crate::http::state::Api;
+use crate::table_reads::offload;
 
 /// Batches that a subscriber without a position is given.
 const HEAD: usize = 100;
