@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::mask::Hide;
+use drover_events::mask::Redact;
 use serde_json::Value;
 
 use crate::engine::db::Family;
@@ -43,13 +43,13 @@ pub struct ComparisonPage {
 
 impl TableInfo {
     /// The row with this encoded key after the event at `index`, as JSON, its confidential values
-    /// as `hide` shows them; none where it did not exist, or where the table's past is not kept.
+    /// as `redact` shows them; none where it did not exist, or where the table's past is not kept.
     pub fn row_at(
         &self,
         view: &View,
         key: &[u8],
         index: u64,
-        hide: &dyn Hide,
+        redact: &dyn Redact,
     ) -> Result<Option<Value>, StorageError> {
         match self.history() {
             History::Full => {}
@@ -57,7 +57,7 @@ impl TableInfo {
         }
         let stored = [&self.id().to_be_bytes(), key].concat();
         let living = view.visible.frozen.get(Family::Rows, &stored)?;
-        let shown = |body: &[u8]| self.json(key, body, Some(hide));
+        let shown = |body: &[u8]| self.json(key, body, Some(redact));
         let at = (self.id(), key);
         let found = history::at(view.source(), at, living.as_deref(), index, shown)?;
         Ok(found.map(|(row, _)| row))
