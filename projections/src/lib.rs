@@ -12,7 +12,7 @@
 //!
 //! **How it is read.** [`Projections::view`] gives a [`View`]: a consistent read at one applied
 //! index, cheap to take, held two seconds at most. A query that both sides need is written over
-//! [`Read`].
+//! [`ReadRows`].
 //!
 //! **What it must not know.** No Raft, no network, no clock, no randomness, no threads: the same log
 //! gives the same bytes on every server, however it is cut into batches. Old events are upcast
@@ -81,7 +81,7 @@ pub use store::projections::{Projections, Stats};
 pub use store::switch::{Former, Unswitched};
 pub use table::{Entries, History, Index, IndexDef, StreamKey, Table};
 pub use tables::Registry;
-pub use txn::{Ctx, Read, Txn};
+pub use txn::{Ctx, ReadRows, Txn};
 pub use view::{Cursor, EntryRef, IndexCursor, RowRef, View};
 pub use watch::{Interest, Waiter, Watch};
 pub use writer::{DIGEST_EVERY, Fold, Writer};

@@ -78,7 +78,7 @@ pub(crate) fn only() -> bool {
 /// Notes that something was not in memory.
 pub(crate) fn missed() -> StorageError {
     MISSED.set(true);
-    StorageError::NotAtHand
+    StorageError::WouldBlock
 }
 
 /// How RocksDB is asked for it.
