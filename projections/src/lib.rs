@@ -24,10 +24,10 @@
 //! ([`key`]), rows ([`canonical`]), digests ([`digest`]) and the tables' numbers ([`tables`]) are
 //! for ever.
 //!
-//! **Its rooms**, each of which says what it must not know. Who stands further down imports those
-//! above, and nobody those below: `cargo xtask graph` prints it, and `tidy` refuses a circle.
+//! **Its modules**, each of which says what it must not know. One further down imports those above,
+//! and none those below: `cargo xtask graph` prints it, and `tidy` refuses a circle.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | `engine` | the database itself: keys, rows, digests, layers, transactions, who waits |
 //! | `past` | what was: history, changes, postings, walks over then, where it ends |
@@ -37,7 +37,7 @@
 //! | [`apply`] | what events do to tables |
 //! | `store` | what puts all together: [`Projections`], [`Writer`], snapshots, switching |
 //!
-//! This root only hands on what others use, and no room imports it.
+//! This root only re-exports what others use, and no module imports it.
 //!
 //! Start reading at [`table`], then [`txn`] and [`writer`].
 #![deny(missing_docs)]

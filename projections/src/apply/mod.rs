@@ -2,8 +2,8 @@
 //!
 //! An apply function is total and deterministic: it reads `state` tables through the transaction,
 //! writes rows, and returns a reply, or refuses and leaves nothing behind (EV-20). It knows no
-//! clock, no randomness and no rule that may change with the code: times, ids and choices are in the
-//! event. Guards (`guards`) were checked before it runs. Start reading at [`dispatch`], then
+//! clock, no randomness and no rule that may change with the code: times, ids and choices are in
+//! the event. Guards (`guards`) were checked before it runs. Start reading at [`dispatch`], then
 //! `job.rs` and `plan.rs`.
 //!
 //! It must not know who calls it, nor the past, nor who reads: it imports the engine's transaction,

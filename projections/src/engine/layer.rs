@@ -296,7 +296,7 @@ impl<T: Table> Layer<T> {
     }
 }
 
-/// Keeps what was read, or written, for the next who asks.
+/// Keeps what was read, or written, for the next caller.
 fn keep<T: Table>(reads: &mut Generations<Read<T>>, key: RowKey, read: Read<T>) {
     let weight = read.as_ref().map_or(ABSENT, |row| row.weight());
     reads.put(key, read, weight);

@@ -164,8 +164,8 @@ pub(crate) enum SkippedDeleted {
 }
 
 /// The keys of all rows of a table that may have been live at an index, in order: none where a scan
-/// is cheaper. `deleted_fraction` returns the fraction, 0 to 1, of what was deleted that lies in the
-/// range of the scan.
+/// is cheaper. `deleted_fraction` returns the fraction, 0 to 1, of what was deleted that lies in
+/// the range of the scan.
 pub(crate) fn candidates(
     db_snapshot: &DbSnapshot,
     table: u16,

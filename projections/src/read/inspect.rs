@@ -86,7 +86,7 @@ impl View {
     }
 
     /// Calls `each` with the modify index and the row, as JSON with the model's names, of every row
-    /// of a table in the order of their keys, until it answers false. Of the present only.
+    /// of a table in the order of their keys, until it returns false. Of the present only.
     ///
     /// # Errors
     /// Those of the database.
@@ -107,7 +107,7 @@ impl View {
     }
 
     /// Compares every entry of every family with another database's, which should be at the same
-    /// index; answers the first `most` that are not equal. `progress` hears how many entries were
+    /// index; returns the first `most` that are not equal. `progress` hears how many entries were
     /// compared.
     ///
     /// # Errors

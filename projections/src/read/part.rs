@@ -1,4 +1,4 @@
-//! A few fields of many rows: whoever asks for two of them does not pay for all.
+//! A few fields of many rows: a caller that needs two of them does not pay for all.
 
 use serde::de::DeserializeOwned;
 

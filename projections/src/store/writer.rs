@@ -382,7 +382,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes rows, indexes and kept digests; answers what was written.
+    /// Writes rows, indexes and kept digests; returns what was written.
     fn write_staged(
         &mut self,
         out: &mut dyn WriteEntries,
@@ -540,7 +540,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes everything applied to disk and waits for it; answers the flushed index.
+    /// Writes everything applied to disk and waits for it; returns the flushed index.
     pub fn flush(&mut self) -> Result<u64, StorageError> {
         self.flush_at = self.position.index;
         self.unflushed = (0, 0);

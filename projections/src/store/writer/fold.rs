@@ -105,14 +105,14 @@ impl Writer {
 }
 
 impl Fold {
-    /// Leaves out history, changes, postings and outcomes: for whoever asks for digests alone.
+    /// Leaves out history, changes, postings and outcomes: for a caller that needs digests alone.
     #[must_use]
     pub fn rows_only(mut self) -> Self {
         self.rows_only = true;
         self
     }
 
-    /// Applies entries in the order of the log, and commits when enough is held. After an error
+    /// Applies entries in the order of the log, and commits when enough is staged. After an error
     /// the fold is to be dropped; what was committed stays.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl Fold {
         position.begun.then_some(position.index)
     }
 
-    /// Puts everything held into the database, on disk.
+    /// Puts everything staged into the database, on disk.
     ///
     /// # Errors
     /// The database or the file system fails: the database is as it was, or what was to be taken
@@ -257,7 +257,7 @@ impl Fold {
         Ok(all)
     }
 
-    /// Commits, and answers a writer that goes on in batches. After an error it goes on behind what
+    /// Commits, and returns a writer that goes on in batches. After an error it goes on behind what
     /// was committed.
     ///
     /// # Errors
