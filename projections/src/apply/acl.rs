@@ -7,7 +7,7 @@ use drover_events::model::AclToken;
 use super::ApplyResult;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
-use crate::query::acl::{SECRET_TAKEN, role_by_name, token_by_hash};
+use crate::query::acl::{SECRET_TAKEN, role_by_name, sealed_token_by_hash};
 use crate::tables::acl_policies::AclPolicies;
 use crate::tables::acl_roles::AclRoles;
 use crate::tables::acl_tokens::AclTokens;
@@ -116,7 +116,7 @@ fn put_token(txn: &mut Txn<'_>, ctx: &Ctx, sealed: &SealedToken) -> Result<(), R
         row.token.create_index = known.token.create_index;
         row.token.create_time = known.token.create_time;
         row.secret = known.secret.clone();
-    } else if token_by_hash(txn, &row.secret.hash)?.is_some() {
+    } else if sealed_token_by_hash(txn, &row.secret.hash)?.is_some() {
         return Err(Refused::because(SECRET_TAKEN));
     }
     txn.put::<AclTokens>(row)?;

@@ -20,7 +20,10 @@ use crate::tables::one_time_tokens::OneTimeTokensBySecret;
 pub const SECRET_TAKEN: &str = "a token with this secret exists already";
 
 /// The token with this hash of a secret; also one that has expired.
-pub fn token_by_hash(from: &impl ReadRows, hash: &str) -> QueryResult<Option<Arc<SealedToken>>> {
+pub fn sealed_token_by_hash(
+    from: &impl ReadRows,
+    hash: &str,
+) -> QueryResult<Option<Arc<SealedToken>>> {
     if hash.is_empty() {
         return Ok(None);
     }
@@ -34,7 +37,7 @@ pub fn token_by_hash(from: &impl ReadRows, hash: &str) -> QueryResult<Option<Arc
 /// # Errors
 /// Those of the database.
 pub fn acl_token_by_hash(from: &impl ReadRows, hash: &str) -> QueryResult<Option<AclToken>> {
-    let found = token_by_hash(from, hash)?;
+    let found = sealed_token_by_hash(from, hash)?;
     Ok(found.map(|found| found.token.clone()))
 }
 

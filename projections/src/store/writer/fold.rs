@@ -142,7 +142,7 @@ impl Fold {
             .apply_entry(entry, &ctx, (below, out), &mut self.changed)?;
         self.unsettled += self.writer.weigh_touched()?;
         self.writer.touched.clear();
-        // Digests are kept at some indexes only; how much is held is asked at each.
+        // Digests are kept at some indexes only; how much is staged is looked at each time.
         let full = self.staged.bytes().saturating_add(self.unsettled) >= self.limit;
         if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
             self.write_up_to_position()?;
