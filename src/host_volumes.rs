@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use drover_events::model::HostVolume;
 use drover_events::model::status::node as node_status;
-use drover_projections::query::host;
+use drover_projections::query::host_volumes;
 use drover_projections::tables::host_volumes::HostVolumes as Rows;
 use drover_projections::tables::node_pools::NodePools;
 use drover_projections::tables::node_states::NodeStates;
@@ -187,7 +187,7 @@ impl HostVolumes {
         let volume = view.get::<Rows>((namespace, id))?;
         let missing = || Refusal::refused(format!("no such volume: {id}"));
         let volume = volume.ok_or_else(missing)?;
-        let users = host::users(&view, &volume)?;
+        let users = host_volumes::users(&view, &volume)?;
         if !users.is_empty() {
             let text = drover_projections::apply::host_volume_in_use(id, &users);
             return Err(Refusal::refused(text));
@@ -277,7 +277,7 @@ impl HostVolumes {
             }
         }
         commands::validate(volume, true)?;
-        let kept = drover_projections::apply::host_volume_unchanged(&known, volume);
+        let kept = drover_projections::apply::check_host_volume_immutable_fields(&known, volume);
         kept.map_err(Refusal::refused)?;
         Ok(known)
     }
@@ -305,7 +305,7 @@ impl HostVolumes {
             let state = view.get::<NodeStates>(node.id.as_str())?;
             cluster.upsert_node(nodes::join(node, state.unwrap_or_default()));
         }
-        let taken = host::nodes_with(&view, &volume.name)?;
+        let taken = host_volumes::nodes_with(&view, &volume.name)?;
         let taken = UsedVolumes {
             nodes: &taken,
             needs_plugin: is_made,

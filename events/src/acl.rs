@@ -22,7 +22,8 @@ wire! {
         tokens: Vec<SealedToken> = "Tokens" (Public),
     }
 
-    /// A token without its secret: what it is looked up by is a hash, what is shown is ciphertext.
+    /// A token without its secret: `SecretID` is blank, only a hash and ciphertext are stored. The
+    /// token is looked up by the hash; the ciphertext is decrypted where the secret is shown.
     pub struct SealedToken {
         /// The token; its secret is empty.
         token: AclToken = "Token" (Public),

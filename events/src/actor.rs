@@ -90,7 +90,7 @@ impl JsonSchema for ActorKind {
     }
 }
 
-crate::described! {
+crate::impl_json_schema! {
     Actor: "Who did it, as far as was known at that time." {
         "kind": ActorKind = "The sort of caller.",
         "id": String [omit] = "The token's accessor id, the node's, server's or allocation's id.",

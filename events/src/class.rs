@@ -33,8 +33,8 @@ impl Class {
     }
 }
 
-/// Fields of a struct by their names on the wire, each with its class.
-pub type OfFields = &'static [(&'static str, Class)];
+/// The classified fields of a struct, by their names on the wire, each with its class.
+pub type FieldClasses = &'static [(&'static str, Class)];
 
 macro_rules! named {
     ($($module:ident::$name:ident),* $(,)?) => {
@@ -48,7 +48,7 @@ macro_rules! named {
 /// Headers and the options of getters are where credentials are put. What plugins of volumes are
 /// given, and the flags of mounts, may hold some, says their standard. The source of a job holds
 /// its environments and templates, and a difference between two jobs may be one of those.
-const LISTED: &[(&str, OfFields)] = named![
+const LISTED: &[(&str, FieldClasses)] = named![
     model::AclAuthMethod,
     model::AclAuthMethodConfig,
     acl::AclBootstrapped,
@@ -107,9 +107,9 @@ const LISTED: &[(&str, OfFields)] = named![
     model::WorkloadIdentity,
 ];
 
-/// Whether a struct whose fields say these classes is found by its name. For
-/// [`wire!`](crate::wire), which lets the compiler ask.
-pub const fn is_found(name: &str, fields: OfFields) -> bool {
+/// Whether a struct with these classified fields is listed by its name, as it must be. For
+/// [`wire!`](crate::wire), which checks it at compile time.
+pub const fn is_listed(name: &str, fields: FieldClasses) -> bool {
     if fields.is_empty() {
         return true;
     }
@@ -151,7 +151,7 @@ pub fn listed() -> impl Iterator<Item = (&'static str, &'static str, Class)> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Classes {
     owner: &'static str,
-    fields: OfFields,
+    fields: FieldClasses,
 }
 
 impl Classes {

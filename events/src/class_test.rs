@@ -189,9 +189,9 @@ fn the_list_is_in_order_and_speaks_of_the_model() {
         }
     }
     assert_eq!(Classes::of("Nobody").place("Env"), (None, Class::Public));
-    let found = |name| is_found(name, &[("Env", Class::Sensitive)]);
+    let found = |name| is_listed(name, &[("Env", Class::Sensitive)]);
     assert!(found("Task") && !found("Tas") && !found("Tasks"));
-    assert!(is_found("Nobody", &[]));
+    assert!(is_listed("Nobody", &[]));
 }
 
 /// Whether a name is one that secrets have.

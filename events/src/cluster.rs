@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{AutopilotConfiguration, SchedulerConfiguration};
-use crate::{described, wire};
+use crate::{impl_json_schema, wire};
 
 /// A server became leader. The first event each leader proposes; a lone server's too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ pub struct DigestRecorded {
     pub servers: Vec<String>,
 }
 
-described! {
+impl_json_schema! {
     LeaderElected: "A server became leader." {
         "ServerID": String = "The server's id.",
         "Name": String = "The server's name.",

@@ -6,8 +6,9 @@
 //!
 //! ```text
 //! pub struct LogConfig = "logs" {
-//!     max_files: i64 = "MaxFiles" [hcl().optional().or_int(10)],
-//!     max_file_size_mb: i64 = "MaxFileSizeMB" [hcl_as("max_file_size").optional().or_int(10)],
+//!     max_files: i64 = "MaxFiles" [hcl().optional().default_int(10)],
+//!     max_file_size_mb: i64 = "MaxFileSizeMB"
+//!         [hcl_as("max_file_size").optional().default_int(10)],
 //!     disabled: bool = "Disabled" [hcl().optional()],
 //! } + {
 //!     enabled: bool = "Enabled" [hcl().optional()],
@@ -23,9 +24,10 @@
 //! - `[hcl()]`: specifications say it, under its name in the model; `[hcl_as("max_file_size")]`:
 //!   under another one. Without, a field is had by JSON alone. What else there is to say follows
 //!   behind a dot, the default too; each is a method of [`Field`], which says what it does.
-//! - Behind `+` stand fields that a job has in specifications or in JSON, and that are kept
-//!   elsewhere or nowhere: `enabled` becomes `Disabled`. Names that begin with `@` are of
-//!   specifications only, and `fixup.rs` of the job specification puts them where they belong.
+//! - In a second block behind `+` stand fields that a job has in specifications or in JSON, and
+//!   that are kept elsewhere or nowhere: `enabled` becomes `Disabled`. Names that begin with `@`
+//!   are of specifications only, and `fixup.rs` of the job specification puts them where they
+//!   belong.
 //!
 //! **To add a field:** its line, and no more. Specifications in both forms, requests, defaults,
 //! the answer of the parse route, jobs that are shown and stored, schemas, masks and debug output
@@ -178,9 +180,9 @@ impl Field {
         }
     }
 
-    /// The official client's types do not have it: it is read where a server showed it, and no
-    /// parsed job shows it.
-    pub const fn stored(self) -> Self {
+    /// Only jobs that a server showed have it: no specification can say it (so no `hcl()`), the
+    /// official client's types lack it, and no parsed job shows it.
+    pub const fn server_only(self) -> Self {
         Self {
             shown: false,
             ..self
@@ -219,28 +221,28 @@ impl Field {
     }
 
     /// This text where it is not said.
-    pub const fn or_text(self, text: &'static str) -> Self {
-        self.or(Preset::Text(text))
+    pub const fn default_text(self, text: &'static str) -> Self {
+        self.with_default(Preset::Text(text))
     }
 
     /// This number where it is not said.
-    pub const fn or_int(self, number: i64) -> Self {
-        self.or(Preset::Int(number))
+    pub const fn default_int(self, number: i64) -> Self {
+        self.with_default(Preset::Int(number))
     }
 
     /// So many seconds where it is not said; of a duration.
-    pub const fn or_seconds(self, seconds: i64) -> Self {
-        self.or(Preset::Int(seconds * SECOND))
+    pub const fn default_seconds(self, seconds: i64) -> Self {
+        self.with_default(Preset::Int(seconds * SECOND))
     }
 
     /// True or false where it is not said.
-    pub const fn or_bool(self, flag: bool) -> Self {
-        self.or(Preset::Bool(flag))
+    pub const fn default_bool(self, flag: bool) -> Self {
+        self.with_default(Preset::Bool(flag))
     }
 
     /// An empty list where it is not said, which is not the same as none.
-    pub const fn or_list(self) -> Self {
-        self.or(Preset::List)
+    pub const fn default_list(self) -> Self {
+        self.with_default(Preset::List)
     }
 
     /// Zero and an empty text count as not said: the default takes their place.
@@ -251,7 +253,7 @@ impl Field {
         }
     }
 
-    const fn or(self, default: Preset) -> Self {
+    const fn with_default(self, default: Preset) -> Self {
         let fits = matches!(
             (self.kind, default),
             (Kind::Str { .. }, Preset::Text(_))
@@ -419,19 +421,19 @@ impl<T: Specified> Held for Map<T> {
 /// Makes a block of a struct of which its line says so. For [`wire!`](crate::wire).
 #[doc(hidden)]
 #[macro_export]
-macro_rules! specified {
+macro_rules! jobspec_block {
     ($name:ident { $($rest:tt)* }) => {};
-    ($name:ident = $block:literal {
-        $($field:ident: $ty:ty = $key:literal $(($class:ident))? $([$($said:tt)+])?,)*
+    ($name:ident = $hcl_block:literal {
+        $($field:ident: $ty:ty = $key:literal $(($class:ident))? $([$($attrs:tt)+])?,)*
     }) => {
         impl $crate::field::Specified for $name {
             const SHAPE: &'static $crate::field::Shape = &$crate::field::Shape {
-                name: $block,
+                name: $hcl_block,
                 fields: &[$(
                     $crate::field::Field::of(
                         stringify!($field), $key, <$ty as $crate::field::Held>::KIND)
                         $(.of_class($crate::class::Class::$class))?
-                        $(.$($said)+)?,
+                        $(.$($attrs)+)?,
                 )*],
             };
         }

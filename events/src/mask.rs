@@ -1,7 +1,7 @@
 //! Hides values by their class while they are serialised, in any format.
 //!
 //! A value is passed on as it is, but for texts and numbers below a field with a [`Class`]: those
-//! become what a [`Hide`] shows them as. Shapes, names and empty values stay.
+//! become what a [`Redact`] shows them as. Shapes, names and empty values stay.
 
 use serde::ser::{
     SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::class::{Class, Classes};
 
 /// What values with a class are shown as.
-pub trait Hide {
+pub trait Redact {
     /// What a text (or a number, written as one) of this class is shown as; it is not empty, and
     /// the class is not [`Class::Public`].
     fn text(&self, class: Class, value: &str) -> String;
@@ -32,7 +32,7 @@ pub type Place = (&'static str, &'static str);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clear;
 
-impl Hide for Clear {
+impl Redact for Clear {
     fn text(&self, _: Class, value: &str) -> String {
         value.to_owned()
     }
@@ -42,7 +42,7 @@ impl Hide for Clear {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSecrets;
 
-impl Hide for NoSecrets {
+impl Redact for NoSecrets {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Secret => String::new(),
@@ -57,18 +57,18 @@ impl Hide for NoSecrets {
 #[derive(Clone, Copy)]
 pub struct Hidden<'a, T: ?Sized> {
     value: &'a T,
-    hide: &'a dyn Hide,
+    redact: &'a dyn Redact,
     class: Class,
     /// The field that gave the class, for the first map in it.
     place: Option<Place>,
 }
 
 impl<'a, T: ?Sized> Hidden<'a, T> {
-    /// A value as `hide` shows it.
-    pub fn new(value: &'a T, hide: &'a dyn Hide) -> Self {
+    /// A value as `redact` shows it.
+    pub fn new(value: &'a T, redact: &'a dyn Redact) -> Self {
         Self {
             value,
-            hide,
+            redact,
             class: Class::Public,
             place: None,
         }
@@ -79,7 +79,7 @@ impl<T: Serialize + ?Sized> Serialize for Hidden<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value.serialize(Masking {
             inner: serializer,
-            hide: self.hide,
+            redact: self.redact,
             class: self.class,
             place: self.place,
         })
@@ -89,7 +89,7 @@ impl<T: Serialize + ?Sized> Serialize for Hidden<'_, T> {
 /// A serializer in front of another that hides what has a class.
 struct Masking<'r, S> {
     inner: S,
-    hide: &'r dyn Hide,
+    redact: &'r dyn Redact,
     class: Class,
     place: Option<Place>,
 }
@@ -108,9 +108,9 @@ macro_rules! leaves {
 macro_rules! compounds {
     ($($method:ident($($arg:ident: $type:ty),*) -> $compound:ident;)*) => {$(
         fn $method(self, $($arg: $type),*) -> Result<Self::$compound, S::Error> {
-            let Self { inner, hide, class, place } = self;
+            let Self { inner, redact, class, place } = self;
             let inner = inner.$method($($arg),*)?;
-            Ok(Parts { inner, hide, class, place, under: class, classes: Classes::default() })
+            Ok(Parts { inner, redact, class, place, under: class, classes: Classes::default() })
         }
     )*};
 }
@@ -123,7 +123,7 @@ impl<'r, S> Masking<'r, S> {
     {
         Hidden {
             value,
-            hide: self.hide,
+            redact: self.redact,
             class: self.class,
             place: self.place,
         }
@@ -160,7 +160,8 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         if self.class == Class::Public || value.is_empty() {
             return self.inner.serialize_str(value);
         }
-        self.inner.serialize_str(&self.hide.text(self.class, value))
+        self.inner
+            .serialize_str(&self.redact.text(self.class, value))
     }
 
     fn serialize_bytes(self, value: &[u8]) -> Result<S::Ok, S::Error> {
@@ -235,7 +236,7 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         let inner = self.inner.serialize_struct(name, len)?;
         Ok(Parts {
             inner,
-            hide: self.hide,
+            redact: self.redact,
             class: self.class,
             place: self.place,
             under: self.class,
@@ -255,7 +256,7 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
             .serialize_struct_variant(name, index, variant, len)?;
         Ok(Parts {
             inner,
-            hide: self.hide,
+            redact: self.redact,
             class: self.class,
             place: self.place,
             under: self.class,
@@ -267,7 +268,7 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
 /// A list, map or struct that is being written.
 struct Parts<'r, C> {
     inner: C,
-    hide: &'r dyn Hide,
+    redact: &'r dyn Redact,
     class: Class,
     place: Option<Place>,
     /// The class of the value of the key that a map is at.
@@ -283,7 +284,7 @@ impl<'r, C> Parts<'r, C> {
     {
         Hidden {
             value,
-            hide: self.hide,
+            redact: self.redact,
             class: self.class,
             place: None,
         }
@@ -295,7 +296,7 @@ impl<'r, C> Parts<'r, C> {
     {
         let (place, own) = self.classes.place(name);
         let own = match place {
-            Some(at) if own.is_hashed() => self.hide.class_of(at, None, own),
+            Some(at) if own.is_hashed() => self.redact.class_of(at, None, own),
             _ => own,
         };
         Hidden {
@@ -365,7 +366,7 @@ impl<C: SerializeMap> SerializeMap for Parts<'_, C> {
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), C::Error> {
         self.under = match self.place {
             Some(place) if self.class.is_hashed() => match key.serialize(KeyText) {
-                Ok(text) => self.hide.class_of(place, Some(&text), self.class),
+                Ok(text) => self.redact.class_of(place, Some(&text), self.class),
                 Err(_) => self.class,
             },
             _ => self.class,

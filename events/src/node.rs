@@ -13,7 +13,7 @@ wire! {
         node: Box<Node> = "Node",
         /// What is added to the node's list of events.
         event: Option<NodeEvent> = "NodeEvent",
-        /// Whether a pool the node names and nobody made is made now.
+        /// Whether to create the node's pool if it does not exist.
         create_node_pool: bool = "CreateNodePool",
         /// Evaluations of the jobs that may now run there.
         evals: Vec<Evaluation> = "Evals",
@@ -34,7 +34,7 @@ wire! {
         event: Option<NodeEvent> = "NodeEvent",
         /// Unix seconds.
         updated_at: i64 = "UpdatedAt",
-        /// The key that signed the identity the node now holds; empty: as it was.
+        /// The key that signed the identity the node now holds. Empty leaves it unchanged.
         identity_signing_key_id: String = "IdentitySigningKeyID",
         /// Evaluations of the jobs this concerns.
         evals: Vec<Evaluation> = "Evals",
@@ -58,7 +58,7 @@ wire! {
     pub struct DrainUpdate {
         /// The new drain; none ends the one there is.
         drain_strategy: Option<DrainStrategy> = "DrainStrategy",
-        /// When it ends: whether the node is eligible again.
+        /// Whether the node becomes eligible when the drain ends.
         mark_eligible: bool = "MarkEligible",
         /// Whether the drain ended because nothing is left to drain.
         complete: bool = "Complete",

@@ -87,7 +87,7 @@ pub fn decode(body: &[u8]) -> Result<Recorded, DecodeError> {
         });
     }
     let (header, payload) = Header::decode(parts.rest).map_err(damaged)?;
-    let event = upcast::event(kind, parts.version, payload)
+    let event = upcast::decode_event(kind, parts.version, payload)
         .map_err(damaged)?
         .ok_or(DecodeError::NoSuchVersion {
             index,

@@ -12,7 +12,7 @@
 //!
 //! **How it is read.** [`Projections::view`] gives a [`View`]: a consistent read at one applied
 //! index, cheap to take, held two seconds at most. A query that both sides need is written over
-//! [`Read`].
+//! [`ReadRows`].
 //!
 //! **What it must not know.** No Raft, no network, no clock, no randomness, no threads: the same log
 //! gives the same bytes on every server, however it is cut into batches. Old events are upcast
@@ -24,10 +24,10 @@
 //! ([`key`]), rows ([`canonical`]), digests ([`digest`]) and the tables' numbers ([`tables`]) are
 //! for ever.
 //!
-//! **Its rooms**, each of which says what it must not know. Who stands further down imports those
-//! above, and nobody those below: `cargo xtask graph` prints it, and `tidy` refuses a circle.
+//! **Its modules**, each of which says what it must not know. One further down imports those above,
+//! and none those below: `cargo xtask graph` prints it, and `tidy` refuses a circle.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | `engine` | the database itself: keys, rows, digests, layers, transactions, who waits |
 //! | `past` | what was: history, changes, postings, walks over then, where it ends |
@@ -37,7 +37,7 @@
 //! | [`apply`] | what events do to tables |
 //! | `store` | what puts all together: [`Projections`], [`Writer`], snapshots, switching |
 //!
-//! This root only hands on what others use, and no room imports it.
+//! This root only re-exports what others use, and no module imports it.
 //!
 //! Start reading at [`table`], then [`txn`] and [`writer`].
 #![deny(missing_docs)]
@@ -81,7 +81,7 @@ pub use store::projections::{Projections, Stats};
 pub use store::switch::{Former, Unswitched};
 pub use table::{Entries, History, Index, IndexDef, StreamKey, Table};
 pub use tables::Registry;
-pub use txn::{Ctx, Read, Txn};
+pub use txn::{Ctx, ReadRows, Txn};
 pub use view::{Cursor, EntryRef, IndexCursor, RowRef, View};
 pub use watch::{Interest, Waiter, Watch};
 pub use writer::{DIGEST_EVERY, Fold, Writer};

@@ -1,6 +1,6 @@
 //! What every part needs and none owns: the clock, locks by key, the versions.
 //!
-//! It must not know any other room but the language of events (how durations are written), nor
+//! It must not know any other module but the language of events (how durations are written), nor
 //! become the place for what has no home: whatever is of the wires is in `drover-net`, of errors in
 //! `drover-error`.
 //!

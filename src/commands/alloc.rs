@@ -10,7 +10,7 @@ use drover_events::model::{
 use drover_projections::apply::alloc::says_new;
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::nodes;
 use drover_projections::{Reply, View};
@@ -43,7 +43,7 @@ pub struct ClientReport {
 /// # Errors
 /// The state cannot be read.
 pub fn names_nodes(view: &View) -> Result<bool, Refusal> {
-    let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+    let meta = view.get::<ClusterMetaTable>(())?.unwrap_or_default();
     Ok(meta.feature_level >= REPORT_LEVEL)
 }
 

@@ -6,8 +6,8 @@ use drover_events::EventKind;
 use drover_events::cluster::*;
 use drover_events::model::status::algorithm;
 use drover_events::model::{AutopilotConfiguration, SchedulerConfiguration};
-use drover_projections::tables::cluster_meta::ClusterMetas;
-use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
 use drover_projections::{Reply, TableDigest, View};
 
 use super::{Command, Decision, Stamp};
@@ -35,7 +35,7 @@ pub struct SetClusterId {
 
 impl Command for SetClusterId {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        let known = view.get::<ClusterMetas>(())?;
+        let known = view.get::<ClusterMetaTable>(())?;
         if known.is_some_and(|known| !known.cluster_id.is_empty()) {
             return Ok(Decision::Nothing(Reply::None));
         }
@@ -61,7 +61,7 @@ impl Command for RaiseBarrier {
             let text = format!("server {server} reads only up to level {level}");
             return Err(Refusal::refused(text));
         }
-        let known = view.get::<ClusterMetas>(())?;
+        let known = view.get::<ClusterMetaTable>(())?;
         if known.is_some_and(|known| known.feature_level >= self.level) {
             return Ok(Decision::Nothing(Reply::None));
         }
@@ -114,7 +114,7 @@ pub struct SayPublisherLags {
 
 impl Command for SayPublisherLags {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        let known = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        let known = view.get::<ClusterMetaTable>(())?.unwrap_or_default();
         if known.publisher_lagging_since != 0 || known.feature_level < LAG_LEVEL {
             return Ok(Decision::Nothing(Reply::None));
         }
@@ -138,7 +138,7 @@ pub struct SayPublisherCaughtUp {
 
 impl Command for SayPublisherCaughtUp {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        let known = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        let known = view.get::<ClusterMetaTable>(())?.unwrap_or_default();
         if known.publisher_lagging_since == 0 {
             return Ok(Decision::Nothing(Reply::None));
         }
@@ -151,7 +151,7 @@ impl Command for SayPublisherCaughtUp {
 
     /// The event that said that it fell behind.
     fn cause(&self, view: &View) -> Option<u64> {
-        let known = view.get::<ClusterMetas>(()).ok().flatten()?;
+        let known = view.get::<ClusterMetaTable>(()).ok().flatten()?;
         Some(known.publisher_lagging_since).filter(|index| *index > 0)
     }
 }
@@ -180,17 +180,17 @@ impl Command for SetSchedulerConfig {
             )));
         }
         if !self.initial {
-            let known = view.get::<SchedulerConfig>(())?.unwrap_or_default();
+            let known = view.get::<SchedulerConfigTable>(())?.unwrap_or_default();
             refuse_preemption(&config, &known)?;
             return Ok(Decision::free(SchedulerConfigured {
                 config,
                 cas: self.cas,
             }));
         }
-        if view.modified::<SchedulerConfig>(())?.is_some() {
+        if view.modified::<SchedulerConfigTable>(())?.is_some() {
             return Ok(Decision::Nothing(Reply::Cas(false)));
         }
-        let guards = vec![view.guard::<SchedulerConfig>(())?];
+        let guards = vec![view.guard::<SchedulerConfigTable>(())?];
         Ok(Decision::guarded(
             SchedulerConfigured { config, cas: false },
             guards,

@@ -12,7 +12,7 @@ use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::{Reply, View, claims};
 
-use super::support::{check_names, every_server_speaks, speaks};
+use super::support::{check_names, every_server_supports, supports};
 use super::{Command, Decision, Stamp};
 use drover_error::{Code, Refusal};
 
@@ -28,7 +28,7 @@ impl Command for RegisterVolumes {
         if self.volumes.is_empty() {
             return Err(Refusal::bad_request("missing volume definition"));
         }
-        every_server_speaks(view, CSI_LEVEL, "volumes")?;
+        every_server_supports(view, CSI_LEVEL, "volumes")?;
         let mut news = false;
         for volume in &self.volumes {
             validate(volume)?;
@@ -205,7 +205,7 @@ impl Command for DeregisterVolumes {
         if self.ids.is_empty() || self.ids.iter().any(String::is_empty) {
             return Err(Refusal::bad_request("missing volume IDs"));
         }
-        every_server_speaks(view, CSI_LEVEL, "volumes")?;
+        every_server_supports(view, CSI_LEVEL, "volumes")?;
         let mut guards = Vec::new();
         for id in &self.ids {
             let key = (self.namespace.as_str(), id.as_str());
@@ -271,7 +271,7 @@ impl Command for ClaimVolume {
         if claim.namespace.is_empty() {
             claim.namespace = DEFAULT_NAMESPACE.to_owned();
         }
-        every_server_speaks(view, CSI_LEVEL, "volumes")?;
+        every_server_supports(view, CSI_LEVEL, "volumes")?;
         claim.timestamp = stamp.now;
         let key = (claim.namespace.as_str(), claim.volume_id.as_str());
         let Some(known) = csi::volume(view, key)? else {
@@ -288,7 +288,7 @@ impl Command for ClaimVolume {
         if claim.allocation_id.is_empty() {
             return Err(Refusal::bad_request("missing allocation ID"));
         }
-        if claim.state == state::SETTLING && !speaks(view, UNSURE_LEVEL)? {
+        if claim.state == state::SETTLING && !supports(view, UNSURE_LEVEL)? {
             claim.state = state::READY_TO_FREE;
         }
         let changes = match claim.state {
@@ -323,7 +323,7 @@ impl Command for NoteGrowth {
             return Err(Refusal::refused(format!("volume not found: {}", self.id)));
         };
         let other = self.done != 0 && self.done != row.node_expansion;
-        if other || !speaks(view, GROWN_LEVEL)? {
+        if other || !supports(view, GROWN_LEVEL)? {
             return Ok(Decision::Nothing(Reply::None));
         }
         let event = CsiVolumeClaimed {
@@ -346,7 +346,7 @@ impl Command for NoteGrowth {
 /// A volume is given to nobody while it is being deleted, or may be taken again; nothing where not
 /// every server knows of that.
 fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, Refusal> {
-    if !speaks(view, UNSURE_LEVEL)? {
+    if !supports(view, UNSURE_LEVEL)? {
         return Ok(Decision::Nothing(Reply::None));
     }
     claim.allocation_id.clear();
@@ -460,7 +460,7 @@ impl Command for DeleteCsiPlugin {
         if self.id.is_empty() {
             return Err(Refusal::bad_request("missing plugin ID"));
         }
-        every_server_speaks(view, CSI_LEVEL, "volumes")?;
+        every_server_supports(view, CSI_LEVEL, "volumes")?;
         let Some(row) = view.get::<CsiPlugins>(self.id.as_str())? else {
             return Err(Refusal::refused(format!(
                 "plugin \"{}\" not found",

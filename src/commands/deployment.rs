@@ -14,7 +14,7 @@ use drover_projections::{Reply, Scan, View};
 use parking_lot::Mutex;
 
 use super::limits::MAX_ROWS;
-use super::support::{eval_of, eval_of_missing, speaks};
+use super::support::{eval_of, eval_of_missing, supports};
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -106,7 +106,7 @@ impl Command for SetDeploymentStatus {
             back = revert(view, &row, stamp.now, &mut update.status_description)?;
         }
         self.reverted.set(back.job.as_deref());
-        let said = speaks(view, SAID_LEVEL)?;
+        let said = supports(view, SAID_LEVEL)?;
         let mut progress_by = BTreeMap::new();
         if said && matches!(to, status::PAUSED | status::RUNNING) {
             // While it is paused nobody fails it; the time is told all the same.
@@ -151,7 +151,7 @@ fn revert(
     description: &mut String,
 ) -> Result<Back, Refusal> {
     let key = (row.namespace.as_str(), row.job_id.as_str());
-    let scan = Scan::group::<(String, String)>(key).reverse();
+    let scan = Scan::with_key_prefix::<(String, String)>(key).reverse();
     let mut stable = None;
     for version in view.scan::<JobVersions>(scan) {
         let version = version?;
@@ -222,7 +222,7 @@ impl Command for PromoteDeployment {
             groups: self.groups.clone(),
             promoted_at: stamp.now,
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
-            says_paused: speaks(view, SAID_LEVEL)?,
+            says_paused: supports(view, SAID_LEVEL)?,
         };
         Ok(Decision::free(promoted))
     }
@@ -264,7 +264,7 @@ impl Command for SetDeploymentAllocHealth {
             });
         }
         self.reverted.set(back.job.as_deref());
-        let said = speaks(view, SAID_LEVEL)?;
+        let said = supports(view, SAID_LEVEL)?;
         let set = DeploymentAllocHealthUpdated {
             deployment_id: row.id.clone(),
             healthy: self.healthy.clone(),

@@ -10,10 +10,10 @@ use drover_projections::filter;
 use drover_projections::tables::allocs::AllocsByEval;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Id, Prefix, Read, Reply, Scan, View};
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
+use drover_projections::{Id, Prefix, ReadRows, Reply, Scan, View};
 
-use super::support::speaks;
+use super::support::supports;
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -112,7 +112,7 @@ impl Command for DeleteEvals {
         };
         Ok(Decision::guarded(
             deleted,
-            vec![view.guard::<SchedulerConfig>(())?],
+            vec![view.guard::<SchedulerConfigTable>(())?],
         ))
     }
 }
@@ -136,7 +136,7 @@ impl Command for DeleteEvalsPage {
                 "evals must be deleted by either ID or filter",
             ));
         };
-        let row_limit = match speaks(view, ROW_LIMIT_LEVEL)? {
+        let row_limit = match supports(view, ROW_LIMIT_LEVEL)? {
             true => page_rows(view, &filter, &self.page_token)?,
             false => 0,
         };
@@ -235,7 +235,7 @@ impl Command for ReapEvals {
 
 /// Deleting evaluations needs a paused broker (EVAL-09); apply checks it again.
 fn check_paused(view: &View) -> Result<(), Refusal> {
-    let config = view.get::<SchedulerConfig>(())?;
+    let config = view.get::<SchedulerConfigTable>(())?;
     if config.is_some_and(|config| config.pause_eval_broker) {
         return Ok(());
     }
@@ -250,7 +250,7 @@ fn is_safe_to_delete(view: &View, eval: &Evaluation) -> Result<bool, Refusal> {
     let Some(job) = job.filter(|job: &Job| !job.stop && !job.is_dead()) else {
         return Ok(true);
     };
-    for row in view.rows_by::<AllocsByEval>(Scan::group::<Id>(eval.id.as_str())) {
+    for row in view.rows_by::<AllocsByEval>(Scan::with_key_prefix::<Id>(eval.id.as_str())) {
         let row = row?;
         match row.client() {
             Some(ClientStatus::Running | ClientStatus::Unknown) => return Ok(false),

@@ -4,13 +4,13 @@ use drover_events::csi::CSI_LEVEL;
 use drover_events::host_volume::*;
 use drover_events::model::HostVolume;
 use drover_events::model::status::{access_mode, attachment_mode};
-use drover_projections::query::host;
+use drover_projections::query::host_volumes;
 use drover_projections::tables::host_volume_claims::HostVolumeClaimsById;
 use drover_projections::tables::host_volumes::HostVolumes;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::{Id, Scan, View};
 
-use super::support::{every_server_speaks, is_name};
+use super::support::{every_server_supports, is_name};
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -31,7 +31,7 @@ pub struct RegisterHostVolume {
 
 impl Command for RegisterHostVolume {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_speaks(view, CSI_LEVEL, "volumes")?;
+        every_server_supports(view, CSI_LEVEL, "volumes")?;
         let mut volume = self.volume.clone();
         validate(&volume, true)?;
         if volume.id.is_empty() {
@@ -45,7 +45,8 @@ impl Command for RegisterHostVolume {
         }
         let key = (volume.namespace.as_str(), volume.id.as_str());
         if let Some(known) = view.get::<HostVolumes>(key)? {
-            let kept = drover_projections::apply::host_volume_unchanged(&known, &volume);
+            let kept =
+                drover_projections::apply::check_host_volume_immutable_fields(&known, &volume);
             kept.map_err(Refusal::refused)?;
         }
         Ok(Decision::free(HostVolumeRegistered { volume }))
@@ -111,7 +112,7 @@ pub struct DeleteHostVolume {
 
 impl Command for DeleteHostVolume {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_speaks(view, CSI_LEVEL, "volumes")?;
+        every_server_supports(view, CSI_LEVEL, "volumes")?;
         if self.id.is_empty() {
             return Err(Refusal::bad_request("missing volume ID"));
         }
@@ -119,7 +120,7 @@ impl Command for DeleteHostVolume {
         let Some(known) = view.get::<HostVolumes>(key)? else {
             return Err(Refusal::refused(format!("no such volume: {}", self.id)));
         };
-        let users = host::users(view, &known)?;
+        let users = host_volumes::users(view, &known)?;
         if !users.is_empty() {
             let text = drover_projections::apply::host_volume_in_use(&self.id, &users);
             return Err(Refusal::refused(text));
@@ -141,8 +142,8 @@ pub struct ReleaseHostVolumeClaim {
 
 impl Command for ReleaseHostVolumeClaim {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_speaks(view, CSI_LEVEL, "volumes")?;
-        let scan = Scan::group::<Id>(self.id.as_str());
+        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        let scan = Scan::with_key_prefix::<Id>(self.id.as_str());
         let known = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         if known.transpose()?.is_none() {
             return Err(Refusal::refused("claim not found"));

@@ -138,7 +138,7 @@ pub trait Command: Send + Sync + 'static {
 /// # Errors
 /// [`Code::NotImplemented`] for such a kind.
 pub fn refuse_later(kind: EventKind) -> Result<(), Refusal> {
-    if drover_projections::apply::LATER.contains(&kind) {
+    if drover_projections::apply::UNIMPLEMENTED.contains(&kind) {
         let text = format!("{kind} is not supported by this version");
         return Err(Refusal::new(Code::NotImplemented, text));
     }

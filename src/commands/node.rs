@@ -15,7 +15,7 @@ use drover_projections::tables::host_volumes::HostVolumesByNode;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::node_use::NodeUses;
 use drover_projections::tables::nodes::{self, Nodes};
-use drover_projections::{Prefix, Read, Reply, Scan, View};
+use drover_projections::{Prefix, ReadRows, Reply, Scan, View};
 
 use super::limits::{MAX_ROWS, NODE};
 use super::support::{check_names, evals_of_node, node_event};
@@ -239,7 +239,7 @@ impl Command for MissHeartbeat {
 
 /// Whether an allocation that should run there has a window for disconnection that is still open.
 fn may_wait(view: &View, node: &str, now: i64) -> Result<bool, Refusal> {
-    for row in view.rows_by::<AllocsByNode>(Scan::group::<drover_projections::Id>(node)) {
+    for row in view.rows_by::<AllocsByNode>(Scan::with_key_prefix::<drover_projections::Id>(node)) {
         let row = row?;
         if row.desired_status != desired::RUN || row.client_terminal() {
             continue;

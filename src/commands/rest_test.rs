@@ -298,7 +298,7 @@ fn a_cluster_is_named_once_and_its_level_only_rises() {
 #[test]
 fn ev_02_kinds_whose_apply_comes_later_are_refused_by_decide() {
     assert!(refuse_later(EventKind::JobRegistered).is_ok());
-    for kind in drover_projections::apply::LATER {
+    for kind in drover_projections::apply::UNIMPLEMENTED {
         assert_eq!(refuse_later(*kind).unwrap_err().code, Code::NotImplemented);
     }
 }

@@ -9,9 +9,9 @@ use drover_events::model::status::{DEFAULT_NODE_POOL, DEFAULT_PRIORITY, eval, jo
 use drover_events::model::{Evaluation, Job, Node, NodeEvent};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::AllocsByNode;
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use drover_projections::tables::jobs::{Jobs, JobsByType};
-use drover_projections::{Id, Read, Scan, StorageError, View};
+use drover_projections::{Id, ReadRows, Scan, StorageError, View};
 
 use super::Stamp;
 use drover_error::{Code, Refusal};
@@ -38,15 +38,15 @@ pub(super) fn eval_of(id: String, job: &Job, triggered_by: &str, now: i64) -> Ev
 }
 
 /// Whether every server reads what this feature level brought: only then is it written.
-pub(super) fn speaks(view: &View, level: u32) -> Result<bool, Refusal> {
-    let known = view.get::<ClusterMetas>(())?;
+pub(super) fn supports(view: &View, level: u32) -> Result<bool, Refusal> {
+    let known = view.get::<ClusterMetaTable>(())?;
     Ok(known.is_some_and(|known| known.feature_level >= level))
 }
 
 /// Refuses while a server may not apply what a feature level brought: the servers' states would
 /// differ.
-pub(super) fn every_server_speaks(view: &View, level: u32, what: &str) -> Result<(), Refusal> {
-    match speaks(view, level)? {
+pub(super) fn every_server_supports(view: &View, level: u32, what: &str) -> Result<(), Refusal> {
+    match supports(view, level)? {
         true => Ok(()),
         false => Err(Refusal::new(
             Code::Unavailable,
@@ -87,7 +87,7 @@ pub(super) fn evals_of_node(
     stamp: &Stamp,
 ) -> Result<Vec<Evaluation>, Refusal> {
     let mut jobs: BTreeMap<(String, String), Job> = BTreeMap::new();
-    for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {
+    for row in view.rows_by::<AllocsByNode>(Scan::with_key_prefix::<Id>(node.id.as_str())) {
         let row = row?;
         let key = (row.namespace.clone(), row.job_id.clone());
         if jobs.contains_key(&key) {
@@ -126,10 +126,10 @@ pub(super) fn evals_of_node(
 pub(super) fn system_jobs(view: &View) -> Result<Vec<Arc<Job>>, StorageError> {
     let mut jobs = Vec::new();
     for kind in [job_type::SYSTEM, job_type::SYSBATCH] {
-        for job in view.rows_by::<JobsByType>(Scan::group::<String>(kind)) {
+        for job in view.rows_by::<JobsByType>(Scan::with_key_prefix::<String>(kind)) {
             match job {
                 Ok(job) => jobs.push(job),
-                Err(error) if error.is_of_one_row() => {
+                Err(error) if error.is_single_entry() => {
                     tracing::warn!(%error, "a system job cannot be evaluated");
                 }
                 Err(error) => return Err(error),

@@ -15,7 +15,9 @@ use drover_projections::key::{Id, Key};
 use drover_projections::tables::evals::EvalsByJob;
 use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
-use drover_projections::{Change, Operation, Read, Reply, Scan, StorageError, Table, View, query};
+use drover_projections::{
+    Change, Operation, ReadRows, Reply, Scan, StorageError, Table, View, query,
+};
 
 use super::support::{eval_of, runs_on, system_jobs};
 use super::{Command, Decision, Stamp};
@@ -151,7 +153,7 @@ fn is_usable(node: &Node) -> bool {
 /// The index of the newest evaluation of a job.
 fn newest(view: &View, job: &Job) -> Result<Option<u64>, StorageError> {
     let key = (job.namespace.as_str(), job.id.as_str());
-    let newest = Scan::group::<(String, String)>(key).reverse();
+    let newest = Scan::with_key_prefix::<(String, String)>(key).reverse();
     let newest = view.rows_by::<EvalsByJob>(newest).next().transpose()?;
     Ok(newest.map(|eval| eval.create_index))
 }

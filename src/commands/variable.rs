@@ -8,7 +8,7 @@ use drover_projections::apply::{check_quota, variable_size};
 use drover_projections::tables::variable_quotas::VariableQuotas;
 use drover_projections::tables::variables::Variables;
 
-use super::support::speaks;
+use super::support::supports;
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -59,7 +59,7 @@ impl Command for ApplyVariable {
             var.data = Default::default();
             var.key_id.clear();
         }
-        let quota = match speaks(view, QUOTA_LEVEL)? {
+        let quota = match supports(view, QUOTA_LEVEL)? {
             true => self.quota,
             false => 0,
         };

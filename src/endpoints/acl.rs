@@ -10,7 +10,7 @@ use std::sync::Arc;
 use drover_events::ActorKind;
 use drover_events::model::{AclPolicy, AclToken};
 use drover_projections::query::acl::{
-    policy_names_of_token, roles_of_token, shown_role, shown_token, token_by_hash,
+    policy_names_of_token, roles_of_token, sealed_token_by_hash, shown_role, shown_token,
 };
 use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
@@ -116,7 +116,7 @@ pub(super) async fn resolve_token(
     let find = move || {
         let view = clients.server.projections.view();
         clients.server.gate.knows(&view)?;
-        let found = token_by_hash(&view, &secret_hash(&request.secret_id))?;
+        let found = sealed_token_by_hash(&view, &secret_hash(&request.secret_id))?;
         let token = found.map(|found| shown_token(&view, &found.token));
         Ok(ResolveAclTokenResponse {
             token: token.transpose()?,

@@ -285,7 +285,7 @@ async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
 async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_down_as_who_he_is() {
     let world = World::start(true).await;
     let view = world.server.projections.view();
-    let token = query::acl::by_secret(&view, &token_hash(CI))
+    let token = query::acl::acl_token_by_hash(&view, &token_hash(CI))
         .unwrap()
         .unwrap();
     let accessor = token.accessor_id.clone();

@@ -9,7 +9,7 @@ use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, Guard};
 use drover_projections::Outcome;
 use drover_projections::tables::allocs::Allocs;
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use futures_util::FutureExt;
 
 use super::*;
@@ -94,7 +94,7 @@ impl Lane for Leaderless {
 fn damaged() -> Arc<Direct> {
     let direct = Direct::new();
     raise(&direct);
-    direct.reopened(|database| spoil::<ClusterMetas>(database, &()))
+    direct.reopened(|database| spoil::<ClusterMetaTable>(database, &()))
 }
 
 /// From here on events name the nodes that report.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::model::{HostVolume, TaskGroupHostVolumeClaim};
-use drover_projections::query::host;
+use drover_projections::query::host_volumes;
 use drover_projections::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
 use drover_projections::tables::host_volumes::HostVolumes;
 use drover_projections::{Id, Interest, Prefix, Scan, Table as _, View};
@@ -234,7 +234,7 @@ pub(super) async fn list(
                 && is(&request.node_pool, &row.node_pool);
             if wanted && asker.may(&row.namespace, Ns::HostVolumeRead) {
                 one_more(volumes.len())?;
-                volumes.push(host::stub(row));
+                volumes.push(host_volumes::stub(row));
             }
         }
         Ok(HostVolumeListResponse {
@@ -318,7 +318,7 @@ pub(super) async fn release(
 }
 
 fn namespace_of(view: &View, claim: &str) -> Result<Option<String>, Refusal> {
-    let scan = Scan::group::<Id>(claim);
+    let scan = Scan::with_key_prefix::<Id>(claim);
     let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
     Ok(claim.transpose()?.map(|claim| claim.namespace))
 }

@@ -187,7 +187,7 @@ async fn who_waits_is_answered_by_the_rights_of_then() {
             .await;
         waits.expect("it waits");
         let view = world.server.projections.view();
-        let token = query::acl::by_secret(&view, &acl_tokens::secret_hash(ROOT));
+        let token = query::acl::acl_token_by_hash(&view, &acl_tokens::secret_hash(ROOT));
         let gone = DeleteAclTokens {
             accessor_ids: vec![token.unwrap().unwrap().accessor_id.clone()],
             expired_by: 0,

@@ -93,7 +93,8 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
     let node = node.to_owned();
     let rows = move || {
         let mut out = BTreeMap::new();
-        let mut cursor = view.index_cursor::<AllocsByNode>(&Scan::group::<Id>(node.as_str()));
+        let mut cursor =
+            view.index_cursor::<AllocsByNode>(&Scan::with_key_prefix::<Id>(node.as_str()));
         // Every node asks, and most are told of few of many: no more of a row is decoded.
         while let Some(AllocVersion { alloc }) = cursor.next_part()? {
             out.insert(alloc.id, alloc.alloc_modify_index);

@@ -154,7 +154,7 @@ impl Resolver {
     ) -> Result<ResolvedSecret, StorageError> {
         let found = match secret {
             None => ResolvedSecret::Anonymous(self.compiled(view, vec![ANONYMOUS])?.0),
-            Some(secret) => match query::acl::by_secret(view, &secret.0)? {
+            Some(secret) => match query::acl::acl_token_by_hash(view, &secret.0)? {
                 None => return Ok(ResolvedSecret::Nobody),
                 Some(token) => ResolvedSecret::Bearer(Arc::new(self.held(view, token)?)),
             },

@@ -133,7 +133,7 @@ pub(super) fn services(read: &Read<'_>) -> Result<Answer, Refusal> {
     {
         return Err(Refusal::not_found("allocation not found"));
     }
-    let rows = list::of_index::<ServicesByAlloc>(read, Scan::group::<Id>(id.as_str()))?;
+    let rows = list::of_index::<ServicesByAlloc>(read, Scan::with_key_prefix::<Id>(id.as_str()))?;
     services::of(read, rows)
 }
 

@@ -3,7 +3,7 @@
 use drover_events::gojson::List;
 use drover_events::model::{AutopilotConfiguration, ServerHealth};
 use drover_projections::Reply;
-use drover_projections::tables::autopilot_config::AutopilotConfig;
+use drover_projections::tables::autopilot_config::AutopilotConfigTable;
 
 use super::answer::Answer;
 use super::front::Read;
@@ -28,7 +28,7 @@ drover_events::wire! {
 /// `GET /v1/operator/autopilot/configuration`: what an operator set, else what the server was
 /// configured with.
 pub(super) fn configuration(read: &Read<'_>) -> Result<Answer, Refusal> {
-    let set = read.view.get::<AutopilotConfig>(()).map_err(storage)?;
+    let set = read.view.get::<AutopilotConfigTable>(()).map_err(storage)?;
     let config = set.unwrap_or_else(|| read.api.server.autopilot());
     Answer::json(&config)
 }

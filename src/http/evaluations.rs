@@ -134,7 +134,7 @@ fn related(read: &Read<'_>, eval: &Evaluation) -> Result<Vec<EvaluationStub>, Re
     let key = (eval.namespace.as_str(), eval.job_id.as_str());
     let others = read
         .view
-        .rows_by::<EvalsByJob>(Scan::group::<(String, String)>(key));
+        .rows_by::<EvalsByJob>(Scan::with_key_prefix::<(String, String)>(key));
     let others = others.in_namespace(&eval.namespace, READ_JOB);
     let mut others: Vec<_> = others.collect::<Result<_, _>>().map_err(storage)?;
     let mut found = Vec::new();
@@ -164,7 +164,7 @@ pub(super) fn watched_allocs(request: &Request) -> Result<SmallVec<[Interest; 2]
 /// `GET /v1/evaluation/:id/allocations`.
 pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
-    let rows = list::of_index::<AllocsByEval>(read, Scan::group::<Id>(id.as_str()))?;
+    let rows = list::of_index::<AllocsByEval>(read, Scan::with_key_prefix::<Id>(id.as_str()))?;
     super::allocations::stubs_of(read, rows, |_| Ok(true))
 }
 

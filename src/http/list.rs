@@ -46,7 +46,7 @@ pub(super) fn pager(options: &ReadOptions, kind: TokenKind) -> Result<Pager, Ref
 /// A storage failure as the client reads it.
 #[must_use]
 pub(super) fn storage(error: StorageError) -> Refusal {
-    let at_hand = !matches!(error, StorageError::NotAtHand);
+    let at_hand = !matches!(error, StorageError::WouldBlock);
     let error = chain(&error);
     // What is not in memory is read again by who may wait for it.
     if at_hand {

@@ -2,7 +2,7 @@
 
 use drover_events::model::SchedulerConfiguration;
 use drover_projections::tables::root_keys::RootKeys;
-use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
 use drover_projections::{Reply, Scan};
 use serde_json::json;
 
@@ -32,7 +32,7 @@ drover_events::wire! {
 
 /// `GET /v1/operator/scheduler/configuration`.
 pub(super) fn scheduler_configuration(read: &Read<'_>) -> Result<Answer, Refusal> {
-    let config = read.view.get::<SchedulerConfig>(()).map_err(storage)?;
+    let config = read.view.get::<SchedulerConfigTable>(()).map_err(storage)?;
     let index = config.as_ref().map_or(0, |c| c.modify_index);
     let answer = SchedulerConfigurationResponse {
         scheduler_config: config,

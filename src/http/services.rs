@@ -137,7 +137,7 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let key = (read.options.namespace.as_str(), name.as_str());
     let rows = read
         .view
-        .rows_by::<ServicesByName>(Scan::group::<(String, String)>(key));
+        .rows_by::<ServicesByName>(Scan::with_key_prefix::<(String, String)>(key));
     let rows = rows.of_route();
     if !choose.is_empty() {
         let rows = rows.collect::<Result<Vec<_>, _>>().map_err(storage)?;
@@ -210,6 +210,6 @@ pub(super) fn of_job(read: &Read<'_>) -> Result<Answer, Refusal> {
     }
     of(
         read,
-        list::of_index::<ServicesByJob>(read, Scan::group::<(String, String)>(key))?,
+        list::of_index::<ServicesByJob>(read, Scan::with_key_prefix::<(String, String)>(key))?,
     )
 }

@@ -1,8 +1,8 @@
 //! Sets of the rows alive: what whole lists of the past begin with.
 //!
 //! At every 65,536th index each table's set is made from the one before it
-//! ([`drover_projections::Projections::note_alive`]). Every server does it for its own database; a
-//! database that was built again gets them all anew.
+//! ([`drover_projections::Projections::build_due_live_sets`]). Every server does it for its own
+//! database; a database that was built again gets them all anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,8 @@ impl Reactor for AliveSets {
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
             let projections = Arc::clone(&context.projections);
-            let made = tokio::task::spawn_blocking(move || projections.note_alive()).await??;
+            let made =
+                tokio::task::spawn_blocking(move || projections.build_due_live_sets()).await??;
             match made {
                 // There may be more to make at the next mark.
                 Some(mark) => *self.newest.lock() = Some(mark),

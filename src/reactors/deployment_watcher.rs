@@ -200,7 +200,7 @@ fn health(alloc: &Allocation) -> Option<bool> {
 
 /// The create index of the newest evaluation of a job.
 fn newest_eval(view: &View, key: (&str, &str)) -> Result<u64, StorageError> {
-    let scan = Scan::group::<(String, String)>(key).reverse();
+    let scan = Scan::with_key_prefix::<(String, String)>(key).reverse();
     let newest = view.by_index_scan::<EvalsByJob>(scan).next().transpose()?;
     Ok(newest.map_or(0, |eval| eval.create_index))
 }

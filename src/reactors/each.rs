@@ -67,7 +67,7 @@ impl Each {
     pub fn row<T>(&mut self, row: Result<T, StorageError>) -> Result<Option<T>, StorageError> {
         match row {
             Ok(row) => Ok(Some(row)),
-            Err(error) if error.is_of_one_row() => {
+            Err(error) if error.is_single_entry() => {
                 let why = chain(&error);
                 if SAID.lock().is_news(unreadable::made(), &why) {
                     tracing::error!(

@@ -78,7 +78,7 @@ fn nodes_are_given_up_though_the_state_of_one_cannot_be_read() {
     for (n, id) in ids.iter().enumerate() {
         let state = view.get::<NodeStates>(id.as_str());
         match n {
-            1 => assert!(state.unwrap_err().is_of_one_row()),
+            1 => assert!(state.unwrap_err().is_single_entry()),
             _ => assert_eq!(state.unwrap().unwrap().status, "down", "{id}"),
         }
     }

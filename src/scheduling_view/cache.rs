@@ -562,7 +562,7 @@ pub(super) fn readable<R>(
 ) -> Result<Option<R>, StorageError> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if error.is_of_one_row() => {
+        Err(error) if error.is_single_entry() => {
             left_out.push(error);
             Ok(None)
         }

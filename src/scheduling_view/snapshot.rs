@@ -10,8 +10,8 @@ use drover_projections::tables::deployments::DeploymentsByJob;
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::node_pools::NodePools;
-use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Read as _, Scan, StorageError, View};
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
+use drover_projections::{ReadRows as _, Scan, StorageError, View};
 
 use super::cache::Cache;
 use crate::scheduler::cluster::Cluster;
@@ -91,7 +91,7 @@ impl StateView for Snapshot {
         let mut newest: Option<Job> = None;
         for job in self
             .view
-            .rows::<JobVersions>(Scan::group::<(String, String)>((namespace, id)))
+            .rows::<JobVersions>(Scan::with_key_prefix::<(String, String)>((namespace, id)))
         {
             let job = job.map_err(ReadError::new)?;
             let newer = newest
@@ -109,7 +109,7 @@ impl StateView for Snapshot {
         namespace: &str,
         id: &str,
     ) -> Result<Option<Deployment>, ReadError> {
-        let scan = Scan::group::<(String, String)>((namespace, id)).reverse();
+        let scan = Scan::with_key_prefix::<(String, String)>((namespace, id)).reverse();
         let mut newest = self.view.by_index_scan::<DeploymentsByJob>(scan);
         newest.next().transpose().map_err(ReadError::new)
     }
@@ -117,7 +117,7 @@ impl StateView for Snapshot {
     fn config(&self) -> Result<SchedulerConfiguration, ReadError> {
         let config = self
             .view
-            .get::<SchedulerConfig>(())
+            .get::<SchedulerConfigTable>(())
             .map_err(ReadError::new)?;
         Ok(config.unwrap_or_default())
     }

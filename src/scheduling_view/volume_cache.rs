@@ -390,7 +390,7 @@ fn csi_facts(view: &View, row: &CsiVolumeRow) -> Result<CsiFacts, StorageError> 
             }
             let alloc = match view.get::<Allocs>(alloc_id.as_str()) {
                 // The claim stands all the same; the row is left out where allocations are read.
-                Err(error) if error.is_of_one_row() => None,
+                Err(error) if error.is_single_entry() => None,
                 read => read?.map(|row| row.alloc),
             };
             let node = alloc.as_ref().map(|alloc| alloc.node_id.clone());

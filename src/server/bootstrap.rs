@@ -8,11 +8,11 @@ use drover_events::eval::EvalsUpserted;
 use drover_events::model::status::{self, trigger};
 use drover_events::model::{Evaluation, Job, SchedulerConfiguration};
 use drover_projections::tables::allocs::AllocsByJob;
-use drover_projections::tables::cluster_meta::{ClusterMeta, ClusterMetas};
+use drover_projections::tables::cluster_meta::{ClusterMeta, ClusterMetaTable};
 use drover_projections::tables::evals::EvalsByJob;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::tables::scheduler_config::SchedulerConfig;
-use drover_projections::{Read, Scan, StorageError, View};
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
+use drover_projections::{ReadRows, Scan, StorageError, View};
 
 use super::Myself;
 use crate::error::chain;
@@ -35,7 +35,7 @@ pub(super) fn first_events(
     lone: bool,
     epoch_first: u64,
 ) -> Result<Vec<Event>, StorageError> {
-    let meta: ClusterMeta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+    let meta: ClusterMeta = view.get::<ClusterMetaTable>(())?.unwrap_or_default();
     let level = drover_migrations::FEATURE_LEVEL;
     let mut events: Vec<Event> = Vec::with_capacity(4);
     if lone && meta.feature_level < level {
@@ -66,7 +66,7 @@ pub(super) fn first_events(
             .into(),
         );
     }
-    if view.get::<SchedulerConfig>(())?.is_none() {
+    if view.get::<SchedulerConfigTable>(())?.is_none() {
         events.push(
             SchedulerConfigured {
                 config: configured.clone(),
@@ -136,7 +136,8 @@ fn is_due(view: &View, job: &Job, epoch_first: u64) -> Result<bool, StorageError
     }
     let key = (job.namespace.as_str(), job.id.as_str());
     if job.status == status::job::DEAD {
-        let mut allocs = view.rows_by::<AllocsByJob>(Scan::group::<(String, String)>(key));
+        let mut allocs =
+            view.rows_by::<AllocsByJob>(Scan::with_key_prefix::<(String, String)>(key));
         let running = allocs.find_map(|alloc| match alloc {
             Ok(alloc) if alloc.client_terminal() => None,
             other => Some(other.map(|_| ())),
@@ -145,7 +146,7 @@ fn is_due(view: &View, job: &Job, epoch_first: u64) -> Result<bool, StorageError
             return Ok(false);
         }
     }
-    for eval in view.rows_by::<EvalsByJob>(Scan::group::<(String, String)>(key)) {
+    for eval in view.rows_by::<EvalsByJob>(Scan::with_key_prefix::<(String, String)>(key)) {
         if eval?.create_index > epoch_first {
             return Ok(false);
         }

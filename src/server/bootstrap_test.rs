@@ -140,7 +140,8 @@ async fn a_job_that_was_over_is_not_run_again_by_a_restore() {
 /// evaluation waits for room, and nothing more happens by itself.
 async fn quiet(server: &Server, id: &str) {
     let busy = |view: &View| {
-        let rows = view.rows_by::<EvalsByJob>(Scan::group::<(String, String)>(("default", id)));
+        let rows =
+            view.rows_by::<EvalsByJob>(Scan::with_key_prefix::<(String, String)>(("default", id)));
         let statuses: Vec<String> = rows.map(|eval| eval.unwrap().status.clone()).collect();
         let waits = statuses
             .iter()
@@ -162,7 +163,8 @@ async fn end(server: &Server, id: &str) {
         if job.status == status::job::DEAD {
             return;
         }
-        let rows = view.rows_by::<EvalsByJob>(Scan::group::<(String, String)>(("default", id)));
+        let rows =
+            view.rows_by::<EvalsByJob>(Scan::with_key_prefix::<(String, String)>(("default", id)));
         let open = rows.map(|eval| Evaluation::clone(&eval.unwrap()));
         let evals = open.map(|eval| Evaluation {
             status: status::eval::COMPLETE.to_owned(),

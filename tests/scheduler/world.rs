@@ -382,7 +382,7 @@ impl World {
     /// The newest deployment.
     pub(crate) fn deployment(&self) -> Deployment {
         let view = self.view();
-        let scan = Scan::group::<(String, String)>(JOB).reverse();
+        let scan = Scan::with_key_prefix::<(String, String)>(JOB).reverse();
         let mut newest = view.by_index_scan::<DeploymentsByJob>(scan);
         newest.next().unwrap().unwrap()
     }

@@ -235,7 +235,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
     }
 }
 
-/// Passes over the value of what is no field; whoever asked for it is given nothing.
+/// Passes over the value of what is no field; the caller is given nothing.
 struct Passed<T>(T);
 
 impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for Passed<T> {

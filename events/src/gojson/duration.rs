@@ -195,6 +195,6 @@ duration_type!(
 );
 duration_type!(
     /// Nanoseconds; a number on output, text or a number on input.
-    DurationIn,
+    DurationNanos,
     |_nanos| None
 );

@@ -30,7 +30,7 @@ mod gojson_test;
 pub use base64::Base64;
 pub use de::{GoJsonError, from_slice, from_slice_naming, from_value};
 pub use duration::{
-    DurationIn, DurationText, DurationTextOrEmpty, format_duration, parse_duration,
+    DurationNanos, DurationText, DurationTextOrEmpty, format_duration, parse_duration,
 };
 pub use list::List;
 pub use map::Map;

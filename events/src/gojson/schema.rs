@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::{
-    Base64, DurationIn, DurationText, DurationTextOrEmpty, GoTime, List, Map, Time, duration,
+    Base64, DurationNanos, DurationText, DurationTextOrEmpty, GoTime, List, Map, Time, duration,
 };
 
 /// One field of a struct's schema.
@@ -75,7 +75,9 @@ inline! {
     DurationTextOrEmpty, "DurationOrEmpty": |_generator| {
         duration_text(&format!("^$|{}", duration::PATTERN))
     };
-    DurationIn, "DurationIn": |_generator| json_schema!({ "type": "integer", "format": "int64" });
+    DurationNanos, "DurationIn": |_generator| {
+        json_schema!({ "type": "integer", "format": "int64" })
+    };
     Base64, "Base64": |_generator| {
         json_schema!({ "type": ["string", "null"], "contentEncoding": "base64" })
     };

@@ -14,8 +14,14 @@ use crate::class::Class;
 ///
 /// `field: Type = "Name"` is printed always, `field: Type = "Name" omit` only when not empty.
 /// Behind that stands in parentheses how confidential the field is ([`Class`]), unless it is
-/// public and nobody would think otherwise: `secret_id: String = "SecretID" (Secret)`. Structs
-/// that are blocks of job specifications say more: see [`field`](crate::field).
+/// public and nobody would think otherwise: `secret_id: String = "SecretID" (Secret)`.
+///
+/// A struct that is a block of job specifications is declared as `struct Service = "service"`: the
+/// text is the block's name (`$hcl_block`). Only then the brackets behind its fields count
+/// (`$attrs`: what specifications say of the field), and `} + { … }` may follow: fields that
+/// specifications or requests may have and the struct has not (`$input_only`), with brackets of
+/// their own (`$input_attrs`). See [`field`](crate::field).
+///
 /// `sparse:` before the struct omits every empty field; `custom:` leaves `Serialize` to the
 /// caller, who gets `serialize_fields` for the default form. Clone, Debug (which hides what has a
 /// class), Default, PartialEq, Deserialize, JsonSchema (which `custom:` leaves to the caller, who
@@ -27,14 +33,16 @@ macro_rules! wire {
 
     (@structs $how:ident $omit:literal $(
         $(#[doc = $doc:literal])*
-        $vis:vis struct $name:ident $(= $block:literal)? {
+        $vis:vis struct $name:ident $(= $hcl_block:literal)? {
             $(
                 $(#[doc = $fdoc:literal])*
                 $field:ident: $ty:ty = $key:literal $($opt:ident)? $(($class:ident))?
-                    $([$($said:tt)+])?
+                    $([$($attrs:tt)+])?
             ),* $(,)?
         } $(+ {
-            $($extra:ident: $ety:ty = $ekey:literal $([$($esaid:tt)+])?),* $(,)?
+            $(
+                $input_only:ident: $input_ty:ty = $input_key:literal $([$($input_attrs:tt)+])?
+            ),* $(,)?
         })?
     )*) => {$(
         $(#[doc = $doc])*
@@ -56,10 +64,12 @@ macro_rules! wire {
         }
 
         impl $crate::gojson::Zero for $name {
+            /// For the binary form, which leaves out what equals the default.
             fn is_zero(&self) -> bool {
                 $( $crate::gojson::Zero::is_zero(&self.$field) && )* true
             }
 
+            /// For JSON that omits empty fields: an empty list that is not `null` counts, too.
             fn is_blank(&self) -> bool {
                 $( $crate::gojson::Zero::is_blank(&self.$field) && )* true
             }
@@ -69,15 +79,15 @@ macro_rules! wire {
             /// The names of the fields on the wire, in order.
             $vis const FIELDS: &'static [&'static str] = &[$($key),*];
 
-            /// Those of them of which somebody said how confidential they are.
+            /// The classified fields: those with a class in parentheses.
             #[allow(dead_code, reason = "most structs have none")]
-            $vis const CLASSES: $crate::class::OfFields = &[
+            $vis const CLASSES: $crate::class::FieldClasses = &[
                 $( $( ($key, $crate::class::Class::$class), )? )*
             ];
 
-            /// Their positions, in the order in which rows are stored.
+            /// Their positions, in the order in which rows are stored: that of their encoded names.
             #[allow(dead_code, reason = "not all shapes are decoded")]
-            const STORED: &'static [u16] =
+            const STORED_ORDER: &'static [u16] =
                 &$crate::gojson::stored_order::<{ Self::FIELDS.len() }>(Self::FIELDS);
 
             /// Writes the fields in the default form of the serialiser's kind.
@@ -128,13 +138,13 @@ macro_rules! wire {
 
         $crate::wire!(@$how $name);
 
-        $crate::specified! { $name $(= $block)? {
-            $($field: $ty = $key $(($class))? $([$($said)+])?,)*
-            $($($extra: $ety = $ekey $([$($esaid)+])?,)*)?
+        $crate::jobspec_block! { $name $(= $hcl_block)? {
+            $($field: $ty = $key $(($class))? $([$($attrs)+])?,)*
+            $($($input_only: $input_ty = $input_key $([$($input_attrs)+])?,)*)?
         } }
 
         const _: () = assert!(
-            $crate::class::is_found(stringify!($name), $name::CLASSES),
+            $crate::class::is_listed(stringify!($name), $name::CLASSES),
             "a struct with a class is found by its name: list it in events/src/class.rs"
         );
 
@@ -164,8 +174,8 @@ macro_rules! wire {
                         let mut value = $name::default();
                         let mut cursor = $crate::gojson::KeyCursor::default();
                         while let Some(found) = map.next_key_seed(
-                            $crate::gojson::KeySeed::ordered(
-                                $name::FIELDS, $name::STORED, &mut cursor))?
+                            $crate::gojson::KeySeed::with_stored_order(
+                                $name::FIELDS, $name::STORED_ORDER, &mut cursor))?
                         {
                             $(
                                 if found == Field::$field as usize {
@@ -216,10 +226,10 @@ macro_rules! wire {
     ($($rest:tt)*) => { $crate::wire!(@structs serialize false $($rest)*); };
 }
 
-/// Gives structs that are serialised by serde's own derive a JSON Schema, with the words and types
-/// of their wire form.
+/// Implements [`JsonSchema`](schemars::JsonSchema) for structs that are serialised by serde's own
+/// derive, with the words and types of their wire form.
 #[macro_export]
-macro_rules! described {
+macro_rules! impl_json_schema {
     ($($name:ident: $doc:literal {
         $($key:literal: $ty:ty $([$opt:ident])? = $fdoc:literal),* $(,)?
     })*) => {$(
@@ -271,8 +281,9 @@ pub fn keep<T: Zero>(human: bool, omit_empty: bool, value: &T) -> bool {
     }
 }
 
-/// Whether one name comes before another in a stored row: by length, then by bytes. Names are far
-/// shorter than the length at which MessagePack writes them otherwise.
+/// Whether one name comes before another in a stored row. Rows are stored with their keys sorted
+/// by encoded bytes, and MessagePack puts a text's length before it: so the order is by length,
+/// then by bytes. Names are far shorter than the length at which that prefix has another form.
 const fn before(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     if one.len() != other.len() {
@@ -324,11 +335,11 @@ pub struct KeySeed<'a> {
 impl<'a> KeySeed<'a> {
     /// A seed over the names of a struct and the place where the last one was found.
     pub fn new(fields: &'static [&'static str], cursor: &'a mut KeyCursor) -> Self {
-        Self::ordered(fields, &[], cursor)
+        Self::with_stored_order(fields, &[], cursor)
     }
 
     /// The same, with the positions of the names as stored rows have them.
-    pub fn ordered(
+    pub fn with_stored_order(
         fields: &'static [&'static str],
         stored: &'static [u16],
         cursor: &'a mut KeyCursor,
@@ -409,11 +420,14 @@ mod tests {
     use super::*;
 
     const FIELDS: &[&str] = &["ID", "Name", "Type", "CreateIndex", "B", "A", "Datacenters"];
-    const STORED: &[u16] = &stored_order::<{ FIELDS.len() }>(FIELDS);
+    const STORED_ORDER: &[u16] = &stored_order::<{ FIELDS.len() }>(FIELDS);
 
     #[test]
     fn names_are_found_in_whichever_order_they_come() {
-        let stored: Vec<_> = STORED.iter().map(|at| FIELDS[usize::from(*at)]).collect();
+        let stored: Vec<_> = STORED_ORDER
+            .iter()
+            .map(|at| FIELDS[usize::from(*at)])
+            .collect();
         assert_eq!(
             stored,
             ["A", "B", "ID", "Name", "Type", "CreateIndex", "Datacenters"]
@@ -421,13 +435,14 @@ mod tests {
         let mut orders = vec![FIELDS.to_vec(), stored];
         orders.push(FIELDS.iter().rev().copied().collect());
         for order in orders {
-            for known in [&[][..], STORED] {
+            for known in [&[][..], STORED_ORDER] {
                 let mut cursor = KeyCursor::default();
                 for name in &order {
-                    let found = KeySeed::ordered(FIELDS, known, &mut cursor).find(name);
+                    let found = KeySeed::with_stored_order(FIELDS, known, &mut cursor).find(name);
                     assert_eq!(FIELDS.get(found), Some(name), "{order:?}");
                     for unknown in ["", "id", "Namf", "Zzzzzzzzzzzzzzzz"] {
-                        let found = KeySeed::ordered(FIELDS, known, &mut cursor).find(unknown);
+                        let found =
+                            KeySeed::with_stored_order(FIELDS, known, &mut cursor).find(unknown);
                         assert_eq!(found, FIELDS.len(), "{unknown}");
                     }
                 }

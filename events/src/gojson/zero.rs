@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 /// A type with Go's notion of a zero value.
 pub trait Zero {
-    /// True when the value equals its type's default; the binary form leaves such fields out.
+    /// For the binary form: true when the value equals its type's default, which is left out.
     fn is_zero(&self) -> bool;
 
-    /// True when JSON that omits empty fields leaves the value out: zero, or without elements.
+    /// For JSON that omits empty fields: true when the value is zero or has no elements. A list or
+    /// map that is empty and not `null` is blank without being zero.
     fn is_blank(&self) -> bool {
         self.is_zero()
     }

@@ -1,6 +1,6 @@
 //! Node pools.
 
-use crate::gojson::{Base64, DurationIn, Map};
+use crate::gojson::{Base64, DurationNanos, Map};
 
 crate::wire! {
     /// A named set of nodes.
@@ -9,7 +9,7 @@ crate::wire! {
         description: String = "Description",
         meta: Map<String> = "Meta" (Configured),
         scheduler_configuration: Option<NodePoolSchedulerConfiguration> = "SchedulerConfiguration",
-        node_identity_ttl: DurationIn = "NodeIdentityTTL",
+        node_identity_ttl: DurationNanos = "NodeIdentityTTL",
         hash: Base64 = "Hash",
         create_index: u64 = "CreateIndex",
         modify_index: u64 = "ModifyIndex",

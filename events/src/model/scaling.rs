@@ -11,7 +11,7 @@ crate::wire! {
         policy: Map<Any> = "Policy" [hcl()],
         min: i64 = "Min" [hcl().optional()],
         max: i64 = "Max" [hcl().optional().required()],
-        enabled: bool = "Enabled" [hcl().optional().or_bool(true)],
+        enabled: bool = "Enabled" [hcl().optional().default_bool(true)],
         create_index: u64 = "CreateIndex",
         modify_index: u64 = "ModifyIndex",
     } + {

@@ -1,7 +1,7 @@
 //! `EvalsDeleted`, version 1: the filter had the meaning of the only language there was.
 
-use drover_events::described;
 use drover_events::eval::EvalsDeleted;
+use drover_events::impl_json_schema;
 use serde::{Deserialize, Serialize};
 
 /// The frozen shape.
@@ -18,7 +18,7 @@ pub(crate) struct EvalsDeletedV1 {
     pub(crate) user_initiated: bool,
 }
 
-described! {
+impl_json_schema! {
     EvalsDeletedV1: "Evaluations, and allocations with them, were removed by ids or by rule." {
         "EvalIDs": Vec<String> = "By id. Empty when there is a filter.",
         "AllocIDs": Vec<String> = "Allocations removed with them, by garbage collection.",

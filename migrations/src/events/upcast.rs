@@ -1,4 +1,5 @@
-//! The chain: which version is read how.
+//! Events of earlier versions: the list below says which version of which kind is decoded by which
+//! type, whose `upcast` turns it into the event of today. Any other version is today's or unknown.
 
 use drover_events::codec::decode_payload;
 use drover_events::{CodecError, Event, EventKind};
@@ -8,17 +9,17 @@ use super::csi_v1::{CsiVolumeClaimsAppliedV1, CsiVolumeDeregisteredV1, CsiVolume
 use super::csi_volume_v1::ClaimV1;
 use super::evals_deleted_v1::EvalsDeletedV1;
 
-macro_rules! former {
-    ($($kind:ident, $version:literal: $frozen:ident;)*) => {
+macro_rules! old_versions {
+    ($($kind:ident, $version:literal: $old_type:ident;)*) => {
         /// Decodes a payload of any version ever written. None: there never was such a version.
-        pub(crate) fn event(
+        pub(crate) fn decode_event(
             kind: EventKind,
             version: u16,
             payload: &[u8],
         ) -> Result<Option<Event>, CodecError> {
             match (kind, version) {
                 $((EventKind::$kind, $version) => {
-                    Ok(Some(decode_payload::<$frozen>(payload)?.upcast().into()))
+                    Ok(Some(decode_payload::<$old_type>(payload)?.upcast().into()))
                 })*
                 (kind, version) if version == kind.version() => {
                     Event::decode_payload(kind, payload).map(Some)
@@ -35,14 +36,14 @@ macro_rules! former {
             generator: &mut SchemaGenerator,
         ) -> Option<Schema> {
             match (kind, version) {
-                $((EventKind::$kind, $version) => Some(generator.subschema_for::<$frozen>()),)*
+                $((EventKind::$kind, $version) => Some(generator.subschema_for::<$old_type>()),)*
                 _ => None,
             }
         }
     };
 }
 
-former! {
+old_versions! {
     EvalsDeleted, 1: EvalsDeletedV1;
     CsiVolumesRegistered, 1: CsiVolumesRegisteredV1;
     CsiVolumeDeregistered, 1: CsiVolumeDeregisteredV1;

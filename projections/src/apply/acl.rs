@@ -4,21 +4,25 @@
 use drover_events::acl::*;
 use drover_events::model::AclToken;
 
-use super::Answer;
+use super::ApplyResult;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
-use crate::query::acl::{SECRET_TAKEN, role_by_name, token_by_hash};
+use crate::query::acl::{SECRET_TAKEN, role_by_name, sealed_token_by_hash};
 use crate::tables::acl_policies::AclPolicies;
 use crate::tables::acl_roles::AclRoles;
 use crate::tables::acl_tokens::AclTokens;
-use crate::tables::cluster_meta::ClusterMetas;
+use crate::tables::cluster_meta::ClusterMetaTable;
 use crate::tables::one_time_tokens::{OneTimeTokens, OneTimeTokensByExpiration};
 
 /// How many one-time tokens one event removes at most because they ran out, the oldest first.
 pub const EXPIRED_PAGE: usize = 1_000;
 
 /// Policies are created or changed.
-pub(super) fn policies_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclPoliciesUpserted) -> Answer {
+pub(super) fn policies_upserted(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &AclPoliciesUpserted,
+) -> ApplyResult {
     for policy in &ev.policies {
         let known = txn.get::<AclPolicies>(policy.name.as_str())?;
         let mut row = policy.clone();
@@ -30,7 +34,11 @@ pub(super) fn policies_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclPoliciesUp
 }
 
 /// Policies go. Tokens and roles that name one keep the name, which grants nothing.
-pub(super) fn policies_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclPoliciesDeleted) -> Answer {
+pub(super) fn policies_deleted(
+    txn: &mut Txn<'_>,
+    _ctx: &Ctx,
+    ev: &AclPoliciesDeleted,
+) -> ApplyResult {
     for name in &ev.names {
         txn.delete::<AclPolicies>(name.as_str())?;
     }
@@ -38,7 +46,7 @@ pub(super) fn policies_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclPoliciesDe
 }
 
 /// Roles are created or changed; one that is unchanged is not written.
-pub(super) fn roles_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclRolesUpserted) -> Answer {
+pub(super) fn roles_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclRolesUpserted) -> ApplyResult {
     for role in &ev.roles {
         if let Some(other) = role_by_name(txn, &role.name)?
             && other.id != role.id
@@ -72,7 +80,7 @@ pub(super) fn roles_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclRolesUpserted
 }
 
 /// Roles go. Tokens that are linked to one keep the link, which grants nothing (ACL-06).
-pub(super) fn roles_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclRolesDeleted) -> Answer {
+pub(super) fn roles_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclRolesDeleted) -> ApplyResult {
     for id in &ev.ids {
         if !txn.delete::<AclRoles>(id.as_str())? {
             return Err(Refused::because("ACL role not found"));
@@ -82,7 +90,7 @@ pub(super) fn roles_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclRolesDeleted)
 }
 
 /// Tokens are created or changed. A token's secret never changes.
-pub(super) fn tokens_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclTokensUpserted) -> Answer {
+pub(super) fn tokens_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclTokensUpserted) -> ApplyResult {
     for sealed in &ev.tokens {
         check_roles(txn, &sealed.token)?;
         put_token(txn, ctx, sealed)?;
@@ -108,7 +116,7 @@ fn put_token(txn: &mut Txn<'_>, ctx: &Ctx, sealed: &SealedToken) -> Result<(), R
         row.token.create_index = known.token.create_index;
         row.token.create_time = known.token.create_time;
         row.secret = known.secret.clone();
-    } else if token_by_hash(txn, &row.secret.hash)?.is_some() {
+    } else if sealed_token_by_hash(txn, &row.secret.hash)?.is_some() {
         return Err(Refused::because(SECRET_TAKEN));
     }
     txn.put::<AclTokens>(row)?;
@@ -116,7 +124,7 @@ fn put_token(txn: &mut Txn<'_>, ctx: &Ctx, sealed: &SealedToken) -> Result<(), R
 }
 
 /// Tokens go, and the one-time tokens that stand for them.
-pub(super) fn tokens_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclTokensDeleted) -> Answer {
+pub(super) fn tokens_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclTokensDeleted) -> ApplyResult {
     for accessor in &ev.accessor_ids {
         if !txn.delete::<AclTokens>(accessor.as_str())? {
             return Err(Refused::because(format!(
@@ -130,9 +138,9 @@ pub(super) fn tokens_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &AclTokensDelete
 
 /// The first management token: once, and again only by the index of the last time, which an
 /// operator writes into a file on the server.
-pub(super) fn bootstrapped(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclBootstrapped) -> Answer {
+pub(super) fn bootstrapped(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclBootstrapped) -> ApplyResult {
     let mut meta = txn
-        .get::<ClusterMetas>(())?
+        .get::<ClusterMetaTable>(())?
         .as_deref()
         .cloned()
         .unwrap_or_default();
@@ -147,7 +155,7 @@ pub(super) fn bootstrapped(txn: &mut Txn<'_>, ctx: &Ctx, ev: &AclBootstrapped) -
     }
     put_token(txn, ctx, &ev.token)?;
     meta.acl_bootstrap_index = ctx.index;
-    txn.put::<ClusterMetas>(meta)?;
+    txn.put::<ClusterMetaTable>(meta)?;
     Ok(Reply::None)
 }
 
@@ -156,7 +164,7 @@ pub(super) fn one_time_upserted(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     ev: &OneTimeTokensUpserted,
-) -> Answer {
+) -> ApplyResult {
     if !txn.exists::<AclTokens>(ev.token.accessor_id.as_str())? {
         return Err(Refused::because("ACL token not found"));
     }
@@ -169,7 +177,11 @@ pub(super) fn one_time_upserted(
 }
 
 /// One-time tokens are used up. Of two that use one up, only the first does.
-pub(super) fn one_time_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &OneTimeTokensDeleted) -> Answer {
+pub(super) fn one_time_deleted(
+    txn: &mut Txn<'_>,
+    _ctx: &Ctx,
+    ev: &OneTimeTokensDeleted,
+) -> ApplyResult {
     for accessor in &ev.accessor_ids {
         if !txn.delete::<OneTimeTokens>(accessor.as_str())? {
             return Err(Refused::because("one-time token not found"));
@@ -179,7 +191,11 @@ pub(super) fn one_time_deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &OneTimeTokens
 }
 
 /// One-time tokens that have run out go, a bounded number of them.
-pub(super) fn one_time_expired(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &OneTimeTokensExpired) -> Answer {
+pub(super) fn one_time_expired(
+    txn: &mut Txn<'_>,
+    _ctx: &Ctx,
+    ev: &OneTimeTokensExpired,
+) -> ApplyResult {
     let mut gone = Vec::new();
     for row in txn.by_index::<OneTimeTokensByExpiration>(()) {
         let row = row?;

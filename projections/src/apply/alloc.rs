@@ -5,7 +5,7 @@ use drover_events::gojson::Map;
 use drover_events::model::{AllocDeploymentStatus, Allocation, DesiredTransition};
 
 use super::effects::{Effects, came_back};
-use super::{Answer, eval, node, service};
+use super::{ApplyResult, eval, node, service};
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::tables::allocs::{AllocRow, Allocs};
@@ -15,7 +15,7 @@ pub(super) fn updated_by_client(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     ev: &AllocsUpdatedByClient,
-) -> Answer {
+) -> ApplyResult {
     let mut effects = Effects::default();
     let mut written = std::collections::BTreeSet::new();
     for update in &ev.updates {
@@ -105,7 +105,7 @@ pub(super) fn desired_transition_updated(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     ev: &AllocsDesiredTransitionUpdated,
-) -> Answer {
+) -> ApplyResult {
     for (id, request) in &ev.transitions {
         transition(txn, ctx, id, request, ev.updated_at)?;
     }

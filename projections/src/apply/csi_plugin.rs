@@ -7,8 +7,8 @@ use drover_events::csi::{CLAIMS_LEVEL, CSI_LEVEL, CsiPluginDeleted};
 use drover_events::gojson::{Any, Map};
 use drover_events::model::{CsiInfo, Job, Node};
 
-use super::Answer;
-use super::cluster::speaks;
+use super::ApplyResult;
+use super::cluster::supports;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::scan::Scan;
 use crate::engine::txn::{Ctx, Txn};
@@ -21,7 +21,7 @@ use crate::tables::jobs::Jobs;
 use crate::tables::nodes::Nodes;
 
 /// A plugin left over is removed; one that something still stands for is kept (PLG-03).
-pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &CsiPluginDeleted) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &CsiPluginDeleted) -> ApplyResult {
     let Some(row) = txn.get::<CsiPlugins>(ev.id.as_str())? else {
         return Err(Refused::because(format!("plugin \"{}\" not found", ev.id)));
     };
@@ -40,7 +40,7 @@ pub(super) fn runs_plugins(job: &Job) -> bool {
 
 /// Before every server derives plugins, none does: rows would differ.
 fn derived(txn: &Txn<'_>) -> Result<bool, Refused> {
-    speaks(txn, CSI_LEVEL)
+    supports(txn, CSI_LEVEL)
 }
 
 /// A node reports other plugins than before, or goes. To be called before its row is written.
@@ -69,7 +69,7 @@ pub(super) fn node_changed(
         })
         .cloned()
         .collect();
-    let only_counting = speaks(txn, CLAIMS_LEVEL)?;
+    let only_counting = supports(txn, CLAIMS_LEVEL)?;
     for id in ids {
         let was = reported(txn, old, &id)?;
         let is = reported(txn, new, &id)?;

@@ -10,7 +10,7 @@ use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
 
 use super::cluster::feature_level;
-use super::{Answer, namespace};
+use super::{ApplyResult, namespace};
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::query::csi;
@@ -20,7 +20,7 @@ use crate::tables::csi_plugins::CsiPlugins;
 use crate::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 
 /// Volumes are registered, or described again.
-pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumesRegistered) -> Answer {
+pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumesRegistered) -> ApplyResult {
     for volume in &ev.volumes {
         if !namespace::exists(txn, &volume.namespace)? {
             return Err(Refused::because(format!(
@@ -90,7 +90,11 @@ fn note_plugin(txn: &Txn<'_>, row: &mut CsiVolumeRow) -> Result<(), Refused> {
 }
 
 /// Volumes are removed: one that is used stays, whatever is forced with a live allocation (CSI-42).
-pub(super) fn deregistered(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &CsiVolumeDeregistered) -> Answer {
+pub(super) fn deregistered(
+    txn: &mut Txn<'_>,
+    _ctx: &Ctx,
+    ev: &CsiVolumeDeregistered,
+) -> ApplyResult {
     for id in &ev.volume_ids {
         let key = (ev.namespace.as_str(), id.as_str());
         let row = known(txn, key)?;
@@ -107,13 +111,17 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &CsiVolumeDeregist
 }
 
 /// A claim is taken, taken back by a step, or the volume is only signalled (VW-12).
-pub(super) fn claimed(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> Answer {
+pub(super) fn claimed(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> ApplyResult {
     claim(txn, ctx, ev)?;
     Ok(Reply::None)
 }
 
 /// Several claims of old logs, all or none (VW-07).
-pub(super) fn claims_applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimsApplied) -> Answer {
+pub(super) fn claims_applied(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &CsiVolumeClaimsApplied,
+) -> ApplyResult {
     for one in &ev.claims {
         claim(txn, ctx, one)?;
     }

@@ -10,7 +10,7 @@ use drover_events::model::{
 };
 
 use super::effects::Effects;
-use super::{Answer, eval, job};
+use super::{ApplyResult, eval, job};
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::tables::allocs::{AllocRow, Allocs};
@@ -51,7 +51,11 @@ pub(super) fn put_planned(
 }
 
 /// A deployment's status changes, and perhaps its job goes back to an older version.
-pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentStatusUpdated) -> Answer {
+pub(super) fn status_updated(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &DeploymentStatusUpdated,
+) -> ApplyResult {
     set_status(txn, ctx, &ev.update)?;
     if !ev.progress_by.is_empty() {
         txn.update::<Deployments>(ev.update.deployment_id.as_str(), |row| {
@@ -99,7 +103,7 @@ pub(super) fn set_status(
 }
 
 /// Canaries are promoted, if enough of them are healthy.
-pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) -> Answer {
+pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) -> ApplyResult {
     let mut row = open(txn, &ev.deployment_id)?;
     let groups: BTreeSet<&str> = ev.groups.iter().map(String::as_str).collect();
     let mut canaries = Vec::new();
@@ -162,7 +166,7 @@ pub(super) fn alloc_health_updated(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     ev: &DeploymentAllocHealthUpdated,
-) -> Answer {
+) -> ApplyResult {
     open(txn, &ev.deployment_id)?;
     let mut effects = Effects::default();
     let healthy = ev.healthy.iter().map(|id| (id, true));
@@ -197,7 +201,7 @@ pub(super) fn alloc_health_updated(
 }
 
 /// Deployments go.
-pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &DeploymentsDeleted) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &DeploymentsDeleted) -> ApplyResult {
     for id in &ev.ids {
         txn.delete::<Deployments>(id.as_str())?;
     }

@@ -7,7 +7,7 @@ use drover_events::model::Evaluation;
 use drover_events::model::status::eval as status;
 use drover_filter as filter;
 
-use super::Answer;
+use super::ApplyResult;
 use super::effects::Effects;
 use super::job;
 use crate::engine::outcome::{Refused, Reply};
@@ -17,14 +17,14 @@ use crate::query;
 use crate::read::page::{PageStep, PageToken, Pager};
 use crate::tables::allocs::Allocs;
 use crate::tables::evals::Evals;
-use crate::tables::scheduler_config::SchedulerConfig;
+use crate::tables::scheduler_config::SchedulerConfigTable;
 
 /// How many evaluations one page looks at, whether they match or not, so that a filter that
 /// matches little holds nobody up (EV-13).
 pub const DELETE_SCAN_LIMIT: u64 = 4_096;
 
 /// Evaluations are created or changed.
-pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsUpserted) -> Answer {
+pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsUpserted) -> ApplyResult {
     upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)
 }
@@ -107,7 +107,7 @@ pub(super) fn touch(txn: &mut Txn<'_>, ctx: &Ctx, id: &str) -> Result<(), Refuse
 }
 
 /// Evaluations go: those named, or one page of those a filter matches (EVAL-02, EVAL-03).
-pub(super) fn deleted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsDeleted) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsDeleted) -> ApplyResult {
     if ev.user_initiated && !broker_paused(txn)? {
         let text = "eval broker is enabled; eval broker must be paused to delete evals";
         return Err(Refused::because(text));
@@ -133,7 +133,7 @@ pub(super) fn deleted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsDeleted) -> Answer
 }
 
 fn broker_paused(txn: &Txn<'_>) -> Result<bool, Refused> {
-    let config = txn.get::<SchedulerConfig>(())?;
+    let config = txn.get::<SchedulerConfigTable>(())?;
     Ok(config.is_some_and(|config| config.pause_eval_broker))
 }
 

@@ -9,19 +9,19 @@ use drover_events::model::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::cluster::speaks;
-use super::{Answer, namespace};
+use super::cluster::supports;
+use super::{ApplyResult, namespace};
 use crate::engine::key::Id;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::scan::Scan;
 use crate::engine::txn::{Ctx, Txn};
-use crate::query::{csi, host};
+use crate::query::{csi, host_volumes};
 use crate::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
 use crate::tables::host_volumes::{HostVolumes, HostVolumesByNode};
 use crate::tables::nodes::Nodes;
 
 /// A host volume is created, registered or changed.
-pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &HostVolumeRegistered) -> Answer {
+pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &HostVolumeRegistered) -> ApplyResult {
     let mut row = ev.volume.clone();
     if !namespace::exists(txn, &row.namespace)? {
         return Err(Refused::because(format!(
@@ -34,7 +34,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &HostVolumeRegistered
         return Err(Refused::because(format!("node {} not found", row.node_id)));
     };
     let key = (row.namespace.as_str(), row.name.as_str());
-    if let Some(other) = host::on_node(txn, key, &row.node_id)?
+    if let Some(other) = host_volumes::on_node(txn, key, &row.node_id)?
         && other.id != row.id
     {
         return Err(Refused::because(format!(
@@ -44,7 +44,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &HostVolumeRegistered
     }
     let known = txn.get::<HostVolumes>((row.namespace.as_str(), row.id.as_str()))?;
     if let Some(known) = &known {
-        unchanged(known, &row).map_err(Refused::because)?;
+        check_immutable_fields(known, &row).map_err(Refused::because)?;
     }
     row.create_index = known.as_ref().map_or(ctx.index, |known| known.create_index);
     row.create_time = known.as_ref().map_or(ctx.time, |known| known.create_time);
@@ -61,11 +61,11 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &HostVolumeRegistered
     Ok(Reply::None)
 }
 
-/// What a volume is cannot change, only what it should be.
+/// Identity fields of a volume are immutable; its capacity cannot shrink.
 ///
 /// # Errors
 /// The refusal, which names the field.
-pub fn unchanged(known: &HostVolume, new: &HostVolume) -> Result<(), String> {
+pub fn check_immutable_fields(known: &HostVolume, new: &HostVolume) -> Result<(), String> {
     for (field, known, new) in [
         ("name", &known.name, &new.name),
         ("node ID", &known.node_id, &new.node_id),
@@ -86,7 +86,7 @@ pub fn unchanged(known: &HostVolume, new: &HostVolume) -> Result<(), String> {
 }
 
 /// A host volume is removed, with what groups hold of it; one that is used stays.
-pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &HostVolumeDeleted) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &HostVolumeDeleted) -> ApplyResult {
     let key = (ev.namespace.as_str(), ev.volume_id.as_str());
     let Some(known) = txn.get::<HostVolumes>(key)? else {
         return Err(Refused::because(format!(
@@ -94,7 +94,7 @@ pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &HostVolumeDeleted) -> 
             ev.volume_id
         )));
     };
-    let users = host::users(txn, &known)?;
+    let users = host_volumes::users(txn, &known)?;
     if !users.is_empty() {
         return Err(Refused::because(in_use(&ev.volume_id, &users)));
     }
@@ -105,7 +105,7 @@ pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &HostVolumeDeleted) -> 
 /// Removes a volume with what groups hold of it.
 fn remove(txn: &mut Txn<'_>, volume: &HostVolume) -> Result<(), Refused> {
     let key = (volume.namespace.as_str(), volume.id.as_str());
-    for claim in host::claims_on(txn, key)? {
+    for claim in host_volumes::claims_on(txn, key)? {
         remove_claim(txn, &claim)?;
     }
     txn.delete::<HostVolumes>(key)?;
@@ -122,8 +122,8 @@ pub(super) fn claim_released(
     txn: &mut Txn<'_>,
     _ctx: &Ctx,
     ev: &HostVolumeClaimReleased,
-) -> Answer {
-    let scan = Scan::group::<Id>(ev.claim_id.as_str());
+) -> ApplyResult {
+    let scan = Scan::with_key_prefix::<Id>(ev.claim_id.as_str());
     let claim = txn
         .by_index_scan::<HostVolumeClaimsById>(scan)
         .next()
@@ -151,39 +151,44 @@ fn has(node: &Node, volume: &HostVolume) -> bool {
     offered.is_some_and(|offered| offered.id == volume.id)
 }
 
-/// A node describes itself: the volumes that it has are ready, and those that it had are not there.
-pub(super) fn node_described(txn: &mut Txn<'_>, ctx: &Ctx, node: &Node) -> Result<(), Refused> {
-    let follows = speaks(txn, HOST_VOLUME_LEVEL)?;
+/// A node registered with the volumes that it has: those are ready, and those that it had before
+/// are unavailable.
+pub(super) fn node_registered(txn: &mut Txn<'_>, ctx: &Ctx, node: &Node) -> Result<(), Refused> {
+    let host_volumes_supported = supports(txn, HOST_VOLUME_LEVEL)?;
     let offers = |offered: &ClientHostVolumeConfig| !offered.id.is_empty();
-    if !follows && !node.host_volumes.values().any(offers) {
+    if !host_volumes_supported && !node.host_volumes.values().any(offers) {
         return Ok(());
     }
     for row in of_node(txn, &node.id)? {
         let is_there = has(node, &row);
         let mut new = row.clone();
         match row.state.as_str() {
-            status::READY if follows && !is_there => new.state = status::UNAVAILABLE.to_owned(),
+            status::READY if host_volumes_supported && !is_there => {
+                new.state = status::UNAVAILABLE.to_owned()
+            }
             _ if is_there => new.state = status::READY.to_owned(),
             _ => {}
         }
-        // Of a call that was cut off nobody has told where the volume came to lie.
-        if follows && is_there && row.host_path.is_empty() {
+        // If the create call was interrupted, its host path was never reported: the node's is
+        // taken.
+        if host_volumes_supported && is_there && row.host_path.is_empty() {
             let offered = node.host_volumes.get(&row.name);
             new.host_path = offered.map_or_else(String::new, |offered| offered.path.clone());
         }
-        changed(txn, ctx, &row, new)?;
+        put_if_changed(txn, ctx, &row, new)?;
     }
     Ok(())
 }
 
-/// A node is heard of again, or not any more, and its volumes with it.
-pub(super) fn node_heard(
+/// A node's status changed: its volumes are unavailable while it is down or disconnected, and ready
+/// again when it is and still has them.
+pub(super) fn node_status_changed(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     node: &Node,
     status: &str,
 ) -> Result<(), Refused> {
-    if !speaks(txn, HOST_VOLUME_LEVEL)? {
+    if !supports(txn, HOST_VOLUME_LEVEL)? {
         return Ok(());
     }
     for row in of_node(txn, &node.id)? {
@@ -201,16 +206,16 @@ pub(super) fn node_heard(
             }
             Some(NodeStatus::Init) | None => {}
         }
-        changed(txn, ctx, &row, new)?;
+        put_if_changed(txn, ctx, &row, new)?;
     }
     Ok(())
 }
 
-/// A node is gone: its volumes are known still, and nobody can use them; where it said so, they go
-/// with it.
-pub(super) fn node_gone(txn: &mut Txn<'_>, ctx: &Ctx, node: &Node) -> Result<(), Refused> {
-    if !node.gc_volumes_on_node_gc || !speaks(txn, HOST_VOLUME_LEVEL)? {
-        return node_heard(txn, ctx, node, node_status::DOWN);
+/// A node was deregistered: if the node has `gc_volumes_on_node_gc`, its volumes are deleted,
+/// otherwise they are unavailable.
+pub(super) fn node_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, node: &Node) -> Result<(), Refused> {
+    if !node.gc_volumes_on_node_gc || !supports(txn, HOST_VOLUME_LEVEL)? {
+        return node_status_changed(txn, ctx, node, node_status::DOWN);
     }
     for row in of_node(txn, &node.id)? {
         remove(txn, &row)?;
@@ -224,7 +229,7 @@ fn of_node(txn: &Txn<'_>, node: &str) -> Result<Vec<HostVolume>, Refused> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn changed(
+fn put_if_changed(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     old: &HostVolume,
@@ -238,8 +243,8 @@ fn changed(
     Ok(())
 }
 
-/// An allocation is placed: its group holds the sticky volumes of its node from then on. Of a
-/// replacement the claim of the former one goes on.
+/// An allocation is placed: its group holds the sticky volumes of its node from then on. A
+/// replacement allocation inherits the claim of the one it replaces.
 pub(super) fn placed(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
@@ -247,13 +252,16 @@ pub(super) fn placed(
     job: &Job,
 ) -> Result<(), Refused> {
     let group = csi::group_of(job, &alloc.task_group);
-    let requested = group.map_or_else(Vec::new, |group| host::requested_for(group, &alloc.name));
+    let requested = group.map_or_else(Vec::new, |group| {
+        host_volumes::requested_for(group, &alloc.name)
+    });
     for (name, _) in requested.iter().filter(|(_, requested)| requested.sticky) {
-        if !speaks(txn, CSI_LEVEL)? {
+        // Claims on sticky host volumes came with the level that brought CSI volumes.
+        if !supports(txn, CSI_LEVEL)? {
             return Ok(());
         }
         let key = (alloc.namespace.as_str(), name.as_str());
-        let Some(volume) = host::on_node(txn, key, &alloc.node_id)? else {
+        let Some(volume) = host_volumes::on_node(txn, key, &alloc.node_id)? else {
             continue;
         };
         let key = (

@@ -13,7 +13,7 @@ use drover_events::model::status::job as job_status;
 use drover_events::model::{DesiredTransition, Evaluation, Job, ScalingPolicy};
 
 use super::alloc::transition;
-use super::{Answer, csi_plugin, deployment, eval, namespace, node_pool, scaling};
+use super::{ApplyResult, csi_plugin, deployment, eval, namespace, node_pool, scaling};
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::query;
@@ -24,7 +24,7 @@ use crate::tables::scaling_events::ScalingEvents;
 use crate::tables::scaling_policies::ScalingPolicies;
 
 /// A job is registered.
-pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> Answer {
+pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> ApplyResult {
     let job = &*ev.job;
     if dispatched_before(txn, job)? {
         return Ok(Reply::None);
@@ -142,7 +142,7 @@ fn put_with(
 }
 
 /// A job is stopped or purged.
-pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -> Answer {
+pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -> ApplyResult {
     let key = (ev.namespace.as_str(), ev.job_id.as_str());
     if ev.no_shutdown_delay {
         let request = DesiredTransition {
@@ -171,7 +171,7 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -
 }
 
 /// Jobs are stopped or purged together.
-pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregistered) -> Answer {
+pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregistered) -> ApplyResult {
     let policies = match ev.keep_policies {
         true => Policies::Disabled,
         false => Policies::AsStated,
@@ -189,7 +189,11 @@ pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregister
 }
 
 /// A version is marked stable or unstable.
-pub(super) fn stability_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobStabilityUpdated) -> Answer {
+pub(super) fn stability_updated(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &JobStabilityUpdated,
+) -> ApplyResult {
     let key = (ev.namespace.as_str(), ev.job_id.as_str());
     if !versions::change(txn, ctx, key, ev.job_version, |job| job.stable = ev.stable)? {
         return Err(Refused::because(format!(
@@ -201,7 +205,7 @@ pub(super) fn stability_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobStabilityU
 }
 
 /// A version gets a tag, or a tag is taken away. A tag names one version of a job.
-pub(super) fn version_tagged(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobVersionTagged) -> Answer {
+pub(super) fn version_tagged(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobVersionTagged) -> ApplyResult {
     let key = (ev.namespace.as_str(), ev.job_id.as_str());
     let holder = versions::tags(txn, key)?.get(&ev.name).copied();
     let version = match (&ev.tag, holder) {
@@ -230,7 +234,7 @@ pub(super) fn summaries_reconciled(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     ev: &JobSummariesReconciled,
-) -> Answer {
+) -> ApplyResult {
     let (jobs, next) = query::page_of_jobs(txn, &ev.page_token, ev.per_page)?;
     let count = jobs.len() as u64;
     for job in jobs {
@@ -258,7 +262,7 @@ pub(super) fn summaries_reconciled(
 }
 
 /// A launch slot of a periodic job is taken.
-pub(super) fn launched(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PeriodicJobLaunched) -> Answer {
+pub(super) fn launched(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PeriodicJobLaunched) -> ApplyResult {
     launch(txn, ctx, (&ev.namespace, &ev.job_id), ev.launch)?;
     Ok(Reply::None)
 }

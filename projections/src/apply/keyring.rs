@@ -3,7 +3,7 @@
 use drover_events::keyring::*;
 use drover_events::model::status::root_key;
 
-use super::Answer;
+use super::ApplyResult;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::scan::Scan;
 use crate::engine::txn::{Ctx, Txn};
@@ -11,7 +11,7 @@ use crate::query;
 use crate::tables::root_keys::{RootKey, RootKeys};
 
 /// A key's metadata is written. There is one active key: a new one takes the old one's place.
-pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &RootKeyUpserted) -> Answer {
+pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &RootKeyUpserted) -> ApplyResult {
     let known = txn.get::<RootKeys>(ev.key.key_id.as_str())?;
     let mut row = RootKey {
         meta: ev.key.clone(),
@@ -49,7 +49,7 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &RootKeyUpserted) -> An
 }
 
 /// A key goes: never the active one, and one in use only by force (KR-08).
-pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &RootKeyDeleted) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &RootKeyDeleted) -> ApplyResult {
     let Some(known) = txn.get::<RootKeys>(ev.key_id.as_str())? else {
         return Err(Refused::because("root key not found"));
     };

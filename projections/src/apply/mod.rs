@@ -1,10 +1,10 @@
 //! Apply: from an event to rows. The dispatcher has one arm per kind and no logic.
 //!
 //! An apply function is total and deterministic: it reads `state` tables through the transaction,
-//! writes rows, and answers, or refuses and leaves nothing behind (EV-20). It knows no clock, no
-//! randomness and no rule that may change with the code: times, ids and choices are in the event.
-//! Guards (`guards`) were checked before it runs. Start reading at [`dispatch`], then `job.rs` and
-//! `plan.rs`.
+//! writes rows, and returns a reply, or refuses and leaves nothing behind (EV-20). It knows no
+//! clock, no randomness and no rule that may change with the code: times, ids and choices are in
+//! the event. Guards (`guards`) were checked before it runs. Start reading at [`dispatch`], then
+//! `job.rs` and `plan.rs`.
 //!
 //! It must not know who calls it, nor the past, nor who reads: it imports the engine's transaction,
 //! the tables, the questions that decisions ask too (`query`), and the pager (`read`).
@@ -21,13 +21,13 @@ pub(crate) mod guards;
 mod host_volume;
 mod job;
 mod keyring;
-mod later;
 mod namespace;
 mod node;
 mod node_pool;
 mod plan;
 mod scaling;
 mod service;
+mod unimplemented;
 mod usage;
 mod variable;
 
@@ -41,18 +41,20 @@ use crate::engine::txn::{Ctx, Txn};
 
 pub use acl::EXPIRED_PAGE;
 pub use eval::DELETE_SCAN_LIMIT;
-pub use host_volume::{in_use as host_volume_in_use, unchanged as host_volume_unchanged};
-pub use later::LATER;
+pub use host_volume::{
+    check_immutable_fields as check_host_volume_immutable_fields, in_use as host_volume_in_use,
+};
+pub use unimplemented::UNIMPLEMENTED;
 pub use variable::{check_quota, size as variable_size};
 
-/// What an apply function gives.
-type Answer = Result<Reply, Refused>;
+/// What an apply function returns.
+type ApplyResult = Result<Reply, Refused>;
 
 /// Applies an event: one arm per kind.
 pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Refused> {
     match event {
         Event::LeaderElected(ev) => cluster::leader_elected(txn, ctx, ev),
-        Event::VersionBarrierRaised(ev) => cluster::barrier_raised(txn, ctx, ev),
+        Event::VersionBarrierRaised(ev) => cluster::feature_level_raised(txn, ctx, ev),
         Event::ClusterIdSet(ev) => cluster::id_set(txn, ctx, ev),
         Event::ClusterRestored(ev) => cluster::restored(txn, ctx, ev),
         Event::DigestRecorded(ev) => cluster::digest_recorded(txn, ctx, ev),
@@ -101,10 +103,10 @@ pub fn dispatch(txn: &mut Txn<'_>, ctx: &Ctx, event: &Event) -> Result<Reply, Re
         Event::AclBootstrapped(ev) => acl::bootstrapped(txn, ctx, ev),
         Event::AclRolesUpserted(ev) => acl::roles_upserted(txn, ctx, ev),
         Event::AclRolesDeleted(ev) => acl::roles_deleted(txn, ctx, ev),
-        Event::AclAuthMethodsUpserted(_) => later::refuse(event.kind()),
-        Event::AclAuthMethodsDeleted(_) => later::refuse(event.kind()),
-        Event::AclBindingRulesUpserted(_) => later::refuse(event.kind()),
-        Event::AclBindingRulesDeleted(_) => later::refuse(event.kind()),
+        Event::AclAuthMethodsUpserted(_) => unimplemented::refuse(event.kind()),
+        Event::AclAuthMethodsDeleted(_) => unimplemented::refuse(event.kind()),
+        Event::AclBindingRulesUpserted(_) => unimplemented::refuse(event.kind()),
+        Event::AclBindingRulesDeleted(_) => unimplemented::refuse(event.kind()),
         Event::OneTimeTokensUpserted(ev) => acl::one_time_upserted(txn, ctx, ev),
         Event::OneTimeTokensDeleted(ev) => acl::one_time_deleted(txn, ctx, ev),
         Event::OneTimeTokensExpired(ev) => acl::one_time_expired(txn, ctx, ev),

@@ -4,7 +4,7 @@ use drover_events::model::Namespace;
 use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_events::namespace::*;
 
-use super::Answer;
+use super::ApplyResult;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::query;
@@ -30,7 +30,7 @@ pub(super) fn create_built_in(txn: &mut Txn<'_>, ctx: &Ctx) -> Result<(), Refuse
 }
 
 /// Namespaces are created or changed.
-pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NamespacesUpserted) -> Answer {
+pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NamespacesUpserted) -> ApplyResult {
     for namespace in &ev.namespaces {
         let known = txn.get::<Namespaces>(namespace.name.as_str())?;
         let create_index = known.map_or(ctx.index, |known| known.create_index);
@@ -45,7 +45,7 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NamespacesUpserted) ->
 }
 
 /// Namespaces go, unless something is still in them.
-pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &NamespacesDeleted) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &NamespacesDeleted) -> ApplyResult {
     for name in &ev.names {
         if name == DEFAULT_NAMESPACE {
             return Err(Refused::because("default namespace can not be deleted"));
@@ -68,7 +68,7 @@ pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &NamespacesDeleted) -> 
                  All CSI volumes in namespace must be deleted before it can be deleted"
             )));
         }
-        if let Some(volume) = query::host::volume_of_namespace(txn, name)? {
+        if let Some(volume) = query::host_volumes::volume_of_namespace(txn, name)? {
             return Err(Refused::because(format!(
                 "namespace \"{name}\" contains at least one host volume \"{volume}\". \
                  All host volumes in namespace must be deleted before it can be deleted"

@@ -8,7 +8,7 @@ use drover_events::model::status::{NodeStatus, drain, eligibility, node as statu
 use drover_events::model::{DrainMetadata, Node, NodeEvent, NodePool};
 use drover_events::node::*;
 
-use super::{Answer, csi_plugin, eval, host_volume, usage};
+use super::{ApplyResult, csi_plugin, eval, host_volume, usage};
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::tables::node_pools::NodePools;
@@ -20,7 +20,7 @@ use crate::tables::nodes::{self, Nodes};
 const MAX_NODE_EVENTS: usize = 10;
 
 /// A node registers, or describes itself again.
-pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> Answer {
+pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> ApplyResult {
     let mut node = (*ev.node).clone();
     let known = txn.get::<Nodes>(node.id.as_str())?;
     node.modify_index = ctx.index;
@@ -70,18 +70,18 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeRegistered) -> A
     }
     note_event(txn, ctx, &node.id, ev.event.as_ref())?;
     csi_plugin::node_changed(txn, ctx, known.as_deref(), Some(&node))?;
-    host_volume::node_described(txn, ctx, &node)?;
+    host_volume::node_registered(txn, ctx, &node)?;
     txn.put::<Nodes>(node)?;
     eval::upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)
 }
 
 /// Nodes go.
-pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodesDeregistered) -> Answer {
+pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodesDeregistered) -> ApplyResult {
     for id in &ev.node_ids {
         let gone = known(txn, id)?;
         csi_plugin::node_changed(txn, ctx, Some(&gone), None)?;
-        host_volume::node_gone(txn, ctx, &gone)?;
+        host_volume::node_deregistered(txn, ctx, &gone)?;
         txn.delete::<Nodes>(id.as_str())?;
         txn.delete::<NodeStates>(id.as_str())?;
         txn.delete::<NodeUses>(id.as_str())?;
@@ -91,7 +91,7 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodesDeregistered)
 }
 
 /// A node's status changes.
-pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdated) -> Answer {
+pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdated) -> ApplyResult {
     let mut node = known(txn, &ev.node_id)?;
     let known = txn.get::<NodeStates>(ev.node_id.as_str())?;
     let mut state = known.as_deref().cloned().unwrap_or_default();
@@ -113,7 +113,7 @@ pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdate
         push_event(&mut state, event, ctx.index);
     }
     txn.put::<NodeStates>(state)?;
-    host_volume::node_heard(txn, ctx, &node, &ev.status)?;
+    host_volume::node_status_changed(txn, ctx, &node, &ev.status)?;
     if !ev.identity_signing_key_id.is_empty() {
         node.identity_signing_key_id
             .clone_from(&ev.identity_signing_key_id);
@@ -125,7 +125,7 @@ pub(super) fn status_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeStatusUpdate
 }
 
 /// Drains are set, changed or ended.
-pub(super) fn drain_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeDrainUpdated) -> Answer {
+pub(super) fn drain_updated(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeDrainUpdated) -> ApplyResult {
     for (id, update) in &ev.updates {
         let mut node = known(txn, id)?;
         note_drain(&mut node, ev, update);
@@ -149,7 +149,7 @@ pub(super) fn eligibility_updated(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     ev: &NodeEligibilityUpdated,
-) -> Answer {
+) -> ApplyResult {
     let mut node = known(txn, &ev.node_id)?;
     if node.drain_strategy.is_some() && ev.eligibility == eligibility::ELIGIBLE {
         let text = "unable to update draining node's eligibility to eligible";
@@ -165,7 +165,11 @@ pub(super) fn eligibility_updated(
 }
 
 /// Nodes reported something about themselves.
-pub(super) fn events_upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodeEventsUpserted) -> Answer {
+pub(super) fn events_upserted(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &NodeEventsUpserted,
+) -> ApplyResult {
     for (id, events) in &ev.events {
         known(txn, id)?;
         for event in events {

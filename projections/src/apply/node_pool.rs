@@ -4,7 +4,7 @@ use drover_events::model::NodePool;
 use drover_events::model::status::{ALL_NODE_POOL, DEFAULT_NODE_POOL};
 use drover_events::node_pool::*;
 
-use super::Answer;
+use super::ApplyResult;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::query;
@@ -36,7 +36,7 @@ pub(super) fn create_built_in(txn: &mut Txn<'_>, ctx: &Ctx) -> Result<(), Refuse
 }
 
 /// Pools are created or changed.
-pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodePoolsUpserted) -> Answer {
+pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodePoolsUpserted) -> ApplyResult {
     for pool in &ev.node_pools {
         if matches!(pool.name.as_str(), ALL_NODE_POOL | DEFAULT_NODE_POOL) {
             let text = format!("modifying node pool \"{}\" is not allowed", pool.name);
@@ -55,7 +55,7 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &NodePoolsUpserted) -> 
 }
 
 /// Pools go, unless something is still in them.
-pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &NodePoolsDeleted) -> Answer {
+pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &NodePoolsDeleted) -> ApplyResult {
     for name in &ev.names {
         if matches!(name.as_str(), ALL_NODE_POOL | DEFAULT_NODE_POOL) {
             return Err(Refused::because(format!(

@@ -9,13 +9,13 @@ use drover_events::plan::*;
 
 use super::effects::Effects;
 use super::job::spec;
-use super::{Answer, deployment, eval, host_volume, node};
+use super::{ApplyResult, deployment, eval, host_volume, node};
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::tables::allocs::{AllocRow, Allocs};
 
 /// A plan is committed.
-pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PlanApplied) -> Answer {
+pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PlanApplied) -> ApplyResult {
     let mut effects = Effects::default();
     node::make_ineligible(txn, ctx, &ev.ineligible_nodes)?;
     if let Some(planned) = &ev.deployment {

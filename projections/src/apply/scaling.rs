@@ -3,7 +3,7 @@
 use drover_events::model::ScalingEvent;
 use drover_events::scaling::ScalingEventRecorded;
 
-use super::Answer;
+use super::ApplyResult;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::tables::scaling_events::{JobScalingEvents, ScalingEvents};
@@ -12,7 +12,7 @@ use crate::tables::scaling_events::{JobScalingEvents, ScalingEvents};
 const MAX_SCALING_EVENTS: usize = 20;
 
 /// Something about a group's count is recorded.
-pub(super) fn recorded(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ScalingEventRecorded) -> Answer {
+pub(super) fn recorded(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ScalingEventRecorded) -> ApplyResult {
     record(
         txn,
         ctx,

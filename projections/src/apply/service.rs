@@ -3,14 +3,18 @@
 use drover_events::model::ServiceRegistration;
 use drover_events::service::*;
 
-use super::Answer;
+use super::ApplyResult;
 use crate::engine::outcome::{Refused, Reply};
 use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::services::Services;
 
 /// Services are registered; one that is unchanged is not written.
-pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ServiceRegistrationsUpserted) -> Answer {
+pub(super) fn upserted(
+    txn: &mut Txn<'_>,
+    ctx: &Ctx,
+    ev: &ServiceRegistrationsUpserted,
+) -> ApplyResult {
     for service in &ev.services {
         let key = (service.namespace.as_str(), service.id.as_str());
         let known = txn.get::<Services>(key)?;
@@ -31,7 +35,11 @@ pub(super) fn upserted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ServiceRegistrationsUp
 }
 
 /// Services go: those named, and all of a node.
-pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &ServiceRegistrationsDeleted) -> Answer {
+pub(super) fn deleted(
+    txn: &mut Txn<'_>,
+    _ctx: &Ctx,
+    ev: &ServiceRegistrationsDeleted,
+) -> ApplyResult {
     for key in &ev.services {
         if !txn.delete::<Services>((key.namespace.as_str(), key.id.as_str()))? {
             return Err(Refused::because(format!(

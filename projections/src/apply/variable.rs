@@ -6,14 +6,14 @@ use std::sync::Arc;
 use drover_events::model::{VariableEncrypted, VariableMetadata};
 use drover_events::variable::*;
 
-use super::{Answer, namespace};
+use super::{ApplyResult, namespace};
 use crate::engine::outcome::{Refused, Reply, VarOutcome};
 use crate::engine::txn::{Ctx, Txn};
 use crate::tables::variable_quotas::{VariableQuota, VariableQuotas};
 use crate::tables::variables::Variables;
 
 /// One operation on one variable. A conflict is an answer, not a refusal (VAR-03).
-pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VariableApplied) -> Answer {
+pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &VariableApplied) -> ApplyResult {
     let known = txn.get::<Variables>(key(&ev.var))?;
     let known_index = known.as_ref().map_or(0, |known| known.modify_index);
     match ev.op {
@@ -40,7 +40,7 @@ fn set(
     ctx: &Ctx,
     ev: &VariableApplied,
     known: Option<Arc<VariableEncrypted>>,
-) -> Answer {
+) -> ApplyResult {
     let var = &ev.var;
     if !namespace::exists(txn, &var.namespace)? {
         return Err(Refused::because(format!(
@@ -71,7 +71,7 @@ fn delete(
     ctx: &Ctx,
     var: &VariableEncrypted,
     known: Option<Arc<VariableEncrypted>>,
-) -> Answer {
+) -> ApplyResult {
     let Some(known) = known else {
         return Ok(Reply::Variable(Box::new(VarOutcome::Deleted(None))));
     };

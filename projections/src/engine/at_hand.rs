@@ -44,7 +44,7 @@ pub fn at_hand<T>(most: u32, work: impl FnOnce() -> T) -> Option<T> {
     (!missed).then_some(made)
 }
 
-/// One more read. Answers whether it may be answered from memory only.
+/// One more read. Returns whether it may be answered from memory only.
 pub(crate) fn read() -> Result<bool, StorageError> {
     match LEFT.get() {
         None => {
@@ -78,7 +78,7 @@ pub(crate) fn only() -> bool {
 /// Notes that something was not in memory.
 pub(crate) fn missed() -> StorageError {
     MISSED.set(true);
-    StorageError::NotAtHand
+    StorageError::WouldBlock
 }
 
 /// How RocksDB is asked for it.

@@ -89,10 +89,11 @@ pub struct DatabaseOptions {
     pub list_bytes: usize,
     /// For how many indexes a list that was larger than that is taken to be so.
     pub list_again: u64,
-    /// Indexes from one set of the rows alive to the next ([`Projections::note_alive`]); above 0.
+    /// Indexes from one set of live rows to the next ([`Projections::build_due_live_sets`]); above
+    /// 0.
     ///
-    /// [`Projections::note_alive`]: crate::Projections::note_alive
-    pub alive_every: u64,
+    /// [`Projections::build_due_live_sets`]: crate::Projections::build_due_live_sets
+    pub mark_interval: u64,
 }
 
 /// How long a flush waits before it is asked for again where writes stand still.
@@ -102,8 +103,8 @@ const FLUSH_WAIT: Duration = Duration::from_secs(1);
 /// [`DatabaseOptions::list_again`] of a server: rendering a list to see that it is too large takes
 /// long.
 const LIST_AGAIN: u64 = 10_000;
-/// [`DatabaseOptions::alive_every`] of a server.
-const ALIVE_EVERY: u64 = 65_536;
+/// [`DatabaseOptions::mark_interval`] of a server.
+const MARK_INTERVAL: u64 = 65_536;
 
 impl DatabaseOptions {
     /// A server's sizes.
@@ -121,7 +122,7 @@ impl DatabaseOptions {
             kept_bytes: 32 << 20,
             list_bytes: 32 << 20,
             list_again: LIST_AGAIN,
-            alive_every: ALIVE_EVERY,
+            mark_interval: MARK_INTERVAL,
         }
     }
 
@@ -140,7 +141,7 @@ impl DatabaseOptions {
             kept_bytes: 12 << 20,
             list_bytes: 4 << 20,
             list_again: LIST_AGAIN,
-            alive_every: ALIVE_EVERY,
+            mark_interval: MARK_INTERVAL,
         }
     }
 
@@ -363,9 +364,9 @@ impl Database {
         options
     }
 
-    /// Indexes from one set of the rows alive to the next.
-    pub(crate) fn alive_every(&self) -> u64 {
-        self.options.alive_every.max(1)
+    /// Indexes from one set of live rows to the next.
+    pub(crate) fn mark_interval(&self) -> u64 {
+        self.options.mark_interval.max(1)
     }
 
     /// Which part of the files' bytes between two keys lies between two others, 1 where there are
@@ -424,14 +425,14 @@ fn handles(db: &DB) -> [&'static ColumnFamily; Family::ALL.len()] {
     })
 }
 
-/// A consistent read of the database that owns what it reads from.
-pub(crate) struct Frozen {
+/// A snapshot of RocksDB's, with the database that it reads: a consistent read that owns both.
+pub(crate) struct DbSnapshot {
     // Declared before the database, so it is released first.
     snapshot: Snapshot<'static>,
     db: Arc<Database>,
 }
 
-impl Frozen {
+impl DbSnapshot {
     #[expect(
         unsafe_code,
         reason = "a RocksDB snapshot borrows the database it keeps alive"
@@ -462,8 +463,8 @@ impl Frozen {
         Ok(found)
     }
 
-    /// As [`Frozen::cursor`], for walks whose end is not told from a block that is not in memory:
-    /// such work is left to who may wait.
+    /// As [`DbSnapshot::cursor`], for walks whose end is not told from a block that is not in
+    /// memory: such work is left to who may wait.
     pub(crate) fn cursor_of_past(&self, family: Family) -> RawCursor<'_> {
         if at_hand::only() {
             // Noted, and told of the work as a whole.
@@ -483,7 +484,7 @@ impl Frozen {
     }
 }
 
-impl Frozen {
+impl DbSnapshot {
     pub(crate) fn database(&self) -> &Database {
         &self.db
     }

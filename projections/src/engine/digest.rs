@@ -112,12 +112,12 @@ impl Sums {
         if !rest.is_empty() {
             return None;
         }
-        let mut sums = Self::default();
+        let mut digests = Self::default();
         for entry in entries {
             let (table, digest) = entry.split_first_chunk::<2>()?;
-            *sums.of(u16::from_be_bytes(*table)) = Digest(digest.try_into().ok()?);
+            *digests.of(u16::from_be_bytes(*table)) = Digest(digest.try_into().ok()?);
         }
-        Some(sums)
+        Some(digests)
     }
 }
 
@@ -166,11 +166,11 @@ mod tests {
 
     #[test]
     fn sums_return_from_their_bytes() {
-        let mut sums = Sums::default();
-        *sums.of(3) = Digest([1; 32]);
+        let mut digests = Sums::default();
+        *digests.of(3) = Digest([1; 32]);
         let mut bytes = Vec::new();
-        sums.encode(&mut bytes);
-        assert_eq!(Sums::decode(&bytes), Some(sums));
+        digests.encode(&mut bytes);
+        assert_eq!(Sums::decode(&bytes), Some(digests));
         assert_eq!(Sums::decode(&bytes[1..]), None);
     }
 }

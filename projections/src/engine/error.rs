@@ -25,9 +25,9 @@ pub enum StorageError {
         #[source]
         source: rocksdb::Error,
     },
-    /// What is asked for is not in memory, and the thread that asks does not wait for the disk.
-    #[error("what is asked for would have to be read from the disk")]
-    NotAtHand,
+    /// The read needs the disk, which this thread must not wait for.
+    #[error("the read needs the disk, which this thread must not wait for")]
+    WouldBlock,
     /// The file system refused.
     #[error("cannot {doing} {path}")]
     File {
@@ -65,8 +65,8 @@ pub enum StorageError {
         /// The key in hexadecimal.
         key: String,
     },
-    /// The rows of a table are not those its digest was kept of.
-    #[error("the rows of table {table} do not give its digest")]
+    /// The digest of a table does not match its rows.
+    #[error("the digest of table {table} does not match its rows")]
     Digest {
         /// The table's name.
         table: &'static str,
@@ -87,7 +87,7 @@ pub enum StorageError {
         /// The version of this binary.
         known: u32,
     },
-    /// What lies beside files and says what they are cannot be read.
+    /// A manifest, which says what the files beside it are, cannot be decoded.
     #[error("{} is damaged", path.display())]
     Manifest {
         /// Where it lies.
@@ -101,7 +101,7 @@ pub enum StorageError {
     Snapshot(String),
 }
 
-/// What whoever asked reads of it.
+/// The error as the caller sees it.
 impl From<StorageError> for drover_error::Refusal {
     fn from(error: StorageError) -> Self {
         Self::internal(format!(
@@ -143,14 +143,14 @@ impl StorageError {
         }
     }
 
-    /// Whether it is what one row, or one entry of an index, says: a walk goes on behind it.
-    pub fn is_of_one_row(&self) -> bool {
+    /// Only one row, or one entry of an index, is unreadable: a scan may skip it.
+    pub fn is_single_entry(&self) -> bool {
         matches!(self, Self::Row { .. } | Self::Damaged { .. })
     }
 
     /// A row of this table that is no valid MessagePack, its key in hexadecimal.
     pub(crate) fn row(table: &'static str, key: &[u8]) -> Self {
-        unreadable::note();
+        unreadable::record();
         Self::Row {
             table,
             key: hex::encode(key),
@@ -159,7 +159,7 @@ impl StorageError {
 
     /// A damaged entry, its key in hexadecimal.
     pub(crate) fn damaged(what: &'static str, key: &[u8]) -> Self {
-        unreadable::note();
+        unreadable::record();
         Self::Damaged {
             what,
             key: hex::encode(key),

@@ -170,7 +170,7 @@ mod tests {
         number.to_be_bytes().into()
     }
 
-    /// Looks up, and reads where nothing is kept; answers whether it was.
+    /// Looks up, and reads where nothing is kept; returns whether it was.
     fn look(cache: &mut Generations<u64>, number: u64) -> bool {
         let found = cache.get(&key(number));
         assert!(found.is_none_or(|found| found == number));

@@ -15,11 +15,11 @@ use crate::engine::db::Family;
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
 use crate::engine::generations::{CacheBudget, Generations};
-use crate::engine::keeper::{Changed, EndedVersion, Keeper};
+use crate::engine::history_writer::{Changed, EndedVersion, HistoryWriter};
 use crate::engine::merge;
 use crate::engine::row::{Births, Stored};
 use crate::engine::scan::Scan;
-use crate::engine::staged::{Below, Write};
+use crate::engine::staged::{ReadThrough, WriteEntries};
 use crate::engine::table::{Entries, History, IndexDef, Table};
 use crate::engine::watch::{Written, row_hash};
 
@@ -68,14 +68,14 @@ pub(crate) struct Layer<T: Table> {
 pub(crate) struct EventSink<'a> {
     pub(crate) canonical: &'a mut Canonical,
     /// Who is told what ended and what changed.
-    pub(crate) keeper: &'a mut dyn Keeper,
+    pub(crate) history_writer: &'a mut dyn HistoryWriter,
 }
 
 /// What the end of a batch writes to.
 pub(crate) struct BatchSink<'a> {
-    pub(crate) out: &'a mut dyn Write,
+    pub(crate) out: &'a mut dyn WriteEntries,
     pub(crate) canonical: &'a mut Canonical,
-    pub(crate) sums: &'a mut Sums,
+    pub(crate) digests: &'a mut Sums,
     pub(crate) scratch: &'a mut Vec<u8>,
     /// What was written, for those who wait for it.
     pub(crate) written: &'a mut Written,
@@ -85,8 +85,9 @@ pub(crate) struct BatchSink<'a> {
 pub(crate) trait AnyLayer: Send {
     fn any(&self) -> &dyn Any;
     fn any_mut(&mut self) -> &mut dyn Any;
-    fn modified(&self, below: Below<'_>, key: &[u8]) -> Result<Option<u64>, StorageError>;
-    fn count(&self, below: Below<'_>, prefix: &[u8], limit: u64) -> Result<u64, StorageError>;
+    fn modified(&self, below: ReadThrough<'_>, key: &[u8]) -> Result<Option<u64>, StorageError>;
+    fn count(&self, below: ReadThrough<'_>, prefix: &[u8], limit: u64)
+    -> Result<u64, StorageError>;
     /// What the row as it is now takes in memory, roughly; nothing where the event deleted it.
     fn weight(&self, key: &[u8], canonical: &mut Canonical) -> Result<usize, StorageError>;
     fn undo_event(&mut self);
@@ -114,7 +115,7 @@ impl<T: Table> Layer<T> {
     }
 
     /// The row as the event sees it now.
-    pub(crate) fn read(&self, below: Below<'_>, key: &[u8]) -> Result<Read<T>, StorageError> {
+    pub(crate) fn read(&self, below: ReadThrough<'_>, key: &[u8]) -> Result<Read<T>, StorageError> {
         if let Some(slot) = self.rows.get(key) {
             return Ok(slot.state.clone());
         }
@@ -138,7 +139,7 @@ impl<T: Table> Layer<T> {
     /// Puts or deletes a row; says whether the event touched it for the first time.
     pub(crate) fn write(
         &mut self,
-        below: Below<'_>,
+        below: ReadThrough<'_>,
         index: u64,
         key: &[u8],
         row: Option<T::Row>,
@@ -205,7 +206,7 @@ impl<T: Table> Layer<T> {
 
     /// The database, unless it has nothing of this table: walks over the many tables that a
     /// cluster does not use cost nothing then.
-    fn stored<'a>(&self, below: Below<'a>) -> Option<Below<'a>> {
+    fn stored<'a>(&self, below: ReadThrough<'a>) -> Option<ReadThrough<'a>> {
         let vacant = self.vacant.get().unwrap_or_else(|| {
             let prefix = T::ID.to_be_bytes();
             let mut walk = below.walk(Family::Rows, Scan::all().absolute(&prefix));
@@ -218,7 +219,7 @@ impl<T: Table> Layer<T> {
     }
 
     /// Whether a range of the table has a row, as the event sees it now.
-    pub(crate) fn any(&self, below: Below<'_>, scan: &Scan) -> Result<bool, StorageError> {
+    pub(crate) fn any(&self, below: ReadThrough<'_>, scan: &Scan) -> Result<bool, StorageError> {
         let over = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
         let prefix = T::ID.to_be_bytes();
         let walk = |below| merge::merged(below, Family::Rows, &prefix, scan, &self.rows, over);
@@ -232,7 +233,7 @@ impl<T: Table> Layer<T> {
     /// Whether a range of an index has an entry, as the event sees it now.
     pub(crate) fn any_entry(
         &self,
-        below: Below<'_>,
+        below: ReadThrough<'_>,
         no: u8,
         scan: &Scan,
     ) -> Result<bool, StorageError> {
@@ -252,7 +253,7 @@ impl<T: Table> Layer<T> {
     /// The rows of a range, as the event sees them now.
     pub(crate) fn scan<'a>(
         &'a self,
-        below: Below<'a>,
+        below: ReadThrough<'a>,
         scan: &Scan,
     ) -> impl Iterator<Item = Result<(RowKey, Arc<Stored<T>>), StorageError>> + use<'a, T> {
         let over = |slot: &LayerSlot<T>| slot.state.clone();
@@ -277,7 +278,7 @@ impl<T: Table> Layer<T> {
     /// The entries of a range of one index: bytes from the group on.
     pub(crate) fn scan_entries<'a>(
         &'a self,
-        below: Below<'a>,
+        below: ReadThrough<'a>,
         no: u8,
         scan: &Scan,
     ) -> impl Iterator<Item = Result<RowKey, StorageError>> + use<'a, T> {
@@ -295,7 +296,7 @@ impl<T: Table> Layer<T> {
     }
 }
 
-/// Keeps what was read, or written, for the next who asks.
+/// Keeps what was read, or written, for the next caller.
 fn keep<T: Table>(reads: &mut Generations<Read<T>>, key: RowKey, read: Read<T>) {
     let weight = read.as_ref().map_or(ABSENT, |row| row.weight());
     reads.put(key, read, weight);
@@ -332,11 +333,16 @@ impl<T: Table> AnyLayer for Layer<T> {
         self
     }
 
-    fn modified(&self, below: Below<'_>, key: &[u8]) -> Result<Option<u64>, StorageError> {
+    fn modified(&self, below: ReadThrough<'_>, key: &[u8]) -> Result<Option<u64>, StorageError> {
         Ok(self.read(below, key)?.map(|row| row.modified))
     }
 
-    fn count(&self, below: Below<'_>, prefix: &[u8], limit: u64) -> Result<u64, StorageError> {
+    fn count(
+        &self,
+        below: ReadThrough<'_>,
+        prefix: &[u8],
+        limit: u64,
+    ) -> Result<u64, StorageError> {
         let scan = Scan::bytes(prefix);
         let over = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
         let rows = merge::merged(
@@ -396,7 +402,7 @@ impl<T: Table> AnyLayer for Layer<T> {
             if let Some(base) = base {
                 end_version::<T>(key, base, state, sink)?;
             }
-            sink.keeper.changed(&changed::<T>(
+            sink.history_writer.changed(&changed::<T>(
                 key,
                 &shown.row,
                 (slot.state.is_none(), slot.by_rule),
@@ -463,14 +469,14 @@ fn finish_row<T: Table>(
     }
     if let Some(origin) = &slot.origin {
         let digest = origin.digest(key, sink.canonical)?;
-        sink.sums.of(T::ID).sub(&digest);
+        sink.digests.of(T::ID).sub(&digest);
     }
     match &slot.state {
         Some(state) => {
             sink.scratch.clear();
             state.write(sink.canonical, sink.scratch)?;
             let digest = state.digest(key, sink.canonical)?;
-            sink.sums.of(T::ID).add(&digest);
+            sink.digests.of(T::ID).add(&digest);
             sink.out.put(Family::Rows, &stored_key, sink.scratch);
         }
         None if slot.origin.is_some() => sink.out.delete(Family::Rows, &stored_key),
@@ -502,7 +508,7 @@ fn end_version<T: Table>(
     state: Option<&Stored<T>>,
     sink: &mut EventSink<'_>,
 ) -> Result<(), StorageError> {
-    sink.keeper.ended(&EndedVersion {
+    sink.history_writer.ended(&EndedVersion {
         table: T::ID,
         key,
         from: base.modified,
@@ -511,7 +517,7 @@ fn end_version<T: Table>(
     });
     for (entry, birth) in base.entries.list.iter().zip(&base.births) {
         if state.is_none_or(|state| state.birth(&entry.bytes).is_none()) {
-            sink.keeper.died(T::ID, entry, *birth);
+            sink.history_writer.died(T::ID, entry, *birth);
         }
     }
     Ok(())

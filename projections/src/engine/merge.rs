@@ -8,8 +8,8 @@ use std::ops::Bound;
 use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::layer::RowKey;
-use crate::engine::scan::{Scan, Walk};
-use crate::engine::staged::Below;
+use crate::engine::scan::{EntryCursor, Scan};
+use crate::engine::staged::ReadThrough;
 
 /// Where an item of a merged walk came from.
 pub(crate) enum MergeValue<V> {
@@ -51,7 +51,7 @@ impl<'a, K, S> Over<'a, K, S> {
 /// Items of a range under `prefix`; overlay keys and yielded keys lack it. Without a database there
 /// is only the overlay.
 pub(crate) fn merged<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    below: Option<Below<'a>>,
+    below: Option<ReadThrough<'a>>,
     family: Family,
     prefix: &[u8],
     scan: &Scan,
@@ -63,7 +63,7 @@ pub(crate) fn merged<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
 
 /// As [`merged`]; only the first `stripped` bytes of the prefix are left out of overlay keys.
 pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    below: Option<Below<'a>>,
+    below: Option<ReadThrough<'a>>,
     family: Family,
     prefix: &[u8],
     stripped: usize,
@@ -106,7 +106,7 @@ enum MergeState {
 /// The merged walk.
 pub(crate) struct Merged<'a, S, F> {
     over: Over<'a, RowKey, S>,
-    walk: Option<Walk<'a>>,
+    walk: Option<EntryCursor<'a>>,
     stripped: usize,
     reverse: bool,
     stored: MergeState,
@@ -120,7 +120,7 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
         loop {
             if self.stored == MergeState::Before {
                 let walk = self.walk.as_mut();
-                self.stored = match walk.map_or(Ok(false), Walk::advance) {
+                self.stored = match walk.map_or(Ok(false), EntryCursor::advance) {
                     Ok(true) => MergeState::On,
                     Ok(false) => MergeState::Done,
                     Err(error) => {
@@ -144,7 +144,7 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
             }
             if order.is_lt() {
                 let key = key.unwrap_or_default().into();
-                let value = on.map(Walk::value).unwrap_or_default();
+                let value = on.map(EntryCursor::value).unwrap_or_default();
                 return Some(Ok((key, MergeValue::Stored(value.into()))));
             }
             let Some((key, state)) = over else { continue };

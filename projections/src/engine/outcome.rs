@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::error::StorageError;
 
-/// What an applied event answers to its proposer.
+/// What applying an event returns to its proposer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Reply {
     /// Nothing beyond the index.

@@ -1,6 +1,6 @@
 //! How far a database has come, as it says itself.
 
-use crate::engine::db::{Database, Family, Frozen};
+use crate::engine::db::{Database, DbSnapshot, Family};
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
 use crate::engine::staged::Put;
@@ -28,21 +28,21 @@ const SUMS: &[u8] = b"digests";
 pub(crate) const FLOOR: &[u8] = b"floor";
 
 /// Writes the position and the digests.
-pub(crate) fn put_position(out: &mut dyn Put, position: &Position, sums: &Sums) {
+pub(crate) fn put_position(out: &mut dyn PutEntries, position: &Position, digests: &Sums) {
     let mut bytes = Vec::new();
-    sums.encode(&mut bytes);
+    digests.encode(&mut bytes);
     out.put(Family::Meta, SUMS, &bytes);
     out.put(Family::Meta, APPLIED, &encode_position(position));
 }
 
 /// Writes where the past begins that is told here.
-pub(crate) fn put_floor(out: &mut dyn Put, floor: u64) {
+pub(crate) fn put_floor(out: &mut dyn PutEntries, floor: u64) {
     out.put(Family::Meta, FLOOR, &floor.to_le_bytes());
 }
 
 /// Where the past begins that a snapshot of a database tells.
-pub(crate) fn floor_of(frozen: &Frozen) -> Result<u64, StorageError> {
-    decode_floor(frozen.get(Family::Meta, FLOOR)?.as_deref())
+pub(crate) fn floor_of(db_snapshot: &DbSnapshot) -> Result<u64, StorageError> {
+    decode_floor(db_snapshot.get(Family::Meta, FLOOR)?.as_deref())
 }
 
 pub(crate) fn decode_floor(value: Option<&[u8]>) -> Result<u64, StorageError> {
@@ -89,13 +89,13 @@ pub(crate) fn stored(db: &Database) -> Result<(Position, Sums), StorageError> {
         None => Position::default(),
     };
     position.floor = decode_floor(db.get(Family::Meta, FLOOR)?.as_deref())?;
-    let sums = match db.get(Family::Meta, SUMS)? {
+    let digests = match db.get(Family::Meta, SUMS)? {
         Some(value) => {
             Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", SUMS))?
         }
         None => Sums::default(),
     };
-    Ok((position, sums))
+    Ok((position, digests))
 }
 
 /// The position that a crash would leave.

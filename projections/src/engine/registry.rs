@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drover_events::mask::{Hidden, Hide};
+use drover_events::mask::{Hidden, Redact};
 use serde_json::Value;
 
 use crate::engine::error::StorageError;
@@ -50,10 +50,10 @@ impl TableInfo {
                 key.words(&mut words);
                 Ok(words)
             },
-            json: |key, body, hide| {
+            json: |key, body, redact| {
                 let row = row::decode_body::<T>(key, body)?;
-                let shown = match hide {
-                    Some(hide) => serde_json::to_value(Hidden::new(&row, hide)),
+                let shown = match redact {
+                    Some(redact) => serde_json::to_value(Hidden::new(&row, redact)),
                     None => serde_json::to_value(row),
                 };
                 shown.map_err(|_| StorageError::damaged("row", key))
@@ -82,14 +82,14 @@ impl TableInfo {
     }
 
     /// A row with this encoded key, from its canonical bytes, as JSON with the names of the model;
-    /// its confidential values as `hide` shows them, where somebody hides any.
+    /// its confidential values as `redact` shows them, where somebody hides any.
     pub(crate) fn json(
         &self,
         key: &[u8],
         body: &[u8],
-        hide: Option<&dyn Hide>,
+        redact: Option<&dyn Redact>,
     ) -> Result<Value, StorageError> {
-        (self.json)(key, body, hide)
+        (self.json)(key, body, redact)
     }
 
     /// What passes over a group of an index, by the index's number.
@@ -104,7 +104,7 @@ impl TableInfo {
 }
 
 /// A row as JSON: its encoded key, its canonical bytes, and who hides what of it.
-type Json = fn(&[u8], &[u8], Option<&dyn Hide>) -> Result<Value, StorageError>;
+type Json = fn(&[u8], &[u8], Option<&dyn Redact>) -> Result<Value, StorageError>;
 
 /// All tables of a database.
 pub struct Registry {

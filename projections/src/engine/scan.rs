@@ -1,9 +1,9 @@
-//! Ranges of keys, and the walk over one range of one family.
+//! Ranges of keys, and the cursor over one range of one family.
 
 use rocksdb::DBPinnableSlice;
 
 use crate::engine::at_hand;
-use crate::engine::db::{Database, Family, Frozen, RawCursor};
+use crate::engine::db::{Database, DbSnapshot, Family, RawCursor};
 use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Key, KeyBuf, prefix_end, push_id, push_open_str, push_str};
 
@@ -95,8 +95,8 @@ impl Scan {
         Self::prefix(Prefix(prefix.into()))
     }
 
-    /// The keys that begin with these components.
-    pub fn group<K: Key>(key: impl AsKey<K>) -> Self {
+    /// The keys that begin with this key's components, such as those of an index's group.
+    pub fn with_key_prefix<K: Key>(key: impl AsKey<K>) -> Self {
         Self::prefix(Prefix::of(key))
     }
 
@@ -207,10 +207,10 @@ impl Range {
     }
 }
 
-/// Where a walk reads from.
+/// Where a cursor reads from.
 #[derive(Clone, Copy)]
 pub(crate) enum ScanSource<'a> {
-    Frozen(&'a Frozen),
+    Snapshot(&'a DbSnapshot),
     Live(&'a Database),
 }
 
@@ -221,22 +221,22 @@ impl<'a> ScanSource<'a> {
         key: &[u8],
     ) -> Result<Option<DBPinnableSlice<'a>>, StorageError> {
         match self {
-            Self::Frozen(frozen) => frozen.get(family, key),
+            Self::Snapshot(db_snapshot) => db_snapshot.get(family, key),
             Self::Live(db) => db.get(family, key),
         }
     }
 
-    pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
+    pub(crate) fn walk(self, family: Family, range: Range) -> EntryCursor<'a> {
         let upper = range.upper.as_deref();
         let cursor = match self {
-            Self::Frozen(frozen) => frozen.cursor(family, upper),
+            Self::Snapshot(db_snapshot) => db_snapshot.cursor(family, upper),
             Self::Live(db) => db.cursor(family, upper),
         };
         let db = match self {
-            Self::Frozen(frozen) => frozen.database(),
+            Self::Snapshot(db_snapshot) => db_snapshot.database(),
             Self::Live(db) => db,
         };
-        Walk::Present(Present {
+        EntryCursor::Present(Present {
             db,
             cursor,
             range,
@@ -245,16 +245,17 @@ impl<'a> ScanSource<'a> {
     }
 }
 
-/// A walk over a range; stops at its end or at the first error.
-pub(crate) enum Walk<'a> {
+/// A cursor over a range; stops at its end or at the first error.
+pub(crate) enum EntryCursor<'a> {
     /// Over what is there.
     Present(Present<'a>),
-    /// Over what others put together: what a fold holds and what is under it, what once was.
-    Made(Box<dyn Steps + Send + Sync + 'a>),
+    /// Over entries that another module merges: what a fold has staged with what is under it, or
+    /// what once was.
+    Boxed(Box<dyn DynCursor + Send + Sync + 'a>),
 }
 
-/// A walk as whoever put it together takes it.
-pub(crate) trait Steps {
+/// A cursor of another module, inside [`EntryCursor::Boxed`].
+pub(crate) trait DynCursor {
     /// Moves to the next entry; false at the end.
     fn advance(&mut self) -> Result<bool, StorageError>;
     /// The key of the entry it stands on.
@@ -263,31 +264,31 @@ pub(crate) trait Steps {
     fn value(&self) -> &[u8];
 }
 
-impl Walk<'_> {
+impl EntryCursor<'_> {
     /// Moves to the next entry; false at the end.
     pub(crate) fn advance(&mut self) -> Result<bool, StorageError> {
         match self {
             Self::Present(walk) => walk.advance(),
-            Self::Made(walk) => walk.advance(),
+            Self::Boxed(walk) => walk.advance(),
         }
     }
 
     pub(crate) fn key(&self) -> &[u8] {
         match self {
             Self::Present(walk) => walk.cursor.key().unwrap_or_default(),
-            Self::Made(walk) => walk.key(),
+            Self::Boxed(walk) => walk.key(),
         }
     }
 
     pub(crate) fn value(&self) -> &[u8] {
         match self {
             Self::Present(walk) => walk.cursor.value().unwrap_or_default(),
-            Self::Made(walk) => walk.value(),
+            Self::Boxed(walk) => walk.value(),
         }
     }
 }
 
-/// A walk over the entries of a family as they are.
+/// A cursor over the entries of a family as they are.
 pub(crate) struct Present<'a> {
     db: &'a Database,
     cursor: RawCursor<'a>,

@@ -14,16 +14,16 @@ use smallvec::SmallVec;
 use crate::engine::db::{Database, Family};
 use crate::engine::error::StorageError;
 use crate::engine::merge::Over;
-use crate::engine::scan::{Range, ScanSource, Steps, Walk};
+use crate::engine::scan::{DynCursor, EntryCursor, Range, ScanSource};
 
 /// Takes new entries.
-pub(crate) trait Put {
+pub(crate) trait PutEntries {
     /// Writes an entry.
     fn put(&mut self, family: Family, key: &[u8], value: &[u8]);
 }
 
 /// Takes new entries and removals.
-pub(crate) trait Write: Put {
+pub(crate) trait WriteEntries: PutEntries {
     /// Removes an entry.
     fn delete(&mut self, family: Family, key: &[u8]);
 }
@@ -49,64 +49,64 @@ impl<'a> TableBatch<'a> {
     }
 }
 
-impl Put for TableBatch<'_> {
+impl PutEntries for TableBatch<'_> {
     fn put(&mut self, family: Family, key: &[u8], value: &[u8]) {
         self.batch.put_cf(self.db.family(family), key, value);
     }
 }
 
-impl Write for TableBatch<'_> {
+impl WriteEntries for TableBatch<'_> {
     fn delete(&mut self, family: Family, key: &[u8]) {
         self.batch.delete_cf(self.db.family(family), key);
     }
 }
 
-/// What apply reads through to: the database, or a view of it where an event is only tried out, and
-/// before it what a fold holds.
+/// What apply reads through to: first what a fold has staged, then the database, or a view of it
+/// where an event is only tried out.
 #[derive(Clone, Copy)]
-pub(crate) struct Below<'a> {
+pub(crate) struct ReadThrough<'a> {
     pub(crate) source: ScanSource<'a>,
-    pub(crate) held: Option<&'a StagedRows>,
+    pub(crate) staged: Option<&'a StagedRows>,
 }
 
-/// A value as it lies in the database or in memory.
-pub(crate) enum StagedValue<'a> {
+/// A value of an entry, borrowed from the database or from what is staged in memory.
+pub(crate) enum EntryValue<'a> {
     Stored(DBPinnableSlice<'a>),
-    Held(&'a [u8]),
+    Staged(&'a [u8]),
 }
 
-impl std::ops::Deref for StagedValue<'_> {
+impl std::ops::Deref for EntryValue<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
             Self::Stored(value) => value,
-            Self::Held(value) => value,
+            Self::Staged(value) => value,
         }
     }
 }
 
-impl<'a> Below<'a> {
+impl<'a> ReadThrough<'a> {
     pub(crate) fn get(
         self,
         family: Family,
         key: &[u8],
-    ) -> Result<Option<StagedValue<'a>>, StorageError> {
-        if let Some(held) = self.held {
-            match held.map(family).and_then(|map| map.get(key)) {
-                Some(value) => return Ok(value.as_deref().map(StagedValue::Held)),
-                None if held.alone => return Ok(None),
+    ) -> Result<Option<EntryValue<'a>>, StorageError> {
+        if let Some(staged) = self.staged {
+            match staged.map(family).and_then(|map| map.get(key)) {
+                Some(value) => return Ok(value.as_deref().map(EntryValue::Staged)),
+                None if staged.base_is_empty => return Ok(None),
                 None => {}
             }
         }
-        Ok(self.source.get(family, key)?.map(StagedValue::Stored))
+        Ok(self.source.get(family, key)?.map(EntryValue::Stored))
     }
 
-    pub(crate) fn walk(self, family: Family, range: Range) -> Walk<'a> {
-        let held = self
-            .held
-            .and_then(|held| Some((held.map(family)?, held.alone)));
-        let Some((map, alone)) = held else {
+    pub(crate) fn walk(self, family: Family, range: Range) -> EntryCursor<'a> {
+        let staged = self
+            .staged
+            .and_then(|staged| Some((staged.map(family)?, staged.base_is_empty)));
+        let Some((map, base_is_empty)) = staged else {
             return self.source.walk(family, range);
         };
         let reverse = range.reverse;
@@ -119,10 +119,10 @@ impl<'a> Below<'a> {
             None => (Bound::Included(&range.lower[..]), Bound::Unbounded),
         };
         let over = Over::new(map.range::<[u8], _>(bounds), reverse);
-        Walk::Made(Box::new(HeldWalk {
+        EntryCursor::Boxed(Box::new(StagedCursor {
             over,
-            stored: (!alone).then(|| self.source.walk(family, range)),
-            on: false,
+            stored: (!base_is_empty).then(|| self.source.walk(family, range)),
+            stored_pending: false,
             reverse,
             current: None,
         }))
@@ -130,18 +130,18 @@ impl<'a> Below<'a> {
 }
 
 /// Keys lie in the tree itself: comparing them costs no look elsewhere.
-type HeldKey = SmallVec<[u8; 56]>;
-type Map = BTreeMap<HeldKey, Option<Box<[u8]>>>;
+type StagedKey = SmallVec<[u8; 56]>;
+type Map = BTreeMap<StagedKey, Option<Box<[u8]>>>;
 /// What an entry costs in memory beyond its value, roughly.
 const ENTRY_BYTES: usize = 160;
 
-/// The rows and index entries of a generation; nothing stands for a removed one.
+/// The rows and index entries of a generation. `None` is a tombstone: the key was removed.
 #[derive(Default)]
 pub(crate) struct StagedRows {
     rows: Map,
     index: Map,
     /// Whether the database below is empty: what is not here is nowhere.
-    pub(crate) alone: bool,
+    pub(crate) base_is_empty: bool,
     bytes: usize,
 }
 
@@ -163,26 +163,27 @@ impl StagedRows {
         if let Some(known) = map.get_mut(key) {
             let old = known.as_deref().map_or(0, <[u8]>::len);
             self.bytes = self.bytes + size - old.min(self.bytes);
-            if value.is_none() && self.alone {
+            if value.is_none() && self.base_is_empty {
                 map.remove(key);
                 self.bytes = self.bytes.saturating_sub(ENTRY_BYTES);
             } else {
                 *known = value.map(Box::from);
             }
-        } else if value.is_some() || !self.alone {
+        } else if value.is_some() || !self.base_is_empty {
             map.insert(key.into(), value.map(Box::from));
             self.bytes += size + ENTRY_BYTES;
         }
     }
 
-    /// The entries of `rows` or `index` in the order of their keys; nothing stands for a removal.
+    /// The entries of `rows` or `index` in the order of their keys. `None` is a tombstone: the key
+    /// was removed.
     pub(crate) fn entries(&self, family: Family) -> impl Iterator<Item = Entry<'_>> {
         let map = self.map(family).into_iter().flatten();
         map.map(|(key, value)| (key.as_slice(), value.as_deref()))
     }
 }
 
-/// A key and its value; none where it is removed.
+/// A key and its value; `None` is a tombstone: the key was removed.
 pub(crate) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// Entries of one family in the order in which they were written.
@@ -232,7 +233,7 @@ impl StagedRun {
 
 /// The entries of a generation that apply never reads.
 #[derive(Default)]
-pub(crate) struct Unread {
+pub(crate) struct WriteOnlyEntries {
     pub(crate) history: StagedRun,
     pub(crate) changes: StagedRun,
     pub(crate) postings: StagedRun,
@@ -240,7 +241,7 @@ pub(crate) struct Unread {
     pub(crate) meta: StagedRun,
 }
 
-impl Put for Unread {
+impl PutEntries for WriteOnlyEntries {
     fn put(&mut self, family: Family, key: &[u8], value: &[u8]) {
         let run = match family {
             Family::History => &mut self.history,
@@ -249,7 +250,7 @@ impl Put for Unread {
             Family::Digests => &mut self.digests,
             Family::Meta => &mut self.meta,
             Family::Rows | Family::Index => {
-                debug_assert!(false, "an event's end writes no rows");
+                debug_assert!(false, "WriteOnlyEntries takes no rows");
                 return;
             }
         };
@@ -257,66 +258,66 @@ impl Put for Unread {
     }
 }
 
-/// Everything a generation holds.
+/// Everything that is staged for a generation.
 #[derive(Default)]
 pub(crate) struct Staged {
-    pub(crate) held: StagedRows,
-    pub(crate) unread: Unread,
+    pub(crate) rows: StagedRows,
+    pub(crate) write_only: WriteOnlyEntries,
 }
 
 impl Staged {
     /// What it takes in memory, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        let Unread {
+        let WriteOnlyEntries {
             history,
             changes,
             postings,
             digests,
             meta,
-        } = &self.unread;
+        } = &self.write_only;
         let runs = [history, changes, postings, digests, meta];
-        self.held.bytes + runs.iter().map(|run| run.bytes()).sum::<usize>()
+        self.rows.bytes + runs.iter().map(|run| run.bytes()).sum::<usize>()
     }
 }
 
-impl Put for Staged {
+impl PutEntries for Staged {
     fn put(&mut self, family: Family, key: &[u8], value: &[u8]) {
         match family {
-            Family::Rows | Family::Index => self.held.set(family, key, Some(value)),
-            _ => self.unread.put(family, key, value),
+            Family::Rows | Family::Index => self.rows.set(family, key, Some(value)),
+            _ => self.write_only.put(family, key, value),
         }
     }
 }
 
-impl Write for Staged {
+impl WriteEntries for Staged {
     fn delete(&mut self, family: Family, key: &[u8]) {
         debug_assert!(matches!(family, Family::Rows | Family::Index));
-        self.held.set(family, key, None);
+        self.rows.set(family, key, None);
     }
 }
 
-/// A walk over what is held and the database under it, in key order; what is held wins.
-struct HeldWalk<'a> {
-    over: Over<'a, HeldKey, Option<Box<[u8]>>>,
-    stored: Option<Walk<'a>>,
-    /// Whether the database's walk stands on an entry that was not yet given.
-    on: bool,
+/// A cursor over what is staged and the database under it, in key order; what is staged wins.
+struct StagedCursor<'a> {
+    over: Over<'a, StagedKey, Option<Box<[u8]>>>,
+    stored: Option<EntryCursor<'a>>,
+    /// Whether the database's cursor stands on an entry that was not yet given.
+    stored_pending: bool,
     reverse: bool,
-    /// The held entry it stands on; none: the database's.
+    /// The staged entry it stands on; none: the database's.
     current: Option<(&'a [u8], &'a [u8])>,
 }
 
-impl Steps for HeldWalk<'_> {
+impl DynCursor for StagedCursor<'_> {
     fn advance(&mut self) -> Result<bool, StorageError> {
         loop {
-            if let Some(stored) = self.stored.as_mut().filter(|_| !self.on) {
+            if let Some(stored) = self.stored.as_mut().filter(|_| !self.stored_pending) {
                 if stored.advance()? {
-                    self.on = true;
+                    self.stored_pending = true;
                 } else {
                     self.stored = None;
                 }
             }
-            let key = self.stored.as_ref().map(Walk::key);
+            let key = self.stored.as_ref().map(EntryCursor::key);
             let over = self.over.peek();
             let order = match (key, over) {
                 (None, None) => return Ok(false),
@@ -326,7 +327,7 @@ impl Steps for HeldWalk<'_> {
                 (Some(key), Some((other, _))) => key.cmp(other.as_slice()),
             };
             if order.is_le() {
-                self.on = false;
+                self.stored_pending = false;
             }
             if order.is_lt() {
                 self.current = None;

@@ -12,7 +12,7 @@ use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Key, KeyBuf};
 use crate::engine::layer::{AnyLayer, Layer, RowKey};
 use crate::engine::scan::Scan;
-use crate::engine::staged::Below;
+use crate::engine::staged::ReadThrough;
 use crate::engine::table::{Index, Table};
 
 /// What an apply function knows about its event beyond the payload.
@@ -35,7 +35,7 @@ pub(crate) type Layers = Vec<Option<Box<dyn AnyLayer>>>;
 
 /// A write transaction of one event.
 pub struct Txn<'a> {
-    pub(crate) below: Below<'a>,
+    pub(crate) below: ReadThrough<'a>,
     pub(crate) layers: &'a mut Layers,
     pub(crate) touched: &'a mut Vec<(u16, RowKey)>,
     pub(crate) index: u64,
@@ -45,8 +45,8 @@ pub struct Txn<'a> {
 pub type Rows<'a, T> = Box<dyn Iterator<Item = Result<Arc<<T as Table>::Row>, StorageError>> + 'a>;
 
 /// What queries read from: a view, or the transaction of the event being applied (EV-09). Write a
-/// query once, over `&impl Read`, and both sides use it.
-pub trait Read {
+/// query once, over `&impl ReadRows`, and both sides use it.
+pub trait ReadRows {
     /// The row with this key.
     fn row<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<Arc<T::Row>>, StorageError>;
     /// The rows of a range of the table, in key order.
@@ -192,7 +192,7 @@ impl Txn<'_> {
 
     /// The rows of one group of an index, in the index's order.
     pub fn by_index<I: Index>(&self, group: impl AsKey<I::Group>) -> Rows<'_, I::Table> {
-        Box::new(self.by_index_scan::<I>(Scan::group(group)))
+        Box::new(self.by_index_scan::<I>(Scan::with_key_prefix(group)))
     }
 
     /// The rows of a range of an index: keys are group ‖ order ‖ primary key.
@@ -237,7 +237,7 @@ impl Txn<'_> {
     }
 }
 
-impl Read for Txn<'_> {
+impl ReadRows for Txn<'_> {
     fn row<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<Arc<T::Row>>, StorageError> {
         self.get::<T>(key)
     }

@@ -10,7 +10,7 @@ static MET: AtomicBool = AtomicBool::new(false);
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// A row was met that cannot be read.
-pub(crate) fn note() {
+pub(crate) fn record() {
     MET.store(true, Ordering::Relaxed);
 }
 

@@ -143,7 +143,7 @@ impl Watch {
         }
     }
 
-    /// Waits until something beyond this index is applied; answers the applied index.
+    /// Waits until something beyond this index is applied; returns the applied index.
     pub async fn beyond(&self, index: u64) -> u64 {
         self.reached(index.saturating_add(1)).await;
         self.applied()

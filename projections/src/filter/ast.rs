@@ -9,7 +9,7 @@ pub(super) enum Expr {
     And(Vec<Expr>),
     Or(Vec<Expr>),
     Match(Match),
-    Each(Each),
+    Quantifier(Quantifier),
 }
 
 /// A comparison of one selected value.
@@ -37,18 +37,18 @@ pub(super) enum Operator {
 
 /// `any` or `all` over a list or the keys of a map.
 #[derive(Debug, Clone)]
-pub(super) struct Each {
+pub(super) struct Quantifier {
     pub(super) all: bool,
     pub(super) selector: Selector,
     pub(super) binding: Binding,
     pub(super) inner: Box<Expr>,
 }
 
-/// The names that the inner expression may use. `single` is the value of a list and the key of a
-/// map.
+/// The names that the inner expression may use. A single name (`default_name`) is the value of a
+/// list and the key of a map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Binding {
-    pub(super) single: Option<String>,
+    pub(super) default_name: Option<String>,
     pub(super) index: Option<String>,
     pub(super) value: Option<String>,
 }

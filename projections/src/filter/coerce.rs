@@ -4,32 +4,32 @@
 
 /// Why a text is not a value of the wanted type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coerce {
+pub(super) enum CoerceError {
     /// It does not look like one.
     Syntax,
     /// It looks like one and does not fit.
     Range,
 }
 
-pub(super) fn boolean(text: &str) -> Result<bool, Coerce> {
+pub(super) fn boolean(text: &str) -> Result<bool, CoerceError> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(Coerce::Syntax),
+        _ => Err(CoerceError::Syntax),
     }
 }
 
-pub(super) fn signed(text: &str) -> Result<i64, Coerce> {
+pub(super) fn signed(text: &str) -> Result<i64, CoerceError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
     let size = i128::from(unsigned(digits)?);
-    i64::try_from(if negative { -size } else { size }).map_err(|_| Coerce::Range)
+    i64::try_from(if negative { -size } else { size }).map_err(|_| CoerceError::Range)
 }
 
-pub(super) fn unsigned(text: &str) -> Result<u64, Coerce> {
+pub(super) fn unsigned(text: &str) -> Result<u64, CoerceError> {
     let lower = text.to_ascii_lowercase();
     let (digits, radix, prefixed) = if let Some(digits) = lower.strip_prefix("0x") {
         (digits, 16, true)
@@ -42,11 +42,11 @@ pub(super) fn unsigned(text: &str) -> Result<u64, Coerce> {
     } else {
         (lower.as_str(), 10, false)
     };
-    let plain = without_underscores(digits, prefixed).ok_or(Coerce::Syntax)?;
+    let plain = without_underscores(digits, prefixed).ok_or(CoerceError::Syntax)?;
     if plain.is_empty() || !plain.chars().all(|c| c.is_digit(radix)) {
-        return Err(Coerce::Syntax);
+        return Err(CoerceError::Syntax);
     }
-    u64::from_str_radix(&plain, radix).map_err(|_| Coerce::Range)
+    u64::from_str_radix(&plain, radix).map_err(|_| CoerceError::Range)
 }
 
 /// Underscores may stand between digits and between a base's prefix and a digit.
@@ -56,35 +56,35 @@ fn without_underscores(digits: &str, prefixed: bool) -> Option<String> {
     (!misplaced).then(|| digits.replace('_', ""))
 }
 
-pub(super) fn double(text: &str) -> Result<f64, Coerce> {
-    let number: f64 = float_text(text)?.parse().map_err(|_| Coerce::Syntax)?;
+pub(super) fn double(text: &str) -> Result<f64, CoerceError> {
+    let number: f64 = float_text(text)?.parse().map_err(|_| CoerceError::Syntax)?;
     if number.is_infinite() && text.bytes().any(|b| b.is_ascii_digit()) {
-        return Err(Coerce::Range);
+        return Err(CoerceError::Range);
     }
     Ok(number)
 }
 
-pub(super) fn single(text: &str) -> Result<f32, Coerce> {
-    let number: f32 = float_text(text)?.parse().map_err(|_| Coerce::Syntax)?;
+pub(super) fn single(text: &str) -> Result<f32, CoerceError> {
+    let number: f32 = float_text(text)?.parse().map_err(|_| CoerceError::Syntax)?;
     if number.is_infinite() && text.bytes().any(|b| b.is_ascii_digit()) {
-        return Err(Coerce::Range);
+        return Err(CoerceError::Range);
     }
     Ok(number)
 }
 
 /// Decimal forms only; Rust's parser takes the same names for infinity and "not a number".
-fn float_text(text: &str) -> Result<&str, Coerce> {
+fn float_text(text: &str) -> Result<&str, CoerceError> {
     if text.contains(['x', 'X', '_']) {
-        return Err(Coerce::Syntax);
+        return Err(CoerceError::Syntax);
     }
     let unsigned = text.trim_start_matches(['+', '-']);
     if unsigned.eq_ignore_ascii_case("nan") && unsigned.len() != text.len() {
-        return Err(Coerce::Syntax);
+        return Err(CoerceError::Syntax);
     }
     Ok(text)
 }
 
 /// An index into a list, written as a part of a selector; an empty one means the first.
-pub(super) fn index(text: &str) -> Result<i64, Coerce> {
+pub(super) fn index(text: &str) -> Result<i64, CoerceError> {
     if text.is_empty() { Ok(0) } else { signed(text) }
 }

@@ -1,7 +1,7 @@
 //! Evaluation: an expression and a row to yes, no or an error.
 
-use super::ast::{Each, Expr, Match, Operator, Selector};
-use super::coerce::{self, Coerce};
+use super::ast::{Expr, Match, Operator, Quantifier, Selector};
+use super::coerce::{self, CoerceError};
 use super::read::{Fields, Lookup, Value};
 use super::{FilterError, MAX_STEPS};
 
@@ -10,33 +10,33 @@ pub(super) fn matches<T: Fields + ?Sized>(
     root: &Expr,
     row: &T,
 ) -> Result<(bool, u32), FilterError> {
-    let mut evaluation = Evaluation {
+    let mut evaluator = Evaluator {
         row,
-        locals: Vec::new(),
+        placeholders: Vec::new(),
         steps: 0,
     };
-    let passes = evaluation.expr(root)?;
-    Ok((passes, evaluation.steps))
+    let passes = evaluator.expr(root)?;
+    Ok((passes, evaluator.steps))
 }
 
 /// A placeholder of `any` or `all`: another name for a path, or a value of its own.
-struct Local<'e> {
+struct Placeholder<'e> {
     name: &'e str,
-    meaning: Meaning,
+    bound: Bound,
 }
 
-enum Meaning {
+enum Bound {
     Path(Vec<String>),
     Value(Value),
 }
 
-struct Evaluation<'e, T: ?Sized> {
+struct Evaluator<'e, T: ?Sized> {
     row: &'e T,
-    locals: Vec<Local<'e>>,
+    placeholders: Vec<Placeholder<'e>>,
     steps: u32,
 }
 
-impl<'e, T: Fields + ?Sized> Evaluation<'e, T> {
+impl<'e, T: Fields + ?Sized> Evaluator<'e, T> {
     fn expr(&mut self, expr: &'e Expr) -> Result<bool, FilterError> {
         match expr {
             Expr::Not(inner) => Ok(!self.expr(inner)?),
@@ -57,7 +57,7 @@ impl<'e, T: Fields + ?Sized> Evaluation<'e, T> {
                 Ok(false)
             }
             Expr::Match(found) => self.compare(found),
-            Expr::Each(each) => self.each(each),
+            Expr::Quantifier(quantifier) => self.quantified(quantifier),
         }
     }
 
@@ -73,80 +73,85 @@ impl<'e, T: Fields + ?Sized> Evaluation<'e, T> {
             Operator::Matches => match (&value, &test.pattern) {
                 (Value::Text(text), Some(pattern)) => pattern.is_match(text.as_bytes()),
                 (Value::Bytes(bytes), Some(pattern)) => pattern.is_match(bytes),
-                (Value::Zero, Some(pattern)) => pattern.is_match(b""),
-                _ => return Err(operand("matches operations", &value, &test.selector)),
+                (Value::Absent, Some(pattern)) => pattern.is_match(b""),
+                _ => return Err(operand_error("matches operations", &value, &test.selector)),
             },
             Operator::Empty => is_empty(&value)
-                .ok_or_else(|| operand("is-empty operations", &value, &test.selector))?,
+                .ok_or_else(|| operand_error("is-empty operations", &value, &test.selector))?,
             Operator::Nil => is_nil(&value)
-                .ok_or_else(|| operand("is-nil operations", &value, &test.selector))?,
+                .ok_or_else(|| operand_error("is-nil operations", &value, &test.selector))?,
         };
         Ok(answer != test.negated)
     }
 
-    fn each(&mut self, each: &'e Each) -> Result<bool, FilterError> {
-        let Lookup::Found(value) = self.lookup(&each.selector)? else {
-            return Ok(each.all);
+    fn quantified(&mut self, quantifier: &'e Quantifier) -> Result<bool, FilterError> {
+        let Lookup::Found(value) = self.lookup(&quantifier.selector)? else {
+            return Ok(quantifier.all);
         };
         let keys = match value {
             Value::List(items) => (0..items.len()).map(|index| index.to_string()).collect(),
-            Value::Map(keys) => return self.over(each, keys, true),
+            Value::Map(keys) => return self.quantify_over_keys(quantifier, keys, true),
             Value::Bytes(bytes) => (0..bytes.len()).map(|index| index.to_string()).collect(),
-            Value::NilList | Value::NilMap | Value::Zero => Vec::new(),
+            Value::NilList | Value::NilMap | Value::Absent => Vec::new(),
             _ => {
-                let selector = each.selector.as_value();
+                let selector = quantifier.selector.as_value();
                 return Err(FilterError::Placeholder(format!(
                     "{selector} is not a list or a map"
                 )));
             }
         };
-        self.over(each, keys, false)
+        self.quantify_over_keys(quantifier, keys, false)
     }
 
-    fn over(&mut self, each: &'e Each, keys: Vec<String>, map: bool) -> Result<bool, FilterError> {
-        let binding = &each.binding;
+    fn quantify_over_keys(
+        &mut self,
+        quantifier: &'e Quantifier,
+        keys: Vec<String>,
+        map: bool,
+    ) -> Result<bool, FilterError> {
+        let binding = &quantifier.binding;
         if !keys.is_empty() && binding.index.is_some() && binding.index == binding.value {
             return Err(FilterError::Placeholder(format!(
                 "{:?} cannot be used as a placeholder for both the index and the value",
                 binding.index.as_deref().unwrap_or_default()
             )));
         }
-        let outer = self.locals.len();
+        let outer = self.placeholders.len();
         for (position, key) in keys.into_iter().enumerate() {
-            let mut path = each.selector.path.clone();
+            let mut path = quantifier.selector.path.clone();
             let index = if map {
                 Value::Text(key.clone())
             } else {
                 Value::Int(i64::try_from(position).unwrap_or(i64::MAX))
             };
             path.push(key);
-            if let Some(name) = &binding.single {
-                let meaning = if map {
-                    Meaning::Value(index.clone())
+            if let Some(name) = &binding.default_name {
+                let bound = if map {
+                    Bound::Value(index.clone())
                 } else {
-                    Meaning::Path(path.clone())
+                    Bound::Path(path.clone())
                 };
-                self.locals.push(Local { name, meaning });
+                self.placeholders.push(Placeholder { name, bound });
             }
             if let Some(name) = &binding.index {
-                self.locals.push(Local {
+                self.placeholders.push(Placeholder {
                     name,
-                    meaning: Meaning::Value(index),
+                    bound: Bound::Value(index),
                 });
             }
             if let Some(name) = &binding.value {
-                self.locals.push(Local {
+                self.placeholders.push(Placeholder {
                     name,
-                    meaning: Meaning::Path(path),
+                    bound: Bound::Path(path),
                 });
             }
-            let result = self.expr(&each.inner);
-            self.locals.truncate(outer);
-            if result? != each.all {
-                return Ok(!each.all);
+            let result = self.expr(&quantifier.inner);
+            self.placeholders.truncate(outer);
+            if result? != quantifier.all {
+                return Ok(!quantifier.all);
             }
         }
-        Ok(each.all)
+        Ok(quantifier.all)
     }
 
     /// Finds a selector's value: first among the placeholders, innermost first, then in the row.
@@ -156,23 +161,23 @@ impl<'e, T: Fields + ?Sized> Evaluation<'e, T> {
             return Err(FilterError::TooCostly);
         }
         let mut path = std::borrow::Cow::Borrowed(&selector.path);
-        for local in self.locals.iter().rev() {
-            if path.first().map(String::as_str) != Some(local.name) {
+        for placeholder in self.placeholders.iter().rev() {
+            if path.first().map(String::as_str) != Some(placeholder.name) {
                 continue;
             }
-            match &local.meaning {
-                Meaning::Value(value) if path.len() == 1 => {
+            match &placeholder.bound {
+                Bound::Value(value) if path.len() == 1 => {
                     return Ok(Lookup::Found(value.clone()));
                 }
-                Meaning::Value(value) => {
+                Bound::Value(value) => {
                     return Err(FilterError::Placeholder(format!(
                         "/{} references a {} so /{} is invalid",
-                        local.name,
+                        placeholder.name,
                         value.kind(),
                         path.join("/")
                     )));
                 }
-                Meaning::Path(prefix) => {
+                Bound::Path(prefix) => {
                     let full = prefix.iter().chain(&path[1..]).cloned().collect();
                     path = std::borrow::Cow::Owned(full);
                 }
@@ -193,7 +198,7 @@ impl<'e, T: Fields + ?Sized> Evaluation<'e, T> {
     }
 }
 
-fn operand(operation: &'static str, value: &Value, selector: &Selector) -> FilterError {
+fn operand_error(operation: &'static str, value: &Value, selector: &Selector) -> FilterError {
     FilterError::Operand {
         operation,
         kind: value.kind(),
@@ -202,7 +207,7 @@ fn operand(operation: &'static str, value: &Value, selector: &Selector) -> Filte
 }
 
 /// Equality of one plain value; `None` where the kind has no equality.
-fn same(value: &Value, text: &str) -> Option<Result<bool, Coerce>> {
+fn same(value: &Value, text: &str) -> Option<Result<bool, CoerceError>> {
     Some(match value {
         Value::Bool(v) => coerce::boolean(text).map(|t| t == *v),
         Value::Int(v) => coerce::signed(text).map(|t| t == *v),
@@ -210,7 +215,7 @@ fn same(value: &Value, text: &str) -> Option<Result<bool, Coerce>> {
         Value::Float32(v) => coerce::single(text).map(|t| t == *v),
         Value::Float(v) => coerce::double(text).map(|t| t == *v),
         Value::Text(v) => Ok(v == text),
-        Value::Zero => Ok(matches!(text, "" | "0" | "false")),
+        Value::Absent => Ok(matches!(text, "" | "0" | "false")),
         _ => return None,
     })
 }
@@ -218,12 +223,12 @@ fn same(value: &Value, text: &str) -> Option<Result<bool, Coerce>> {
 fn equal(value: &Value, test: &Match) -> Result<bool, FilterError> {
     match same(value, &test.value) {
         Some(Ok(answer)) => Ok(answer),
-        Some(Err(_)) => Err(literal(value, test)),
-        None => Err(operand("equality", value, &test.selector)),
+        Some(Err(_)) => Err(literal_error(value, test)),
+        None => Err(operand_error("equality", value, &test.selector)),
     }
 }
 
-fn literal(value: &Value, test: &Match) -> FilterError {
+fn literal_error(value: &Value, test: &Match) -> FilterError {
     FilterError::Literal {
         value: test.value.clone(),
         kind: value.kind(),
@@ -237,12 +242,16 @@ fn contains(value: &Value, test: &Match) -> Result<bool, FilterError> {
         Value::Map(keys) => Ok(keys.iter().any(|key| key == wanted)),
         Value::List(items) => in_list(items, test),
         Value::NilList | Value::NilMap => Ok(false),
-        Value::Zero => Ok(wanted.is_empty()),
+        Value::Absent => Ok(wanted.is_empty()),
         Value::Bytes(bytes) => match coerce::unsigned(wanted) {
             Ok(number) => Ok(bytes.iter().any(|byte| u64::from(*byte) == number)),
-            Err(_) => Err(literal(value, test)),
+            Err(_) => Err(literal_error(value, test)),
         },
-        _ => Err(operand("in/contains operations", value, &test.selector)),
+        _ => Err(operand_error(
+            "in/contains operations",
+            value,
+            &test.selector,
+        )),
     }
 }
 
@@ -256,9 +265,15 @@ fn in_list(items: &[Value], test: &Match) -> Result<bool, FilterError> {
         match same(item, &test.value) {
             Some(Ok(true)) => return Ok(true),
             Some(Ok(false)) => {}
-            Some(Err(Coerce::Syntax)) if mixed => {}
-            Some(Err(_)) => return Err(literal(item, test)),
-            None => return Err(operand("in/contains operations", item, &test.selector)),
+            Some(Err(CoerceError::Syntax)) if mixed => {}
+            Some(Err(_)) => return Err(literal_error(item, test)),
+            None => {
+                return Err(operand_error(
+                    "in/contains operations",
+                    item,
+                    &test.selector,
+                ));
+            }
         }
     }
     Ok(false)
@@ -270,14 +285,14 @@ fn is_empty(value: &Value) -> Option<bool> {
         Value::Bytes(bytes) => Some(bytes.is_empty()),
         Value::List(items) => Some(items.is_empty()),
         Value::Map(keys) => Some(keys.is_empty()),
-        Value::NilList | Value::NilMap | Value::Zero => Some(true),
+        Value::NilList | Value::NilMap | Value::Absent => Some(true),
         _ => None,
     }
 }
 
 fn is_nil(value: &Value) -> Option<bool> {
     match value {
-        Value::Nil | Value::NilList | Value::NilMap | Value::Zero => Some(true),
+        Value::Nil | Value::NilList | Value::NilMap | Value::Absent => Some(true),
         Value::List(_) | Value::Map(_) | Value::Struct => Some(false),
         Value::Bytes(bytes) => Some(bytes.is_empty()),
         _ => None,

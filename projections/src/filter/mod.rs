@@ -4,7 +4,7 @@
 //! Its grammar and meaning are those of go-bexpr 0.1.17, which Nomad's clients expect, quirks
 //! included (a quoted value that looks like a JSON pointer loses its first slash, for one).
 //!
-//! What it must not know: tables, the API, who asks. It sees a row only through [`Fields`], which
+//! What it must not know: tables, the API, the caller. It sees a row only through [`Fields`], which
 //! every `Serialize` type has: a serializer walks to the selected field and to nothing else, so
 //! that a row never becomes a tree of JSON first.
 //!

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::ast::{Binding, Each, Expr, Match, Operator, Selector};
+use super::ast::{Binding, Expr, Match, Operator, Quantifier, Selector};
 use super::{FilterError, MAX_DEPTH, MAX_LENGTH, pattern, quote};
 
 /// Parses a whole expression.
@@ -236,7 +236,7 @@ impl<'a> Parser<'a> {
             let inner = Box::new(p.parse_or()?);
             p.space();
             p.eat("}")?;
-            Some(Expr::Each(Each {
+            Some(Expr::Quantifier(Quantifier {
                 all,
                 selector,
                 binding,
@@ -253,7 +253,7 @@ impl<'a> Parser<'a> {
             p.space();
             let value = p.parse_placeholder()?;
             (index.is_some() || value.is_some()).then_some(Binding {
-                single: None,
+                default_name: None,
                 index,
                 value,
             })
@@ -261,9 +261,9 @@ impl<'a> Parser<'a> {
         if pair.is_some() {
             return pair;
         }
-        let single = self.parse_identifier()?;
+        let default_name = self.parse_identifier()?;
         Some(Binding {
-            single: Some(single),
+            default_name: Some(default_name),
             ..Binding::default()
         })
     }

@@ -20,8 +20,9 @@ pub enum Value {
     NilList,
     /// An absent map: empty and nil at once.
     NilMap,
-    /// A field that was left out because it holds its type's zero value.
-    Zero,
+    /// A field that the row's serialiser left out, so its type is unknown: it is the zero value of
+    /// whatever type it is compared as.
+    Absent,
     /// A truth value.
     Bool(bool),
     /// A signed number.
@@ -48,7 +49,7 @@ impl Value {
     /// The kind's name for messages.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Nil | Value::Zero => "nil",
+            Value::Nil | Value::Absent => "nil",
             Value::NilList | Value::List(_) => "slice",
             Value::Bool(_) => "bool",
             Value::Int(_) => "int64",
@@ -466,7 +467,7 @@ impl ser::SerializeStruct for StructReader<'_> {
 
     fn skip_field(&mut self, key: &'static str) -> Result<(), ReadError> {
         match self.path {
-            [part] if part == key => self.found = Some(Lookup::Found(Value::Zero)),
+            [part] if part == key => self.found = Some(Lookup::Found(Value::Absent)),
             [part, _] if part == key => self.found = Some(Lookup::MissingKey),
             _ => {}
         }

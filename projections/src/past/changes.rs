@@ -151,7 +151,7 @@ impl ChangeList {
         &mut self,
         (index, kind): (u64, EventKind),
         bytes: &mut Vec<u8>,
-        to: &mut dyn Put,
+        to: &mut dyn PutEntries,
     ) {
         for (table, namespace, topic) in std::mem::take(&mut self.rules) {
             let stream = topic.map(|topic| StreamKey::new(topic, &namespace, "*", &[]));
@@ -196,7 +196,7 @@ impl ChangeList {
 }
 
 /// Writes one posting.
-pub(crate) fn post(to: &mut dyn Put, topic: Topic, namespace: &str, key: &str, index: u64) {
+pub(crate) fn post(to: &mut dyn PutEntries, topic: Topic, namespace: &str, key: &str, index: u64) {
     let mut out = posting_prefix(topic, namespace, key);
     index.encode(&mut out);
     to.put(Family::Postings, &out, &[]);

@@ -8,14 +8,14 @@
 //! `1 ‖ table (u16 BE) ‖ index (u8) ‖ group ‖ death (u64 BE) ‖ order ‖ key` → birth (varint).
 //! A group as of N is its living entries with birth ≤ N and its dead ones with birth ≤ N < death.
 //!
-//! `2 ‖ …`: which rows were alive at some indexes (`alive`).
+//! `2 ‖ …`: which rows were live at some indexes (`alive`).
 
 use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::key::{Key, KeyBuf};
 use crate::engine::registry::Registry;
 use crate::engine::row;
-use crate::engine::scan::{Range, ScanSource, Walk};
+use crate::engine::scan::{EntryCursor, Range, ScanSource};
 use crate::engine::table::{Index, IndexEntry, Table};
 
 const VERSION: u8 = 0;
@@ -201,14 +201,14 @@ pub(crate) fn versions<T: Table>(
     Ok(versions)
 }
 
-/// Calls `note` with every index from `first` on at which a version of the row began, and with
+/// Calls `add` with every index from `first` on at which a version of the row began, and with
 /// that of its deletion. The living version's is in `rows`.
-pub(crate) fn moments(
+pub(crate) fn change_indexes(
     source: ScanSource<'_>,
     table: u16,
     key: &[u8],
     first: u64,
-    mut note: impl FnMut(u64),
+    mut add: impl FnMut(u64),
 ) -> Result<(), StorageError> {
     let prefix = version_prefix(table, key);
     let range = Range {
@@ -221,12 +221,12 @@ pub(crate) fn moments(
         let from = beginning(walk.key())?;
         let (until, deleted, _) = split_version(walk.key(), walk.value())?;
         if deleted {
-            note(until);
+            add(until);
         }
         if until < first {
             break;
         }
-        note(from);
+        add(from);
     }
     Ok(())
 }
@@ -256,7 +256,7 @@ fn dead_prefix<I: Index>(group: &[u8]) -> KeyBuf {
 }
 
 /// All dead entries whose groups begin so.
-fn walk_under<'a, I: Index>(source: ScanSource<'a>, group: &[u8]) -> Walk<'a> {
+fn walk_under<'a, I: Index>(source: ScanSource<'a>, group: &[u8]) -> EntryCursor<'a> {
     let lower = dead_prefix::<I>(group);
     let range = Range {
         upper: crate::engine::key::prefix_end(&lower),
@@ -267,7 +267,11 @@ fn walk_under<'a, I: Index>(source: ScanSource<'a>, group: &[u8]) -> Walk<'a> {
 }
 
 /// The dead entries of a group from a death on, and where the group ends in their keys.
-fn walk_dead<'a, I: Index>(source: ScanSource<'a>, group: &[u8], death: u64) -> (Walk<'a>, usize) {
+fn walk_dead<'a, I: Index>(
+    source: ScanSource<'a>,
+    group: &[u8],
+    death: u64,
+) -> (EntryCursor<'a>, usize) {
     let mut lower = dead_prefix::<I>(group);
     let upper = crate::engine::key::prefix_end(&lower);
     let group_end = lower.len();

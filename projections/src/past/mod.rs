@@ -9,7 +9,7 @@
 //!
 //! **Invariants.** Each version of a row and each index entry that ended is here once, with the
 //! index of its end; the living ones are not here. An event's changes are one entry. Nothing is
-//! forgotten above the floor, and nothing below it is asked for. Sets of rows alive answer nothing
+//! forgotten above the floor, and nothing below it is asked for. Sets of live rows answer nothing
 //! by themselves: without them only the way is longer.
 //!
 //! Start reading at [`history`], then [`walks`].

@@ -11,7 +11,7 @@ use crate::engine::error::StorageError;
 use crate::engine::outcome::outcome_key;
 use crate::engine::registry::Registry;
 use crate::engine::scan::{Scan, ScanSource};
-use crate::engine::staged::{Put, TableBatch};
+use crate::engine::staged::{PutEntries, TableBatch};
 use crate::past::alive;
 use crate::past::history;
 
@@ -51,7 +51,7 @@ pub(crate) fn prune(
     for family in [Family::Changes, Family::Digests] {
         batch.delete_range_cf(db.family(family), &[0; 8][..], &next[..]);
     }
-    // A set of rows alive is of use only together with the changes since.
+    // A set of live rows is of use only together with the changes since.
     for table in registry.tables() {
         let (from, to) = alive::sets_below(table.id(), floor);
         batch.delete_range_cf(db.family(Family::History), &from[..], &to[..]);

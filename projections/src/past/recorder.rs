@@ -3,7 +3,7 @@
 use drover_events::EventKind;
 
 use crate::engine::db::Family;
-use crate::engine::keeper::{Changed, EndedVersion, Keeper};
+use crate::engine::history_writer::{Changed, EndedVersion, HistoryWriter};
 use crate::engine::row;
 use crate::engine::staged::Put;
 use crate::engine::table::IndexEntry;
@@ -20,7 +20,7 @@ pub(crate) struct RecorderMemory {
 
 impl RecorderMemory {
     /// What an event at an index ended and changed goes to `out`.
-    pub(crate) fn of<'a>(&'a mut self, index: u64, out: &'a mut dyn Put) -> Recorder<'a> {
+    pub(crate) fn of<'a>(&'a mut self, index: u64, out: &'a mut dyn PutEntries) -> Recorder<'a> {
         self.changes.clear();
         self.bytes.clear();
         let record = self;
@@ -31,7 +31,7 @@ impl RecorderMemory {
 /// Records one event.
 pub(crate) struct Recorder<'a> {
     index: u64,
-    out: &'a mut dyn Put,
+    out: &'a mut dyn PutEntries,
     record: &'a mut RecorderMemory,
 }
 
@@ -43,7 +43,7 @@ impl Recorder<'_> {
     }
 }
 
-impl Keeper for Recorder<'_> {
+impl HistoryWriter for Recorder<'_> {
     fn ended(&mut self, version: &EndedVersion<'_>) {
         let at = history::begun_key(version.table, version.key, version.from);
         let value = &mut self.record.scratch;

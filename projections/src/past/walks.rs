@@ -3,23 +3,23 @@
 //! A row that lives since before that event is still in `rows`; one that was changed or deleted
 //! since left the version of then in `history`. The two never hold the same key at one index, so a
 //! walk over the past is a merge of both, in key order, with the same interface as one over the
-//! present. Where far more died than was alive, the rows are looked up by their keys instead
-//! ([`crate::past::alive`]).
+//! present. Where far more were deleted than were live, the rows are looked up by their keys
+//! instead ([`crate::past::alive`]).
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use crate::engine::db::{Database, Family, Frozen, RawCursor};
+use crate::engine::db::{Database, DbSnapshot, Family, RawCursor};
 use crate::engine::error::StorageError;
 use crate::engine::row;
-use crate::engine::scan::{Range, Scan, ScanSource, Steps, Walk};
+use crate::engine::scan::{DynCursor, EntryCursor, Range, Scan, ScanSource};
 use crate::engine::table::{Entries, Index, Table};
-use crate::past::alive::{self, Passing};
+use crate::past::alive::{self, SkippedDeleted};
 use crate::past::history;
 
 /// The rows of a range as of an index.
 pub(crate) struct PastRows<'a> {
-    frozen: &'a Frozen,
+    db_snapshot: &'a DbSnapshot,
     index: u64,
     way: LookupPath<'a>,
 }
@@ -36,26 +36,26 @@ enum LookupPath<'a> {
 
 impl<'a> PastRows<'a> {
     /// The rows of `range` (table ‖ key) after the event at `index`.
-    pub(crate) fn new(frozen: &'a Frozen, range: Range, index: u64) -> Self {
+    pub(crate) fn new(db_snapshot: &'a DbSnapshot, range: Range, index: u64) -> Self {
         Self {
-            frozen,
+            db_snapshot,
             index,
             way: LookupPath::Unopened(range),
         }
     }
 
     /// As [`PastRows::new`], by a walk whatever it costs.
-    pub(crate) fn walked(frozen: &'a Frozen, range: Range, index: u64) -> Self {
+    pub(crate) fn walked(db_snapshot: &'a DbSnapshot, range: Range, index: u64) -> Self {
         Self {
-            frozen,
+            db_snapshot,
             index,
-            way: LookupPath::Merged(Box::new(Merged::new(frozen, range, index))),
+            way: LookupPath::Merged(Box::new(Merged::new(db_snapshot, range, index))),
         }
     }
 
     /// As a walk like any other.
-    pub(crate) fn into_walk(self) -> Walk<'a> {
-        Walk::Made(Box::new(self))
+    pub(crate) fn into_walk(self) -> EntryCursor<'a> {
+        EntryCursor::Boxed(Box::new(self))
     }
 
     fn open(&self, range: Range) -> Result<LookupPath<'a>, StorageError> {
@@ -64,14 +64,14 @@ impl<'a> PastRows<'a> {
         let named = match table {
             None => None,
             Some(table) => {
-                let passing = Passing::Rows;
+                let skipped = SkippedDeleted::Rows;
                 let version = |key: &[u8]| history::version_key(key, &[]);
-                let share = |db: &Database| dead_share(db, &range, 2, version);
-                alive::candidates(self.frozen, table, self.index, passing, share)?
+                let fraction = |db: &Database| deleted_fraction(db, &range, 2, version);
+                alive::candidates(self.db_snapshot, table, self.index, skipped, fraction)?
             }
         };
         let (Some(named), Some(table)) = (named, table) else {
-            let merged = Merged::new(self.frozen, range, self.index);
+            let merged = Merged::new(self.db_snapshot, range, self.index);
             return Ok(LookupPath::Merged(Box::new(merged)));
         };
         let named = named.into_iter();
@@ -80,12 +80,12 @@ impl<'a> PastRows<'a> {
         if range.reverse {
             keys.reverse();
         }
-        let lookup = Lookup::new(self.frozen, self.index);
+        let lookup = Lookup::new(self.db_snapshot, self.index);
         Ok(LookupPath::Named(keys.into_iter(), lookup))
     }
 }
 
-impl Steps for PastRows<'_> {
+impl DynCursor for PastRows<'_> {
     fn advance(&mut self) -> Result<bool, StorageError> {
         if let LookupPath::Unopened(range) = &mut self.way {
             let range = range.clone();
@@ -124,9 +124,10 @@ impl Steps for PastRows<'_> {
     }
 }
 
-/// Which part of what died of a table or an index lies in a range of it. The first `of` bytes of a
-/// key name the table or the index; `place` says where in `history` what died under a key lies.
-fn dead_share(db: &Database, range: &Range, of: usize, place: fn(&[u8]) -> Vec<u8>) -> f64 {
+/// Which fraction, 0 to 1, of what was deleted of a table or an index lies in a range of it. The
+/// first `of` bytes of a key name the table or the index; `place` says where in `history` what was
+/// deleted under a key lies.
+fn deleted_fraction(db: &Database, range: &Range, of: usize, place: fn(&[u8]) -> Vec<u8>) -> f64 {
     let all = Scan::all().absolute(&range.lower[..of]);
     let ends = |range: &Range| (place(&range.lower), range.upper.as_deref().map(place));
     db.share(Family::History, ends(range), ends(&all))
@@ -134,7 +135,7 @@ fn dead_share(db: &Database, range: &Range, of: usize, place: fn(&[u8]) -> Vec<u
 
 /// Looks rows up as they were at an index.
 pub(crate) struct Lookup<'a> {
-    frozen: &'a Frozen,
+    db_snapshot: &'a DbSnapshot,
     index: u64,
     versions: RawCursor<'a>,
     key: Vec<u8>,
@@ -143,11 +144,11 @@ pub(crate) struct Lookup<'a> {
 
 impl<'a> Lookup<'a> {
     /// Rows as of an index.
-    pub(crate) fn new(frozen: &'a Frozen, index: u64) -> Self {
+    pub(crate) fn new(db_snapshot: &'a DbSnapshot, index: u64) -> Self {
         Self {
-            frozen,
+            db_snapshot,
             index,
-            versions: frozen.cursor_of_past(Family::History),
+            versions: db_snapshot.cursor_of_past(Family::History),
             key: Vec::new(),
             value: Vec::new(),
         }
@@ -157,7 +158,7 @@ impl<'a> Lookup<'a> {
     pub(crate) fn find(&mut self, at: &[u8]) -> Result<bool, StorageError> {
         self.key.clear();
         self.key.extend_from_slice(at);
-        if let Some(living) = self.frozen.get(Family::Rows, at)? {
+        if let Some(living) = self.db_snapshot.get(Family::Rows, at)? {
             let modified = row::modified(&living);
             if modified.ok_or_else(|| StorageError::damaged("row", at))? <= self.index {
                 self.value.clear();
@@ -186,7 +187,7 @@ impl<'a> Lookup<'a> {
 /// A walk over the rows that live and those that have ended.
 struct Merged<'a> {
     index: u64,
-    living: Walk<'a>,
+    living: EntryCursor<'a>,
     ended: Ended<'a>,
     /// Which side stands at an entry that was not yet given.
     ready: (Side, Side),
@@ -209,12 +210,12 @@ enum Current {
 }
 
 impl<'a> Merged<'a> {
-    fn new(frozen: &'a Frozen, range: Range, index: u64) -> Self {
+    fn new(db_snapshot: &'a DbSnapshot, range: Range, index: u64) -> Self {
         Self {
             index,
             reverse: range.reverse,
-            ended: Ended::new(frozen, range.clone(), index),
-            living: ScanSource::Frozen(frozen).walk(Family::Rows, range),
+            ended: Ended::new(db_snapshot, range.clone(), index),
+            living: ScanSource::Snapshot(db_snapshot).walk(Family::Rows, range),
             ready: (Side::Behind, Side::Behind),
             current: Current::None,
         }
@@ -293,9 +294,9 @@ struct Ended<'a> {
 }
 
 impl<'a> Ended<'a> {
-    fn new(frozen: &'a Frozen, range: Range, index: u64) -> Self {
+    fn new(db_snapshot: &'a DbSnapshot, range: Range, index: u64) -> Self {
         Self {
-            cursor: frozen.cursor_of_past(Family::History),
+            cursor: db_snapshot.cursor_of_past(Family::History),
             range,
             index,
             key: Vec::new(),
@@ -422,7 +423,7 @@ impl<'a> Ended<'a> {
 pub(crate) struct PastEntries<'a> {
     index: u64,
     /// None where all are among the ended.
-    living: Option<Walk<'a>>,
+    living: Option<EntryCursor<'a>>,
     living_ready: Side,
     ended: Peekable<IntoIter<Vec<u8>>>,
     current: Vec<u8>,
@@ -432,23 +433,23 @@ pub(crate) struct PastEntries<'a> {
 impl<'a> PastEntries<'a> {
     /// The entries of `scan` after the event at `index`.
     pub(crate) fn new<I: Index>(
-        frozen: &'a Frozen,
+        db_snapshot: &'a DbSnapshot,
         scan: &Scan,
         index: u64,
     ) -> Result<Self, StorageError> {
         let [high, low] = I::Table::ID.to_be_bytes();
         let absolute = |entry: &[u8]| [&[high, low, I::NO], entry].concat();
         let range = scan.absolute(&absolute(&[]));
-        let share = |db: &Database| dead_share(db, &range, 3, history::dead_key_at);
-        let (table, passing) = (I::Table::ID, Passing::Entries);
+        let fraction = |db: &Database| deleted_fraction(db, &range, 3, history::dead_key_at);
+        let (table, skipped) = (I::Table::ID, SkippedDeleted::Entries);
         let named = match range.is_empty() {
             true => Some(Vec::new()),
-            false => alive::candidates(frozen, table, index, passing, share)?,
+            false => alive::candidates(db_snapshot, table, index, skipped, fraction)?,
         };
         let (mut ended, living) = match named {
-            Some(keys) => (entries_of::<I>(frozen, &keys, index)?, None),
+            Some(keys) => (entries_of::<I>(db_snapshot, &keys, index)?, None),
             None => {
-                let source = ScanSource::Frozen(frozen);
+                let source = ScanSource::Snapshot(db_snapshot);
                 let ended = history::alive_then::<I>(source, scan.leading(), index)?;
                 (ended, Some(source.walk(Family::Index, range.clone())))
             }
@@ -508,11 +509,11 @@ impl<'a> PastEntries<'a> {
 
 /// The entries of an index that rows with these keys had: group ‖ order ‖ key, not sorted.
 fn entries_of<I: Index>(
-    frozen: &Frozen,
+    db_snapshot: &DbSnapshot,
     keys: &[Vec<u8>],
     index: u64,
 ) -> Result<Vec<Vec<u8>>, StorageError> {
-    let mut lookup = Lookup::new(frozen, index);
+    let mut lookup = Lookup::new(db_snapshot, index);
     let mut found = Vec::new();
     for key in keys {
         let at = [&I::Table::ID.to_be_bytes()[..], key].concat();
@@ -531,7 +532,7 @@ fn entries_of<I: Index>(
 }
 
 /// The birth of the entry of a table index under a walk.
-fn birth(walk: &Walk<'_>) -> Result<u64, StorageError> {
+fn birth(walk: &EntryCursor<'_>) -> Result<u64, StorageError> {
     row::take_varint(&mut walk.value())
         .ok_or_else(|| StorageError::damaged("index entry", walk.key()))
 }

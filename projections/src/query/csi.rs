@@ -11,10 +11,10 @@ use drover_events::model::{
     Allocation, CsiInfo, CsiPlugin, CsiVolListStub, CsiVolume, Job, TaskGroup, VolumeRequest,
 };
 
-use super::Found;
+use super::QueryResult;
 use crate::engine::key::Id;
 use crate::engine::scan::{Prefix, Scan};
-use crate::engine::txn::Read;
+use crate::engine::txn::ReadRows;
 use crate::read::view::View;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::{AllocRow, Allocs, AllocsByNode};
@@ -121,7 +121,7 @@ impl Volume {
 }
 
 /// The volume with past claims and its plugin.
-pub fn volume(from: &impl Read, (namespace, id): (&str, &str)) -> Found<Option<Volume>> {
+pub fn volume(from: &impl ReadRows, (namespace, id): (&str, &str)) -> QueryResult<Option<Volume>> {
     let Some(row) = from.row::<CsiVolumes>((namespace, id))? else {
         return Ok(None);
     };
@@ -130,7 +130,7 @@ pub fn volume(from: &impl Read, (namespace, id): (&str, &str)) -> Found<Option<V
 
 /// A volume's row as it is read: complete, whatever wrote it (EV-11, CSI-26), its plugin beside
 /// it, and the claims of allocations that are gone or have ended among the past ones (CSI-27).
-pub fn with_past_claims(from: &impl Read, row: &CsiVolumeRow) -> Found<Volume> {
+pub fn with_past_claims(from: &impl ReadRows, row: &CsiVolumeRow) -> QueryResult<Volume> {
     let mut row = repaired(row);
     let mut past = Vec::new();
     for (claims, holds) in [
@@ -174,12 +174,12 @@ fn is_over(held: Option<&AllocRow>) -> bool {
 /// The volumes (namespace, id) on which the change of an allocation at an index may have left a
 /// past claim: those that it asks for, once it is over. Of one that is gone it is what it asked for
 /// before; none where that is not known any more: then it may be any volume.
-pub fn left_by(view: &View, alloc: &Id, index: u64) -> Found<Option<Vec<(String, String)>>> {
+pub fn left_by(view: &View, alloc: &Id, index: u64) -> QueryResult<Option<Vec<(String, String)>>> {
     let held = view.row::<Allocs>(alloc)?;
     if !is_over(held.as_deref()) {
         return Ok(Some(Vec::new()));
     }
-    let requested = |from: &View, row: &AllocRow| -> Found<Vec<(String, String)>> {
+    let requested = |from: &View, row: &AllocRow| -> QueryResult<Vec<(String, String)>> {
         let requested = requests_of_alloc(from, row)?.into_iter();
         let volumes = requested.map(|(source, _)| (row.alloc.namespace.clone(), source));
         Ok(volumes.collect())
@@ -250,7 +250,10 @@ pub fn repaired(row: &CsiVolumeRow) -> CsiVolumeRow {
 }
 
 /// All volumes of a namespace, or of all of them.
-pub fn volumes(from: &impl Read, namespace: Option<&str>) -> Found<Vec<Arc<CsiVolumeRow>>> {
+pub fn volumes(
+    from: &impl ReadRows,
+    namespace: Option<&str>,
+) -> QueryResult<Vec<Arc<CsiVolumeRow>>> {
     let scan = namespace.map_or_else(Scan::all, |namespace| {
         Scan::prefix(Prefix::new().str(namespace))
     });
@@ -258,8 +261,11 @@ pub fn volumes(from: &impl Read, namespace: Option<&str>) -> Found<Vec<Arc<CsiVo
 }
 
 /// The volumes of a plugin, in every namespace.
-pub fn volumes_of_plugin(from: &impl Read, plugin: &str) -> Found<Vec<Arc<CsiVolumeRow>>> {
-    let scan = Scan::group::<String>(plugin);
+pub fn volumes_of_plugin(
+    from: &impl ReadRows,
+    plugin: &str,
+) -> QueryResult<Vec<Arc<CsiVolumeRow>>> {
+    let scan = Scan::with_key_prefix::<String>(plugin);
     from.rows_by::<CsiVolumesByPlugin>(scan).collect()
 }
 
@@ -288,7 +294,10 @@ pub(super) fn requested_of_type(
 }
 
 /// The requests of an allocation for CSI volumes: source, and how it is asked for.
-pub fn requests_of_alloc(from: &impl Read, row: &AllocRow) -> Found<Vec<(String, VolumeRequest)>> {
+pub fn requests_of_alloc(
+    from: &impl ReadRows,
+    row: &AllocRow,
+) -> QueryResult<Vec<(String, VolumeRequest)>> {
     let Some(job) = from.row::<AllocJobs>(&row.job_key())? else {
         return Ok(Vec::new());
     };
@@ -297,9 +306,9 @@ pub fn requests_of_alloc(from: &impl Read, row: &AllocRow) -> Found<Vec<(String,
 }
 
 /// The volumes that the allocations of a node ask for, by (namespace, id) (CSI-47).
-pub fn volumes_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<CsiVolumeRow>>> {
+pub fn volumes_of_node(from: &impl ReadRows, node: &str) -> QueryResult<Vec<Arc<CsiVolumeRow>>> {
     let mut found = BTreeMap::new();
-    for row in from.rows_by::<AllocsByNode>(Scan::group::<Id>(node)) {
+    for row in from.rows_by::<AllocsByNode>(Scan::with_key_prefix::<Id>(node)) {
         let row = row?;
         for (source, _) in requests_of_alloc(from, &row)? {
             let key = (row.alloc.namespace.clone(), source);
@@ -348,7 +357,7 @@ impl PluginNodes {
 }
 
 /// The plugin with its controllers and nodes, healthy or not.
-pub fn plugin(from: &impl Read, id: &str) -> Found<Option<PluginNodes>> {
+pub fn plugin(from: &impl ReadRows, id: &str) -> QueryResult<Option<PluginNodes>> {
     let Some(row) = from.row::<CsiPlugins>(id)? else {
         return Ok(None);
     };
@@ -357,7 +366,7 @@ pub fn plugin(from: &impl Read, id: &str) -> Found<Option<PluginNodes>> {
         controllers: BTreeMap::new(),
         nodes: BTreeMap::new(),
     };
-    for node in from.rows_by::<NodesByPlugin>(Scan::group::<String>(id)) {
+    for node in from.rows_by::<NodesByPlugin>(Scan::with_key_prefix::<String>(id)) {
         let node = node?;
         let parts = [
             (&node.csi_controller_plugins, &mut plugin.controllers),
@@ -377,7 +386,7 @@ pub fn plugin(from: &impl Read, id: &str) -> Found<Option<PluginNodes>> {
 /// Whether what a node reports of a plugin still stands: the allocation that runs it has not ended.
 /// A node tells so some seconds later than the allocation does. What no allocation runs stands by
 /// itself.
-pub(crate) fn counts(from: &impl Read, plugin: &str, info: &CsiInfo) -> Found<bool> {
+pub(crate) fn counts(from: &impl ReadRows, plugin: &str, info: &CsiInfo) -> QueryResult<bool> {
     if info.alloc_id.is_empty() {
         return Ok(true);
     }
@@ -434,7 +443,7 @@ pub fn controller_required(row: &CsiPluginRow) -> Option<bool> {
 }
 
 /// Why a claim that is taken cannot be served, whatever access modes say: none if it can.
-pub fn unserved(from: &impl Read, claim: &CsiVolumeClaimed) -> Found<Option<String>> {
+pub fn unserved(from: &impl ReadRows, claim: &CsiVolumeClaimed) -> QueryResult<Option<String>> {
     let id = claim.allocation_id.as_str();
     let volume = &claim.volume_id;
     let Some(row) = from.row::<Allocs>(id)? else {
@@ -461,7 +470,7 @@ pub fn unserved(from: &impl Read, claim: &CsiVolumeClaimed) -> Found<Option<Stri
 }
 
 /// Whether an allocation that holds the volume still lives; its id.
-pub fn live_holder(from: &impl Read, row: &CsiVolumeRow) -> Found<Option<String>> {
+pub fn live_holder(from: &impl ReadRows, row: &CsiVolumeRow) -> QueryResult<Option<String>> {
     for alloc in row.holders() {
         let held = from.row::<Allocs>(alloc)?;
         if held.is_some_and(|held| !held.alloc.client_terminal()) {
@@ -472,7 +481,7 @@ pub fn live_holder(from: &impl Read, row: &CsiVolumeRow) -> Found<Option<String>
 }
 
 /// The id of a volume of the namespace (NS-07).
-pub fn volume_of_namespace(from: &impl Read, namespace: &str) -> Found<Option<String>> {
+pub fn volume_of_namespace(from: &impl ReadRows, namespace: &str) -> QueryResult<Option<String>> {
     let scan = Scan::prefix(Prefix::new().str(namespace));
     let found = from.rows::<CsiVolumes>(scan).next().transpose()?;
     Ok(found.map(|row| row.volume.id.clone()))

@@ -1,7 +1,7 @@
 //! Questions about drover's tables: one implementation each.
 //!
 //! **What it is.** What apply and the leader's decisions both ask, over whatever can be read
-//! ([`Read`]: EV-08, EV-09), and where a subscription finds its events (`positions`).
+//! ([`ReadRows`]: EV-08, EV-09), and where a subscription finds its events (`positions`).
 //!
 //! **What it must not know.** No event and nothing that writes: apply asks here, never the other
 //! way round. It imports the tables, and what a view and the past can tell.
@@ -11,7 +11,7 @@
 
 pub mod acl;
 pub mod csi;
-pub mod host;
+pub mod host_volumes;
 mod positions;
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use drover_events::model::{Evaluation, Job, Node, ScalingPolicy, ServiceRegistra
 use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Id, Key};
 use crate::engine::scan::{Prefix, Scan};
-use crate::engine::txn::Read;
+use crate::engine::txn::ReadRows;
 use crate::read::view::View;
 use crate::tables::acl_tokens::AclTokensByKey;
 use crate::tables::alloc_job_counts::AllocJobCounts;
@@ -40,11 +40,11 @@ use crate::tables::variables::{Variables, VariablesByKey};
 /// A job's (namespace, id).
 pub type JobKey<'a> = (&'a str, &'a str);
 
-type Found<T> = Result<T, StorageError>;
+type QueryResult<T> = Result<T, StorageError>;
 
 /// Whether an allocation of the job is not terminal.
-pub fn has_live_alloc(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<bool> {
-    let scan = Scan::group::<(String, String)>((namespace, id));
+pub fn has_live_alloc(from: &impl ReadRows, (namespace, id): JobKey<'_>) -> QueryResult<bool> {
+    let scan = Scan::with_key_prefix::<(String, String)>((namespace, id));
     for row in from.rows::<AllocJobCounts>(scan) {
         if row?.live > 0 {
             return Ok(true);
@@ -54,33 +54,33 @@ pub fn has_live_alloc(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<bo
 }
 
 /// Whether there is an allocation of the job.
-pub fn has_alloc(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<bool> {
-    let scan = Scan::group::<(String, String)>((namespace, id));
+pub fn has_alloc(from: &impl ReadRows, (namespace, id): JobKey<'_>) -> QueryResult<bool> {
+    let scan = Scan::with_key_prefix::<(String, String)>((namespace, id));
     from.any::<AllocJobCounts>(scan)
 }
 
 /// The allocations of a job.
-pub fn allocs_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<AllocRow>>> {
-    from.rows_by::<AllocsByJob>(Scan::group::<(String, String)>(key))
+pub fn allocs_of_job(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<Arc<AllocRow>>> {
+    from.rows_by::<AllocsByJob>(Scan::with_key_prefix::<(String, String)>(key))
         .collect()
 }
 
 /// The ids of the allocations of a job that are not terminal.
-pub fn alloc_ids_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<String>> {
+pub fn alloc_ids_of_job(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<String>> {
     let rows = allocs_of_job(from, key)?;
     let live = rows.iter().filter(|row| !row.alloc.terminal_status());
     Ok(live.map(|row| row.alloc.id.clone()).collect())
 }
 
 /// The allocations on a node that are not terminal.
-pub fn live_allocs_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<AllocRow>>> {
-    from.rows_by::<AllocsByNode>(Scan::group::<(Id, bool)>((node, false)))
+pub fn live_allocs_of_node(from: &impl ReadRows, node: &str) -> QueryResult<Vec<Arc<AllocRow>>> {
+    from.rows_by::<AllocsByNode>(Scan::with_key_prefix::<(Id, bool)>((node, false)))
         .collect()
 }
 
 /// Whether a deployment of the job is still going on.
-pub fn has_active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
-    let scan = Scan::group::<(String, String)>(key).reverse();
+pub fn has_active_deployment(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<bool> {
+    let scan = Scan::with_key_prefix::<(String, String)>(key).reverse();
     for row in from.rows_by::<DeploymentsByJob>(scan) {
         if row?.active() {
             return Ok(true);
@@ -90,8 +90,8 @@ pub fn has_active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
 }
 
 /// The newest deployment of the job that is still going on.
-pub fn active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<Option<String>> {
-    let scan = Scan::group::<(String, String)>(key).reverse();
+pub fn active_deployment(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Option<String>> {
+    let scan = Scan::with_key_prefix::<(String, String)>(key).reverse();
     for row in from.rows_by::<DeploymentsByJob>(scan) {
         let row = row?;
         if row.active() {
@@ -102,27 +102,31 @@ pub fn active_deployment(from: &impl Read, key: JobKey<'_>) -> Found<Option<Stri
 }
 
 /// Deployments of the job, at most so many, the oldest first.
-pub fn deployments_of_job(from: &impl Read, key: JobKey<'_>, most: usize) -> Found<Vec<String>> {
-    let scan = Scan::group::<(String, String)>(key);
+pub fn deployments_of_job(
+    from: &impl ReadRows,
+    key: JobKey<'_>,
+    most: usize,
+) -> QueryResult<Vec<String>> {
+    let scan = Scan::with_key_prefix::<(String, String)>(key);
     let rows = from.rows_by::<DeploymentsByJob>(scan).take(most);
     rows.map(|row| Ok(row?.id.clone())).collect()
 }
 
 /// Whether an evaluation of the job is not terminal.
-pub fn has_open_eval(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
-    let scan = Scan::group::<(String, String)>(key);
+pub fn has_open_eval(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<bool> {
+    let scan = Scan::with_key_prefix::<(String, String)>(key);
     from.any_by::<EvalsOpenByJob>(scan)
 }
 
 /// Whether there is an evaluation of the job.
-pub fn has_eval(from: &impl Read, key: JobKey<'_>) -> Found<bool> {
-    let scan = Scan::group::<(String, String)>(key);
+pub fn has_eval(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<bool> {
+    let scan = Scan::with_key_prefix::<(String, String)>(key);
     from.any_by::<EvalsByJob>(scan)
 }
 
 /// The evaluations of the job that wait for room.
-pub fn blocked_evals(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<Evaluation>>> {
-    let scan = Scan::group::<(String, String)>(key);
+pub fn blocked_evals(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<Arc<Evaluation>>> {
+    let scan = Scan::with_key_prefix::<(String, String)>(key);
     let mut blocked = Vec::new();
     for row in from.rows_by::<EvalsOpenByJob>(scan) {
         let row = row?;
@@ -138,7 +142,7 @@ pub fn blocked_evals(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<Evaluat
 ///
 /// # Errors
 /// Those of the database.
-pub fn jobs_of_unreadable_evals(view: &View) -> Found<BTreeSet<(String, String)>> {
+pub fn jobs_of_unreadable_evals(view: &View) -> QueryResult<BTreeSet<(String, String)>> {
     let mut jobs = BTreeSet::new();
     let mut entries = view.index_cursor::<EvalsOpenByJob>(&Scan::all());
     loop {
@@ -146,12 +150,12 @@ pub fn jobs_of_unreadable_evals(view: &View) -> Found<BTreeSet<(String, String)>
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(jobs),
             // An entry that is damaged itself names no job.
-            Err(error) if error.is_of_one_row() => continue,
+            Err(error) if error.is_single_entry() => continue,
             Err(error) => return Err(error),
         };
         let unreadable = match view.get_encoded::<Evals>(entry.primary) {
             Ok(eval) => eval.is_none(),
-            Err(error) if error.is_of_one_row() => true,
+            Err(error) if error.is_single_entry() => true,
             Err(error) => return Err(error),
         };
         let mut group = entry.key;
@@ -162,7 +166,10 @@ pub fn jobs_of_unreadable_evals(view: &View) -> Found<BTreeSet<(String, String)>
 }
 
 /// The children of a periodic or parameterized job: their ids begin with its own.
-pub fn children_of_job(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<Vec<Arc<Job>>> {
+pub fn children_of_job(
+    from: &impl ReadRows,
+    (namespace, id): JobKey<'_>,
+) -> QueryResult<Vec<Arc<Job>>> {
     let prefix = Prefix::new().str(namespace).open(&format!("{id}/"));
     let mut children = Vec::new();
     for job in from.rows::<Jobs>(Scan::prefix(prefix)) {
@@ -176,10 +183,10 @@ pub fn children_of_job(from: &impl Read, (namespace, id): JobKey<'_>) -> Found<V
 
 /// A page of jobs in the order of (namespace, id), and the token of the next one.
 pub fn page_of_jobs(
-    from: &impl Read,
+    from: &impl ReadRows,
     token: &str,
     per_page: u32,
-) -> Found<(Vec<Arc<Job>>, String)> {
+) -> QueryResult<(Vec<Arc<Job>>, String)> {
     let mut scan = Scan::all();
     if let Some((namespace, id)) = token.split_once('.') {
         scan = scan.from(Prefix::new().str(namespace).str(id).as_bytes());
@@ -196,20 +203,23 @@ pub fn page_of_jobs(
 }
 
 /// The scaling policies of a job's groups.
-pub fn policies_of_job(from: &impl Read, key: JobKey<'_>) -> Found<Vec<Arc<ScalingPolicy>>> {
-    from.rows_by::<ScalingPoliciesByTarget>(Scan::group::<(String, String)>(key))
+pub fn policies_of_job(
+    from: &impl ReadRows,
+    key: JobKey<'_>,
+) -> QueryResult<Vec<Arc<ScalingPolicy>>> {
+    from.rows_by::<ScalingPoliciesByTarget>(Scan::with_key_prefix::<(String, String)>(key))
         .collect()
 }
 
 /// Whether nodes are in the pool.
-pub fn pool_has_nodes(from: &impl Read, pool: &str) -> Found<bool> {
-    let scan = Scan::group::<String>(pool);
+pub fn pool_has_nodes(from: &impl ReadRows, pool: &str) -> QueryResult<bool> {
+    let scan = Scan::with_key_prefix::<String>(pool);
     from.any_by::<NodesByPool>(scan)
 }
 
 /// Whether jobs that are not dead are in the pool.
-pub fn pool_has_live_jobs(from: &impl Read, pool: &str) -> Found<bool> {
-    for job in from.rows_by::<JobsByPool>(Scan::group::<String>(pool)) {
+pub fn pool_has_live_jobs(from: &impl ReadRows, pool: &str) -> QueryResult<bool> {
+    for job in from.rows_by::<JobsByPool>(Scan::with_key_prefix::<String>(pool)) {
         if !job?.is_dead() {
             return Ok(true);
         }
@@ -218,7 +228,7 @@ pub fn pool_has_live_jobs(from: &impl Read, pool: &str) -> Found<bool> {
 }
 
 /// The id of a job of the namespace that is not dead.
-pub fn live_job_of_namespace(from: &impl Read, namespace: &str) -> Found<Option<String>> {
+pub fn live_job_of_namespace(from: &impl ReadRows, namespace: &str) -> QueryResult<Option<String>> {
     for job in from.rows::<Jobs>(Scan::prefix(Prefix::new().str(namespace))) {
         let job = job?;
         if !job.is_dead() {
@@ -229,26 +239,32 @@ pub fn live_job_of_namespace(from: &impl Read, namespace: &str) -> Found<Option<
 }
 
 /// Whether the namespace holds variables.
-pub fn namespace_has_variables(from: &impl Read, namespace: &str) -> Found<bool> {
+pub fn namespace_has_variables(from: &impl ReadRows, namespace: &str) -> QueryResult<bool> {
     let scan = Scan::prefix(Prefix::new().str(namespace));
     from.any::<Variables>(scan)
 }
 
 /// The services of a node.
-pub fn services_of_node(from: &impl Read, node: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
-    from.rows_by::<ServicesByNode>(Scan::group::<Id>(node))
+pub fn services_of_node(
+    from: &impl ReadRows,
+    node: &str,
+) -> QueryResult<Vec<Arc<ServiceRegistration>>> {
+    from.rows_by::<ServicesByNode>(Scan::with_key_prefix::<Id>(node))
         .collect()
 }
 
 /// The services of an allocation.
-pub fn services_of_alloc(from: &impl Read, alloc: &str) -> Found<Vec<Arc<ServiceRegistration>>> {
-    from.rows_by::<ServicesByAlloc>(Scan::group::<Id>(alloc))
+pub fn services_of_alloc(
+    from: &impl ReadRows,
+    alloc: &str,
+) -> QueryResult<Vec<Arc<ServiceRegistration>>> {
+    from.rows_by::<ServicesByAlloc>(Scan::with_key_prefix::<Id>(alloc))
         .collect()
 }
 
 /// Whether something that lives was signed or encrypted with the key (KR-04).
-pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
-    let scan = Scan::group::<Id>(key);
+pub fn root_key_in_use(from: &impl ReadRows, key: &str) -> QueryResult<bool> {
+    let scan = Scan::with_key_prefix::<Id>(key);
     Ok(from.any_by::<AllocsBySigningKey>(scan.clone())?
         || from.any_by::<VariablesByKey>(scan.clone())?
         || from.any_by::<CsiVolumesByKey>(scan.clone())?
@@ -259,7 +275,7 @@ pub fn root_key_in_use(from: &impl Read, key: &str) -> Found<bool> {
 ///
 /// # Errors
 /// Those of the database.
-pub fn node_at(view: &View, id: impl AsKey<Id> + Copy, index: u64) -> Found<Option<Node>> {
+pub fn node_at(view: &View, id: impl AsKey<Id> + Copy, index: u64) -> QueryResult<Option<Node>> {
     let Some(node) = view.get_at::<Nodes>(id, index)? else {
         return Ok(None);
     };

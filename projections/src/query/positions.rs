@@ -202,20 +202,20 @@ impl Finder<'_> {
     }
 
     fn row<T: Table>(&mut self, key: impl AsKey<T::Key>) -> Result<(), StorageError> {
-        self.moments::<T>(&encoded::<T>(key))
+        self.change_indexes::<T>(&encoded::<T>(key))
     }
 
-    fn moments<T: Table>(&mut self, key: &[u8]) -> Result<(), StorageError> {
+    fn change_indexes<T: Table>(&mut self, key: &[u8]) -> Result<(), StorageError> {
         let (view, first) = (self.view, self.first);
         if let Some(modified) = view.modified_encoded::<T>(key)? {
             self.note(modified);
         }
-        history::moments(view.source(), T::ID, key, first, |index| self.note(index))
+        history::change_indexes(view.source(), T::ID, key, first, |index| self.note(index))
     }
 
     fn group<I: Index>(&mut self, group: impl AsKey<I::Group>) -> Result<(), StorageError> {
         for key in self.view.members_since::<I>(group, self.first)? {
-            self.moments::<I::Table>(&key)?;
+            self.change_indexes::<I::Table>(&key)?;
         }
         Ok(())
     }

@@ -7,13 +7,13 @@ use drover_events::EventKind;
 
 use crate::engine::db::Family;
 use crate::engine::error::StorageError;
-use crate::engine::scan::{Range, Walk};
+use crate::engine::scan::{EntryCursor, Range};
 use crate::past::changes::{self, Change};
 use crate::read::view::View;
 
 /// A walk over the changes of events, one event at a time.
 pub struct ChangeCursor<'a> {
-    walk: Walk<'a>,
+    walk: EntryCursor<'a>,
 }
 
 impl View {

@@ -6,7 +6,7 @@ use crate::engine::error::StorageError;
 use crate::engine::maintenance::HEADER;
 use crate::engine::registry::TableInfo;
 use crate::engine::row;
-use crate::engine::scan::{Scan, ScanSource, Walk};
+use crate::engine::scan::{EntryCursor, Scan, ScanSource};
 use crate::engine::table::History;
 use crate::past::alive::ALIVE;
 use crate::past::prune::PRUNED;
@@ -46,8 +46,8 @@ pub struct EntryDifference {
     pub what: &'static str,
 }
 
-/// Whether an entry is each database's own, and may be in one of two that are equal.
-fn is_own(family: Family, key: &[u8]) -> bool {
+/// Bookkeeping of one replica, not compared: it may be in one of two databases that are equal.
+fn is_replica_local(family: Family, key: &[u8]) -> bool {
     match family {
         Family::Meta => [HEADER, PRUNED].contains(&key),
         Family::History => key.first() == Some(&ALIVE),
@@ -79,14 +79,14 @@ impl View {
                 bytes,
                 index: self.table_index_of(table.id()),
                 indexes: table.indexes().len(),
-                digest: self.visible.sums.get(table.id()),
+                digest: self.visible.digests.get(table.id()),
             });
         }
         Ok(sizes)
     }
 
     /// Calls `each` with the modify index and the row, as JSON with the model's names, of every row
-    /// of a table in the order of their keys, until it answers false. Of the present only.
+    /// of a table in the order of their keys, until it returns false. Of the present only.
     ///
     /// # Errors
     /// Those of the database.
@@ -107,7 +107,7 @@ impl View {
     }
 
     /// Compares every entry of every family with another database's, which should be at the same
-    /// index; answers the first `most` that are not equal. `progress` hears how many entries were
+    /// index; returns the first `most` that are not equal. `progress` hears how many entries were
     /// compared.
     ///
     /// # Errors
@@ -130,12 +130,12 @@ impl View {
                     _ => std::cmp::Ordering::Greater,
                 };
                 let what = match order {
-                    std::cmp::Ordering::Less => Some((mine.key(), "is too much")),
+                    std::cmp::Ordering::Less => Some((mine.key(), "is extra")),
                     std::cmp::Ordering::Greater => Some((theirs.key(), "is missing")),
                     _ if mine.value() == theirs.value() => None,
                     _ => Some((mine.key(), "has another value")),
                 };
-                let what = what.filter(|(key, _)| !is_own(family, key));
+                let what = what.filter(|(key, _)| !is_replica_local(family, key));
                 if let Some((key, what)) = what {
                     found.push(self.difference(family, key, what));
                 }
@@ -173,8 +173,8 @@ impl View {
         }
     }
 
-    fn walk_of(&self, family: Family, prefix: &[u8]) -> Walk<'_> {
-        ScanSource::Frozen(&self.visible.frozen).walk(family, Scan::all().absolute(prefix))
+    fn walk_of(&self, family: Family, prefix: &[u8]) -> EntryCursor<'_> {
+        ScanSource::Snapshot(&self.visible.db_snapshot).walk(family, Scan::all().absolute(prefix))
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
             "{reported:?}"
         );
         assert!(
-            reported.contains(&("index", things, "is too much")),
+            reported.contains(&("index", things, "is extra")),
             "{reported:?}"
         );
         assert!(

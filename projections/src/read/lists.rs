@@ -188,7 +188,7 @@ impl ListPart {
     }
 
     /// Something computed from the bytes, such as their compressed form. It is kept with the rows
-    /// for whoever asks for the same part again.
+    /// for callers that need the same part again.
     pub fn derived<D: Any + Send + Sync>(&self, make: impl FnOnce(&Bytes) -> D) -> Arc<D> {
         match &self.place {
             Some((chunk, begin, end)) => chunk.derived((*begin, *end), || make(&self.bytes)),

@@ -1,4 +1,4 @@
-//! A few fields of many rows: whoever asks for two of them does not pay for all.
+//! A few fields of many rows: a caller that needs two of them does not pay for all.
 
 use serde::de::DeserializeOwned;
 
@@ -38,7 +38,10 @@ impl View {
                 source,
             })?);
         }
-        let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
+        let value = self
+            .visible
+            .db_snapshot
+            .get(Family::Rows, &absolute::<T>(key))?;
         decoded(row::body(key, &value.ok_or_else(gone)?)?)
     }
 }
@@ -80,7 +83,7 @@ mod tests {
         let steps = [step(1, put(1, 0)), step(2, put(2, 5)), step(3, put(1, 7))];
         assert_eq!(writer.apply_batch(&steps).unwrap().len(), 3);
         let parts = |view: &View| {
-            let mut cursor = view.index_cursor::<BySpace>(&Scan::group::<String>("s"));
+            let mut cursor = view.index_cursor::<BySpace>(&Scan::with_key_prefix::<String>("s"));
             let next = || cursor.next_part::<PartKey>().unwrap();
             std::iter::from_fn(next).collect::<Vec<_>>()
         };

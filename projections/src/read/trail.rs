@@ -2,14 +2,14 @@
 //! two indexes.
 //!
 //! Keys are encoded, as a [`Change`](crate::Change) carries them, and rows are JSON with the names
-//! of the model, so that whoever asks needs no table's type. Who asks says how values with a
-//! class are shown.
+//! of the model, so that the caller needs no table's type. The caller passes how values with a
+//! class are shown ([`Redact`]).
 //!
-//! Only tables with full history have a past; of the others nothing is told.
+//! Only tables with full history have a past. For other tables the functions return nothing.
 
 use std::collections::BTreeSet;
 
-use drover_events::mask::Hide;
+use drover_events::mask::Redact;
 use serde_json::Value;
 
 use crate::engine::db::Family;
@@ -17,7 +17,7 @@ use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Id, Key};
 use crate::engine::registry::TableInfo;
 use crate::engine::row;
-use crate::engine::scan::{Prefix, Range, Scan, ScanSource, Walk};
+use crate::engine::scan::{EntryCursor, Prefix, Range, Scan, ScanSource};
 use crate::engine::table::{History, Table};
 use crate::engine::txn::encoded;
 use crate::past::history;
@@ -43,23 +43,23 @@ pub struct ComparisonPage {
 
 impl TableInfo {
     /// The row with this encoded key after the event at `index`, as JSON, its confidential values
-    /// as `hide` shows them; none where it did not exist, or where the table's past is not kept.
+    /// as `redact` shows them; none where it did not exist, or where the table's past is not kept.
     pub fn row_at(
         &self,
         view: &View,
         key: &[u8],
         index: u64,
-        hide: &dyn Hide,
+        redact: &dyn Redact,
     ) -> Result<Option<Value>, StorageError> {
         match self.history() {
             History::Full => {}
             History::Derived | History::None => return Ok(None),
         }
         let stored = [&self.id().to_be_bytes(), key].concat();
-        let living = view.visible.frozen.get(Family::Rows, &stored)?;
-        let shown = |body: &[u8]| self.json(key, body, Some(hide));
+        let live = view.visible.db_snapshot.get(Family::Rows, &stored)?;
+        let shown = |body: &[u8]| self.json(key, body, Some(redact));
         let at = (self.id(), key);
-        let found = history::at(view.source(), at, living.as_deref(), index, shown)?;
+        let found = history::at(view.source(), at, live.as_deref(), index, shown)?;
         Ok(found.map(|(row, _)| row))
     }
 
@@ -81,7 +81,7 @@ impl TableInfo {
 /// A row of one side of a comparison: its key, its modify index, its stored bytes.
 type Side = Option<(Vec<u8>, u64, Vec<u8>)>;
 
-fn side(walk: &mut Walk<'_>) -> Result<Side, StorageError> {
+fn side(walk: &mut EntryCursor<'_>) -> Result<Side, StorageError> {
     if !walk.advance()? {
         return Ok(None);
     }
@@ -140,7 +140,7 @@ fn differing(
 impl View {
     /// The indexes from `first` on, up to this view's, at which the row with this encoded key of
     /// a table was written or deleted.
-    pub fn moments_of(
+    pub fn change_indexes_of(
         &self,
         table: u16,
         key: &[u8],
@@ -148,31 +148,31 @@ impl View {
     ) -> Result<BTreeSet<u64>, StorageError> {
         let last = self.index();
         let mut found = BTreeSet::new();
-        let mut note = |index: u64| {
+        let mut add = |index: u64| {
             if (first..=last).contains(&index) {
                 found.insert(index);
             }
         };
         let stored = [&table.to_be_bytes(), key].concat();
-        if let Some(value) = self.visible.frozen.get(Family::Rows, &stored)? {
-            note(row::modified(&value).ok_or_else(|| StorageError::damaged("row", key))?);
+        if let Some(value) = self.visible.db_snapshot.get(Family::Rows, &stored)? {
+            add(row::modified(&value).ok_or_else(|| StorageError::damaged("row", key))?);
         }
-        history::moments(self.source(), table, key, first, note)?;
+        history::change_indexes(self.source(), table, key, first, add)?;
         Ok(found)
     }
 
-    /// As [`View::moments_of`], by the key itself.
-    pub fn moments<T: Table>(
+    /// As [`View::change_indexes_of`], by the key itself.
+    pub fn change_indexes<T: Table>(
         &self,
         key: impl AsKey<T::Key>,
         first: u64,
     ) -> Result<BTreeSet<u64>, StorageError> {
-        self.moments_of(T::ID, &encoded::<T>(key), first)
+        self.change_indexes_of(T::ID, &encoded::<T>(key), first)
     }
 
-    /// The encoded keys with this prefix that rows of the table have or ever had, in order, `limit`
-    /// at most.
-    pub fn keys_ever<T: Table>(
+    /// The encoded keys with this prefix of rows of the table, deleted ones included, in order,
+    /// `limit` at most.
+    pub fn keys_including_deleted<T: Table>(
         &self,
         prefix: Prefix,
         limit: usize,
@@ -180,8 +180,9 @@ impl View {
         self.keys_in::<T>(&Scan::prefix(prefix), limit)
     }
 
-    /// The identifiers that begin so and that rows of the table have or ever had, `limit` at most.
-    pub fn ids_ever<T: Table<Key = Id>>(
+    /// The identifiers that begin with `text` of rows of the table, deleted ones included, `limit`
+    /// at most.
+    pub fn ids_including_deleted<T: Table<Key = Id>>(
         &self,
         text: &str,
         limit: usize,
@@ -198,12 +199,12 @@ impl View {
     }
 
     fn keys_in<T: Table>(&self, scan: &Scan, limit: usize) -> Result<Vec<Vec<u8>>, StorageError> {
-        let frozen = ScanSource::Frozen(&self.visible.frozen);
+        let db_snapshot = ScanSource::Snapshot(&self.visible.db_snapshot);
         let table = T::ID.to_be_bytes();
         let mut keys = BTreeSet::new();
-        let mut living = frozen.walk(Family::Rows, scan.absolute(&table));
-        while keys.len() < limit && living.advance()? {
-            keys.insert(living.key()[table.len()..].to_vec());
+        let mut live = db_snapshot.walk(Family::Rows, scan.absolute(&table));
+        while keys.len() < limit && live.advance()? {
+            keys.insert(live.key()[table.len()..].to_vec());
         }
         let range = scan.absolute(&table);
         let range = Range {
@@ -211,15 +212,15 @@ impl View {
             upper: range.upper.as_deref().map(history::version_bound),
             reverse: false,
         };
-        let mut ended = frozen.walk(Family::History, range);
-        let mut gone = BTreeSet::new();
-        while gone.len() < limit && ended.advance()? {
-            let Some(key) = history::key_of_version(ended.key()) else {
+        let mut versions = db_snapshot.walk(Family::History, range);
+        let mut old_keys = BTreeSet::new();
+        while old_keys.len() < limit && versions.advance()? {
+            let Some(key) = history::key_of_version(versions.key()) else {
                 break;
             };
-            gone.insert(key[table.len()..].to_vec());
+            old_keys.insert(key[table.len()..].to_vec());
         }
-        keys.append(&mut gone);
+        keys.append(&mut old_keys);
         Ok(keys.into_iter().take(limit).collect())
     }
 }

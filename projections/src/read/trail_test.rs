@@ -45,10 +45,13 @@ fn a_row_that_is_gone_tells_when_it_changed_and_what_it_was() {
     ];
     apply(&mut writer, &steps, &[2]);
     let view = projections.view();
-    let moments = |view: &View, first| view.moments::<Things>("x", first).unwrap();
-    assert_eq!(moments(&view, 0), BTreeSet::from([1, 2, 3, 5]));
-    assert_eq!(moments(&view, 3), BTreeSet::from([3, 5]));
-    assert_eq!(moments(&at(&projections, 3), 0), BTreeSet::from([1, 2, 3]));
+    let change_indexes = |view: &View, first| view.change_indexes::<Things>("x", first).unwrap();
+    assert_eq!(change_indexes(&view, 0), BTreeSet::from([1, 2, 3, 5]));
+    assert_eq!(change_indexes(&view, 3), BTreeSet::from([3, 5]));
+    assert_eq!(
+        change_indexes(&at(&projections, 3), 0),
+        BTreeSet::from([1, 2, 3])
+    );
     let size = |index| {
         let row = things().row_at(&view, &key("x"), index, &Clear).unwrap();
         row.map(|row| row["size"].clone())
@@ -67,11 +70,22 @@ fn a_row_that_is_gone_tells_when_it_changed_and_what_it_was() {
     );
     assert_eq!(things().words(&key("x")).unwrap(), ["x"]);
     for begin in ["0b1", uuid] {
-        assert_eq!(view.ids_ever::<Things>(begin, 9).unwrap(), [uuid]);
+        assert_eq!(
+            view.ids_including_deleted::<Things>(begin, 9).unwrap(),
+            [uuid]
+        );
     }
-    assert_eq!(view.ids_ever::<Things>("", 9).unwrap(), [uuid, "x", "y"]);
-    assert_eq!(view.ids_ever::<Things>("", 2).unwrap().len(), 2);
-    let all = view.keys_ever::<Things>(Prefix::new(), 9).unwrap();
+    assert_eq!(
+        view.ids_including_deleted::<Things>("", 9).unwrap(),
+        [uuid, "x", "y"]
+    );
+    assert_eq!(
+        view.ids_including_deleted::<Things>("", 2).unwrap().len(),
+        2
+    );
+    let all = view
+        .keys_including_deleted::<Things>(Prefix::new(), 9)
+        .unwrap();
     assert_eq!(all, [key(uuid), key("x"), key("y")]);
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use drover_events::Topic;
 
-use crate::engine::db::{Database, Family, Frozen};
+use crate::engine::db::{Database, DbSnapshot, Family};
 use crate::engine::digest::{Sums, TableDigest};
 use crate::engine::error::StorageError;
 use crate::engine::key::AsKey;
@@ -16,18 +16,18 @@ use crate::engine::outcome::{Rejection, outcome_key};
 use crate::engine::position::Position;
 use crate::engine::registry::Registry;
 use crate::engine::row;
-use crate::engine::scan::{Range, Scan, ScanSource, Walk};
+use crate::engine::scan::{EntryCursor, Range, Scan, ScanSource};
 use crate::engine::table::{History, Index, Table};
-use crate::engine::txn::{Read, Rows, encoded, primary_key};
+use crate::engine::txn::{ReadRows, Rows, encoded, primary_key};
 use crate::past::changes::{self, Change};
 use crate::past::history::{self, Version};
 use crate::past::walks::{PastEntries, PastRows};
 
 /// What is visible at one index.
 pub(crate) struct Visible {
-    pub(crate) frozen: Frozen,
+    pub(crate) db_snapshot: DbSnapshot,
     pub(crate) position: Position,
-    pub(crate) sums: Sums,
+    pub(crate) digests: Sums,
     pub(crate) tables: Vec<u64>,
     pub(crate) registry: &'static Registry,
 }
@@ -36,14 +36,14 @@ impl Visible {
     pub(crate) fn new(
         db: &Arc<Database>,
         position: Position,
-        sums: Sums,
+        digests: Sums,
         tables: Vec<u64>,
         registry: &'static Registry,
     ) -> Self {
         Self {
-            frozen: Frozen::new(Arc::clone(db)),
+            db_snapshot: DbSnapshot::new(Arc::clone(db)),
             position,
-            sums,
+            digests,
             tables,
             registry,
         }
@@ -132,13 +132,13 @@ impl View {
     }
 
     pub(crate) fn source(&self) -> ScanSource<'_> {
-        ScanSource::Frozen(&self.visible.frozen)
+        ScanSource::Snapshot(&self.visible.db_snapshot)
     }
 
     /// A walk over rows as the view shows them.
-    pub(crate) fn walk_rows(&self, range: Range) -> Walk<'_> {
+    pub(crate) fn walk_rows(&self, range: Range) -> EntryCursor<'_> {
         match self.past {
-            Some(past) => PastRows::new(&self.visible.frozen, range, past.index).into_walk(),
+            Some(past) => PastRows::new(&self.visible.db_snapshot, range, past.index).into_walk(),
             None => self.source().walk(Family::Rows, range),
         }
     }
@@ -168,7 +168,10 @@ impl View {
         if self.forgot::<T>() {
             return Ok(None);
         }
-        let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
+        let value = self
+            .visible
+            .db_snapshot
+            .get(Family::Rows, &absolute::<T>(key))?;
         if let Some(past) = self.past {
             let decode = |body: &[u8]| row::decode_body::<T>(key, body);
             let at = (T::ID, key);
@@ -193,7 +196,10 @@ impl View {
         if self.past.is_some() {
             return Ok(self.get_encoded::<T>(key)?.map(|(_, modified)| modified));
         }
-        let value = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
+        let value = self
+            .visible
+            .db_snapshot
+            .get(Family::Rows, &absolute::<T>(key))?;
         Ok(value.and_then(|value| row::modified(&value)))
     }
 
@@ -222,7 +228,7 @@ impl View {
 
     /// The rows of one group of an index, in the index's order.
     pub fn by_index<I: Index>(&self, group: impl AsKey<I::Group>) -> Found<'_, I::Table> {
-        Box::new(self.by_index_scan::<I>(Scan::group(group)))
+        Box::new(self.by_index_scan::<I>(Scan::with_key_prefix(group)))
     }
 
     /// The rows of a range of an index: keys are group ‖ order ‖ primary key.
@@ -288,7 +294,7 @@ impl View {
             .map(|table| TableDigest {
                 table: table.id(),
                 name: table.name(),
-                digest: self.visible.sums.get(table.id()),
+                digest: self.visible.digests.get(table.id()),
             })
             .collect()
     }
@@ -297,15 +303,15 @@ impl View {
     /// here.
     pub fn digests_at(&self, index: u64) -> Result<Option<Vec<TableDigest>>, StorageError> {
         let key = index.to_be_bytes();
-        let Some(value) = self.visible.frozen.get(Family::Digests, &key)? else {
+        let Some(value) = self.visible.db_snapshot.get(Family::Digests, &key)? else {
             return Ok(None);
         };
-        let sums = Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", &key))?;
+        let digests = Sums::decode(&value).ok_or_else(|| StorageError::damaged("digests", &key))?;
         let tables = self.visible.registry.tables();
         let digests = tables.map(|table| TableDigest {
             table: table.id(),
             name: table.name(),
-            digest: sums.get(table.id()),
+            digest: digests.get(table.id()),
         });
         Ok(Some(digests.collect()))
     }
@@ -347,7 +353,10 @@ impl View {
         key: &[u8],
         index: u64,
     ) -> Result<Option<T::Row>, StorageError> {
-        let living = self.visible.frozen.get(Family::Rows, &absolute::<T>(key))?;
+        let living = self
+            .visible
+            .db_snapshot
+            .get(Family::Rows, &absolute::<T>(key))?;
         let decode = |body: &[u8]| row::decode_body::<T>(key, body);
         let at = (T::ID, key);
         let found = history::at(self.source(), at, living.as_deref(), index, decode)?;
@@ -394,7 +403,7 @@ impl View {
     /// Why the event at this index changed nothing; none if it was applied.
     pub fn rejection(&self, index: u64) -> Result<Option<Rejection>, StorageError> {
         let key = outcome_key(index);
-        let Some(value) = self.visible.frozen.get(Family::Meta, &key)? else {
+        let Some(value) = self.visible.db_snapshot.get(Family::Meta, &key)? else {
             return Ok(None);
         };
         rmp_serde::from_slice(&value)
@@ -403,7 +412,7 @@ impl View {
     }
 }
 
-impl Read for View {
+impl ReadRows for View {
     fn row<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<Arc<T::Row>>, StorageError> {
         Ok(self.get::<T>(key)?.map(Arc::new))
     }
@@ -422,7 +431,7 @@ pub type Found<'a, T> = Box<dyn Iterator<Item = Result<<T as Table>::Row, Storag
 
 /// A walk over a table's rows.
 pub struct Cursor<'a, T> {
-    walk: Walk<'a>,
+    walk: EntryCursor<'a>,
     table: std::marker::PhantomData<T>,
 }
 
@@ -488,7 +497,7 @@ pub struct IndexCursor<'a, I> {
 
 /// Where an index cursor's entries come from.
 enum Entries<'a> {
-    Present(Walk<'a>),
+    Present(EntryCursor<'a>),
     /// A walk over the past that nothing was asked of yet.
     Unopened(Scan),
     Past(Box<PastEntries<'a>>),
@@ -509,7 +518,7 @@ impl<I: Index> IndexCursor<'_, I> {
         if let (Entries::Unopened(scan), Some(past)) = (&self.walk, self.view.past)
             && I::Table::HISTORY == History::Full
         {
-            let entries = PastEntries::new::<I>(&self.view.visible.frozen, scan, past.index)?;
+            let entries = PastEntries::new::<I>(&self.view.visible.db_snapshot, scan, past.index)?;
             self.walk = Entries::Past(Box::new(entries));
         }
         let key = match &mut self.walk {

@@ -15,7 +15,7 @@ fn what_is_said_of_a_row_that_cannot_be_decoded_quotes_nothing_of_it() {
     let row = std::collections::BTreeMap::from([("CreateIndex", "canary")]);
     let body = rmp_serde::to_vec_named(&row).unwrap();
     let error = decode_body::<Namespaces>(b"key", &body).unwrap_err();
-    assert!(error.is_of_one_row());
+    assert!(error.is_single_entry());
     let said = drover_error::chain(&error);
     let wanted = "a row of table namespaces cannot be decoded (key 6b6579)";
     assert_eq!(said, wanted);
@@ -83,7 +83,7 @@ fn a_walk_goes_on_behind_a_row_that_cannot_be_decoded() {
         let sizes = found.into_iter().map(|row| match row {
             Ok(thing) => Some(thing.size),
             Err(error) => {
-                assert!(error.is_of_one_row() && error.is_damage(), "{error}");
+                assert!(error.is_single_entry() && error.is_damage(), "{error}");
                 None
             }
         });

@@ -45,7 +45,7 @@ pub(crate) fn apply(writer: &mut Writer, steps: &[Step], chunks: &[usize]) -> Ve
 pub(crate) fn dump(view: &View) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     for family in Family::ALL {
-        let source = ScanSource::Frozen(&view.visible.frozen);
+        let source = ScanSource::Snapshot(&view.visible.db_snapshot);
         let mut walk = source.walk(family, Scan::all().absolute(&[]));
         while walk.advance().unwrap() {
             all.push((family.name(), walk.key().to_vec(), walk.value().to_vec()));
@@ -174,7 +174,7 @@ fn check_parts(view: &View, state: &BTreeMap<Id, Thing>) {
     found.reverse();
     assert_eq!(found, all, "all groups of an index, backwards");
     let start = Prefix::new().str("a").u64(1);
-    let scan = Scan::group::<String>("a").from(start.as_bytes());
+    let scan = Scan::with_key_prefix::<String>("a").from(start.as_bytes());
     let found = things(view.by_index_scan::<BySpace>(scan).collect());
     let mut wanted = by_space(state, "a");
     wanted.retain(|thing| thing.size >= 1);

@@ -101,7 +101,7 @@ fn a_flush_has_time_before_apply_waits_for_it() {
     }
 }
 
-/// Applies so many batches of one row each, or of one of so many bytes; answers how often a flush
+/// Applies so many batches of one row each, or of one of so many bytes; returns how often a flush
 /// was asked for.
 fn requested(options: DatabaseOptions, batches: u64, bytes: usize) -> u64 {
     let dir = tempfile::tempdir().unwrap();

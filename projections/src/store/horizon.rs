@@ -34,7 +34,7 @@ impl Writer {
         projections.show(Visible::new(
             &db,
             position,
-            now.sums.clone(),
+            now.digests.clone(),
             now.tables.clone(),
             now.registry,
         ));
@@ -55,14 +55,14 @@ impl Projections {
         prune::prune(&self.database(), self.registry(), floor)
     }
 
-    /// Makes the sets of rows alive that are due: of every table whose past is kept, at its next
-    /// mark. Answers the newest mark made; none if nothing was due. Any thread may call this while
+    /// Builds the sets of live rows that are due: of every table whose past is kept, at its next
+    /// mark. Returns the newest mark built; none if nothing was due. Any thread may call this while
     /// the writer goes on.
     ///
     /// # Errors
     /// A failed read or write; calling it again begins that set anew.
-    pub fn note_alive(&self) -> Result<Option<u64>, StorageError> {
+    pub fn build_due_live_sets(&self) -> Result<Option<u64>, StorageError> {
         let (db, position) = (self.database(), self.visible().position);
-        alive::note(&db, self.registry(), &position)
+        alive::build_due_sets(&db, self.registry(), &position)
     }
 }

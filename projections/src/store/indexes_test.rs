@@ -58,7 +58,7 @@ impl<T: Table> GuardedEntry for Change<T> {
 
 /// A row with one of the keys; the other two numbers decide what else it says.
 type Made<T> = fn(usize, usize, usize) -> <T as Table>::Row;
-/// Compares an index with a scan; answers how many rows its largest group has.
+/// Compares an index with a scan; returns how many rows its largest group has.
 type Look<T> = Box<dyn Fn(&View, &[<T as Table>::Row]) -> usize>;
 
 /// Rows of a table, and what its indexes have to say of each.

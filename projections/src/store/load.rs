@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::db::{Database, Family, Frozen};
+use crate::engine::db::{Database, DbSnapshot, Family};
 use crate::engine::error::StorageError;
 use crate::engine::position;
 use crate::engine::registry::Registry;
@@ -17,16 +17,16 @@ pub(crate) fn load(
     db: &Arc<Database>,
     registry: &'static Registry,
 ) -> Result<Visible, StorageError> {
-    let (position, sums) = position::stored(db)?;
-    let mut visible = Visible::new(db, position, sums, Vec::new(), registry);
-    visible.tables = tables(&visible.frozen)?;
+    let (position, digests) = position::stored(db)?;
+    let mut visible = Visible::new(db, position, digests, Vec::new(), registry);
+    visible.tables = tables(&visible.db_snapshot)?;
     Ok(visible)
 }
 
 /// The tables' indexes, from their rows.
-fn tables(frozen: &Frozen) -> Result<Vec<u64>, StorageError> {
+fn tables(db_snapshot: &DbSnapshot) -> Result<Vec<u64>, StorageError> {
     let range = Scan::all().absolute(&TableIndexes::ID.to_be_bytes());
-    let mut walk = ScanSource::Frozen(frozen).walk(Family::Rows, range);
+    let mut walk = ScanSource::Snapshot(db_snapshot).walk(Family::Rows, range);
     let mut tables = Vec::new();
     while walk.advance()? {
         let body = row::body(walk.key(), walk.value())?;

@@ -1,4 +1,4 @@
-//! The store: the one place that knows all rooms and puts them together.
+//! The store: the one module that knows all others of this crate and puts them together.
 //!
 //! **What it is.** The database in use with all who hang on it ([`projections`]), the token that
 //! writes it ([`writer`], and the fold that fills a whole one), and what is done with a database as
@@ -6,14 +6,14 @@
 //! its place ([`switch`]), an end to its past (`horizon`). And an event that is only tried out
 //! (`trial`).
 //!
-//! **What it must not know.** How rows, the past or lists are encoded: it asks the room that does.
-//! No other room imports it, so whatever they need of it they are handed.
+//! **What it must not know.** How rows, the past or lists are encoded: it calls the module that
+//! does. No other module imports it, so whatever they need of it they are handed.
 //!
 //! **Invariants.** There is one writer. What a batch wrote becomes visible at once, after lists and
 //! followers were told and before those who wait are woken. After an error all is as before the
 //! batch.
 //!
-//! Tests of several rooms together stand here too. Start reading at [`projections`], then
+//! Tests of several modules together stand here too. Start reading at [`projections`], then
 //! [`writer`].
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ impl Projections {
         position::flushed(&self.database())
     }
 
-    /// Writes everything applied to disk and waits for it; answers the flushed index. Any thread
+    /// Writes everything applied to disk and waits for it; returns the flushed index. Any thread
     /// may call this.
     pub fn flush(&self) -> Result<u64, StorageError> {
         let db = self.database();
@@ -231,7 +231,7 @@ impl Projections {
         Arc::clone(&self.db.read())
     }
 
-    /// Puts another database in the place of the one in use; answers that one.
+    /// Puts another database in the place of the one in use; returns that one.
     pub(crate) fn put_database(&self, db: Arc<Database>) -> Arc<Database> {
         std::mem::replace(&mut *self.db.write(), db)
     }

@@ -17,7 +17,7 @@ use crate::engine::error::StorageError;
 use crate::engine::maintenance::HEADER;
 use crate::engine::position::{self, Position};
 use crate::engine::scan::{Scan, ScanSource};
-use crate::engine::staged::{TableBatch, Write};
+use crate::engine::staged::{TableBatch, WriteEntries};
 use crate::engine::unreadable;
 use crate::read::view::View;
 use crate::store::load::load;
@@ -125,13 +125,13 @@ impl View {
         file_size: u64,
         manifest: &mut Manifest,
     ) -> Result<(), StorageError> {
-        let source = ScanSource::Frozen(&self.visible.frozen);
+        let source = ScanSource::Snapshot(&self.visible.db_snapshot);
         let mut walk = source.walk(family, Scan::all().absolute(&[]));
         let mut more = walk.advance()?;
         while more {
             let name = format!("{}-{:05}.sst", family.name(), manifest.files.len());
             let path = dir.join(&name);
-            let options = self.visible.frozen.database().file_options(family);
+            let options = self.visible.db_snapshot.database().file_options(family);
             let mut file = SstFileWriter::create(&options);
             let failed = StorageError::database("write a snapshot");
             let mut write = || -> Result<Result<(), rocksdb::Error>, StorageError> {
@@ -222,7 +222,7 @@ impl Writer {
                     .map_err(StorageError::database("take in a snapshot"))?;
             }
         }
-        let mut sums = crate::engine::digest::Sums::default();
+        let mut digests = crate::engine::digest::Sums::default();
         let taken = View {
             visible: std::sync::Arc::new(load(&db, registry)?),
             past: None,
@@ -236,7 +236,7 @@ impl Writer {
                     table: table.name(),
                 });
             }
-            *sums.of(table.id()) = digest;
+            *digests.of(table.id()) = digest;
         }
         // Of the indexes there is no digest, but every block has a checksum.
         let mut walk = ScanSource::Live(&db).walk(Family::Index, Scan::all().absolute(&[]));
@@ -250,7 +250,7 @@ impl Writer {
             floor: manifest.index,
         };
         let mut batch = TableBatch::new(&db);
-        position::put_position(&mut batch, &position, &sums);
+        position::put_position(&mut batch, &position, &digests);
         position::put_floor(&mut batch, position.floor);
         batch.delete(Family::Meta, INSTALLING);
         batch.write()?;

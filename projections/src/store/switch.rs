@@ -43,7 +43,7 @@ impl Writer {
     pub fn differences(&self, other: &Writer) -> Vec<&'static str> {
         let tables = self.projections().registry().tables();
         tables
-            .filter(|table| self.sums.get(table.id()) != other.sums.get(table.id()))
+            .filter(|table| self.digests.get(table.id()) != other.digests.get(table.id()))
             .map(|table| table.name())
             .collect()
     }
@@ -77,7 +77,7 @@ impl Writer {
         projections.show(Visible::new(
             &db,
             self.position,
-            self.sums.clone(),
+            self.digests.clone(),
             self.tables.clone(),
             registry,
         ));

@@ -10,7 +10,7 @@ use crate::apply::{self, guards};
 use crate::engine::error::StorageError;
 use crate::engine::generations::CacheBudget;
 use crate::engine::outcome::Refused;
-use crate::engine::staged::Below;
+use crate::engine::staged::ReadThrough;
 use crate::engine::txn::{Ctx, Txn};
 use crate::read::view::View;
 
@@ -32,9 +32,9 @@ impl View {
         let mut layers = self.visible.registry.layers(&CacheBudget::new(0));
         let mut touched = Vec::new();
         let mut txn = Txn {
-            below: Below {
+            below: ReadThrough {
                 source: self.source(),
-                held: None,
+                staged: None,
             },
             layers: &mut layers,
             touched: &mut touched,

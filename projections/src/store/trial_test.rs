@@ -42,7 +42,7 @@ fn an_event_is_tried_out_on_all_that_apply_reads_and_nothing_is_kept() {
     view.try_out(&put("good"), &[]).unwrap();
     assert!(view.get::<Namespaces>("good").unwrap().is_none());
     let error = view.try_out(&put("bad"), &[]).unwrap_err();
-    assert!(error.is_of_one_row(), "{error}");
+    assert!(error.is_single_entry(), "{error}");
     assert!(unreadable::is_met());
     let names = vec!["not there".to_owned()];
     let refused: Event = NamespacesDeleted { names }.into();
@@ -52,7 +52,7 @@ fn an_event_is_tried_out_on_all_that_apply_reads_and_nothing_is_kept() {
         key: bytes::Bytes::copy_from_slice(&encoded::<Namespaces>("bad")),
     };
     let error = view.try_out(&put("good"), &[guard]).unwrap_err();
-    assert!(error.is_of_one_row(), "guards are read too: {error}");
+    assert!(error.is_single_entry(), "guards are read too: {error}");
     // A guard of what is on its way holds later only.
     let guard = Guard::RowAt {
         table: Namespaces::ID,
@@ -60,5 +60,5 @@ fn an_event_is_tried_out_on_all_that_apply_reads_and_nothing_is_kept() {
         index: 7,
     };
     let error = view.try_out(&put("bad"), &[guard]).unwrap_err();
-    assert!(error.is_of_one_row(), "it is tried all the same: {error}");
+    assert!(error.is_single_entry(), "it is tried all the same: {error}");
 }

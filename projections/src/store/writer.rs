@@ -19,7 +19,7 @@ use crate::engine::layer::{BatchSink, EventSink, RowKey};
 use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply, outcome_key};
 use crate::engine::position::{Position, flushed, put_position};
 use crate::engine::scan::ScanSource;
-use crate::engine::staged::{Below, Put, TableBatch, Write};
+use crate::engine::staged::{PutEntries, ReadThrough, TableBatch, WriteEntries};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Layers, Txn};
 use crate::engine::watch::Written;
@@ -50,7 +50,7 @@ pub struct Writer {
     /// What the layers keep of rows.
     kept: Arc<CacheBudget>,
     pub(crate) position: Position,
-    pub(crate) sums: Sums,
+    pub(crate) digests: Sums,
     pub(crate) tables: Vec<u64>,
     flush_at: u64,
     flushed: u64,
@@ -114,7 +114,7 @@ impl Writer {
             layers,
             kept,
             position: visible.position,
-            sums: visible.sums.clone(),
+            digests: visible.digests.clone(),
             tables: visible.tables.clone(),
             flush_at: visible.position.index,
             flushed: visible.position.index,
@@ -199,7 +199,7 @@ impl Writer {
             self.restored = false;
             let visible = self.projections.visible();
             self.position = visible.position;
-            self.sums = visible.sums.clone();
+            self.digests = visible.digests.clone();
             self.tables.clone_from(&visible.tables);
         }
         result
@@ -218,9 +218,9 @@ impl Writer {
     fn try_batch<E: GuardedEntry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
         let db = self.projections.database();
         let mut batch = TableBatch::new(&db);
-        let below = Below {
+        let below = ReadThrough {
             source: ScanSource::Live(&db),
-            held: None,
+            staged: None,
         };
         let mut applied = Vec::new();
         let mut changed = Vec::new();
@@ -241,7 +241,7 @@ impl Writer {
         }
         self.write_table_indexes(below, &mut changed)?;
         let written = self.write_staged(&mut batch, &changed)?;
-        put_position(&mut batch, &self.position, &self.sums);
+        put_position(&mut batch, &self.position, &self.digests);
         let bytes = batch.size();
         batch.write()?;
         self.publish(&db, &changed, &written);
@@ -285,7 +285,7 @@ impl Writer {
         &mut self,
         entry: &E,
         ctx: &Ctx,
-        (below, out): (Below<'_>, &mut dyn Put),
+        (below, out): (ReadThrough<'_>, &mut dyn PutEntries),
         changed: &mut Vec<u16>,
     ) -> Result<Outcome, StorageError> {
         let mut txn = Txn {
@@ -351,13 +351,13 @@ impl Writer {
     fn finish_event(
         &mut self,
         ctx: &Ctx,
-        out: &mut dyn Put,
+        out: &mut dyn PutEntries,
         changed: &mut Vec<u16>,
     ) -> Result<(), StorageError> {
-        let mut keeper = self.record.of(ctx.index, out);
+        let mut history_writer = self.record.of(ctx.index, out);
         let mut sink = EventSink {
             canonical: &mut self.canonical,
-            keeper: &mut keeper,
+            history_writer: &mut history_writer,
         };
         for (table, key) in &self.touched {
             if let Some(layer) = layer(&mut self.layers, *table)
@@ -378,21 +378,21 @@ impl Writer {
                 layer.end_event();
             }
         }
-        keeper.finish(ctx.kind);
+        history_writer.finish(ctx.kind);
         Ok(())
     }
 
-    /// Writes rows, indexes and kept digests; answers what was written.
+    /// Writes rows, indexes and kept digests; returns what was written.
     fn write_staged(
         &mut self,
-        out: &mut dyn Write,
+        out: &mut dyn WriteEntries,
         changed: &[u16],
     ) -> Result<Written, StorageError> {
         let mut written = Written::default();
         let mut sink = BatchSink {
             out: &mut *out,
             canonical: &mut self.canonical,
-            sums: &mut self.sums,
+            digests: &mut self.digests,
             scratch: &mut self.scratch,
             written: &mut written,
         };
@@ -406,10 +406,10 @@ impl Writer {
             layer.end_batch(turn);
         }
         if self.position.index.is_multiple_of(DIGEST_EVERY) {
-            let mut sums = Vec::new();
-            self.sums.encode(&mut sums);
+            let mut digests = Vec::new();
+            self.digests.encode(&mut digests);
             let key = self.position.index.to_be_bytes();
-            out.put(Family::Digests, &key, &sums);
+            out.put(Family::Digests, &key, &digests);
         }
         Ok(written)
     }
@@ -417,7 +417,7 @@ impl Writer {
     /// Keeps the changed tables' indexes, in order, as rows: snapshots and digests hold them.
     fn write_table_indexes(
         &mut self,
-        below: Below<'_>,
+        below: ReadThrough<'_>,
         changed: &mut Vec<u16>,
     ) -> Result<(), StorageError> {
         changed.sort_unstable();
@@ -446,7 +446,7 @@ impl Writer {
         let visible = Visible::new(
             db,
             self.position,
-            self.sums.clone(),
+            self.digests.clone(),
             self.tables.clone(),
             self.projections.registry(),
         );
@@ -465,7 +465,7 @@ impl Writer {
         self.layers = new.layers;
         self.kept = new.kept;
         self.position = new.position;
-        self.sums = new.sums;
+        self.digests = new.digests;
         self.tables = new.tables;
         self.flush_at = new.flush_at;
         self.flushed = new.flushed;
@@ -481,7 +481,7 @@ impl Writer {
             layer.forget();
         }
         self.position = visible.position;
-        self.sums = visible.sums.clone();
+        self.digests = visible.digests.clone();
         self.tables.clone_from(&visible.tables);
         self.flush_at = self.position.index;
         self.flushed = 0;
@@ -540,7 +540,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes everything applied to disk and waits for it; answers the flushed index.
+    /// Writes everything applied to disk and waits for it; returns the flushed index.
     pub fn flush(&mut self) -> Result<u64, StorageError> {
         self.flush_at = self.position.index;
         self.unflushed = (0, 0);
@@ -553,7 +553,7 @@ fn layer(layers: &mut Layers, table: u16) -> Option<&mut Box<dyn crate::engine::
     layers.get_mut(usize::from(table)).and_then(Option::as_mut)
 }
 
-fn keep_outcome(out: &mut dyn Put, index: u64, rejection: &Rejection) {
+fn keep_outcome(out: &mut dyn PutEntries, index: u64, rejection: &Rejection) {
     let value = rmp_serde::to_vec_named(rejection)
         .expect("a rejection holds only numbers and text, which always encode");
     out.put(Family::Meta, &outcome_key(index), &value);

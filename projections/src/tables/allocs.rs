@@ -13,7 +13,7 @@ use super::alloc_jobs::AllocJobs;
 use crate::engine::error::StorageError;
 use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
-use crate::engine::txn::Read;
+use crate::engine::txn::ReadRows;
 
 /// The table.
 pub struct Allocs;
@@ -53,7 +53,7 @@ impl AllocRow {
     }
 
     /// The allocation with its job, as the API shows it.
-    pub fn with_job(&self, from: &impl Read) -> Result<Allocation, StorageError> {
+    pub fn with_job(&self, from: &impl ReadRows) -> Result<Allocation, StorageError> {
         let mut alloc = self.alloc.clone();
         alloc.job = from.row::<AllocJobs>(&self.job_key())?;
         Ok(alloc)
@@ -61,7 +61,7 @@ impl AllocRow {
 }
 
 /// The allocation with its job.
-pub fn get(from: &impl Read, id: &str) -> Result<Option<Allocation>, StorageError> {
+pub fn get(from: &impl ReadRows, id: &str) -> Result<Option<Allocation>, StorageError> {
     let row: Option<Arc<AllocRow>> = from.row::<Allocs>(id)?;
     row.map(|row| row.with_job(from)).transpose()
 }

@@ -5,9 +5,9 @@ use drover_events::model::AutopilotConfiguration;
 use crate::engine::table::Table;
 
 /// The table.
-pub struct AutopilotConfig;
+pub struct AutopilotConfigTable;
 
-impl Table for AutopilotConfig {
+impl Table for AutopilotConfigTable {
     const ID: u16 = 34;
     const NAME: &'static str = "autopilot_config";
     type Key = ();

@@ -3,7 +3,7 @@
 use crate::engine::table::Table;
 
 /// The table.
-pub struct ClusterMetas;
+pub struct ClusterMetaTable;
 
 drover_events::wire! {
     /// The cluster's identity, its feature level, who led last, and, while the publisher of
@@ -19,12 +19,12 @@ drover_events::wire! {
         leader_since: u64 = "LeaderSince",
         epoch: String = "Epoch",
         publisher_lagging_since: u64 = "PublisherLaggingSince",
-        publisher_published: u64 = "PublisherPublished",
+        publisher_position: u64 = "PublisherPublished",
         acl_bootstrap_index: u64 = "ACLBootstrapIndex",
     }
 }
 
-impl Table for ClusterMetas {
+impl Table for ClusterMetaTable {
     const ID: u16 = 35;
     const NAME: &'static str = "cluster_meta";
     type Key = ();

@@ -5,7 +5,7 @@
 //! without history. [`claims`] is what a row of `csi_volumes` allows.
 //!
 //! **What it must not know.** No event, no view, no question about several tables (`query`). It
-//! imports the engine alone: what a table is, and [`Read`](crate::Read).
+//! imports the engine alone: what a table is, and [`ReadRows`](crate::ReadRows).
 //!
 //! **Invariants.** Numbers are for ever; a retired table keeps its line here. So are the names of a
 //! row's fields.
@@ -54,9 +54,9 @@ pub use alloc_job_counts::AllocJobCounts;
 pub use alloc_jobs::AllocJobs;
 pub use allocs::Allocs;
 pub use auth_methods::AuthMethods;
-pub use autopilot_config::AutopilotConfig;
+pub use autopilot_config::AutopilotConfigTable;
 pub use binding_rules::BindingRules;
-pub use cluster_meta::ClusterMetas;
+pub use cluster_meta::ClusterMetaTable;
 pub use csi_plugins::CsiPlugins;
 pub use csi_volumes::CsiVolumes;
 pub use deployments::Deployments;
@@ -77,7 +77,7 @@ pub use periodic_launches::PeriodicLaunches;
 pub use root_keys::RootKeys;
 pub use scaling_events::ScalingEvents;
 pub use scaling_policies::ScalingPolicies;
-pub use scheduler_config::SchedulerConfig;
+pub use scheduler_config::SchedulerConfigTable;
 pub use services::Services;
 pub use table_indexes::TableIndexes;
 pub use variable_quotas::VariableQuotas;
@@ -121,9 +121,9 @@ static TABLES: Registry = Registry::new(&[
     TableInfo::of::<RootKeys>(),
     TableInfo::of::<ScalingPolicies>(),
     TableInfo::of::<ScalingEvents>(),
-    TableInfo::of::<SchedulerConfig>(),
-    TableInfo::of::<AutopilotConfig>(),
-    TableInfo::of::<ClusterMetas>(),
+    TableInfo::of::<SchedulerConfigTable>(),
+    TableInfo::of::<AutopilotConfigTable>(),
+    TableInfo::of::<ClusterMetaTable>(),
 ]);
 
 /// drover's tables.

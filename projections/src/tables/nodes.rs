@@ -10,7 +10,7 @@ use super::node_states::{NodeState, NodeStates};
 use crate::engine::error::StorageError;
 use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
-use crate::engine::txn::Read;
+use crate::engine::txn::ReadRows;
 
 /// The table. Its rows have none of the fields of [`NodeState`].
 pub struct Nodes;
@@ -134,7 +134,7 @@ pub fn join(mut node: Node, state: NodeState) -> Node {
 }
 
 /// The whole node, as the API shows it (its stored secret included).
-pub fn get(from: &impl Read, id: &str) -> Result<Option<Node>, StorageError> {
+pub fn get(from: &impl ReadRows, id: &str) -> Result<Option<Node>, StorageError> {
     let Some(node) = from.row::<Nodes>(id)? else {
         return Ok(None);
     };

@@ -5,9 +5,9 @@ use drover_events::model::SchedulerConfiguration;
 use crate::engine::table::Table;
 
 /// The table.
-pub struct SchedulerConfig;
+pub struct SchedulerConfigTable;
 
-impl Table for SchedulerConfig {
+impl Table for SchedulerConfigTable {
     const ID: u16 = 33;
     const NAME: &'static str = "scheduler_config";
     type Key = ();

@@ -25,7 +25,8 @@ macro_rules! for_every_table {
             Allocs, AllocJobs, AllocJobCounts, CsiVolumes, CsiPlugins, HostVolumes,
             HostVolumeClaims, AclPolicies, AclTokens, OneTimeTokens, AclRoles, AuthMethods,
             BindingRules, Namespaces, Services, Variables, VariableQuotas, RootKeys,
-            ScalingPolicies, ScalingEvents, SchedulerConfig, AutopilotConfig, ClusterMetas)
+            ScalingPolicies, ScalingEvents, SchedulerConfigTable, AutopilotConfigTable,
+            ClusterMetaTable)
     };
     (@ $call:ident $args:tt $($table:ident),*) => {
         $(for_every_table!(@@ $call $table $args);)*

@@ -7,7 +7,7 @@ use drover_events::model::{
     Allocation, EphemeralDisk, Job, Resources, RestartPolicy, Task, TaskGroup,
 };
 use drover_projections::tables::allocs::{self, AllocsByJob};
-use drover_projections::{Read, Scan};
+use drover_projections::{ReadRows, Scan};
 
 use crate::client::agent::Client;
 use crate::client::config::ClientSettings;
@@ -123,7 +123,7 @@ impl World {
     }
     pub(crate) fn allocs(&self, job: &str) -> Vec<Allocation> {
         let view = self.server.projections.view();
-        view.rows_by::<AllocsByJob>(Scan::group::<(String, String)>(("default", job)))
+        view.rows_by::<AllocsByJob>(Scan::with_key_prefix::<(String, String)>(("default", job)))
             .map(|row| allocs::get(&view, &row.unwrap().id).unwrap().unwrap())
             .collect()
     }

@@ -8,7 +8,7 @@ use drover_events::gojson::Map;
 use drover_events::model::Constraint;
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::nodes;
-use drover_projections::{Read, Scan};
+use drover_projections::{ReadRows, Scan};
 use drover_testkit::until;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;

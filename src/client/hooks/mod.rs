@@ -1,6 +1,6 @@
 //! The hooks of allocations and of tasks: what is done for them before, beside and after they run.
 //!
-//! Both rooms have one shape: their page ([`alloc`], [`task`]) says what a hook is given, what it
+//! Both modules have one shape: their page ([`alloc`], [`task`]) says what a hook is given, what it
 //! answers and when each call is made; `list` holds the hooks in their order; `chain` runs them one
 //! after the other. What they share is here: how an answer comes to the journal before the next
 //! hook begins ([`notes`]), what hooks leave for those after them ([`resources`]), how long they

@@ -1,7 +1,7 @@
 //! Volumes on this node: those that plugins bring to it, those that lie on it, and what tasks see
 //! of both.
 //!
-//! | room | what |
+//! | module | what |
 //! |---|---|
 //! | [`csi`] | plugins that run here as tasks, and the volumes that they bring to allocations |
 //! | [`host`] | volumes of this node that the cluster manages |

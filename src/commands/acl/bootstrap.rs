@@ -5,7 +5,7 @@ use drover_events::acl::*;
 use drover_events::gojson::{GoTime, List};
 use drover_events::model::AclToken;
 use drover_projections::View;
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 
 use super::every_server_applies;
 use super::token::{MANAGEMENT, seal};
@@ -25,7 +25,7 @@ pub struct BootstrapAcl {
 impl Command for BootstrapAcl {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         every_server_applies(view)?;
-        let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        let meta = view.get::<ClusterMetaTable>(())?.unwrap_or_default();
         let last = meta.acl_bootstrap_index;
         if last != 0 && self.reset_index == 0 {
             let text = format!("ACL bootstrap already done (reset index: {last})");

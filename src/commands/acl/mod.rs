@@ -26,14 +26,14 @@ use drover_projections::View;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::support::every_server_speaks;
+use super::support::every_server_supports;
 
 /// The longest description of a policy or role, and the longest name of a token.
 const MAX_TEXT: usize = 256;
 
 /// Refuses while a server may not apply these events.
 fn every_server_applies(view: &View) -> Result<(), Refusal> {
-    every_server_speaks(view, ACL_LEVEL, "ACLs")
+    every_server_supports(view, ACL_LEVEL, "ACLs")
 }
 
 /// The hash of what an object says, whoever wrote it when.

@@ -8,7 +8,7 @@ use drover_events::acl::*;
 use drover_events::gojson::{Base64, DurationTextOrEmpty, GoTime, List, format_duration};
 use drover_events::model::{AclToken, AclTokenRoleLink};
 use drover_projections::View;
-use drover_projections::query::acl::{SECRET_TAKEN, role_by_name, token_by_hash};
+use drover_projections::query::acl::{SECRET_TAKEN, role_by_name, sealed_token_by_hash};
 use drover_projections::tables::acl_roles::AclRoles;
 use drover_projections::tables::acl_tokens::AclTokens;
 use serde_json::json;
@@ -65,7 +65,7 @@ impl Command for CreateAclToken {
             let text = "a token with this accessor exists already";
             return Err(Refusal::new(Code::Conflict, text));
         }
-        if token_by_hash(view, &self.secret.hash)?.is_some() {
+        if sealed_token_by_hash(view, &self.secret.hash)?.is_some() {
             return Err(Refusal::new(Code::Conflict, SECRET_TAKEN));
         }
         seal(&mut token);

@@ -7,7 +7,7 @@ use drover_events::acl::{AclTokensUpserted, SealedSecret, SealedToken};
 use drover_events::gojson::{DurationTextOrEmpty, GoTime, List};
 use drover_events::model::{AclToken, AclTokenRoleLink};
 use drover_projections::query::acl::{
-    one_time_token_by_hash, policy_names_of_token, shown_token, token_by_hash,
+    one_time_token_by_hash, policy_names_of_token, sealed_token_by_hash, shown_token,
 };
 use drover_projections::tables::acl_tokens::AclTokens;
 use drover_projections::tables::one_time_tokens::OneTimeTokens;
@@ -333,7 +333,7 @@ fn tokens_are_found_by_the_hash_of_their_secret_and_are_gone_when_deleted() {
     global.token.global = true;
     world.done(&global);
     let by = |world: &World, hash: &str| {
-        let found = token_by_hash(&world.view(), hash).expect("read");
+        let found = sealed_token_by_hash(&world.view(), hash).expect("read");
         found.map(|found| found.token.accessor_id.clone())
     };
     assert_eq!(by(&world, "hash-1"), Some(id(1)));

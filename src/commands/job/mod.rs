@@ -22,10 +22,10 @@ use drover_events::model::status::{client, trigger};
 use drover_events::model::{DesiredTransition, Job, JobVersionTag};
 use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::{Read, Reply, Scan, View, query};
+use drover_projections::{ReadRows, Reply, Scan, View, query};
 
 use super::limits::{MAX_ROWS, PAGE_ROWS};
-use super::support::{check_names, eval_of, speaks};
+use super::support::{check_names, eval_of, supports};
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -109,7 +109,7 @@ impl Command for DeregisterJob {
             eval,
             submit_time: stamp.now,
             tracked_versions: self.tracked_versions.min(MAX_TRACKED),
-            keep_policies: speaks(view, POLICIES_LEVEL)?,
+            keep_policies: supports(view, POLICIES_LEVEL)?,
         };
         Ok(Decision::guarded(
             deregistered,
@@ -174,7 +174,7 @@ impl DeregisterJob {
 
 /// How many rows go with a job that is purged.
 fn rows_of(view: &View, key: (&str, &str)) -> Result<usize, Refusal> {
-    let versions = view.rows::<JobVersions>(Scan::group::<(String, String)>(key));
+    let versions = view.rows::<JobVersions>(Scan::with_key_prefix::<(String, String)>(key));
     // Job, summary, launch, scaling events; each version with its source; the parent's summary.
     Ok(5 + 2 * versions.count() + query::policies_of_job(view, key)?.len())
 }
@@ -361,7 +361,7 @@ fn version_of(view: &View, (namespace, id): (&str, &str), version: u64) -> Resul
 /// A tagged version is kept for ever, and a purge removes them all with one event.
 fn check_tags(view: &View, key: (&str, &str)) -> Result<(), Refusal> {
     let mut tagged = 0;
-    for version in view.rows::<JobVersions>(Scan::group::<(String, String)>(key)) {
+    for version in view.rows::<JobVersions>(Scan::with_key_prefix::<(String, String)>(key)) {
         tagged += usize::from(version?.version_tag.is_some());
     }
     if tagged >= MAX_TAGS {

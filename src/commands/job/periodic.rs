@@ -8,7 +8,7 @@ use drover_events::model::status::trigger;
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::periodic_launches::PeriodicLaunches;
-use drover_projections::{Prefix, Read, Scan, View};
+use drover_projections::{Prefix, ReadRows, Scan, View};
 
 use super::super::support::eval_of;
 use super::super::{Command, Decision, Stamp};

@@ -9,7 +9,7 @@ use drover_events::model::{Evaluation, Job, JobSubmission};
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::periodic_launches::PeriodicLaunches;
-use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
 use drover_projections::{Reply, View, query};
 
 use super::super::support::eval_of;
@@ -153,7 +153,7 @@ impl RegisterJob {
 
 /// Whether jobs may be registered at all.
 pub(super) fn check_registration(view: &View, anyway: bool) -> Result<(), Refusal> {
-    let config = view.get::<SchedulerConfig>(())?;
+    let config = view.get::<SchedulerConfigTable>(())?;
     if !anyway && config.is_some_and(|config| config.reject_job_registration) {
         let text = "Job registration, dispatch, and scale are disabled by the scheduler \
                     configuration";

@@ -146,13 +146,13 @@ fn followers(
             Evals::ID if is_new(view, &change)? => {
                 let id = Id::from_bytes(&change.key).unwrap_or_default();
                 for alloc in view.members_ever::<AllocsByEval>(&id)? {
-                    let moments = view.moments_of(Allocs::ID, &alloc, 0)?;
-                    found.extend(moments.first());
+                    let change_indexes = view.change_indexes_of(Allocs::ID, &alloc, 0)?;
+                    found.extend(change_indexes.first());
                 }
-                found.extend(view.moments_of(Evals::ID, &change.key, index)?);
+                found.extend(view.change_indexes_of(Evals::ID, &change.key, index)?);
             }
             Allocs::ID | Deployments::ID if is_new(view, &change)? => {
-                found.extend(view.moments_of(change.table, &change.key, index)?);
+                found.extend(view.change_indexes_of(change.table, &change.key, index)?);
             }
             _ => {}
         }
@@ -162,8 +162,8 @@ fn followers(
 
 /// Whether the change is the row's first.
 fn is_new(view: &View, change: &Change) -> Result<bool, AuditError> {
-    let moments = view.moments_of(change.table, &change.key, 0)?;
-    Ok(moments.first() == Some(&change.index))
+    let change_indexes = view.change_indexes_of(change.table, &change.key, 0)?;
+    Ok(change_indexes.first() == Some(&change.index))
 }
 
 /// When the evaluations of a job's version were created, if the change is its registration.
@@ -175,7 +175,7 @@ fn evals_of(view: &View, change: &Change) -> Result<BTreeSet<u64>, StorageError>
         return Ok(found);
     };
     for key in view.members_ever::<EvalsByJob>((job.namespace.as_str(), job.id.as_str()))? {
-        let Some(created) = view.moments_of(Evals::ID, &key, 0)?.first().copied() else {
+        let Some(created) = view.change_indexes_of(Evals::ID, &key, 0)?.first().copied() else {
             continue;
         };
         let eval = view.get_at_encoded::<Evals>(&key, created)?;
@@ -267,7 +267,7 @@ fn created_by(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> 
             continue;
         }
         let created = view
-            .moments_of(change.table, &change.key, 0)?
+            .change_indexes_of(change.table, &change.key, 0)?
             .first()
             .copied();
         if created.is_some_and(|created| created < index) {

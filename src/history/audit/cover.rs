@@ -7,7 +7,7 @@
 //! seen; marks live in memory only, and [`uncover`] takes them out.
 
 use drover_events::class::Class;
-use drover_events::mask::{Hide, Place};
+use drover_events::mask::{Place, Redact};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -24,7 +24,7 @@ const HEADERS: [&str; 4] = ["accept", "content-type", "host", "user-agent"];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cover<'r>(pub(super) &'r Redactor);
 
-impl Hide for Cover<'_> {
+impl Redact for Cover<'_> {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Public | Class::Configured => value.to_owned(),

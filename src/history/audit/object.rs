@@ -112,7 +112,7 @@ pub struct Object {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ObjectHistory {
     pub(super) rows: HashSet<RowKey>,
-    pub(super) moments: BTreeSet<u64>,
+    pub(super) change_indexes: BTreeSet<u64>,
 }
 
 impl Object {
@@ -131,18 +131,20 @@ impl Object {
         }
         let mut known = ObjectHistory {
             rows,
-            moments: BTreeSet::new(),
+            change_indexes: BTreeSet::new(),
         };
         for (table, key) in &known.rows {
-            known.moments.extend(view.moments_of(*table, key, 0)?);
+            known
+                .change_indexes
+                .extend(view.change_indexes_of(*table, key, 0)?);
         }
-        if known.moments.is_empty() {
+        if known.change_indexes.is_empty() {
             return Err(self.unknown(view));
         }
         if self.related && self.kind == ObjectType::Job {
             for topic in [Topic::Evaluation, Topic::Allocation, Topic::Deployment] {
                 let touched = view.touched(topic, &self.namespace, &self.id, 0)?;
-                known.moments.extend(touched.range(..=view.index()));
+                known.change_indexes.extend(touched.range(..=view.index()));
             }
         }
         Ok(known)
@@ -169,7 +171,7 @@ impl Object {
                     row::<ScalingEvents>(named()),
                 ];
                 let prefix = Prefix::new().str(&self.namespace).str(&self.id);
-                let versions = view.keys_ever::<JobVersions>(prefix, VERSIONS)?;
+                let versions = view.keys_including_deleted::<JobVersions>(prefix, VERSIONS)?;
                 rows.extend(versions.into_iter().map(|key| (JobVersions::ID, key)));
                 rows
             }
@@ -201,8 +203,8 @@ impl Object {
             ObjectType::ScalingPolicy => {
                 vec![row::<ScalingPolicies>(self.id::<ScalingPolicies>(trail)?)]
             }
-            ObjectType::Scheduler => vec![row::<SchedulerConfig>(())],
-            ObjectType::Autopilot => vec![row::<AutopilotConfig>(())],
+            ObjectType::Scheduler => vec![row::<SchedulerConfigTable>(())],
+            ObjectType::Autopilot => vec![row::<AutopilotConfigTable>(())],
         })
     }
 

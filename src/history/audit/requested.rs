@@ -170,9 +170,9 @@ fn thing<T: Table<Key = Id>>(
     rows.extend(along(&id)?);
     let mut focus = BTreeSet::new();
     for (table, key) in &rows {
-        focus.extend(view.moments_of(*table, key, 0)?);
+        focus.extend(view.change_indexes_of(*table, key, 0)?);
     }
-    let begins = view.moments::<T>(id.as_str(), 0)?.first().copied();
+    let begins = view.change_indexes::<T>(id.as_str(), 0)?.first().copied();
     Ok(Some(ResolvedQuestion {
         kind,
         id,
@@ -199,8 +199,8 @@ fn job(
     if !trail.shows_row(&mut Shown::default(), Jobs::ID, &key.to_bytes())? {
         return Ok(None);
     }
-    let moments = view.moments::<Jobs>((namespace, name), 0)?;
-    let Some(&last) = moments.last() else {
+    let change_indexes = view.change_indexes::<Jobs>((namespace, name), 0)?;
+    let Some(&last) = change_indexes.last() else {
         return Ok(None);
     };
     let at = |index| view.get_at::<Jobs>((namespace, name), index);

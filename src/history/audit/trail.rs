@@ -124,7 +124,7 @@ impl<'a> Trail<'a> {
             return Ok(true);
         };
         let row = (table, key.to_vec());
-        for index in self.view.moments_of(table, key, 0)? {
+        for index in self.view.change_indexes_of(table, key, 0)? {
             if let Some(seen) = shown.rows(self, sees, index)?.get(&row) {
                 return Ok(*seen);
             }
@@ -190,10 +190,10 @@ impl<'a> Trail<'a> {
         most: usize,
     ) -> Result<Vec<String>, AuditError> {
         if self.shows_all() {
-            return Ok(self.view.ids_ever::<T>(text, most)?);
+            return Ok(self.view.ids_including_deleted::<T>(text, most)?);
         }
         let (mut found, mut shown) = (Vec::new(), Shown::default());
-        for id in self.view.ids_ever::<T>(text, MANY)? {
+        for id in self.view.ids_including_deleted::<T>(text, MANY)? {
             let key = Id::new(id.as_str()).to_bytes().to_vec();
             if found.len() < most && self.shows_row(&mut shown, T::ID, &key)? {
                 found.push(id);
@@ -373,7 +373,7 @@ impl<'a> TrailWalk<'a> {
     }
 
     fn next_known(&mut self, known: &ObjectHistory, from: u64, to: u64) -> Result<(), AuditError> {
-        let mut range = known.moments.range(from..=to);
+        let mut range = known.change_indexes.range(from..=to);
         let at = match self.newest_first {
             true => range.next_back(),
             false => range.next(),

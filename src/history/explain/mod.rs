@@ -134,14 +134,14 @@ pub fn explain(
 fn absent(view: &View, id: &str) -> Result<ExplainError, StorageError> {
     let known = match id.len() {
         0 | 1 => Vec::new(),
-        _ => view.ids_ever::<Evals>(id, 2)?,
+        _ => view.ids_including_deleted::<Evals>(id, 2)?,
     };
     let [known] = known.as_slice() else {
         return Ok(ExplainError::NoEval);
     };
-    let moments = view.moments::<Evals>(known.as_str(), 0)?;
+    let change_indexes = view.change_indexes::<Evals>(known.as_str(), 0)?;
     let gone = view.get::<Evals>(known.as_str())?.is_none();
-    Ok(match moments.last() {
+    Ok(match change_indexes.last() {
         Some(deleted) if gone => ExplainError::Deleted(known.clone(), *deleted),
         _ => ExplainError::NoEval,
     })
@@ -156,7 +156,7 @@ fn decisions(
 ) -> Result<Vec<Decision>, ExplainError> {
     let mut found: Vec<Decision> = Vec::new();
     let first = log.bounds().0;
-    for index in view.moments::<Evals>(eval.id.as_str(), first)? {
+    for index in view.change_indexes::<Evals>(eval.id.as_str(), first)? {
         let Some(entry) = log.read(index)? else {
             break;
         };

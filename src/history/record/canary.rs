@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use drover_events::class::Class;
-use drover_events::mask::{Hidden, Hide};
+use drover_events::mask::{Hidden, Redact};
 use drover_events::model::{CsiVolume, Job, Node, Task, TaskGroup};
 use drover_events::{Event, EventKind, Recorded};
 use drover_migrations::golden::samples;
@@ -23,7 +23,7 @@ struct Inject {
     sensitive: Cell<usize>,
 }
 
-impl Hide for Inject {
+impl Redact for Inject {
     fn text(&self, class: Class, value: &str) -> String {
         let (count, canary) = match class {
             Class::Secret => (&self.secrets, SECRET),

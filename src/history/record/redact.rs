@@ -22,7 +22,7 @@ use std::path::Path;
 use aws_lc_rs::hmac;
 use drover_events::class::Class;
 use drover_events::gojson::Base64;
-use drover_events::mask::{Hidden, Hide, Place};
+use drover_events::mask::{Hidden, Place, Redact};
 use drover_events::public::PublicFields;
 use serde::{Serialize, Serializer};
 
@@ -131,7 +131,7 @@ impl Redactor {
     }
 }
 
-impl Hide for Redactor {
+impl Redact for Redactor {
     fn text(&self, class: Class, value: &str) -> String {
         match class {
             Class::Public => value.to_owned(),
@@ -174,7 +174,7 @@ struct Search<'f> {
     found: Cell<bool>,
 }
 
-impl Hide for Search<'_> {
+impl Redact for Search<'_> {
     fn text(&self, class: Class, value: &str) -> String {
         if class.is_hashed() && !self.found.get() {
             let keys = &self.finder.redactor.keys;

@@ -67,6 +67,7 @@ pub(in crate::http) fn watched_allocs(
 /// `GET /v1/deployment/allocations/:id`.
 pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
-    let rows = list::of_index::<AllocsByDeployment>(read, Scan::group::<Id>(id.as_str()))?;
+    let rows =
+        list::of_index::<AllocsByDeployment>(read, Scan::with_key_prefix::<Id>(id.as_str()))?;
     crate::http::allocations::stubs_of(read, rows, |_| Ok(true))
 }

@@ -73,7 +73,7 @@ pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 /// What an index has under a job.
 fn of_job(read: &Read<'_>, id: &str) -> Scan {
-    Scan::group::<(String, String)>((read.request.namespace(), id))
+    Scan::with_key_prefix::<(String, String)>((read.request.namespace(), id))
 }
 
 /// `GET /v1/job/:id/evaluations`.

@@ -61,7 +61,7 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, Refusal> {
     if let Some(summary) = read.view.get::<JobSummaries>(key).map_err(storage)? {
         index = index.max(summary.modify_index);
     }
-    let newest = Scan::group::<(String, String)>(key).reverse();
+    let newest = Scan::with_key_prefix::<(String, String)>(key).reverse();
     let rollouts = read.view.rows_by::<DeploymentsByJob>(newest);
     if let Some(last) = rollouts.of_route().next() {
         index = index.max(last.map_err(storage)?.modify_index);
@@ -80,7 +80,7 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, Refusal> {
     }
     let allocs = read
         .view
-        .rows_by::<AllocsByJob>(Scan::group::<(String, String)>(key));
+        .rows_by::<AllocsByJob>(Scan::with_key_prefix::<(String, String)>(key));
     for alloc in allocs.of_route() {
         let alloc = alloc.map_err(storage)?;
         index = index.max(alloc.modify_index);

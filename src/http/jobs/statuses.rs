@@ -232,7 +232,7 @@ fn status(view: &View, job: Job) -> Result<(JobStatusesJob, u64), Refusal> {
             }
         }
         shown.allocs = allocs.into();
-        let newest = Scan::group::<(String, String)>(key).reverse();
+        let newest = Scan::with_key_prefix::<(String, String)>(key).reverse();
         if let Some(found) = view.by_index_scan::<DeploymentsByJob>(newest).next() {
             let found = found.map_err(storage)?;
             index = index.max(found.modify_index);

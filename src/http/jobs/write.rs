@@ -9,7 +9,7 @@ use drover_projections::tables::job_versions::JobVersions;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::tables::node_pools::NodePools;
-use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
 
 use super::{
     JobDeregisterResponse, JobEvaluateRequest, JobRegisterResponse, JobStabilityRequest, volumes,
@@ -168,7 +168,7 @@ pub(super) fn warnings(write: &FrontCall, job: &Job) -> Result<String, Refusal> 
 /// Holds a canonical job to every rule, under the settings in force.
 pub(super) fn validation(write: &FrontCall, job: &Job) -> Result<Validation, Refusal> {
     let view = write.api.projections.view();
-    let config = glance(|| view.get::<SchedulerConfig>(())).map_err(storage)?;
+    let config = glance(|| view.get::<SchedulerConfigTable>(())).map_err(storage)?;
     let limits = JobLimits {
         memory_oversubscription: config.is_some_and(|c| c.memory_oversubscription_enabled),
         max_priority: write.api.settings.job_max_priority,

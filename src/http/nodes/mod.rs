@@ -188,7 +188,7 @@ pub(in crate::http) fn watched_allocs(
 pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let filter = list::filter(read.options)?;
-    let rows = list::of_index::<AllocsByNode>(read, Scan::group::<Id>(id.as_str()))?;
+    let rows = list::of_index::<AllocsByNode>(read, Scan::with_key_prefix::<Id>(id.as_str()))?;
     let rows = rows.seen_by(|acl, (_, row)| acl.namespace_allows_any(&row.namespace, READ_JOB));
     let answer = list::render_whole(read.options, rows, |row| {
         let alloc = row.with_job(read.view.one()).map_err(storage)?;

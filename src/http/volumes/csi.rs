@@ -69,7 +69,7 @@ fn rows<'v>(read: &'v Read<'_>) -> Result<Unchecked<'v, Arc<CsiVolumeRow>>, Refu
         let rows = read.view.rows::<CsiVolumes>(variables::scan(read.options));
         return Ok(rows.map(Arc::new));
     }
-    let scan = Scan::group::<String>(plugin);
+    let scan = Scan::with_key_prefix::<String>(plugin);
     let scan = match read.options.reverse() {
         true => scan.reverse(),
         false => scan,

@@ -3,7 +3,7 @@
 use drover_events::gojson::List;
 use drover_events::model::{HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim};
 use drover_projections::page::{PageToken, TokenKind};
-use drover_projections::query::host;
+use drover_projections::query::host_volumes;
 use drover_projections::tables::host_volume_claims::{HostVolumeClaims, HostVolumeClaimsById};
 use drover_projections::tables::host_volumes::{HostVolumes, HostVolumesByNode};
 use drover_projections::watch::Interest;
@@ -53,7 +53,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let scan = match (node, namespace) {
         ("", "*") => Scan::all(),
         ("", name) => Scan::prefix(Prefix::new().str(name)),
-        (node, _) => Scan::group::<Id>(node),
+        (node, _) => Scan::with_key_prefix::<Id>(node),
     };
     let scan = match read.options.reverse() {
         true => scan.reverse(),
@@ -71,7 +71,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     };
     let stubs = rows.filter_map(|row| match row {
         Ok(row) if !shown(&row) => None,
-        Ok(row) => Some(Ok(host::stub(row))),
+        Ok(row) => Some(Ok(host_volumes::stub(row))),
         Err(error) => Some(Err(error)),
     });
     let token =
@@ -94,7 +94,7 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let volume = read.view.get::<HostVolumes>(key).map_err(storage)?;
     let mut volume = volume.ok_or_else(|| Refusal::not_found("volume not found"))?;
     let mut stubs = List::empty();
-    for alloc in host::users(read.view.one(), &volume).map_err(storage)? {
+    for alloc in host_volumes::users(read.view.one(), &volume).map_err(storage)? {
         stubs
             .to_mut()
             .extend(super::stub_of(read, &alloc).map_err(storage)?);
@@ -201,7 +201,7 @@ pub(in crate::http) async fn release(late: Late) -> Result<Answer, Refusal> {
     let view = late.api.server.projections.view();
     let (named, missing) = (id.clone(), || Refusal::refused("claim not found"));
     let found = crate::table_reads::deciding(move || {
-        let scan = Scan::group::<Id>(named.as_str());
+        let scan = Scan::with_key_prefix::<Id>(named.as_str());
         let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         claim
             .transpose()

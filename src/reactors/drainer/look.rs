@@ -12,7 +12,7 @@ use drover_events::model::{DesiredTransition, DrainStrategy, Evaluation, Job, No
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, AllocsByNode};
 use drover_projections::tables::jobs::Jobs;
-use drover_projections::{Id, Read, Scan, StorageError, View, query};
+use drover_projections::{Id, ReadRows, Scan, StorageError, View, query};
 
 use crate::commands::node::DrainedNode;
 use crate::commands::node_drain::DrainAllocs;
@@ -142,7 +142,7 @@ impl Round {
         let late = last_moment(node, drain).is_some_and(|last| last <= horizon);
         let mut system = Vec::new();
         let mut others = Vec::new();
-        for row in view.rows_by::<AllocsByNode>(Scan::group::<Id>(node.id.as_str())) {
+        for row in view.rows_by::<AllocsByNode>(Scan::with_key_prefix::<Id>(node.id.as_str())) {
             let row = row?;
             if row.client_terminal() || (forced && is_given_up(&row, late)) {
                 continue;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drover_projections::View;
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use parking_lot::Mutex;
 
 use super::super::driver::Failure;
@@ -50,12 +50,12 @@ impl PublisherPosition {
     /// The state or the log cannot be read.
     pub fn hold(&self, view: &View, log: &LogEngine) -> Result<Option<Hold>, Failure> {
         let own = *self.published.lock();
-        let meta = view.get::<ClusterMetas>(())?.unwrap_or_default();
+        let meta = view.get::<ClusterMetaTable>(())?.unwrap_or_default();
         if meta.publisher_lagging_since == 0 {
             let until = self.patience.is_zero().then_some(0);
             return Ok(own.map(|published| Hold { published, until }));
         }
-        let published = own.unwrap_or(0).max(meta.publisher_published);
+        let published = own.unwrap_or(0).max(meta.publisher_position);
         let began = time_at(log, meta.publisher_lagging_since)?;
         let patience = i64::try_from(self.patience.as_nanos()).unwrap_or(i64::MAX);
         Ok(Some(Hold {

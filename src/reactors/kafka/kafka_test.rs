@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use drover_events::model::Namespace;
 use drover_events::{Event, EventKind};
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use drover_testkit::{LONG, eventually};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
@@ -352,7 +352,11 @@ async fn partitions_and_coordinators_may_move_to_other_brokers() {
 }
 
 fn transactional_id(server: &Server) -> String {
-    let meta = server.projections.view().get::<ClusterMetas>(()).unwrap();
+    let meta = server
+        .projections
+        .view()
+        .get::<ClusterMetaTable>(())
+        .unwrap();
     format!("drover-{}", meta.unwrap().cluster_id)
 }
 

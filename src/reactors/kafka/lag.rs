@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use drover_events::cluster::PublisherLagged;
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use serde_json::Value;
 
 use super::super::driver::{Context, Failure};
@@ -57,7 +57,7 @@ pub(super) async fn report(
 
 /// The index of the event that told a lag; 0 while there is none.
 fn reported(context: &Context) -> Result<u64, Failure> {
-    let meta = context.projections.view().get::<ClusterMetas>(())?;
+    let meta = context.projections.view().get::<ClusterMetaTable>(())?;
     Ok(meta.map_or(0, |meta| meta.publisher_lagging_since))
 }
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use drover_projections::Projections;
-use drover_projections::tables::cluster_meta::ClusterMetas;
+use drover_projections::tables::cluster_meta::ClusterMetaTable;
 
 use super::super::driver::Failure;
 use super::KafkaSource;
@@ -173,7 +173,7 @@ impl Worker {
             return Ok(Some(self.config.transactional_id.clone()));
         }
         while !self.shared.is_stopped() {
-            let meta = self.source.projections.view().get::<ClusterMetas>(())?;
+            let meta = self.source.projections.view().get::<ClusterMetaTable>(())?;
             if let Some(meta) = meta.filter(|meta| !meta.cluster_id.is_empty()) {
                 return Ok(Some(format!("drover-{}", meta.cluster_id)));
             }

@@ -7,7 +7,7 @@ use drover_events::EventId;
 use drover_events::model::Evaluation;
 use drover_events::model::status::EvalStatus;
 use drover_projections::tables::evals::{Evals, EvalsOpenByJob};
-use drover_projections::tables::scheduler_config::SchedulerConfig;
+use drover_projections::tables::scheduler_config::SchedulerConfigTable;
 use drover_projections::{Change, Operation, Scan, StorageError, Table, View, query, unreadable};
 
 use super::blocked::Blocked;
@@ -116,7 +116,7 @@ impl Core {
                         self.blocked.forget(&eval.id);
                     }
                     // It was counted and told when it was come to first.
-                    Err(error) if error.is_of_one_row() => {}
+                    Err(error) if error.is_single_entry() => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -248,7 +248,7 @@ impl Core {
         let mut reload = false;
         let failed = self.each.failed();
         for change in changes {
-            if change.table == SchedulerConfig::ID {
+            if change.table == SchedulerConfigTable::ID {
                 reload = true;
             }
             if change.table != Evals::ID || self.paused {
@@ -310,6 +310,6 @@ fn later(error: StorageError) -> Vec<EvaluateOverlooked> {
 
 fn is_paused(view: &View) -> Result<bool, StorageError> {
     Ok(view
-        .get::<SchedulerConfig>(())?
+        .get::<SchedulerConfigTable>(())?
         .is_some_and(|config| config.pause_eval_broker))
 }

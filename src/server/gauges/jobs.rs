@@ -117,7 +117,7 @@ impl Follow for JobGauges {
 fn readable<R>(read: Result<R, StorageError>) -> Result<Option<R>, StorageError> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if error.is_of_one_row() => {
+        Err(error) if error.is_single_entry() => {
             let error = crate::error::chain(&error);
             tracing::warn!(error, "a job is not counted");
             Ok(None)

@@ -17,7 +17,7 @@ crate::wire! {
 crate::wire! {
     /// Settings of a gateway's proxy.
     pub struct ConsulGatewayProxy = "proxy" {
-        connect_timeout: Option<i64> = "ConnectTimeout" [hcl().duration().or_seconds(5)],
+        connect_timeout: Option<i64> = "ConnectTimeout" [hcl().duration().default_seconds(5)],
         envoy_gateway_bind_tagged_addresses: bool = "EnvoyGatewayBindTaggedAddresses" [hcl()],
         envoy_gateway_bind_addresses: Map<ConsulGatewayBindAddress> = "EnvoyGatewayBindAddresses"
             [hcl()],
@@ -49,7 +49,7 @@ crate::wire! {
     /// A listener of an ingress gateway.
     pub struct ConsulIngressListener = "listener" {
         port: i64 = "Port" [hcl()],
-        protocol: String = "Protocol" [hcl().or_text("tcp").empty_is_unset()],
+        protocol: String = "Protocol" [hcl().default_text("tcp").empty_is_unset()],
         services: List<ConsulIngressService> = "Services" [hcl_as("service")],
     }
 }
@@ -118,8 +118,8 @@ crate::wire! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConsulMeshConfigEntry {}
 
-crate::described! {
+crate::impl_json_schema! {
     ConsulMeshConfigEntry: "A mesh gateway; it has no settings." {}
 }
 
-crate::specified! { ConsulMeshConfigEntry = "mesh" {} }
+crate::jobspec_block! { ConsulMeshConfigEntry = "mesh" {} }

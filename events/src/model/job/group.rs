@@ -9,7 +9,7 @@ use crate::model::{
 crate::wire! {
     /// Tasks that are placed together on one node.
     pub struct TaskGroup = "group" {
-        name: String = "Name" [optional().or_text("")],
+        name: String = "Name" [optional().default_text("")],
         count: i64 = "Count" [hcl().optional()],
         update: Option<UpdateStrategy> = "Update" [hcl()],
         migrate: Option<MigrateStrategy> = "Migrate" [hcl()],
@@ -43,9 +43,9 @@ crate::wire! {
     pub struct RestartPolicy = "restart" {
         attempts: i64 = "Attempts" [hcl().optional()],
         interval: i64 = "Interval" [hcl().duration().optional()],
-        delay: i64 = "Delay" [hcl().duration().optional().or_seconds(15)],
-        mode: String = "Mode" [hcl().optional().or_text("fail")],
-        render_templates: bool = "RenderTemplates" [hcl().optional().or_bool(false)],
+        delay: i64 = "Delay" [hcl().duration().optional().default_seconds(15)],
+        mode: String = "Mode" [hcl().optional().default_text("fail")],
+        render_templates: bool = "RenderTemplates" [hcl().optional().default_bool(false)],
     }
 }
 
@@ -66,27 +66,29 @@ crate::wire! {
     pub struct DisconnectStrategy = "disconnect" {
         lost_after: i64 = "LostAfter" [hcl().duration().optional()],
         stop_on_client_after: Option<i64> = "StopOnClientAfter" [hcl().duration()],
-        replace: Option<bool> = "Replace" [hcl().or_bool(true)],
-        reconcile: String = "Reconcile" [hcl().optional().or_text("best_score").empty_is_unset()],
+        replace: Option<bool> = "Replace" [hcl().default_bool(true)],
+        reconcile: String = "Reconcile"
+            [hcl().optional().default_text("best_score").empty_is_unset()],
     }
 }
 
 crate::wire! {
     /// How a group leaves a draining node; times in nanoseconds.
     pub struct MigrateStrategy = "migrate" {
-        max_parallel: i64 = "MaxParallel" [hcl().optional().or_int(1)],
-        health_check: String = "HealthCheck" [hcl().optional().or_text("checks")],
-        min_healthy_time: i64 = "MinHealthyTime" [hcl().duration().optional().or_seconds(10)],
-        healthy_deadline: i64 = "HealthyDeadline" [hcl().duration().optional().or_seconds(300)],
+        max_parallel: i64 = "MaxParallel" [hcl().optional().default_int(1)],
+        health_check: String = "HealthCheck" [hcl().optional().default_text("checks")],
+        min_healthy_time: i64 = "MinHealthyTime" [hcl().duration().optional().default_seconds(10)],
+        healthy_deadline: i64 = "HealthyDeadline"
+            [hcl().duration().optional().default_seconds(300)],
     }
 }
 
 crate::wire! {
     /// The disk an allocation shares among its tasks.
     pub struct EphemeralDisk = "ephemeral_disk" {
-        sticky: bool = "Sticky" [hcl().optional().or_bool(false)],
-        size_mb: i64 = "SizeMB" [hcl_as("size").optional().or_int(300)],
-        migrate: bool = "Migrate" [hcl().optional().or_bool(false)],
+        sticky: bool = "Sticky" [hcl().optional().default_bool(false)],
+        size_mb: i64 = "SizeMB" [hcl_as("size").optional().default_int(300)],
+        migrate: bool = "Migrate" [hcl().optional().default_bool(false)],
     }
 }
 
@@ -108,11 +110,12 @@ crate::wire! {
 crate::wire! {
     /// A volume as one task sees it.
     pub struct VolumeMount = "volume_mount" {
-        volume: String = "Volume" [hcl().optional().or_text("")],
-        destination: String = "Destination" [hcl().optional().or_text("")],
-        read_only: bool = "ReadOnly" [hcl().optional().or_bool(false)],
+        volume: String = "Volume" [hcl().optional().default_text("")],
+        destination: String = "Destination" [hcl().optional().default_text("")],
+        read_only: bool = "ReadOnly" [hcl().optional().default_bool(false)],
         propagation_mode: String = "PropagationMode"
-            [hcl().optional().or_text("private").empty_is_unset()],
-        se_linux_label: String = "SELinuxLabel" [hcl_as("selinux_label").optional().or_text("")],
+            [hcl().optional().default_text("private").empty_is_unset()],
+        se_linux_label: String = "SELinuxLabel"
+            [hcl_as("selinux_label").optional().default_text("")],
     }
 }

@@ -9,18 +9,19 @@ use crate::model::{
 crate::wire! {
     /// A job: the unit users submit, update and stop.
     pub struct Job = "job" {
-        stop: bool = "Stop" [optional().or_bool(false)],
-        region: String = "Region" [hcl().optional().or_text("global").empty_is_unset()],
+        stop: bool = "Stop" [optional().default_bool(false)],
+        region: String = "Region" [hcl().optional().default_text("global").empty_is_unset()],
         namespace: String = "Namespace"
-            [hcl().optional().or_text(DEFAULT_NAMESPACE).empty_is_unset()],
-        id: String = "ID" [hcl().optional().or_text("")],
-        parent_id: String = "ParentID" [optional().or_text("")],
+            [hcl().optional().default_text(DEFAULT_NAMESPACE).empty_is_unset()],
+        id: String = "ID" [hcl().optional().default_text("")],
+        parent_id: String = "ParentID" [optional().default_text("")],
         name: String = "Name" [hcl().optional()],
-        r#type: String = "Type" [hcl().optional().or_text(job_type::SERVICE).empty_is_unset()],
-        priority: i64 = "Priority" [hcl().optional().or_int(DEFAULT_PRIORITY).empty_is_unset()],
-        all_at_once: bool = "AllAtOnce" [hcl().optional().or_bool(false)],
+        r#type: String = "Type" [hcl().optional().default_text(job_type::SERVICE).empty_is_unset()],
+        priority: i64 = "Priority"
+            [hcl().optional().default_int(DEFAULT_PRIORITY).empty_is_unset()],
+        all_at_once: bool = "AllAtOnce" [hcl().optional().default_bool(false)],
         datacenters: List<String> = "Datacenters" [hcl()],
-        node_pool: String = "NodePool" [hcl().optional().or_text("")],
+        node_pool: String = "NodePool" [hcl().optional().default_text("")],
         constraints: List<Constraint> = "Constraints" [hcl_as("constraint")],
         affinities: List<Affinity> = "Affinities" [hcl_as("affinity")],
         spreads: List<Spread> = "Spreads" [hcl_as("spread")],
@@ -34,17 +35,17 @@ crate::wire! {
         dispatch_idempotency_token: String = "DispatchIdempotencyToken" (Public) [optional()],
         payload: Base64 = "Payload" (Configured),
         meta: Map<String> = "Meta" (Configured) [hcl()],
-        consul_namespace: String = "ConsulNamespace" [optional().or_text("")],
-        vault_namespace: String = "VaultNamespace" [optional().or_text("")],
-        nomad_token_id: String = "NomadTokenID" (Public) [optional().or_text("")],
-        status: String = "Status" [optional().or_text("")],
-        status_description: String = "StatusDescription" [optional().or_text("")],
-        stable: bool = "Stable" [optional().or_bool(false)],
-        version: u64 = "Version" [optional().or_int(0)],
+        consul_namespace: String = "ConsulNamespace" [optional().default_text("")],
+        vault_namespace: String = "VaultNamespace" [optional().default_text("")],
+        nomad_token_id: String = "NomadTokenID" (Public) [optional().default_text("")],
+        status: String = "Status" [optional().default_text("")],
+        status_description: String = "StatusDescription" [optional().default_text("")],
+        stable: bool = "Stable" [optional().default_bool(false)],
+        version: u64 = "Version" [optional().default_int(0)],
         submit_time: i64 = "SubmitTime" [optional()],
-        create_index: u64 = "CreateIndex" [optional().or_int(0)],
-        modify_index: u64 = "ModifyIndex" [optional().or_int(0)],
-        job_modify_index: u64 = "JobModifyIndex" [optional().or_int(0)],
+        create_index: u64 = "CreateIndex" [optional().default_int(0)],
+        modify_index: u64 = "ModifyIndex" [optional().default_int(0)],
+        job_modify_index: u64 = "JobModifyIndex" [optional().default_int(0)],
         ui: Option<JobUiConfig> = "UI" [hcl()],
         version_tag: Option<JobVersionTag> = "VersionTag",
     } + {
@@ -59,15 +60,17 @@ crate::wire! {
 crate::wire! {
     /// How a new version of a job replaces the old one; times in nanoseconds.
     pub struct UpdateStrategy = "update" {
-        stagger: i64 = "Stagger" [hcl().duration().optional().or_seconds(30)],
-        max_parallel: i64 = "MaxParallel" [hcl().optional().or_int(1)],
-        health_check: String = "HealthCheck" [hcl().optional().or_text("checks")],
-        min_healthy_time: i64 = "MinHealthyTime" [hcl().duration().optional().or_seconds(10)],
-        healthy_deadline: i64 = "HealthyDeadline" [hcl().duration().optional().or_seconds(300)],
-        progress_deadline: i64 = "ProgressDeadline" [hcl().duration().optional().or_seconds(600)],
-        auto_revert: bool = "AutoRevert" [hcl().optional().or_bool(false)],
-        auto_promote: bool = "AutoPromote" [hcl().optional().or_bool(false)],
-        canary: i64 = "Canary" [hcl().optional().or_int(0)],
+        stagger: i64 = "Stagger" [hcl().duration().optional().default_seconds(30)],
+        max_parallel: i64 = "MaxParallel" [hcl().optional().default_int(1)],
+        health_check: String = "HealthCheck" [hcl().optional().default_text("checks")],
+        min_healthy_time: i64 = "MinHealthyTime" [hcl().duration().optional().default_seconds(10)],
+        healthy_deadline: i64 = "HealthyDeadline"
+            [hcl().duration().optional().default_seconds(300)],
+        progress_deadline: i64 = "ProgressDeadline"
+            [hcl().duration().optional().default_seconds(600)],
+        auto_revert: bool = "AutoRevert" [hcl().optional().default_bool(false)],
+        auto_promote: bool = "AutoPromote" [hcl().optional().default_bool(false)],
+        canary: i64 = "Canary" [hcl().optional().default_int(0)],
     }
 }
 
@@ -101,19 +104,19 @@ crate::wire! {
 crate::wire! {
     /// When a periodic job is launched.
     pub struct PeriodicConfig = "periodic" {
-        enabled: bool = "Enabled" [hcl().optional().or_bool(true)],
-        spec: String = "Spec" [hcl_as("cron").optional().or_text("")],
-        specs: List<String> = "Specs" [hcl_as("crons").or_list()],
-        spec_type: String = "SpecType" [optional().or_text("cron").empty_is_unset()],
-        prohibit_overlap: bool = "ProhibitOverlap" [hcl().optional().or_bool(false)],
-        time_zone: String = "TimeZone" [hcl().optional().or_text("UTC").empty_is_unset()],
+        enabled: bool = "Enabled" [hcl().optional().default_bool(true)],
+        spec: String = "Spec" [hcl_as("cron").optional().default_text("")],
+        specs: List<String> = "Specs" [hcl_as("crons").default_list()],
+        spec_type: String = "SpecType" [optional().default_text("cron").empty_is_unset()],
+        prohibit_overlap: bool = "ProhibitOverlap" [hcl().optional().default_bool(false)],
+        time_zone: String = "TimeZone" [hcl().optional().default_text("UTC").empty_is_unset()],
     }
 }
 
 crate::wire! {
     /// What a dispatch of a parameterized job takes.
     pub struct ParameterizedJobConfig = "parameterized" {
-        payload: String = "Payload" (Public) [hcl().or_text("optional").empty_is_unset()],
+        payload: String = "Payload" (Public) [hcl().default_text("optional").empty_is_unset()],
         meta_required: List<String> = "MetaRequired" (Public) [hcl()],
         meta_optional: List<String> = "MetaOptional" (Public) [hcl()],
     }

@@ -26,7 +26,7 @@ crate::wire! {
         l_target: String = "LTarget" [hcl_as("attribute")],
         r_target: String = "RTarget" [hcl_as("value")],
         operand: String = "Operand" [hcl_as("operator")],
-        weight: i8 = "Weight" [hcl().optional().or_int(50)],
+        weight: i8 = "Weight" [hcl().optional().default_int(50)],
     } + {
         version: String = "@version" [hcl().optional()],
         semver: String = "@semver" [hcl().optional()],
@@ -41,7 +41,7 @@ crate::wire! {
     /// A wish to spread over the values of an attribute.
     pub struct Spread = "spread" {
         attribute: String = "Attribute" [hcl()],
-        weight: i8 = "Weight" [hcl().optional().or_int(50)],
+        weight: i8 = "Weight" [hcl().optional().default_int(50)],
         spread_target: List<SpreadTarget> = "SpreadTarget" [hcl_as("target").labelled("Value")],
     }
 }

@@ -7,8 +7,8 @@ crate::wire! {
     /// What a task asks for: MHz, cores, MiB.
     pub struct Resources = "resources" {
         cpu: i64 = "CPU" [hcl().optional()],
-        cores: i64 = "Cores" [hcl().optional().or_int(0)],
-        memory_mb: i64 = "MemoryMB" [hcl_as("memory").optional().or_int(300)],
+        cores: i64 = "Cores" [hcl().optional().default_int(0)],
+        memory_mb: i64 = "MemoryMB" [hcl_as("memory").optional().default_int(300)],
         memory_max_mb: i64 = "MemoryMaxMB" [hcl_as("memory_max").optional()],
         disk_mb: i64 = "DiskMB" [hcl_as("disk").optional()],
         iops: i64 = "IOPS" [hcl().optional()],
@@ -23,7 +23,7 @@ crate::wire! {
     /// A device a task asks for.
     pub struct RequestedDevice = "device" {
         name: String = "Name",
-        count: u64 = "Count" [hcl().optional().or_int(1)],
+        count: u64 = "Count" [hcl().optional().default_int(1)],
         constraints: List<Constraint> = "Constraints" [hcl_as("constraint")],
         affinities: List<Affinity> = "Affinities" [hcl_as("affinity")],
     }
@@ -32,7 +32,7 @@ crate::wire! {
 crate::wire! {
     /// How a task wants its cores placed.
     pub struct Numa = "numa" {
-        affinity: String = "Affinity" [hcl().or_text("none").empty_is_unset()],
+        affinity: String = "Affinity" [hcl().default_text("none").empty_is_unset()],
         devices: List<String> = "Devices" [hcl()],
     }
 }

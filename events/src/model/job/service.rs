@@ -9,7 +9,7 @@ crate::wire! {
         name: String = "Name" [hcl()],
         task_name: String = "TaskName" [hcl_as("task")],
         port_label: String = "PortLabel" [hcl_as("port")],
-        address_mode: String = "AddressMode" [hcl().or_text("auto").empty_is_unset()],
+        address_mode: String = "AddressMode" [hcl().default_text("auto").empty_is_unset()],
         address: String = "Address" [hcl()],
         enable_tag_override: bool = "EnableTagOverride" [hcl()],
         tags: List<String> = "Tags" [hcl()],
@@ -20,10 +20,10 @@ crate::wire! {
         canary_meta: Map<String> = "CanaryMeta" (Configured) [hcl()],
         weights: Option<ServiceWeights> = "Weights" [hcl()],
         tagged_addresses: Map<String> = "TaggedAddresses" [hcl()],
-        namespace: String = "Namespace" [stored()],
-        on_update: String = "OnUpdate" [hcl().or_text("require_healthy").empty_is_unset()],
-        provider: String = "Provider" [hcl().or_text("consul").empty_is_unset()],
-        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unset()],
+        namespace: String = "Namespace" [server_only()],
+        on_update: String = "OnUpdate" [hcl().default_text("require_healthy").empty_is_unset()],
+        provider: String = "Provider" [hcl().default_text("consul").empty_is_unset()],
+        cluster: String = "Cluster" [hcl().default_text("default").empty_is_unset()],
         identity: Option<WorkloadIdentity> = "Identity" [hcl()],
         kind: String = "Kind" [hcl()],
     } + {
@@ -77,7 +77,7 @@ crate::wire! {
     /// When a failing check restarts its task.
     pub struct CheckRestart = "check_restart" {
         limit: i64 = "Limit" [hcl()],
-        grace: i64 = "Grace" [hcl().duration().optional().or_seconds(1)],
+        grace: i64 = "Grace" [hcl().duration().optional().default_seconds(1)],
         ignore_warnings: bool = "IgnoreWarnings" [hcl()],
     }
 }

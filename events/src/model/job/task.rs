@@ -25,7 +25,7 @@ crate::wire! {
         dispatch_payload: Option<DispatchPayloadConfig> = "DispatchPayload" (Public) [hcl()],
         lifecycle: Option<TaskLifecycleConfig> = "Lifecycle" [hcl()],
         meta: Map<String> = "Meta" (Configured) [hcl()],
-        kill_timeout: i64 = "KillTimeout" [hcl().duration().optional().or_seconds(5)],
+        kill_timeout: i64 = "KillTimeout" [hcl().duration().optional().default_seconds(5)],
         log_config: Option<LogConfig> = "LogConfig" [hcl_as("logs")],
         artifacts: List<TaskArtifact> = "Artifacts" [hcl_as("artifact")],
         leader: bool = "Leader" [hcl()],
@@ -57,8 +57,9 @@ crate::wire! {
 crate::wire! {
     /// How a task's output is rotated.
     pub struct LogConfig = "logs" {
-        max_files: i64 = "MaxFiles" [hcl().optional().or_int(10)],
-        max_file_size_mb: i64 = "MaxFileSizeMB" [hcl_as("max_file_size").optional().or_int(10)],
+        max_files: i64 = "MaxFiles" [hcl().optional().default_int(10)],
+        max_file_size_mb: i64 = "MaxFileSizeMB"
+            [hcl_as("max_file_size").optional().default_int(10)],
         disabled: bool = "Disabled" [hcl().optional()],
     } + {
         enabled: bool = "Enabled" [hcl().optional()],
@@ -68,12 +69,14 @@ crate::wire! {
 crate::wire! {
     /// Something to fetch before a task starts.
     pub struct TaskArtifact = "artifact" {
-        getter_source: String = "GetterSource" (Address) [hcl_as("source").optional().or_text("")],
+        getter_source: String = "GetterSource" (Address)
+            [hcl_as("source").optional().default_text("")],
         getter_options: Map<String> = "GetterOptions" (Sensitive) [hcl_as("options")],
         getter_headers: Map<String> = "GetterHeaders" (Sensitive) [hcl_as("headers")],
         getter_mode: String = "GetterMode"
-            [hcl_as("mode").optional().or_text("any").empty_is_unset()],
-        getter_insecure: bool = "GetterInsecure" [hcl_as("insecure").optional().or_bool(false)],
+            [hcl_as("mode").optional().default_text("any").empty_is_unset()],
+        getter_insecure: bool = "GetterInsecure"
+            [hcl_as("insecure").optional().default_bool(false)],
         relative_dest: String = "RelativeDest" [hcl_as("destination").optional()],
         chown: bool = "Chown" [hcl()],
     }
@@ -82,43 +85,46 @@ crate::wire! {
 crate::wire! {
     /// A file rendered for a task.
     pub struct Template = "template" {
-        source_path: String = "SourcePath" [hcl_as("source").optional().or_text("")],
-        dest_path: String = "DestPath" [hcl_as("destination").optional().or_text("")],
-        embedded_tmpl: String = "EmbeddedTmpl" (Sensitive) [hcl_as("data").optional().or_text("")],
-        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unset()],
+        source_path: String = "SourcePath" [hcl_as("source").optional().default_text("")],
+        dest_path: String = "DestPath" [hcl_as("destination").optional().default_text("")],
+        embedded_tmpl: String = "EmbeddedTmpl" (Sensitive)
+            [hcl_as("data").optional().default_text("")],
+        change_mode: String = "ChangeMode"
+            [hcl().optional().default_text("restart").empty_is_unset()],
         change_signal: String = "ChangeSignal" [hcl().optional()],
         change_script: Option<ChangeScript> = "ChangeScript" [hcl()],
-        once: bool = "Once" [hcl().optional().or_bool(false)],
-        splay: i64 = "Splay" [hcl().duration().optional().or_seconds(5)],
-        perms: String = "Perms" [hcl().optional().or_text("0644")],
+        once: bool = "Once" [hcl().optional().default_bool(false)],
+        splay: i64 = "Splay" [hcl().duration().optional().default_seconds(5)],
+        perms: String = "Perms" [hcl().optional().default_text("0644")],
         uid: Option<i64> = "Uid" [hcl()],
         gid: Option<i64> = "Gid" [hcl()],
-        left_delim: String = "LeftDelim" [hcl_as("left_delimiter").optional().or_text("{{")],
-        right_delim: String = "RightDelim" [hcl_as("right_delimiter").optional().or_text("}}")],
-        envvars: bool = "Envvars" [hcl_as("env").optional().or_bool(false)],
-        vault_grace: i64 = "VaultGrace" [hcl().duration().optional().or_seconds(0)],
+        left_delim: String = "LeftDelim" [hcl_as("left_delimiter").optional().default_text("{{")],
+        right_delim: String = "RightDelim"
+            [hcl_as("right_delimiter").optional().default_text("}}")],
+        envvars: bool = "Envvars" [hcl_as("env").optional().default_bool(false)],
+        vault_grace: i64 = "VaultGrace" [hcl().duration().optional().default_seconds(0)],
         wait: Option<WaitConfig> = "Wait" [hcl()],
         err_missing_key: bool = "ErrMissingKey"
-            [hcl_as("error_on_missing_key").optional().or_bool(false)],
+            [hcl_as("error_on_missing_key").optional().default_bool(false)],
     }
 }
 
 crate::wire! {
     /// How long a template waits to settle; nanoseconds.
     pub struct WaitConfig = "wait" {
-        min: Option<i64> = "Min" [hcl().duration().required().or_seconds(5)],
-        max: Option<i64> = "Max" [hcl().duration().required().or_seconds(240)],
+        min: Option<i64> = "Min" [hcl().duration().required().default_seconds(5)],
+        max: Option<i64> = "Max" [hcl().duration().required().default_seconds(240)],
     }
 }
 
 crate::wire! {
     /// What runs when a template changes.
     pub struct ChangeScript = "change_script" {
-        command: String = "Command" [hcl().optional().required().or_text("")],
-        args: List<String> = "Args" (Configured) [hcl().or_list()],
-        timeout: i64 = "Timeout" [hcl().duration().optional().or_seconds(5)],
-        fail_on_error: bool = "FailOnError" [hcl().optional().or_bool(false)],
-        run_on_first_render: bool = "RunOnFirstRender" [hcl().optional().or_bool(false)],
+        command: String = "Command" [hcl().optional().required().default_text("")],
+        args: List<String> = "Args" (Configured) [hcl().default_list()],
+        timeout: i64 = "Timeout" [hcl().duration().optional().default_seconds(5)],
+        fail_on_error: bool = "FailOnError" [hcl().optional().default_bool(false)],
+        run_on_first_render: bool = "RunOnFirstRender" [hcl().optional().default_bool(false)],
     }
 }
 
@@ -126,14 +132,15 @@ crate::wire! {
     /// Access to Vault for a task.
     pub struct Vault = "vault" {
         role: String = "Role" [hcl()],
-        namespace: String = "Namespace" [hcl().optional().or_text("")],
-        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unset()],
-        env: bool = "Env" (Public) [hcl().optional().or_bool(true)],
-        disable_file: bool = "DisableFile" [hcl().optional().or_bool(false)],
-        change_mode: String = "ChangeMode" [hcl().optional().or_text("restart").empty_is_unset()],
-        change_signal: String = "ChangeSignal" [hcl().optional().or_text("SIGHUP")],
+        namespace: String = "Namespace" [hcl().optional().default_text("")],
+        cluster: String = "Cluster" [hcl().default_text("default").empty_is_unset()],
+        env: bool = "Env" (Public) [hcl().optional().default_bool(true)],
+        disable_file: bool = "DisableFile" [hcl().optional().default_bool(false)],
+        change_mode: String = "ChangeMode"
+            [hcl().optional().default_text("restart").empty_is_unset()],
+        change_signal: String = "ChangeSignal" [hcl().optional().default_text("SIGHUP")],
         allow_token_expiration: bool = "AllowTokenExpiration" (Public)
-            [hcl().optional().or_bool(false)],
+            [hcl().optional().default_bool(false)],
     } + {
         policies: List<String> = "Policies" [hcl()],
     }
@@ -143,7 +150,7 @@ crate::wire! {
     /// Access to Consul for a group or task.
     pub struct Consul = "consul" {
         namespace: String = "Namespace" [hcl()],
-        cluster: String = "Cluster" [hcl().or_text("default").empty_is_unset()],
+        cluster: String = "Cluster" [hcl().default_text("default").empty_is_unset()],
         partition: String = "Partition" [hcl()],
     }
 }
@@ -187,10 +194,11 @@ crate::wire! {
     pub struct TaskCsiPluginConfig = "csi_plugin" {
         id: String = "ID" [hcl()],
         r#type: String = "Type" [hcl()],
-        mount_dir: String = "MountDir" [hcl().or_text("/csi").empty_is_unset()],
+        mount_dir: String = "MountDir" [hcl().default_text("/csi").empty_is_unset()],
         stage_publish_base_dir: String = "StagePublishBaseDir"
-            [hcl().or_text("/local/csi").empty_is_unset()],
-        health_timeout: i64 = "HealthTimeout" [hcl().duration().or_seconds(30).empty_is_unset()],
+            [hcl().default_text("/local/csi").empty_is_unset()],
+        health_timeout: i64 = "HealthTimeout"
+            [hcl().duration().default_seconds(30).empty_is_unset()],
     }
 }
 

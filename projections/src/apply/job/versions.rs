@@ -17,7 +17,7 @@ const TRACKED_VERSIONS: u32 = 6;
 
 /// Every kept version of a job, the newest first.
 pub(crate) fn all(txn: &Txn<'_>, (namespace, id): (&str, &str)) -> Result<Vec<Arc<Job>>, Refused> {
-    let scan = Scan::group::<(String, String)>((namespace, id)).reverse();
+    let scan = Scan::with_key_prefix::<(String, String)>((namespace, id)).reverse();
     Ok(txn.scan::<JobVersions>(scan).collect::<Result<_, _>>()?)
 }
 

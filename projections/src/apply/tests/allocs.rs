@@ -10,7 +10,7 @@ use drover_events::service::ServiceRegistrationsUpserted;
 
 use super::*;
 use crate::engine::scan::Scan;
-use crate::engine::txn::Read;
+use crate::engine::txn::ReadRows;
 use crate::query;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::allocs::{AllocRow, Allocs, AllocsBySigningKey};
@@ -348,7 +348,7 @@ fn ev_17_signing_keys_list_exactly_the_live_allocations() {
     let check = |world: &World, lengths: [usize; 3]| {
         let view = world.view();
         for (key, length) in [id(0), id(1), id(2)].into_iter().zip(lengths) {
-            let scan = Scan::group::<crate::Id>(key.as_str());
+            let scan = Scan::with_key_prefix::<crate::Id>(key.as_str());
             let mut by_index: Vec<_> = view
                 .rows_by::<AllocsBySigningKey>(scan)
                 .map(|row| row.unwrap().id.clone())

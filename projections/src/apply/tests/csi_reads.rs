@@ -70,7 +70,8 @@ fn ev_06_ev_07_a_plugin_read_a_hundred_times_is_as_it_was() {
 /// The volumes of a plugin as its index has them, and as a scan finds them.
 fn of_plugin(world: &World, plugin: &str) -> [Vec<CsiVolumeRow>; 2] {
     let view = world.view();
-    let by_index = view.by_index_scan::<CsiVolumesByPlugin>(Scan::group::<String>(plugin));
+    let by_index =
+        view.by_index_scan::<CsiVolumesByPlugin>(Scan::with_key_prefix::<String>(plugin));
     let by_index: Vec<_> = by_index.map(Result::unwrap).collect();
     let all = view.scan::<CsiVolumes>(Scan::all()).map(Result::unwrap);
     let scanned = all.filter(|row| row.volume.plugin_id == plugin);

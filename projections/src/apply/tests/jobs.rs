@@ -17,7 +17,7 @@ fn get(world: &World) -> Job {
 }
 
 fn versions(world: &World) -> Vec<u64> {
-    let scan = Scan::group::<(String, String)>(WEB);
+    let scan = Scan::with_key_prefix::<(String, String)>(WEB);
     world
         .view()
         .scan::<JobVersions>(scan)

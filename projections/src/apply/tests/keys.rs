@@ -8,7 +8,7 @@ use drover_events::model::Allocation;
 use super::allocs::update;
 use super::*;
 use crate::engine::scan::Scan;
-use crate::engine::txn::Read;
+use crate::engine::txn::ReadRows;
 use crate::query;
 use crate::tables::allocs::{Allocs, AllocsBySigningKey};
 
@@ -21,7 +21,7 @@ type InUse = BTreeMap<String, Vec<String>>;
 fn by_index(world: &World) -> InUse {
     let view = world.view();
     let of = |key: &String| {
-        let scan = Scan::group::<crate::Id>(key.as_str());
+        let scan = Scan::with_key_prefix::<crate::Id>(key.as_str());
         let rows = view.rows_by::<AllocsBySigningKey>(scan);
         let mut ids: Vec<_> = rows.map(|row| row.unwrap().id.clone()).collect();
         ids.sort();

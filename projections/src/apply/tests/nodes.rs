@@ -188,7 +188,7 @@ fn ev_02_a_kind_whose_apply_comes_later_is_refused_whole() {
         world.refused(event),
         "AclBindingRulesDeleted is not applied by this version"
     );
-    for kind in super::super::LATER {
+    for kind in super::super::UNIMPLEMENTED {
         assert!(EventKind::ALL.contains(kind));
     }
 }

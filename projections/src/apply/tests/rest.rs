@@ -8,11 +8,11 @@ use drover_events::variable::*;
 
 use super::*;
 use crate::VarOutcome;
-use crate::tables::cluster_meta::ClusterMetas;
+use crate::tables::cluster_meta::ClusterMetaTable;
 use crate::tables::namespaces::Namespaces;
 use crate::tables::node_pools::NodePools;
 use crate::tables::root_keys::RootKeys;
-use crate::tables::scheduler_config::SchedulerConfig;
+use crate::tables::scheduler_config::SchedulerConfigTable;
 use crate::tables::variable_quotas::VariableQuotas;
 use crate::tables::variables::Variables;
 
@@ -275,7 +275,7 @@ fn the_cluster_knows_who_leads_it_and_since_when() {
             ..Default::default()
         });
     }
-    let row = world.view().get::<ClusterMetas>(()).unwrap().unwrap();
+    let row = world.view().get::<ClusterMetaTable>(()).unwrap().unwrap();
     assert_eq!(
         (row.leader_id.as_str(), row.leader_name.as_str()),
         ("s2", "server-2")
@@ -294,7 +294,7 @@ fn a_cluster_gets_its_identity_and_what_is_built_in_once() {
         create_time: START,
     });
     let view = world.view();
-    let meta = view.get::<ClusterMetas>(()).unwrap().unwrap();
+    let meta = view.get::<ClusterMetaTable>(()).unwrap().unwrap();
     assert_eq!((meta.cluster_id, meta.create_time), (id(1), START));
     assert_eq!(
         view.get::<Namespaces>("default")
@@ -320,7 +320,7 @@ fn a_cluster_gets_its_identity_and_what_is_built_in_once() {
     assert_eq!(
         world
             .view()
-            .get::<ClusterMetas>(())
+            .get::<ClusterMetaTable>(())
             .unwrap()
             .unwrap()
             .feature_level,
@@ -332,9 +332,9 @@ fn a_cluster_gets_its_identity_and_what_is_built_in_once() {
 fn a_lag_of_the_publisher_is_known_from_its_beginning_to_its_end() {
     let mut world = World::new();
     let known = |world: &World| {
-        let meta = world.view().get::<ClusterMetas>(()).unwrap();
+        let meta = world.view().get::<ClusterMetaTable>(()).unwrap();
         let meta = meta.unwrap_or_default();
-        (meta.publisher_lagging_since, meta.publisher_published)
+        (meta.publisher_lagging_since, meta.publisher_position)
     };
     let lagged = |published| PublisherLagged {
         published,
@@ -362,7 +362,11 @@ fn the_scheduler_configuration_is_set_if_unchanged() {
     assert_eq!(world.given(set(0, false)), Reply::Cas(true));
     assert_eq!(world.given(set(9, true)), Reply::Cas(false));
     assert_eq!(world.given(set(1, true)), Reply::Cas(true));
-    let row = world.view().get::<SchedulerConfig>(()).unwrap().unwrap();
+    let row = world
+        .view()
+        .get::<SchedulerConfigTable>(())
+        .unwrap()
+        .unwrap();
     assert_eq!((row.create_index, row.modify_index), (1, 3));
 }
 

@@ -49,7 +49,7 @@ impl Requested {
         self.thread.join().unwrap_or(Ok(()))
     }
 
-    /// Waits for it, so long at most; answers whether it is over.
+    /// Waits for it, so long at most; returns whether it is over.
     fn wait(&self, most: Duration) -> bool {
         let mut over = self.over.is.lock();
         self.over
@@ -60,7 +60,7 @@ impl Requested {
 }
 
 impl Flusher {
-    /// Asks for a flush, unless one is on its way; answers whether it did. Whether it is over when
+    /// Asks for a flush, unless one is on its way; returns whether it did. Whether it is over when
     /// all is on the disk, or as soon as RocksDB has taken it, is what `whole` says.
     pub(super) fn start(&mut self, db: &Arc<Database>, whole: bool) -> Result<bool, StorageError> {
         if self.requested.is_some() {
@@ -93,7 +93,7 @@ impl Flusher {
         over.map_or(Ok(()), Requested::end)
     }
 
-    /// Waits for the one on its way, so long at most; answers whether there is none any more.
+    /// Waits for the one on its way, so long at most; returns whether there is none any more.
     pub(super) fn wait(&mut self, most: Duration) -> Result<bool, StorageError> {
         match self.requested.take_if(|requested| requested.wait(most)) {
             Some(requested) => requested.end().map(|()| true),

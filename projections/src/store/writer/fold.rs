@@ -22,7 +22,7 @@ use crate::engine::digest::TableDigest;
 use crate::engine::error::StorageError;
 use crate::engine::position::{Position, put_position};
 use crate::engine::scan::ScanSource;
-use crate::engine::staged::{self, Below, Put, Staged};
+use crate::engine::staged::{self, PutEntries, ReadThrough, Staged};
 use crate::engine::watch::Written;
 use crate::store::projections::Projections;
 use crate::store::snapshot::{FileManifest, file_error};
@@ -62,7 +62,7 @@ pub struct Fold {
     generations: u64,
     /// Whether what apply never reads is left out.
     rows_only: bool,
-    /// Whether an error left half of an event behind: what is held is then never written.
+    /// Whether an error left half of an event behind: what is staged is then never written.
     broken: bool,
 }
 
@@ -87,7 +87,7 @@ impl Writer {
         }
         fs::create_dir(&staging).map_err(file_error("create", &staging))?;
         let mut staged = Staged::default();
-        staged.held.alone = !self.position.begun;
+        staged.rows.base_is_empty = !self.position.begun;
         Ok(Fold {
             writer: self,
             db,
@@ -105,14 +105,14 @@ impl Writer {
 }
 
 impl Fold {
-    /// Leaves out history, changes, postings and outcomes: for whoever asks for digests alone.
+    /// Leaves out history, changes, postings and outcomes: for a caller that needs digests alone.
     #[must_use]
     pub fn rows_only(mut self) -> Self {
         self.rows_only = true;
         self
     }
 
-    /// Applies entries in the order of the log, and commits when enough is held. After an error
+    /// Applies entries in the order of the log, and commits when enough is staged. After an error
     /// the fold is to be dropped; what was committed stays.
     ///
     /// # Errors
@@ -128,21 +128,21 @@ impl Fold {
     }
 
     fn one<E: GuardedEntry>(&mut self, entry: &E) -> Result<(), StorageError> {
-        let Staged { held, unread } = &mut self.staged;
-        let below = Below {
+        let Staged { rows, write_only } = &mut self.staged;
+        let below = ReadThrough {
             source: ScanSource::Live(&self.db),
-            held: Some(held),
+            staged: Some(rows),
         };
         let ctx = self.writer.advance(entry)?;
-        let out: &mut dyn Put = match self.rows_only {
+        let out: &mut dyn PutEntries = match self.rows_only {
             true => &mut Nothing,
-            false => unread,
+            false => write_only,
         };
         self.writer
             .apply_entry(entry, &ctx, (below, out), &mut self.changed)?;
         self.unsettled += self.writer.weigh_touched()?;
         self.writer.touched.clear();
-        // Digests are kept at some indexes only; how much is held is asked at each.
+        // Digests are kept at some indexes only; how much is staged is looked at each time.
         let full = self.staged.bytes().saturating_add(self.unsettled) >= self.limit;
         if full || ctx.index.is_multiple_of(DIGEST_EVERY) {
             self.write_up_to_position()?;
@@ -156,9 +156,9 @@ impl Fold {
     /// Brings rows, indexes and digests to the position.
     fn write_up_to_position(&mut self) -> Result<(), StorageError> {
         let mut changed = std::mem::take(&mut self.changed);
-        let below = Below {
+        let below = ReadThrough {
             source: ScanSource::Live(&self.db),
-            held: Some(&self.staged.held),
+            staged: Some(&self.staged.rows),
         };
         self.writer.write_table_indexes(below, &mut changed)?;
         self.writer.write_staged(&mut self.staged, &changed)?;
@@ -178,7 +178,7 @@ impl Fold {
         let digests = tables.map(|table| TableDigest {
             table: table.id(),
             name: table.name(),
-            digest: self.writer.sums.get(table.id()),
+            digest: self.writer.digests.get(table.id()),
         });
         Ok(digests.collect())
     }
@@ -194,7 +194,7 @@ impl Fold {
         position.begun.then_some(position.index)
     }
 
-    /// Puts everything held into the database, on disk.
+    /// Puts everything staged into the database, on disk.
     ///
     /// # Errors
     /// The database or the file system fails: the database is as it was, or what was to be taken
@@ -207,9 +207,9 @@ impl Fold {
         self.broken = true;
         self.write_up_to_position()?;
         put_position(
-            &mut self.staged.unread,
+            &mut self.staged.write_only,
             &self.writer.position,
-            &self.writer.sums,
+            &self.writer.digests,
         );
         self.generations += 1;
         let files = self.write_files()?;
@@ -226,24 +226,27 @@ impl Fold {
     /// Writes a generation's files: what apply reads on this thread, the rest on another.
     fn write_files(&self) -> Result<Vec<FileManifest>, StorageError> {
         let (db, staging, generation) = (&*self.db, &*self.staging, self.generations);
-        let Staged { held, unread } = &self.staged;
+        let Staged {
+            rows: staged_rows,
+            write_only,
+        } = &self.staged;
         let files = |family, entries: &mut dyn Iterator<Item = staged::Entry<'_>>| {
             write_family(db, (family, entries), staging, generation)
         };
         let rest = || -> Result<Vec<Vec<FileManifest>>, StorageError> {
             Ok(vec![
-                files(Family::History, &mut unread.history.sorted())?,
-                files(Family::Changes, &mut unread.changes.sorted())?,
-                files(Family::Postings, &mut unread.postings.sorted())?,
-                files(Family::Digests, &mut unread.digests.sorted())?,
-                files(Family::Meta, &mut unread.meta.sorted())?,
+                files(Family::History, &mut write_only.history.sorted())?,
+                files(Family::Changes, &mut write_only.changes.sorted())?,
+                files(Family::Postings, &mut write_only.postings.sorted())?,
+                files(Family::Digests, &mut write_only.digests.sorted())?,
+                files(Family::Meta, &mut write_only.meta.sorted())?,
             ])
         };
         let (rest, rows) = std::thread::scope(|scope| {
             let rest = scope.spawn(rest);
             let rows = [Family::Index, Family::Rows]
                 .into_iter()
-                .map(|family| files(family, &mut held.entries(family)))
+                .map(|family| files(family, &mut staged_rows.entries(family)))
                 .collect::<Result<Vec<_>, _>>();
             // A panic over there is one here too.
             (rest.join(), rows)
@@ -254,7 +257,7 @@ impl Fold {
         Ok(all)
     }
 
-    /// Commits, and answers a writer that goes on in batches. After an error it goes on behind what
+    /// Commits, and returns a writer that goes on in batches. After an error it goes on behind what
     /// was committed.
     ///
     /// # Errors
@@ -280,7 +283,7 @@ impl Fold {
 /// Takes entries that nobody will read.
 struct Nothing;
 
-impl Put for Nothing {
+impl PutEntries for Nothing {
     fn put(&mut self, _: Family, _: &[u8], _: &[u8]) {}
 }
 

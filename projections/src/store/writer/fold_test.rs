@@ -99,8 +99,8 @@ fn killed(dir: &Path, steps: &[Step], kill: Option<usize>) -> u64 {
     fold.commit().unwrap();
     fold.apply_all(second).unwrap();
     fold.write_up_to_position().unwrap();
-    let (position, sums) = (fold.writer.position, fold.writer.sums.clone());
-    put_position(&mut fold.staged.unread, &position, &sums);
+    let (position, digests) = (fold.writer.position, fold.writer.digests.clone());
+    put_position(&mut fold.staged.write_only, &position, &digests);
     fold.generations += 1;
     let files = fold.write_files().unwrap();
     let Some(taken) = kill else {

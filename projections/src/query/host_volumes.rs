@@ -8,9 +8,9 @@ use drover_events::model::{
 };
 
 use super::csi::group_of;
-use super::{Found, live_allocs_of_node};
+use super::{QueryResult, live_allocs_of_node};
 use crate::engine::scan::{Prefix, Scan};
-use crate::engine::txn::Read;
+use crate::engine::txn::ReadRows;
 use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::host_volume_claims::HostVolumeClaims;
 use crate::tables::host_volumes::{HostVolumes, HostVolumesByName};
@@ -21,7 +21,7 @@ pub fn requested_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, Volume
 }
 
 /// The ids of the allocations that live on the volume's node and use it.
-pub fn users(from: &impl Read, volume: &HostVolume) -> Found<Vec<String>> {
+pub fn users(from: &impl ReadRows, volume: &HostVolume) -> QueryResult<Vec<String>> {
     let mut users = Vec::new();
     if volume.node_id.is_empty() {
         return Ok(users);
@@ -44,11 +44,11 @@ pub fn users(from: &impl Read, volume: &HostVolume) -> Found<Vec<String>> {
 
 /// The volume of a name on a node.
 pub fn on_node(
-    from: &impl Read,
+    from: &impl ReadRows,
     (namespace, name): (&str, &str),
     node: &str,
-) -> Found<Option<HostVolume>> {
-    let scan = Scan::group::<(String, String)>((namespace, name));
+) -> QueryResult<Option<HostVolume>> {
+    let scan = Scan::with_key_prefix::<(String, String)>((namespace, name));
     for row in from.rows_by::<HostVolumesByName>(scan) {
         let row = row?;
         if row.node_id == node {
@@ -60,7 +60,7 @@ pub fn on_node(
 
 /// The nodes that have, or are to have, a volume of this name: it is one volume's there, whatever
 /// its namespace.
-pub fn nodes_with(from: &impl Read, name: &str) -> Found<BTreeSet<String>> {
+pub fn nodes_with(from: &impl ReadRows, name: &str) -> QueryResult<BTreeSet<String>> {
     let mut nodes = BTreeSet::new();
     for row in from.rows::<HostVolumes>(Scan::all()) {
         let row = row?;
@@ -73,9 +73,9 @@ pub fn nodes_with(from: &impl Read, name: &str) -> Found<BTreeSet<String>> {
 
 /// The claims on a volume.
 pub fn claims_on(
-    from: &impl Read,
+    from: &impl ReadRows,
     (namespace, volume): (&str, &str),
-) -> Found<Vec<TaskGroupHostVolumeClaim>> {
+) -> QueryResult<Vec<TaskGroupHostVolumeClaim>> {
     let scan = Scan::prefix(Prefix::new().str(namespace));
     let mut claims = Vec::new();
     for claim in from.rows::<HostVolumeClaims>(scan) {
@@ -106,7 +106,7 @@ pub fn stub(row: HostVolume) -> HostVolumeStub {
 }
 
 /// The id of a host volume of the namespace (NS-07).
-pub fn volume_of_namespace(from: &impl Read, namespace: &str) -> Found<Option<String>> {
+pub fn volume_of_namespace(from: &impl ReadRows, namespace: &str) -> QueryResult<Option<String>> {
     let scan = Scan::prefix(Prefix::new().str(namespace));
     let found = from.rows::<HostVolumes>(scan).next().transpose()?;
     Ok(found.map(|row| row.id.clone()))

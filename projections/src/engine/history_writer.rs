@@ -1,10 +1,10 @@
-//! What an event did to rows, as it is told to whoever keeps the past. The layers know what ended
+//! What an event did to rows, as it is reported to what writes history. The layers know what ended
 //! and what changed; how that is kept, and whether it is, they do not.
 
 use crate::engine::table::{IndexEntry, StreamKey};
 
-/// Who keeps the past, while an event ends.
-pub(crate) trait Keeper {
+/// Writes the history of one event.
+pub(crate) trait HistoryWriter {
     /// The event ended a version of a row.
     fn ended(&mut self, version: &EndedVersion<'_>);
     /// An index entry of a table, born at an index, ended with it.
