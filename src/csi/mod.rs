@@ -11,8 +11,6 @@ pub mod capability;
 mod disk;
 mod error;
 pub mod features;
-#[cfg(any(test, feature = "testing"))]
-pub mod harness;
 mod lines;
 mod mark;
 mod mounted;

@@ -7,11 +7,11 @@ use tempfile::TempDir;
 use tonic::{Code, Status};
 
 use crate::Plugin;
-use crate::harness::Fake;
 use crate::mark::whole;
 use crate::mounts::{
     Mark, MountError, MountSpec, Mounts, Returned, Root, Secrets, Usage, is_there, part,
 };
+use drover_csifake::Fake;
 
 struct Node {
     _folder: TempDir,

@@ -5,13 +5,13 @@ use tempfile::TempDir;
 use tonic::Status;
 
 use crate::capability::{Attachment, capability};
-use crate::harness::Fake;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::{
     ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest, ListVolumesRequest,
     NodeUnpublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
 };
 use crate::{CallLimits, Cause, Code, Plugin, Standing};
+use drover_csifake::Fake;
 
 const SECRET: &str = "correct-horse";
 
@@ -47,7 +47,7 @@ async fn what_a_plugin_is_and_can() {
     assert!(controller.create_delete && controller.attach_detach);
     assert!(!controller.expand, "what it does not say it cannot");
     assert!(!features.plugin.offline);
-    use crate::proto::plugin_capability::volume_expansion::Type::{Offline, Online};
+    use drover_csifake::proto::plugin_capability::volume_expansion::Type::{Offline, Online};
     for (grows, offline) in [
         (vec![Offline], true),
         (vec![Online], false),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 
-use drover_csi::harness::Fake;
 use drover_csi::mounts::{MountSpec, Secrets, Usage};
+use drover_csifake::Fake;
 use drover_testkit::{LONG, so};
 
 use super::leftover::UnmountPlan;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use drover_csi::harness::Fake;
+use drover_csifake::Fake;
 use drover_events::gojson::from_value;
 use drover_events::model::{Allocation, CsiVolume};
 use drover_testkit::{LONG, eventually};

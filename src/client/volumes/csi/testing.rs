@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use drover_csi::harness::Fake;
 use drover_csi::{Identity, NodeInfo, Plugin};
+use drover_csifake::Fake;
 use drover_events::gojson::from_value;
 use drover_events::model::{Allocation, CsiVolume};
 use futures_util::FutureExt;

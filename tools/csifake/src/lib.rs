@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
 
+pub use drover_csi::proto;
+use drover_csi::proto::controller_server::{Controller, ControllerServer};
+use drover_csi::proto::identity_server::{Identity, IdentityServer};
+use drover_csi::proto::node_server::{Node, NodeServer};
+use drover_csi::proto::{
+    controller_service_capability, node_service_capability, plugin_capability,
+};
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
-
-use crate::proto::controller_server::{Controller, ControllerServer};
-use crate::proto::identity_server::{Identity, IdentityServer};
-use crate::proto::node_server::{Node, NodeServer};
-use crate::proto::{
-    self, controller_service_capability, node_service_capability, plugin_capability,
-};
 
 /// What the fake says instead of what is right.
 #[derive(Default)]
