@@ -12,6 +12,7 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View, que
 
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
+use super::retry::Retry;
 use crate::commands::system_jobs::{self, EvaluateOverlooked};
 use crate::reactors::each::Each;
 use crate::scheduler::cluster::Usage;
@@ -39,12 +40,9 @@ pub struct Core {
     /// An operator has paused the broker (EVAL-09).
     pub paused: bool,
     /// Evaluations whose end could not be written yet, in lists that hang together.
-    pub unsettled: Vec<Vec<Evaluation>>,
-    /// The same, of which something cannot be read, each with how often the tables had been made
-    /// again then: they wait for other tables.
-    pub unreadable: Vec<(u64, Vec<Evaluation>)>,
-    /// Nodes that can be placed on, and system jobs that nobody has looked at since.
-    pub overlooked: Vec<EvaluateOverlooked>,
+    pub unwritten: Vec<Retry<Vec<Evaluation>>>,
+    /// Nodes that can be placed on, and system jobs that nobody has looked at since: by node.
+    overlooked: BTreeMap<String, Retry<EvaluateOverlooked>>,
     /// What could not be read.
     each: Each,
     /// Jobs with an open evaluation that cannot be read. Whoever wrote the end of another one of
@@ -70,15 +68,15 @@ impl Core {
             cache: Cache::load(view)?,
             in_flight: BTreeMap::new(),
             paused: is_paused(view)?,
-            unsettled: Vec::new(),
-            unreadable: Vec::new(),
-            overlooked: system_jobs::overlooked(view).unwrap_or_else(later),
+            unwritten: Vec::new(),
+            overlooked: BTreeMap::new(),
             each: Each::default(),
             held: BTreeSet::new(),
             made: unreadable::made(),
             look_at: 0,
             followed: view.index(),
         };
+        core.note_overlooked(system_jobs::overlooked(view));
         core.note_left_out()?;
         if !core.paused {
             core.restore(view, now)?;
@@ -220,8 +218,7 @@ impl Core {
             let changes = changes?;
             freed.extend(self.cache.follow(view, &changes)?);
             // It is a second look: what cannot be read of it must not hold up all scheduling.
-            let found = system_jobs::overlooked_by(view, &changes);
-            self.overlooked.extend(found.unwrap_or_else(later));
+            self.note_overlooked(system_jobs::overlooked_by(view, &changes));
             reload |= self.follow_evals(view, &changes, now)?;
         }
         self.note_left_out()?;
@@ -237,6 +234,37 @@ impl Core {
             self.follow_config(view, now)?;
         }
         Ok(())
+    }
+
+    /// Notes what was overlooked; where that cannot be read, it is for another look.
+    fn note_overlooked(&mut self, found: Result<Vec<EvaluateOverlooked>, StorageError>) {
+        match found {
+            Ok(found) => found
+                .into_iter()
+                .for_each(|command| self.add_overlooked(Retry::new(command))),
+            Err(error) => {
+                tracing::warn!(%error, "system jobs may wait for their next evaluation");
+            }
+        }
+    }
+
+    /// Adds what was overlooked on a node, once a node: whoever looks at all that nobody looked at
+    /// since a later index looks at all that nobody did since an earlier one.
+    pub(super) fn add_overlooked(&mut self, mut one: Retry<EvaluateOverlooked>) {
+        if let Some(known) = self.overlooked.get(&one.what.node_id) {
+            one.what.since = one.what.since.max(known.what.since);
+            one.join(known);
+        }
+        self.overlooked.insert(one.what.node_id.clone(), one);
+    }
+
+    /// What was overlooked and is to be looked at now.
+    pub(super) fn take_overlooked(&mut self, now: i64) -> Vec<Retry<EvaluateOverlooked>> {
+        let all = std::mem::take(&mut self.overlooked);
+        let (due, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.into_iter().partition(|(_, one)| one.is_due(now));
+        self.overlooked = rest;
+        due.into_values().collect()
     }
 
     fn follow_evals(
@@ -300,12 +328,6 @@ impl Core {
         self.paused = paused;
         Ok(())
     }
-}
-
-/// What was overlooked cannot be read.
-fn later(error: StorageError) -> Vec<EvaluateOverlooked> {
-    tracing::warn!(%error, "system jobs may wait for their next evaluation");
-    Vec::new()
 }
 
 fn is_paused(view: &View) -> Result<bool, StorageError> {
