@@ -409,12 +409,12 @@ fn a_node_that_can_be_read_again_is_open_again() {
         each.collect::<Vec<_>>()
     };
     assert!(cache.has_closed() && ready(&cache) == [true, false]);
-    assert_eq!(cache.reopen(&view).unwrap(), []);
+    assert_eq!(cache.reopen(&view), []);
     assert!(
         cache.has_closed() && ready(&cache) == [true, false],
         "it is as it was"
     );
-    let freed = cache.reopen(&sound.projections.view()).unwrap();
+    let freed = cache.reopen(&sound.projections.view());
     assert!(!cache.has_closed() && ready(&cache) == [true, true]);
     assert_eq!(
         freed.iter().map(|one| &one.node_id).collect::<Vec<_>>(),

@@ -130,33 +130,43 @@ impl Core {
         Ok(())
     }
 
-    /// Takes what was held back, and nodes that were closed, once the tables were made again and
-    /// all of it can be read. The view may be of the tables before: then it is looked again.
+    /// Takes what was held back, and nodes that were closed, once the tables were made again: each
+    /// as soon as all of it can be read, whatever of the others cannot. The view may be of the
+    /// tables before: then it is looked again.
     fn release(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         let made = unreadable::made();
         if self.made == made || now < self.look_at {
             return Ok(());
         }
         self.look_at = now.saturating_add(LOOK_AGAIN);
-        let freed = self.cache.reopen(view)?;
+        let freed = self.cache.reopen(view);
         self.unblock(freed, now);
-        let failed = self.each.failed();
-        let mut open = Vec::new();
-        for (namespace, id) in &self.held {
-            for eval in view.by_index::<EvalsOpenByJob>((namespace.as_str(), id.as_str())) {
-                open.extend(self.each.row(eval)?);
+        for job in self.held.clone() {
+            if let Some(open) = self.read_open(view, &job)? {
+                self.held.remove(&job);
+                for eval in open {
+                    self.take(eval, now);
+                }
             }
         }
-        if self.each.failed() == failed {
-            if !self.cache.has_closed() {
-                self.made = made;
-            }
-            self.held.clear();
-            for eval in open {
-                self.take(eval, now);
-            }
+        if self.held.is_empty() && !self.cache.has_closed() {
+            self.made = made;
         }
         Ok(())
+    }
+
+    /// The open evaluations of a job; none of them where one cannot be read.
+    fn read_open(
+        &mut self,
+        view: &View,
+        (namespace, id): &(String, String),
+    ) -> Result<Option<Vec<Evaluation>>, StorageError> {
+        let failed = self.each.failed();
+        let mut open = Vec::new();
+        for eval in view.by_index::<EvalsOpenByJob>((namespace.as_str(), id.as_str())) {
+            open.extend(self.each.row(eval)?);
+        }
+        Ok((self.each.failed() == failed).then_some(open))
     }
 
     fn is_held(&self, eval: &Evaluation) -> bool {
@@ -334,4 +344,43 @@ fn is_paused(view: &View) -> Result<bool, StorageError> {
     Ok(view
         .get::<SchedulerConfig>(())?
         .is_some_and(|config| config.pause_eval_broker))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_projections::Id;
+
+    use super::*;
+    use crate::reactors::starvation_test::{LATER, add_eval, uuid};
+    use crate::reactors::testing::{Direct, spoil};
+
+    /// An evaluation of each of two jobs; the rows with these numbers are damaged.
+    fn with_damaged(numbers: &[usize]) -> Arc<Direct> {
+        let direct = Direct::new();
+        add_eval(&direct, 1, "a", "pending");
+        add_eval(&direct, 2, "b", "pending");
+        direct.reopened(|database| {
+            for number in numbers {
+                spoil::<Evals>(database, &Id::new(uuid(*number)));
+            }
+        })
+    }
+
+    #[test]
+    fn a_job_of_which_all_can_be_read_again_goes_on_whatever_of_another_cannot() {
+        let (both, one, none) = (with_damaged(&[1, 2]), with_damaged(&[2]), with_damaged(&[]));
+        let view = both.projections.view();
+        let mut core = Core::load(&view, BrokerSettings::default(), LATER).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (0, 2));
+        // The tables were made again since.
+        core.made = u64::MAX;
+        core.release(&one.projections.view(), LATER).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (1, 1));
+        let later = LATER + LOOK_AGAIN;
+        core.release(&none.projections.view(), later).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (2, 0));
+        assert_ne!(core.made, u64::MAX, "nothing is left to look at");
+    }
 }
