@@ -177,8 +177,9 @@ fn too_many(event: &Event, rows: usize) -> Refusal {
     ))
 }
 
-/// Cuts an event in two, if it is one that can be.
-fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
+/// Two parts of an event that is a list, to be applied in this order; none of one that cannot be
+/// cut. Guards of a list's members go with them, others with the first part.
+pub fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
     let (first, second) = match event {
         Event::NodeRegistered(mut ev) => {
             let rest = evals_behind(&mut ev.evals)?;

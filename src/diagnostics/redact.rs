@@ -64,21 +64,43 @@ fn without_password(text: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         out.push_str(before);
-        let end = after
-            .find(['/', '?', '#', ' ', '"', ','])
-            .unwrap_or(after.len());
-        let (authority, tail) = after.split_at(end);
-        match authority.rsplit_once('@') {
-            Some((user, host)) => {
-                let user = user.split(':').next().unwrap_or_default();
-                out.push_str(&format!("{user}:{REDACTED}@{host}"));
-            }
-            None => out.push_str(authority),
-        }
+        let end = after.find(|one: char| one.is_whitespace() || one == '"');
+        let (place, tail) = after.split_at(end.unwrap_or(after.len()));
+        out.push_str(&covered(place));
         rest = tail;
     }
     out.push_str(rest);
     out
+}
+
+/// What stands behind `://`. A password that was written as it is may hold any sign, those that end
+/// a host elsewhere too, and there may be another address in this one: so what is between the first
+/// sign that may begin a password and the last that may end one is hidden, better too much of it.
+fn covered(place: &str) -> String {
+    let Some((before, host)) = place.rsplit_once('@') else {
+        return place.to_owned();
+    };
+    let authority = place.split(['/', '?', '#']).next().unwrap_or_default();
+    match before.split_once(':') {
+        Some((user, _)) if !user.contains('@') => format!("{user}:{REDACTED}@{host}"),
+        // Who needs no password is perhaps a token.
+        None if !authority.contains('@') => place.to_owned(),
+        _ => format!("{REDACTED}@{host}"),
+    }
+}
+
+/// A text that is one address, which may name a user without a scheme (`git::user@host:path`).
+/// What follows the question mark may be a key.
+fn address(text: &str) -> String {
+    let reported = match (text.split_once("://"), text.rsplit_once('@')) {
+        (Some((scheme, place)), _) if !scheme.contains('@') => {
+            format!("{scheme}://{}", covered(place))
+        }
+        (_, Some((_, host))) => format!("{REDACTED}@{host}"),
+        (_, None) => text.to_owned(),
+    };
+    let place = reported.split(['?', '#']).next().unwrap_or_default();
+    place.to_owned()
 }
 
 /// A text without passwords of addresses.
@@ -122,11 +144,7 @@ pub fn json(value: &mut serde_json::Value) {
                     // Events carry their objects in a payload.
                     Json::Object(_) if name == "Payload" => json(field),
                     _ if hidden && some => *field = Json::String(REDACTED.to_owned()),
-                    // What follows the question mark may be a key.
-                    Json::String(text) if name == "GetterSource" => {
-                        let place = text.split('?').next().unwrap_or_default();
-                        *text = without_password(place);
-                    }
+                    Json::String(text) if name == "GetterSource" => *text = address(text),
                     _ => json(field),
                 }
             }
@@ -189,7 +207,7 @@ mod tests {
             ("NOMAD_CLIENT_KEY", "/etc/nomad/client-key.pem"),
             ("NOMAD_TOKEN", ""),
             ("COMPASS", "north"),
-            ("PROXY", "http://proxy:3128/a:b@c"),
+            ("PROXY", "http://proxy:3128/a/b?c=d"),
         ] {
             let shown = if name == "COMPASS" { REDACTED } else { plain };
             assert_eq!(value(name, plain), shown, "{name}");
@@ -197,6 +215,103 @@ mod tests {
         let url = "postgres://app:hunter2@db:5432/x and https://bot:t@h";
         let reported = format!("postgres://app:{REDACTED}@db:5432/x and https://bot:{REDACTED}@h");
         assert_eq!(value("DATABASE_URL", url), reported);
+    }
+
+    /// Addresses with a password, and what is told of them; `*` is what stands in its place.
+    const ADDRESSES: [(&str, &str); 19] = [
+        ("https://me:canary@h/x", "https://me:*@h/x"),
+        ("https://canary@h/x", "https://*@h/x"),
+        ("https://canary@h/x:y@z", "https://*@z"),
+        (
+            "https://h/x?url=https://me:canary@b/y",
+            "https://h/x?url=https:*@b/y",
+        ),
+        (
+            "git::https://h/x?checksum=file:https://me:canary@h/sums",
+            "git::https://h/x?checksum=file:*@h/sums",
+        ),
+        ("https://a/x;https://me:canary@b", "https://a/x;https:*@b"),
+        ("https://a/x&https://me:canary@b", "https://a/x&https:*@b"),
+        ("https://ci.bot:/canary@h/x", "https://ci.bot:*@h/x"),
+        ("https://john.doe:12/canary@h/x", "https://john.doe:*@h/x"),
+        ("https://me:12/canary@h", "https://me:*@h"),
+        ("https://me:/canary@h", "https://me:*@h"),
+        ("https://me:./canary@h", "https://me:*@h"),
+        ("https://me:),canary@h", "https://me:*@h"),
+        ("https://me:ca://nary@h", "https://me:*@h"),
+        ("https:///me:canary@h", "https:///me:*@h"),
+        ("kafka://a:9092,me:canary@b", "kafka://a:*@b"),
+        ("https://me:canary@h/x@1.2", "https://me:*@1.2"),
+        // It might be a user and a password with such a sign.
+        ("https://h:8080/x@y", "https://h:*@y"),
+        ("http://[::1]:80/x@y", "http://[:*@y"),
+    ];
+
+    #[test]
+    fn mod_23_nothing_of_a_password_in_an_address_is_told_wherever_it_stands() {
+        for (address, reported) in ADDRESSES {
+            let reported = reported.replace('*', REDACTED);
+            assert_eq!(text(address), reported);
+            assert_eq!(value("PLACE", address), reported);
+            let two = format!("{address} and \"{address}\", then me@h");
+            let both = format!("{reported} and \"{reported}\", then me@h");
+            assert_eq!(text(&two), both);
+        }
+        for plain in [
+            "https://example.com/a/b?c=d",
+            "https://example.com/@team/app@1.2",
+            "kafka://a:9092,b:9092",
+            "sha256:0a1b2c3d",
+            "md5:0a1b2c3d",
+            "sha1:0a1b2c3d",
+            "sha512:0a1b2c3d",
+            "https://h/x?checksum=sha256:0a1b2c3d",
+            "me@example.com",
+        ] {
+            assert_eq!(text(plain), plain);
+            assert_eq!(value("PLACE", plain), plain);
+        }
+    }
+
+    #[test]
+    fn mod_23_of_an_artifact_its_place_is_told_and_nobody_who_asks_there() {
+        let sources = ADDRESSES.into_iter().map(|(source, reported)| {
+            let place = reported.split('?').next().unwrap_or_default();
+            (source, place.to_owned())
+        });
+        let more = [
+            ("git::me:canary@h:team/x", "*@h:team/x"),
+            ("canary@h:team/x", "*@h:team/x"),
+            ("me:canary@h/x://b", "*@h/x://b"),
+            ("https://me:can ary@h/x", "https://me:*@h/x"),
+            ("https://me:ca?nary@h/x", "https://me:*@h/x"),
+            ("https://h/x?sshkey=can@ary", "https://h/x"),
+            ("https://h/x#canary", "https://h/x"),
+            ("git::https://h/x.git", "git::https://h/x.git"),
+            ("local/file", "local/file"),
+        ];
+        let more = more.map(|(source, place)| (source, place.to_owned()));
+        for (source, place) in sources.chain(more) {
+            let mut artifact = serde_json::json!({ "GetterSource": source });
+            json(&mut artifact);
+            assert_eq!(
+                artifact["GetterSource"],
+                place.replace('*', REDACTED),
+                "{source}"
+            );
+        }
+    }
+
+    /// Each sign is looked at a few times, however many of them there are.
+    #[test]
+    fn mod_23_a_long_text_of_nothing_but_such_signs_is_gone_through_once() {
+        let long = |part: &str| part.repeat((1 << 20) / part.len());
+        for plain in ["://", "@", ":", ":// ", "@ ", "a"].map(long) {
+            assert_eq!(text(&plain), plain);
+        }
+        assert_eq!(text(&long("://@")), format!("://{REDACTED}@"));
+        let apart = text(&long("://me:canary@h "));
+        assert!(!apart.contains("canary"));
     }
 
     #[test]

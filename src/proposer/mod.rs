@@ -40,7 +40,7 @@ use tokio::time::Instant;
 
 use self::backpressure::Backpressure;
 use crate::base::clock::unix_nanos;
-use crate::commands::limits::{Part, check_rows, fit};
+use crate::commands::limits::{Part, check_rows, fit, halve};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{Code, Refusal, chain, panic_text};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
@@ -332,6 +332,33 @@ pub(crate) fn tried(
     Ok(())
 }
 
+/// What of an event can be applied: its parts but for those that touch a row which cannot be read.
+/// Such a row may not have been met yet, so it is looked for in any case. Where the database fails,
+/// nothing is known of the event and a second try would say no more: it is left as it is.
+fn applicable(view: &View, event: Event) -> Vec<Event> {
+    let mut parts = Vec::with_capacity(1);
+    let mut todo = vec![event];
+    while let Some(event) = todo.pop() {
+        let kind = event.kind();
+        match view.try_out(&event, &[]) {
+            Ok(()) => parts.push(event),
+            Err(error) if error.is_of_one_row() => match halve(event, Vec::new()) {
+                Some(((first, _), (second, _))) => todo.extend([second, first]),
+                None => {
+                    let error = chain(&error);
+                    tracing::error!(error, %kind, "a leader's first event is left out");
+                }
+            },
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, %kind, "a leader's first event could not be tried out");
+                parts.push(event);
+            }
+        }
+    }
+    parts
+}
+
 /// What became of an event and its parts: the first refusal, or the last index with the replies
 /// taken together.
 fn combine(responses: Responses) -> Result<Committed, Rejection> {
@@ -461,8 +488,8 @@ impl Task {
         }
     }
 
-    /// Proposes the first events. One that no log can take is left out: the others are worth more
-    /// than it, and no second try would change it.
+    /// Proposes the first events. One that no log can take is left out, and what of one no server
+    /// could apply: the others are worth more than it, and no second try would change it.
     async fn begin(&mut self, term: u64) -> Result<(), Refusal> {
         let view = self.projections.view();
         self.last_time = self.last_time.max(view.time());
@@ -475,12 +502,10 @@ impl Task {
         };
         for event in events {
             let kind = event.kind();
-            let drafts = caught(|| {
-                fit(event, Vec::new(), |event, guards| {
-                    encode(&origin, new_id(), guards, event)
-                })
-            });
+            let work = || self.drafts(event, &origin);
+            let drafts = offload(|| caught(work));
             match drafts {
+                Ok(drafts) if drafts.is_empty() => {}
                 Ok(drafts) => self.own(drafts).await?,
                 Err(error) => {
                     tracing::error!(%error, %kind, "a leader's first event is left out");
@@ -488,6 +513,17 @@ impl Task {
             }
         }
         Ok(())
+    }
+
+    /// What can be applied of one of the leader's own events, on what those before it made.
+    fn drafts(&self, event: Event, origin: &Origin) -> Result<Vec<Draft>, Refusal> {
+        let mut drafts = Vec::with_capacity(1);
+        for part in applicable(&self.projections.view(), event) {
+            drafts.extend(fit(part, Vec::new(), |event, guards| {
+                encode(origin, new_id(), guards, event)
+            })?);
+        }
+        Ok(drafts)
     }
 
     /// Proposes one of the leader's own events, or its parts, and waits until it is applied.

@@ -11,9 +11,10 @@ use drover_events::actor::Actor;
 use drover_events::cluster::LeaderElected;
 use drover_events::model::{Evaluation, Namespace};
 use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
+use drover_projections::maintenance::{FamilyPart, Maintenance, RawChange};
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::namespaces::Namespaces;
-use drover_projections::{Projections, Reply, Scan, View};
+use drover_projections::{Id, Key as _, Projections, Reply, Scan, Table as _, View};
 use drover_testkit::LONG;
 
 use super::*;
@@ -237,6 +238,38 @@ fn first_events_that_are_too_large_are_cut_and_what_cannot_be_is_left_out() {
         let view = server.projections.view();
         assert_eq!(view.scan::<Evals>(Scan::all()).count(), 5);
         assert!(entries_of(&server, EventKind::EvalsUpserted).len() > 1);
+        assert_eq!(entries_of(&server, EventKind::LeaderElected).len(), 1);
+        server.node.shutdown().await;
+    });
+}
+
+/// Whoever applied it would stop, and with it everything: the rest of it is proposed, and the
+/// others are.
+#[test]
+fn what_touches_a_row_that_cannot_be_read_is_left_out_of_first_events() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let database = dir.path().join("db");
+        drop(Projections::open(&database, Default::default()).unwrap());
+        let raw = Maintenance::open(&database, &Default::default()).unwrap();
+        let header = raw.header().unwrap().unwrap_or_default();
+        let mut key = Evals::ID.to_be_bytes().to_vec();
+        key.extend_from_slice(&Id::new("00000000-0000-4000-8000-000000000002").to_bytes());
+        let row = RawChange::Put(FamilyPart::Rows, key, b"no row".to_vec());
+        raw.write(&[row], &header).unwrap();
+        drop(raw);
+        let first: FirstEvents = Arc::new(|_: &View| {
+            let leads = LeaderElected::default().into();
+            Ok(vec![evals_with_ids_of(1, 4), leads])
+        });
+        let server = begun(dir.path(), first).await;
+        let upserted = entries_of(&server, EventKind::EvalsUpserted).into_iter();
+        let numbers = upserted.flat_map(|entry| match entry.envelope.unwrap().event {
+            drover_events::Event::EvalsUpserted(event) => event.evals,
+            other => panic!("{other:?}"),
+        });
+        let jobs: Vec<String> = numbers.map(|eval| eval.job_id).collect();
+        assert_eq!(jobs, ["0", "1", "3"]);
         assert_eq!(entries_of(&server, EventKind::LeaderElected).len(), 1);
         server.node.shutdown().await;
     });

@@ -390,7 +390,7 @@ fn a_job_is_launched_behind_however_many_that_cannot_be() {
 }
 
 /// Workers with deliveries that follow one another at once.
-fn scheduling(direct: &Arc<Direct>, proposer: Arc<dyn Propose>) -> Scheduling {
+pub(super) fn scheduling(direct: &Arc<Direct>, proposer: Arc<dyn Propose>) -> Scheduling {
     let settings = SchedulingSettings {
         workers: 2,
         broker: BrokerSettings {

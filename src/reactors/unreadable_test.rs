@@ -37,10 +37,10 @@ use super::scheduling::broker::BrokerSettings;
 use super::scheduling::core::Core;
 use super::starvation_rest_test::{accessor, add_tokens};
 use super::starvation_test::{
-    LATER, add_deployment, add_eval, add_job, add_node, context, drain, has_child, periodic, uuid,
-    wait,
+    LATER, add_deployment, add_eval, add_job, add_node, context, drain, has_child, periodic,
+    scheduling, uuid, wait,
 };
-use super::testing::{Direct, spoil};
+use super::testing::{Direct, Fault, Faulty, spoil};
 use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
 use crate::base::clock::unix_nanos;
@@ -409,12 +409,12 @@ fn a_node_that_can_be_read_again_is_open_again() {
         each.collect::<Vec<_>>()
     };
     assert!(cache.has_closed() && ready(&cache) == [true, false]);
-    assert_eq!(cache.reopen(&view).unwrap(), []);
+    assert_eq!(cache.reopen(&view), []);
     assert!(
         cache.has_closed() && ready(&cache) == [true, false],
         "it is as it was"
     );
-    let freed = cache.reopen(&sound.projections.view()).unwrap();
+    let freed = cache.reopen(&sound.projections.view());
     assert!(!cache.has_closed() && ready(&cache) == [true, true]);
     assert_eq!(
         freed.iter().map(|one| &one.node_id).collect::<Vec<_>>(),
@@ -451,6 +451,38 @@ fn nothing_is_scheduled_of_a_job_with_an_evaluation_that_cannot_be_read() {
     let refused = direct.command(&end).unwrap_err();
     assert_eq!(refused.code, Code::Internal, "{refused}");
     add_node(&direct, 1);
+}
+
+/// Nothing says of an error whether it is of such a row: once one was met, what fails for another
+/// reason is tried again after a while, and not with other tables alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_fails_for_another_reason_is_written_after_a_while() {
+    let elsewhere = Direct::new();
+    let unread = add_eval(&elsewhere, 9, "other", "pending");
+    let elsewhere = damaged::<Evals>(elsewhere, &Id::new(unread.as_str()));
+    let read = elsewhere.projections.view().get::<Evals>(unread.as_str());
+    assert!(read.unwrap_err().is_of_one_row());
+
+    let direct = Direct::new();
+    direct.first_key();
+    add_node(&direct, 1);
+    let bad = add_job(&direct, "bad", 1, 1);
+    let faulty = Faulty::new(&direct, "\"bad\"", Fault::Error(Code::Internal));
+    let scheduling = scheduling(&direct, faulty.clone());
+    let given_up = || match scheduling.status() {
+        status if status.ready + status.unacked + status.waiting == 0 => Ok(()),
+        status => Err(format!("{status:?}")),
+    };
+    eventually("it was given up", LONG, given_up).await.unwrap();
+    faulty.heal();
+    let written = || {
+        let row = direct.projections.view().get::<Evals>(bad.as_str());
+        so(row.unwrap().unwrap().status == "failed")
+    };
+    eventually("its end is written", LONG, written)
+        .await
+        .unwrap();
+    tokio::task::block_in_place(|| drop(scheduling));
 }
 
 /// Time goes on between the look and the removal, which goes no further than was looked.

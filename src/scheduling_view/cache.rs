@@ -23,6 +23,7 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View};
 use hashbrown::HashMap;
 
 use super::volume_cache::{self, Jobs, VolumeCache, VolumeChange};
+use crate::error::chain;
 use crate::scheduler::cluster::{Cluster, Demand, VolumeUse, demand_of, takes_resources};
 
 /// A live allocation: where it is and what it takes.
@@ -31,6 +32,8 @@ struct Live {
     slot: u32,
     demand: Demand,
     unknown: bool,
+    /// What volumes it uses could be read.
+    whole: bool,
 }
 
 /// What a plan in flight does to an allocation.
@@ -77,7 +80,7 @@ pub struct Cache {
     live: HashMap<String, Live>,
     expected: HashMap<String, (EventId, Effect)>,
     volumes: VolumeCache,
-    /// Nodes that get nothing more until all of them can be read ([`Cache::reopen`]).
+    /// Nodes that get nothing more until all of them can be read ([`Cache::open`]).
     closed: BTreeSet<String>,
     left_out: Vec<StorageError>,
 }
@@ -130,36 +133,24 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes nodes in again of which something could not be read, where all of it can be now.
-    pub fn reopen(&mut self, view: &View) -> Result<Vec<Freed>, StorageError> {
+    /// Takes nodes in again of which something could not be read, where all of it can be now. One
+    /// that the database fails for stays closed, and keeps no other so.
+    pub fn reopen(&mut self, view: &View) -> Vec<Freed> {
         let mut freed = Vec::new();
-        for id in std::mem::take(&mut self.closed) {
-            let node = readable(nodes::get(view, &id), &mut self.left_out)?;
-            let mut allocs = Some(Vec::new());
-            for row in view.by_index::<AllocsByNode>(id.as_str()) {
-                match (readable(row, &mut self.left_out)?, &mut allocs) {
-                    (Some(row), Some(allocs)) => allocs.push(row),
-                    _ => allocs = None,
-                }
-            }
-            match (node, allocs) {
+        let mut failed = None;
+        for id in self.closed.clone() {
+            match self.open(view, &id) {
+                Ok(Some(slot)) => self.note_freed(slot, view.index(), true, &mut freed),
                 // It is gone, which is followed as for any other.
-                (Some(None), _) => {}
-                (Some(Some(node)), Some(allocs)) => {
-                    let slot = self.put_node(node);
-                    let mut jobs = Jobs::default();
-                    for alloc in &allocs {
-                        self.put_alloc(view, alloc, &mut jobs)?;
-                    }
-                    self.read_mark(view, &id, slot)?;
-                    self.note_freed(slot, view.index(), true, &mut freed);
-                }
-                _ => {
-                    self.closed.insert(id);
-                }
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(freed)
+        if let Some(error) = failed {
+            let error = chain(&error);
+            tracing::warn!(error, "nodes stay closed: the database fails");
+        }
+        freed
     }
 
     /// Whether a node gets nothing more, as something of it could not be read.
@@ -331,33 +322,53 @@ impl Cache {
         let Some(id) = text_key(&change.key) else {
             return Ok(());
         };
-        let node = match readable(nodes::get(view, &id), &mut self.left_out)? {
+        let deleted = change.table == Nodes::ID && change.operation == Operation::Delete;
+        match self.open(view, &id)? {
+            Some(slot) => self.note_freed(slot, change.index, true, freed),
+            None if deleted => self.remove_node(&id, change.index),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a node as it is, with all that is on it where it was closed or not known. Where
+    /// something of that cannot be read it is closed, also where the database fails: nobody places
+    /// on a node that is read in half. Answers its slot; none where it is gone.
+    fn open(&mut self, view: &View, id: &str) -> Result<Option<u32>, StorageError> {
+        let whole = self.closed.remove(id) || self.cluster.find(id).is_none();
+        let opened = self.read_node(view, id, whole);
+        if whole && opened.is_err() {
+            self.close(id);
+        }
+        opened
+    }
+
+    fn read_node(
+        &mut self,
+        view: &View,
+        id: &str,
+        whole: bool,
+    ) -> Result<Option<u32>, StorageError> {
+        let node = match readable(nodes::get(view, id), &mut self.left_out)? {
             Some(Some(node)) => node,
-            Some(None) => {
-                if change.table == Nodes::ID && change.operation == Operation::Delete {
-                    self.remove_node(&id, change.index);
-                }
-                return Ok(());
-            }
-            None => self.stand_in(&id),
+            Some(None) => return Ok(None),
+            None => self.stand_in(id),
         };
-        let known = self.cluster.find(&id).is_some();
         let slot = self.put_node(node);
-        self.read_mark(view, &id, slot)?;
-        if !known {
+        self.read_mark(view, id, slot)?;
+        if whole {
             // One that was purged may come back while its allocations are still there.
             let mut jobs = Jobs::default();
-            for row in view.by_index::<AllocsByNode>(id.as_str()) {
+            for row in view.by_index::<AllocsByNode>(id) {
                 match readable(row, &mut self.left_out)? {
                     Some(row) => {
                         self.put_alloc(view, &row, &mut jobs)?;
                     }
-                    None => self.close(&id),
+                    None => self.close(id),
                 }
             }
         }
-        self.note_freed(slot, change.index, true, freed);
-        Ok(())
+        Ok(Some(slot))
     }
 
     /// A node goes, and with it what is noted of its allocations: its slot is another's soon.
@@ -468,6 +479,7 @@ impl Cache {
                         slot,
                         demand,
                         unknown,
+                        whole: true,
                     },
                 );
             }
@@ -521,7 +533,7 @@ impl Cache {
                 ..demand_of(alloc)
             };
             live.unknown = unknown;
-            if live.demand == demand {
+            if live.demand == demand && live.whole {
                 return Ok(Some(live.slot));
             }
         }
@@ -532,13 +544,16 @@ impl Cache {
         let Some(slot) = self.cluster.find(&alloc.node_id) else {
             return Ok(None);
         };
-        let mut demand = demand_of(alloc);
+        let (mut demand, mut whole) = (demand_of(alloc), true);
         // Where the cluster manages no volumes, nothing is looked up.
         if !self.cluster.volumes().is_empty() {
             let uses = volume_cache::uses(view, row, jobs);
             match readable(uses, &mut self.left_out)? {
                 Some(uses) => demand.volumes = uses,
-                None => self.close(&alloc.node_id),
+                None => {
+                    whole = false;
+                    self.close(&alloc.node_id);
+                }
             }
         }
         self.cluster.slot_mut(slot).used.add(&demand);
@@ -549,6 +564,7 @@ impl Cache {
                 slot,
                 demand,
                 unknown,
+                whole,
             },
         );
         Ok(Some(slot))

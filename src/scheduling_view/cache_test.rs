@@ -10,7 +10,7 @@ use drover_projections::tables::jobs::Jobs;
 
 use super::*;
 use crate::commands::job::RegisterJob;
-use crate::commands::node::RegisterNode;
+use crate::commands::node::{RegisterNode, UpdateNodeEligibility};
 use crate::reactors::testing::{Direct, spoil};
 use drover_testkit::fixtures::{job, node};
 use std::sync::Arc;
@@ -257,4 +257,27 @@ fn an_allocation_that_cannot_be_read_any_more_may_still_take_its_room() {
     let info = stage.cache.cluster().node(&node(1).id).unwrap();
     assert!(!info.ready && !info.node.down());
     assert_eq!(info.cpu, 4_000, "it is described as it was");
+}
+
+/// A change of it has all of it read, and not its own row alone.
+#[test]
+fn a_closed_node_is_open_again_once_a_change_finds_all_of_it_readable() {
+    let (mut cache, _) = without::<Allocs>(&Id::new("a"));
+    assert!(cache.has_closed() && cache.demand("a").is_none());
+    let sound = Stage::new();
+    for eligibility in ["ineligible", "eligible"] {
+        let command = UpdateNodeEligibility {
+            node_id: node(1).id,
+            eligibility: eligibility.to_owned(),
+        };
+        sound.direct.command(&command).unwrap();
+    }
+    let view = sound.direct.projections.view();
+    let mut freed = Vec::new();
+    for changes in view.changes(sound.followed + 1) {
+        freed.extend(cache.follow(&view, &changes.unwrap()).unwrap());
+    }
+    assert!(!cache.has_closed() && !freed.is_empty());
+    assert!(cache.cluster().node(&node(1).id).unwrap().ready);
+    assert!(cache.demand("a").is_some());
 }

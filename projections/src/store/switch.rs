@@ -11,15 +11,21 @@ use crate::engine::db::Database;
 use crate::engine::error::StorageError;
 use crate::engine::unreadable;
 use crate::read::view::Visible;
-use crate::store::writer::Writer;
+use crate::store::writer::{Flusher, Writer};
 
-/// The database that was in use. It closes when this is dropped and nobody reads from it.
-pub struct Former(Arc<Database>);
+/// The database that was in use. It closes when this is dropped and nobody reads from it; what it
+/// has in memory is flushed then, so whoever drops it waits for the disk.
+pub struct Former {
+    /// Its last flush, waited for before it closes.
+    _flusher: Flusher,
+    db: Arc<Database>,
+}
 
 impl Former {
-    /// Whether somebody still reads from it: its files may not be moved.
+    /// Whether somebody still reads from it, or a flush of it is on its way: its files may not be
+    /// moved.
     pub fn is_read(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+        Arc::strong_count(&self.db) > 1
     }
 }
 
@@ -73,7 +79,7 @@ impl Writer {
         let projections = Arc::clone(self.projections());
         let former = projections.put_database(Arc::clone(&db));
         let registry = projections.registry();
-        self.take_over(new);
+        let flusher = self.take_over(new);
         projections.show(Visible::new(
             &db,
             self.position,
@@ -88,6 +94,9 @@ impl Writer {
             projections.followers().forget();
             projections.watch().renew(self.position.index);
         }
-        Ok(Former(former))
+        Ok(Former {
+            _flusher: flusher,
+            db: former,
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! Another database takes the place of the one in use: readers, waiters and the writer go on.
 
 use crate::store::engine_test::{Op, Things};
-use crate::store::engine_test::{Step, apply, dump, many_ops, numbered, open, step, thing};
-use crate::{Interest, Unswitched, Writer, unreadable};
+use crate::store::engine_test::{Step, apply, dump, many_ops, numbered, open, step, thing, with};
+use crate::{Former, Interest, Unswitched, Writer, unreadable};
 
 fn filled(dir: &std::path::Path, name: &str, steps: &[Step]) -> Writer {
     let (_, mut writer) = open(&dir.join(name));
@@ -76,4 +76,43 @@ fn another_index_or_another_state_is_not_taken_unless_forced() {
     assert!(writer.switch(new, true, &mut commit).is_ok());
     assert_eq!(called, 1);
     assert!(waiter.is_woken(), "the state is another");
+}
+
+/// The flush of the former database is on its way: whoever writes the new one waits for none, and
+/// asks for its own.
+#[test]
+fn a_flush_of_the_former_database_holds_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let steps = numbered(many_ops(90));
+    let path = dir.path().join("old");
+    let (_, mut writer) = with(&path, |options| options.flush_every = 10);
+    let mut new = filled(dir.path(), "new", &steps);
+    let gate = writer.flush_gate();
+    // Whoever drops it waits for the flush, so it is declared before what holds the flush: where an
+    // assertion fails, that is let go first.
+    let former;
+    let held = gate.lock();
+    apply(&mut writer, &steps, &[8]);
+    assert_eq!((writer.flushes(), new.flushes()), (1, 0));
+    new.flush().unwrap();
+    former = writer.switch(new, false, &mut || Ok(())).ok();
+    let is_read = || former.as_ref().is_some_and(Former::is_read);
+    assert!(is_read(), "its flush is on its way");
+    let id = "00000000-0000-4000-8000-000000000009";
+    for index in 91..=110 {
+        apply(
+            &mut writer,
+            &[step(index, vec![Op::Put(thing(id, index))])],
+            &[1],
+        );
+    }
+    assert_eq!(writer.flushes(), 2, "one of the new database");
+    drop(held);
+    for _ in 0..6_000 {
+        if !is_read() {
+            break;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+    }
+    assert!(former.is_some() && !is_read());
 }

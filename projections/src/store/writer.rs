@@ -32,7 +32,7 @@ use crate::tables::table_indexes::{TableIndex, TableIndexes};
 mod flusher;
 mod fold;
 
-use flusher::Flusher;
+pub(crate) use flusher::Flusher;
 pub use fold::Fold;
 
 /// Digests are kept at multiples of this; no batch reaches across one.
@@ -460,8 +460,10 @@ impl Writer {
         }
     }
 
-    /// Goes on as the writer of another database, whose writer is given up for it.
-    pub(crate) fn take_over(&mut self, new: Writer) {
+    /// Goes on as the writer of another database, whose writer is given up for it, with the flush
+    /// of it that may be on its way. That of the database before is handed out: whoever closes that
+    /// one waits for it, and not the writer.
+    pub(crate) fn take_over(&mut self, new: Writer) -> Flusher {
         self.layers = new.layers;
         self.kept = new.kept;
         self.position = new.position;
@@ -471,6 +473,7 @@ impl Writer {
         self.flushed = new.flushed;
         self.unflushed = new.unflushed;
         self.touched.clear();
+        std::mem::replace(&mut self.flusher, new.flusher)
     }
 
     /// Forgets everything held in memory and shows what the database has now.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drover_events::model::CheckQueryResult;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -156,7 +157,8 @@ fn request(probe: &Probe) -> Result<Request<Full<Bytes>>, String> {
     request.body(body).map_err(|e| e.to_string())
 }
 
-/// The code and the text of an answer.
+/// The code and the text of an answer. The connection is a part of this work and no task beside it:
+/// it is closed once this is over, also where nobody waits for the answer any more.
 async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(u16, String), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -164,17 +166,36 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|e| e.to_string())?;
-    let driver = tokio::spawn(connection);
-    let answer = sender.send_request(request).await;
-    let answer = answer.map_err(|e| e.to_string())?;
-    let code = answer.status().as_u16();
-    let text = Limited::new(answer.into_body(), MAX_OUTPUT).collect().await;
-    driver.abort();
-    let text = text.map_or_else(
-        |_| String::new(),
-        |body| String::from_utf8_lossy(&body.to_bytes()).into_owned(),
-    );
-    Ok((code, text))
+    let answer = async {
+        let answer = sender.send_request(request).await;
+        let answer = answer.map_err(|e| e.to_string())?;
+        let code = answer.status().as_u16();
+        Ok::<_, String>((code, text_of(answer.into_body()).await))
+    };
+    let driven = Box::pin(async {
+        // What is wrong with it is said to whoever waits for the answer.
+        let _ = connection.await;
+        std::future::pending().await
+    });
+    tokio::select! {
+        answer = answer => answer,
+        never = driven => never,
+    }
+}
+
+/// The beginning of a page, as far as it came: where its end is missing, as of a service that does
+/// not end TLS, the rest of it is there all the same.
+async fn text_of(mut body: Incoming) -> String {
+    let mut text = Vec::new();
+    while text.len() < MAX_OUTPUT
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        if let Some(data) = frame.data_ref() {
+            text.extend_from_slice(data);
+        }
+    }
+    text.truncate(MAX_OUTPUT);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn result(probe: &Probe, status: &str, code: i64, output: String, at: i64) -> CheckQueryResult {

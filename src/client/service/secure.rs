@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -23,30 +24,57 @@ const FRESH: Duration = Duration::from_secs(300);
 /// What a caller does about certificates; why there is none, in words.
 type Config = Result<Arc<ClientConfig>, String>;
 
-static VERIFYING: Machine = Machine(Mutex::const_new(None));
+static VERIFYING: Machine = Machine::new();
 static TRUSTING: LazyLock<Config> = LazyLock::new(|| config(Trusted::Anybody));
 
 fn config(trusted: Trusted) -> Config {
     client(trusted, None, PROTOCOL).map_err(|error| chain(&error))
 }
 
-/// Who trusts the authorities of this machine, since they were read.
-struct Machine(Mutex<Option<(Instant, Arc<ClientConfig>)>>);
+/// Who trusts the authorities of this machine.
+struct Machine(Mutex<Authorities>);
+
+/// The authorities of a machine, and when the reading of them began.
+struct Authorities {
+    known: Option<(Instant, Arc<ClientConfig>)>,
+    /// They are being read: who asked for it may be gone since, and the next one waits for it.
+    reading: Option<(Instant, JoinHandle<Config>)>,
+}
 
 impl Machine {
+    const fn new() -> Self {
+        Self(Mutex::const_new(Authorities {
+            known: None,
+            reading: None,
+        }))
+    }
+
     /// Trusts them as they are at `now`, or were a short time before. `read` waits for the disk, on
-    /// a thread for that; who asks meanwhile waits for the same.
+    /// a thread for that; who asks meanwhile waits for the same. What was read counts from when
+    /// that began, however late somebody comes for it.
     async fn config(&self, now: Instant, read: fn() -> RootCertStore) -> Config {
+        let is_fresh = |since: Instant| now.saturating_duration_since(since) < FRESH;
         let mut kept = self.0.lock().await;
-        if let Some((since, known)) = &*kept
-            && now.saturating_duration_since(*since) < FRESH
+        if let Some((since, known)) = &kept.known
+            && is_fresh(*since)
         {
             return Ok(Arc::clone(known));
         }
-        let made = tokio::task::spawn_blocking(move || config(Trusted::These(read()))).await;
-        let made = made.map_err(|error| format!("this machine's authorities: {error}"))??;
-        *kept = Some((now, Arc::clone(&made)));
-        Ok(made)
+        loop {
+            let (since, reading) = kept.reading.get_or_insert_with(|| {
+                let read = move || config(Trusted::These(read()));
+                (now, tokio::task::spawn_blocking(read))
+            });
+            let (since, made) = (*since, reading.await);
+            kept.reading = None;
+            // Somebody else's may have broken off with him, or be too old by now.
+            if since != now && (made.is_err() || !is_fresh(since)) {
+                continue;
+            }
+            let made = made.map_err(|error| format!("this machine's authorities: {error}"))??;
+            kept.known = Some((since, Arc::clone(&made)));
+            return Ok(made);
+        }
     }
 }
 
@@ -80,9 +108,12 @@ async fn shake_as(
 #[cfg(test)]
 mod tests {
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread::{self, ThreadId};
 
     use drover_events::model::ServiceCheck;
+    use drover_testkit::LONG;
+    use futures_util::FutureExt;
     use rustls::ServerConfig;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -121,6 +152,26 @@ mod tests {
         Some(String::from_utf8_lossy(&requested[..n]).into_owned())
     }
 
+    /// A check of a page over TLS on this machine.
+    fn probe(port: u16, skip_verify: bool, timeout: Duration) -> Probe {
+        Probe {
+            id: "c".into(),
+            service: "web".into(),
+            task: String::new(),
+            group: "j.g[0]".into(),
+            host: "127.0.0.1".into(),
+            port: port.into(),
+            check: ServiceCheck {
+                r#type: "http".into(),
+                protocol: "https".into(),
+                path: "/health".into(),
+                timeout: i64::try_from(timeout.as_nanos()).expect("it is short"),
+                tls_skip_verify: skip_verify,
+                ..ServiceCheck::default()
+            },
+        }
+    }
+
     #[tokio::test]
     async fn a_page_over_tls_is_looked_at_and_its_certificate_unless_told_not_to() {
         let trust = Trust::new();
@@ -128,23 +179,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
             let port = listener.local_addr().expect("bound").port();
             let served = tokio::spawn(answer(listener, server(&trust)));
-            let probe = Probe {
-                id: "c".into(),
-                service: "web".into(),
-                task: String::new(),
-                group: "j.g[0]".into(),
-                host: "127.0.0.1".into(),
-                port: port.into(),
-                check: ServiceCheck {
-                    r#type: "http".into(),
-                    protocol: "https".into(),
-                    path: "/health".into(),
-                    timeout: 5_000_000_000,
-                    tls_skip_verify: skip_verify,
-                    ..ServiceCheck::default()
-                },
-            };
-            let found = look(&probe, 0).await;
+            let found = look(&probe(port, skip_verify, Duration::from_secs(5)), 0).await;
             let requested = served.await.expect("served");
             if skip_verify {
                 assert_eq!(found.status, status::SUCCESS, "{}", found.output);
@@ -158,6 +193,88 @@ mod tests {
         }
     }
 
+    /// Its end is where the connection ends, and nobody says that TLS does.
+    #[tokio::test]
+    async fn a_page_of_a_service_that_does_not_end_tls_is_taken_as_it_came() {
+        let trust = Trust::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let port = listener.local_addr().expect("bound").port();
+        let config = server(&trust);
+        let served = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.expect("a caller");
+            let shaken = TlsAcceptor::from(config).accept(stream).await;
+            let mut stream = shaken.expect("TLS");
+            let mut requested = vec![0; 1024];
+            stream.read(&mut requested).await.expect("a request");
+            let text = b"HTTP/1.1 503 No\r\n\r\nbusy";
+            stream.write_all(text).await.expect("writes");
+            stream.flush().await.expect("writes");
+            let (mut plain, _) = stream.into_inner();
+            plain.shutdown().await.expect("ends");
+            // Until the other side has closed it too.
+            plain.read(&mut requested).await
+        });
+        let found = look(&probe(port, true, Duration::from_secs(20)), 0).await;
+        let (code, output) = (found.status_code, found.output.as_str());
+        assert_eq!((code, output), (503, "busy"));
+        let closed = tokio::time::timeout(LONG, served)
+            .await
+            .expect("it is closed");
+        // What the kernel had for it yet may be refused.
+        drop(closed.expect("served"));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_takes_too_long_leaves_no_connection() {
+        let trust = Trust::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let port = listener.local_addr().expect("bound").port();
+        let config = server(&trust);
+        let served = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.expect("a caller");
+            let shaken = TlsAcceptor::from(config).accept(stream).await;
+            let mut stream = shaken.expect("TLS");
+            let mut requested = vec![0; 1024];
+            stream.read(&mut requested).await.expect("a request");
+            // It never answers, and waits until nobody is there any more.
+            let end = stream.read(&mut requested).await;
+            assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+        });
+        let found = look(&probe(port, true, Duration::from_secs(2)), 0).await;
+        assert_eq!(found.output, "nomad: no answer in time");
+        let closed = tokio::time::timeout(LONG, served).await;
+        closed.expect("it is closed").expect("served");
+    }
+
+    #[tokio::test]
+    async fn a_read_that_nobody_waited_for_counts_from_when_it_began() {
+        static READS: AtomicUsize = AtomicUsize::new(0);
+        static GATE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        fn read() -> RootCertStore {
+            let _open = GATE.lock();
+            READS.fetch_add(1, Ordering::SeqCst);
+            RootCertStore::empty()
+        }
+        let began = Instant::now();
+        let machine = || {
+            let machine = Machine::new();
+            let held = GATE.lock();
+            // Who wanted it is gone before it is there.
+            assert!(machine.config(began, read).now_or_never().is_none());
+            drop(held);
+            machine
+        };
+        let soon = FRESH - Duration::from_secs(1);
+        let one = machine();
+        one.config(began + soon, read).await.expect("trusts");
+        assert_eq!(READS.load(Ordering::SeqCst), 1, "it waits for the same");
+        one.config(began + FRESH, read).await.expect("trusts");
+        assert_eq!(READS.load(Ordering::SeqCst), 2, "it is too old by then");
+        let other = machine();
+        other.config(began + FRESH, read).await.expect("trusts");
+        assert_eq!(READS.load(Ordering::SeqCst), 4, "so is this");
+    }
+
     #[tokio::test]
     async fn the_machines_authorities_are_read_aside_and_again_after_a_while() {
         static READ_ON: OnceLock<ThreadId> = OnceLock::new();
@@ -165,7 +282,7 @@ mod tests {
             READ_ON.get_or_init(|| thread::current().id());
             RootCertStore::empty()
         }
-        let machine = Machine(Mutex::const_new(None));
+        let machine = Machine::new();
         let began = Instant::now();
         let at = |after: Duration| machine.config(began + after, read);
         let first = at(Duration::ZERO).await.expect("a configuration");

@@ -15,7 +15,7 @@ type Hide<'h> = &'h dyn Fn(&str) -> String;
 pub(super) fn covered(address: &str, hide: Hide<'_>) -> String {
     let (before, rest) = address.split_at(begin_of(address));
     let (place, tail) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
-    if !is_host(authority(place)) && tail.contains('@') {
+    if may_begin_password(place) && tail.contains('@') {
         // A password with such a sign in it, or one behind it: nobody can tell where it ends.
         return format!("{before}{}", hidden(rest, hide));
     }
@@ -56,13 +56,13 @@ fn authority(place: &str) -> &str {
     cut(place, '/').0
 }
 
-/// Whether there is nothing but a host: no port, and nobody who asks there.
-fn is_host(authority: &str) -> bool {
-    let numbers = authority.strip_prefix('[');
+/// Whether a password may begin in host or path: behind who asks there, a port, or what is written
+/// as one of them. The colons of an address in numbers are none.
+fn may_begin_password(place: &str) -> bool {
+    let numbers = place.strip_prefix('[');
     let behind = numbers.and_then(|rest| rest.split_once(']'));
-    !behind
-        .map_or(authority, |(_, behind)| behind)
-        .contains([':', '@'])
+    let bare = behind.map_or(place, |(_, behind)| behind);
+    authority(bare).contains('@') || bare.contains(':')
 }
 
 /// Host and path, without whoever asks there. A password may hold any sign, so what is before the
@@ -173,6 +173,59 @@ mod tests {
                 reported,
                 "{address}"
             );
+        }
+    }
+
+    #[test]
+    fn no_password_is_told_of_an_address_in_an_address_or_behind_a_host_that_is_none() {
+        for (address, reported) in [
+            ("https://me:canary@h/x", "https://***@h/x"),
+            (
+                "https://h/x?url=https://me:canary@b/y",
+                "https://h/x?url=***",
+            ),
+            (
+                "git::https://h/x?checksum=file:https://me:canary@h/sums",
+                "git::https://h/x?checksum=***",
+            ),
+            ("https://a/x;https://me:canary@b", "https://***@b"),
+            ("https://a/x&https://me:canary@b", "https://***@b"),
+            ("https://a/x;https://me:ca#nary@b", "https://***"),
+            ("https://ci.bot:/canary@h/x", "https://***@h/x"),
+            ("https://john.doe:12/canary@h/x", "https://***@h/x"),
+            ("https://me:12/canary@h", "https://***@h"),
+            ("https://me:/canary@h", "https://***@h"),
+            ("https://me:./canary@h", "https://***@h"),
+            ("https://me:),canary@h", "https://***@h"),
+            ("https:///me:canary@h", "https://***@h"),
+            ("https:///me:ca?nary@h", "https://***"),
+            ("kafka://a:9092,me:canary@b", "kafka://***@b"),
+            // It might be a user and a password with such a sign.
+            ("https://h:8080/x@y", "https://***@y"),
+            ("kafka://a:9092,b:9092", "kafka://a:9092,b:9092"),
+            ("sha256:0a1b2c3d", "sha256:0a1b2c3d"),
+            ("md5:0a1b2c3d", "md5:0a1b2c3d"),
+            ("sha1:0a1b2c3d", "sha1:0a1b2c3d"),
+            ("sha512:0a1b2c3d", "sha512:0a1b2c3d"),
+            // Any parameter may be a key, but for those that are known.
+            (
+                "https://example.com/a/b?c=d",
+                "https://example.com/a/b?c=***",
+            ),
+            ("http://[::1]/x?sshkey=can@ary", "http://[::1]/x?sshkey=***"),
+        ] {
+            let shown = covered(address, &|_| "***".to_owned());
+            assert_eq!(shown, reported, "{address}");
+        }
+    }
+
+    /// Each sign is looked at a few times, however many of them there are.
+    #[test]
+    fn a_long_address_of_nothing_but_such_signs_is_gone_through_once() {
+        for part in ["://", "@", ":", "?&", "[", "#", "=&"] {
+            let long = part.repeat((1 << 20) / part.len());
+            let shown = covered(&long, &|_| String::new());
+            assert!(shown.len() <= long.len());
         }
     }
 }

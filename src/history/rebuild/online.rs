@@ -264,12 +264,14 @@ impl Online<'_> {
         })
     }
 
-    /// Waits for the readers of the old database, and sets it aside.
+    /// Waits for the readers of the old database, and sets it aside. Who reads for longer is waited
+    /// for by nobody.
     fn set_aside(&self, former: Former, live: &Path) -> Result<Option<PathBuf>, RebuildError> {
         let until = Instant::now() + READERS;
         while former.is_read() {
             if Instant::now() > until {
                 // It stays where it is, and is set aside at the next start.
+                close_later(former);
                 return Ok(Some(live.to_owned()));
             }
             std::thread::sleep(LOOK);
@@ -280,6 +282,21 @@ impl Online<'_> {
             true => switch::discard(&self.home).map(|_| None),
             false => Ok(Some(kept)),
         }
+    }
+}
+
+/// Closes it once nobody reads from it, on a thread of its own: whoever reads last would wait until
+/// what it has in memory is on the disk, and is one who serves.
+pub(super) fn close_later(former: Former) {
+    let close = move || {
+        while former.is_read() {
+            std::thread::sleep(LOOK);
+        }
+        drop(former);
+    };
+    let thread = std::thread::Builder::new().name("former-tables".to_owned());
+    if let Err(error) = thread.spawn(close) {
+        tracing::warn!(%error, "whoever reads the former tables last closes them");
     }
 }
 

@@ -456,3 +456,25 @@ fn the_state_of_an_index_is_what_a_fold_to_it_gives() {
     let there = make(5, "at-1").unwrap_err();
     assert!(matches!(there, RebuildError::File { .. }), "{there}");
 }
+
+#[test]
+fn a_former_database_closes_once_nobody_reads_it_and_nobody_waits_for_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    let recorded = drover_migrations::decode(&body(0).1).unwrap();
+    let filled = |path: &Path| {
+        let (_, mut writer) = Projections::open(path, DatabaseOptions::dev()).unwrap();
+        writer.apply(std::slice::from_ref(&recorded)).unwrap();
+        writer
+    };
+    let mut writer = filled(&old);
+    let read = writer.projections().view();
+    let Ok(former) = writer.switch(filled(&new), false, &mut || Ok(())) else {
+        panic!("they are equal");
+    };
+    online::close_later(former);
+    let open = || Projections::open(&old, DatabaseOptions::dev()).map(drop);
+    assert!(open().is_err(), "somebody reads there");
+    drop(read);
+    wait_for("it to be closed", LONG, open).unwrap();
+}

@@ -12,6 +12,7 @@ use drover_projections::{Change, Operation, Scan, StorageError, Table, View, que
 
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
+use super::retry::Retry;
 use crate::commands::system_jobs::{self, EvaluateOverlooked};
 use crate::reactors::each::Each;
 use crate::scheduler::cluster::Usage;
@@ -39,12 +40,9 @@ pub struct Core {
     /// An operator has paused the broker (EVAL-09).
     pub paused: bool,
     /// Evaluations whose end could not be written yet, in lists that hang together.
-    pub unsettled: Vec<Vec<Evaluation>>,
-    /// The same, of which something cannot be read, each with how often the tables had been made
-    /// again then: they wait for other tables.
-    pub unreadable: Vec<(u64, Vec<Evaluation>)>,
-    /// Nodes that can be placed on, and system jobs that nobody has looked at since.
-    pub overlooked: Vec<EvaluateOverlooked>,
+    pub unwritten: Vec<Retry<Vec<Evaluation>>>,
+    /// Nodes that can be placed on, and system jobs that nobody has looked at since: by node.
+    overlooked: BTreeMap<String, Retry<EvaluateOverlooked>>,
     /// What could not be read.
     each: Each,
     /// Jobs with an open evaluation that cannot be read. Whoever wrote the end of another one of
@@ -70,15 +68,15 @@ impl Core {
             cache: Cache::load(view)?,
             in_flight: BTreeMap::new(),
             paused: is_paused(view)?,
-            unsettled: Vec::new(),
-            unreadable: Vec::new(),
-            overlooked: system_jobs::overlooked(view).unwrap_or_else(later),
+            unwritten: Vec::new(),
+            overlooked: BTreeMap::new(),
             each: Each::default(),
             held: BTreeSet::new(),
             made: unreadable::made(),
             look_at: 0,
             followed: view.index(),
         };
+        core.note_overlooked(system_jobs::overlooked(view));
         core.note_left_out()?;
         if !core.paused {
             core.restore(view, now)?;
@@ -132,33 +130,43 @@ impl Core {
         Ok(())
     }
 
-    /// Takes what was held back, and nodes that were closed, once the tables were made again and
-    /// all of it can be read. The view may be of the tables before: then it is looked again.
+    /// Takes what was held back, and nodes that were closed, once the tables were made again: each
+    /// as soon as all of it can be read, whatever of the others cannot. The view may be of the
+    /// tables before: then it is looked again.
     fn release(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         let made = unreadable::made();
         if self.made == made || now < self.look_at {
             return Ok(());
         }
         self.look_at = now.saturating_add(LOOK_AGAIN);
-        let freed = self.cache.reopen(view)?;
+        let freed = self.cache.reopen(view);
         self.unblock(freed, now);
-        let failed = self.each.failed();
-        let mut open = Vec::new();
-        for (namespace, id) in &self.held {
-            for eval in view.by_index::<EvalsOpenByJob>((namespace.as_str(), id.as_str())) {
-                open.extend(self.each.row(eval)?);
+        for job in self.held.clone() {
+            if let Some(open) = self.read_open(view, &job)? {
+                self.held.remove(&job);
+                for eval in open {
+                    self.take(eval, now);
+                }
             }
         }
-        if self.each.failed() == failed {
-            if !self.cache.has_closed() {
-                self.made = made;
-            }
-            self.held.clear();
-            for eval in open {
-                self.take(eval, now);
-            }
+        if self.held.is_empty() && !self.cache.has_closed() {
+            self.made = made;
         }
         Ok(())
+    }
+
+    /// The open evaluations of a job; none of them where one cannot be read.
+    fn read_open(
+        &mut self,
+        view: &View,
+        (namespace, id): &(String, String),
+    ) -> Result<Option<Vec<Evaluation>>, StorageError> {
+        let failed = self.each.failed();
+        let mut open = Vec::new();
+        for eval in view.by_index::<EvalsOpenByJob>((namespace.as_str(), id.as_str())) {
+            open.extend(self.each.row(eval)?);
+        }
+        Ok((self.each.failed() == failed).then_some(open))
     }
 
     fn is_held(&self, eval: &Evaluation) -> bool {
@@ -220,8 +228,7 @@ impl Core {
             let changes = changes?;
             freed.extend(self.cache.follow(view, &changes)?);
             // It is a second look: what cannot be read of it must not hold up all scheduling.
-            let found = system_jobs::overlooked_by(view, &changes);
-            self.overlooked.extend(found.unwrap_or_else(later));
+            self.note_overlooked(system_jobs::overlooked_by(view, &changes));
             reload |= self.follow_evals(view, &changes, now)?;
         }
         self.note_left_out()?;
@@ -237,6 +244,37 @@ impl Core {
             self.follow_config(view, now)?;
         }
         Ok(())
+    }
+
+    /// Notes what was overlooked; where that cannot be read, it is for another look.
+    fn note_overlooked(&mut self, found: Result<Vec<EvaluateOverlooked>, StorageError>) {
+        match found {
+            Ok(found) => found
+                .into_iter()
+                .for_each(|command| self.add_overlooked(Retry::new(command))),
+            Err(error) => {
+                tracing::warn!(%error, "system jobs may wait for their next evaluation");
+            }
+        }
+    }
+
+    /// Adds what was overlooked on a node, once a node: whoever looks at all that nobody looked at
+    /// since a later index looks at all that nobody did since an earlier one.
+    pub(super) fn add_overlooked(&mut self, mut one: Retry<EvaluateOverlooked>) {
+        if let Some(known) = self.overlooked.get(&one.what.node_id) {
+            one.what.since = one.what.since.max(known.what.since);
+            one.join(known);
+        }
+        self.overlooked.insert(one.what.node_id.clone(), one);
+    }
+
+    /// What was overlooked and is to be looked at now.
+    pub(super) fn take_overlooked(&mut self, now: i64) -> Vec<Retry<EvaluateOverlooked>> {
+        let all = std::mem::take(&mut self.overlooked);
+        let (due, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.into_iter().partition(|(_, one)| one.is_due(now));
+        self.overlooked = rest;
+        due.into_values().collect()
     }
 
     fn follow_evals(
@@ -302,14 +340,47 @@ impl Core {
     }
 }
 
-/// What was overlooked cannot be read.
-fn later(error: StorageError) -> Vec<EvaluateOverlooked> {
-    tracing::warn!(%error, "system jobs may wait for their next evaluation");
-    Vec::new()
-}
-
 fn is_paused(view: &View) -> Result<bool, StorageError> {
     Ok(view
         .get::<SchedulerConfigTable>(())?
         .is_some_and(|config| config.pause_eval_broker))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_projections::Id;
+
+    use super::*;
+    use crate::reactors::starvation_test::{LATER, add_eval, uuid};
+    use crate::reactors::testing::{Direct, spoil};
+
+    /// An evaluation of each of two jobs; the rows with these numbers are damaged.
+    fn with_damaged(numbers: &[usize]) -> Arc<Direct> {
+        let direct = Direct::new();
+        add_eval(&direct, 1, "a", "pending");
+        add_eval(&direct, 2, "b", "pending");
+        direct.reopened(|database| {
+            for number in numbers {
+                spoil::<Evals>(database, &Id::new(uuid(*number)));
+            }
+        })
+    }
+
+    #[test]
+    fn a_job_of_which_all_can_be_read_again_goes_on_whatever_of_another_cannot() {
+        let (both, one, none) = (with_damaged(&[1, 2]), with_damaged(&[2]), with_damaged(&[]));
+        let view = both.projections.view();
+        let mut core = Core::load(&view, BrokerSettings::default(), LATER).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (0, 2));
+        // The tables were made again since.
+        core.made = u64::MAX;
+        core.release(&one.projections.view(), LATER).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (1, 1));
+        let later = LATER + LOOK_AGAIN;
+        core.release(&none.projections.view(), later).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (2, 0));
+        assert_ne!(core.made, u64::MAX, "nothing is left to look at");
+    }
 }

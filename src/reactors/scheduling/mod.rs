@@ -17,6 +17,7 @@ pub mod core;
 pub mod plan_check;
 pub mod plan_queue;
 mod reaper;
+pub mod retry;
 mod tasks;
 pub mod worker;
 
@@ -37,6 +38,7 @@ use self::blocked::Wanted;
 use self::broker::BrokerSettings;
 use self::core::Core;
 use self::plan_queue::PlanQueue;
+use self::retry::Retry;
 use self::tasks::Tasks;
 use crate::base::clock::Clock;
 use crate::commands::system_jobs::EvaluateOverlooked;
@@ -338,11 +340,11 @@ async fn follow(shared: Arc<SchedulingShared>) {
             }
         };
         shared.changed();
-        for settled in evals {
-            reaper::write_evals(&shared, settled).await;
+        for list in evals {
+            reaper::write_evals(&shared, list).await;
         }
-        for command in overlooked {
-            reaper::look_again(&shared, command).await;
+        for one in overlooked {
+            reaper::look_again(&shared, one).await;
         }
         let sleep = due.map_or(LONGEST_SLEEP, |due| {
             let left = due.saturating_sub(shared.clock.now()).max(0);
@@ -359,8 +361,8 @@ async fn follow(shared: Arc<SchedulingShared>) {
 type Step = (
     u64,
     Option<i64>,
-    Vec<Vec<Evaluation>>,
-    Vec<EvaluateOverlooked>,
+    Vec<Retry<Vec<Evaluation>>>,
+    Vec<Retry<EvaluateOverlooked>>,
 );
 
 fn step(shared: &SchedulingShared, retried: &mut i64) -> Result<Step, StorageError> {
@@ -378,7 +380,7 @@ fn step(shared: &SchedulingShared, retried: &mut i64) -> Result<Step, StorageErr
     let jitter = i64::from(rand::random::<u32>()).saturating_mul(100);
     let limit = shared.settings.broker.delivery_limit;
     let events = reaper::reap(&mut core, limit, jitter, now);
-    let overlooked = std::mem::take(&mut core.overlooked);
+    let overlooked = core.take_overlooked(now);
     Ok((core.followed(), core.broker.next_due(), events, overlooked))
 }
 

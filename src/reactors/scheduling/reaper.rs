@@ -10,6 +10,7 @@ use drover_projections::unreadable;
 
 use super::SchedulingShared;
 use super::core::Core;
+use super::retry::Retry;
 use crate::commands::Command;
 use crate::commands::eval::UpsertEvals;
 use crate::commands::system_jobs::EvaluateOverlooked;
@@ -20,32 +21,39 @@ const BATCH: usize = 500;
 const MINUTE: i64 = 60_000_000_000;
 
 /// Writes evaluations that hang together. What cannot be written now is not forgotten: it comes
-/// again with the next look. Where that is because something of it cannot be read, the others of
-/// those that are cancelled together are written without it, and it waits for other tables.
-pub(super) async fn write_evals(shared: &SchedulingShared, evals: Vec<Evaluation>) {
-    let mut lists = vec![evals];
-    while let Some(mut evals) = lists.pop() {
-        if evals.iter().any(|eval| is_there(shared, eval)) {
+/// again with the next look. Where that may be because something of it cannot be read, the others
+/// of those that are cancelled together are written without it, and it waits for other tables, or
+/// for a while: nothing says of an error whether it is of such a row.
+pub(super) async fn write_evals(shared: &SchedulingShared, whole: Retry<Vec<Evaluation>>) {
+    let mut lists = vec![whole];
+    while let Some(mut list) = lists.pop() {
+        if list.what.iter().any(|eval| is_there(shared, eval)) {
             continue;
         }
         let command = UpsertEvals {
-            evals: evals.clone(),
+            evals: list.what.clone(),
             decision: None,
         };
         let Err(error) = submit(shared, command).await else {
             continue;
         };
-        tracing::warn!(%error, "evaluations could not be settled");
+        if list.is_news() {
+            tracing::warn!(%error, "evaluations could not be written, and are tried again");
+        }
         if error.concerns_all() || !unreadable::is_met() {
-            shared.core.lock().unsettled.push(evals);
-        } else if evals.len() > 1 && evals.iter().all(|eval| eval.status == eval::CANCELED) {
-            let rest = evals.split_off(evals.len() / 2);
-            lists.extend([evals, rest]);
+            shared.core.lock().unwritten.push(list);
+        } else if list.what.len() > 1 && list.what.iter().all(is_canceled) {
+            let rest = list.split_off(list.what.len() / 2);
+            lists.extend([list, rest]);
         } else {
-            let made = unreadable::made();
-            shared.core.lock().unreadable.push((made, evals));
+            let list = list.later(shared.clock.now());
+            shared.core.lock().unwritten.push(list);
         }
     }
+}
+
+fn is_canceled(eval: &Evaluation) -> bool {
+    eval.status == eval::CANCELED
 }
 
 /// Whether what was said to be unwritten came to be after all: what follows an evaluation is not
@@ -61,11 +69,15 @@ fn is_there(shared: &SchedulingShared, eval: &Evaluation) -> bool {
 }
 
 /// Has system jobs looked at that a node's coming missed; where that cannot be asked for now, it is
-/// with the next look.
-pub(super) async fn look_again(shared: &SchedulingShared, command: EvaluateOverlooked) {
-    if let Err(error) = submit(shared, command.clone()).await {
-        tracing::warn!(%error, node = command.node_id, "system jobs could not be evaluated");
-        shared.core.lock().overlooked.push(command);
+/// after a while.
+pub(super) async fn look_again(shared: &SchedulingShared, mut one: Retry<EvaluateOverlooked>) {
+    if let Err(error) = submit(shared, one.what.clone()).await {
+        if one.is_news() {
+            let node = &one.what.node_id;
+            tracing::warn!(%error, node, "system jobs could not be evaluated, and are tried again");
+        }
+        let one = one.later(shared.clock.now());
+        shared.core.lock().add_overlooked(one);
     }
 }
 
@@ -74,17 +86,15 @@ async fn submit(shared: &SchedulingShared, command: impl Command) -> Result<(), 
     done.await.map(drop)
 }
 
-/// Lists of evaluations to be written; each hangs together.
+/// Lists of evaluations to be written now; each hangs together.
 pub(super) fn reap(
     core: &mut Core,
     delivery_limit: u32,
     jitter: i64,
     now: i64,
-) -> Vec<Vec<Evaluation>> {
-    let mut events = std::mem::take(&mut core.unsettled);
-    let made = unreadable::made();
-    let again = core.unreadable.extract_if(.., |(then, _)| *then != made);
-    events.extend(again.map(|(_, evals)| evals));
+) -> Vec<Retry<Vec<Evaluation>>> {
+    let due = core.unwritten.extract_if(.., |list| list.is_due(now));
+    let mut events: Vec<_> = due.collect();
     loop {
         let superfluous = core.broker.take_cancelable(BATCH);
         if superfluous.is_empty() {
@@ -94,7 +104,7 @@ pub(super) fn reap(
         let cancelled = superfluous
             .into_iter()
             .map(|eval| cancel(eval, why.clone(), now));
-        events.push(cancelled.collect());
+        events.push(Retry::new(cancelled.collect()));
     }
     let duplicates = core.blocked.take_duplicates();
     for batch in duplicates.chunks(BATCH) {
@@ -105,10 +115,11 @@ pub(super) fn reap(
             );
             cancel(eval.clone(), why, now)
         });
-        events.push(cancelled.collect());
+        events.push(Retry::new(cancelled.collect()));
     }
     for eval in core.broker.take_failed() {
-        events.push(given_up(eval, delivery_limit, jitter, now));
+        let evals = given_up(eval, delivery_limit, jitter, now);
+        events.push(Retry::new(evals));
     }
     events
 }

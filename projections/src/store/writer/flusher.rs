@@ -13,7 +13,7 @@ use crate::engine::error::StorageError;
 
 /// At most one flush that was asked for. Dropping it waits for that, so that the database is free.
 #[derive(Default)]
-pub(super) struct Flusher {
+pub(crate) struct Flusher {
     requested: Option<Requested>,
     /// Held by a test whose disk takes its time.
     #[cfg(test)]
