@@ -23,7 +23,7 @@ use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Projections, Scan};
 
-use crate::base::keyed::Keyed;
+use crate::base::keyed_locks::KeyedLocks;
 use crate::commands::Command;
 use crate::commands::host_volume::{self as commands, DeleteHostVolume, RegisterHostVolume};
 use crate::error::{Code, Refusal};
@@ -57,10 +57,10 @@ enum Standing {
 /// The volumes of hosts of one server.
 pub struct HostVolumes {
     projections: Arc<Projections>,
-    record: Arc<dyn VolumeStore>,
+    commands: Arc<dyn VolumeStore>,
     reach: Arc<dyn Reach>,
     /// One change at a time, by namespace and id.
-    turns: Keyed<(String, String)>,
+    locks: KeyedLocks<(String, String)>,
     /// Nodes are chosen one after the other, each with what was chosen before.
     placing: tokio::sync::Mutex<()>,
 }
@@ -69,14 +69,14 @@ impl HostVolumes {
     /// The volumes of the state, whose nodes are reached by `reach`.
     pub fn new(
         projections: Arc<Projections>,
-        record: Arc<dyn VolumeStore>,
+        commands: Arc<dyn VolumeStore>,
         reach: Arc<dyn Reach>,
     ) -> Arc<Self> {
         Arc::new(Self {
             projections,
-            record,
+            commands,
             reach,
-            turns: Keyed::default(),
+            locks: KeyedLocks::default(),
             placing: tokio::sync::Mutex::default(),
         })
     }
@@ -103,7 +103,7 @@ impl HostVolumes {
             }
             return self.new_volume(volume, origin, true).await;
         }
-        let _turn = self.turns.turn(key(&volume)).await;
+        let _guard = self.locks.lock(key(&volume)).await;
         let known = self.known(&mut volume)?;
         let answer = self.made(&volume).await.map_err(|error| {
             let id = &volume.id;
@@ -136,7 +136,7 @@ impl HostVolumes {
             }
             return self.new_volume(volume, origin, false).await;
         }
-        let _turn = self.turns.turn(key(&volume)).await;
+        let _guard = self.locks.lock(key(&volume)).await;
         let known = self.known(&mut volume)?;
         if volume.host_path.is_empty() {
             volume.host_path = known.host_path;
@@ -164,7 +164,7 @@ impl HostVolumes {
         origin: &Origin,
     ) -> Result<u64, Refusal> {
         self.must_lead()?;
-        let _turn = self.turns.turn((namespace.to_owned(), id.to_owned())).await;
+        let _guard = self.locks.lock((namespace.to_owned(), id.to_owned())).await;
         let (volume, node) = self.removable((namespace, id))?;
         if let Err(error) = self.deleted(&volume, node).await {
             let is_forced = force && node != Standing::Ready;
@@ -210,7 +210,7 @@ impl HostVolumes {
     ) -> Result<(HostVolume, u64), Refusal> {
         commands::validate(&volume, false)?;
         volume.id = uuid::Uuid::new_v4().to_string();
-        let _turn = self.turns.turn(key(&volume)).await;
+        let _guard = self.locks.lock(key(&volume)).await;
         {
             let _placing = self.placing.lock().await;
             volume.node_id = self.placed(&volume, is_made)?;
@@ -375,11 +375,14 @@ impl HostVolumes {
 
     /// A server that does not lead must not change anything outside.
     fn must_lead(&self) -> Result<(), Refusal> {
-        self.record.term().map(drop).ok_or_else(Refusal::no_leader)
+        self.commands
+            .term()
+            .map(drop)
+            .ok_or_else(Refusal::no_leader)
     }
 
     async fn submit(&self, command: impl Command, origin: &Origin) -> Result<u64, Refusal> {
-        let done = self.record.record(Arc::new(command), origin.clone());
+        let done = self.commands.submit(Arc::new(command), origin.clone());
         Ok(done.await?.index)
     }
 

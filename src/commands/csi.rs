@@ -249,7 +249,7 @@ pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, 
 /// already, and a claim that is held already, is no event.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimVolume {
-    /// The claim; its time is the server's. With [`mode::GC`] and [`state::TAKEN`] it is a signal
+    /// The claim; its time is the server's. With [`mode::GC`] and [`state::CLAIMED`] it is a signal
     /// that moves the volume's index and nothing else (VW-12). With [`mode::DELETE`] nobody takes
     /// the volume from now on, or may again.
     pub claim: CsiVolumeClaimed,
@@ -280,7 +280,7 @@ impl Command for ClaimVolume {
         if claim.claim == mode::DELETE {
             return deleting(view, claim);
         }
-        if claim.claim == mode::GC && claim.state == state::TAKEN {
+        if claim.claim == mode::GC && claim.state == state::CLAIMED {
             claim.allocation_id.clear();
             claim.node_id.clear();
             return Ok(Decision::free(claim));
@@ -288,11 +288,11 @@ impl Command for ClaimVolume {
         if claim.allocation_id.is_empty() {
             return Err(Refusal::bad_request("missing allocation ID"));
         }
-        if claim.state == state::SETTLING && !speaks(view, UNSURE_LEVEL)? {
+        if claim.state == state::DETACH_UNCONFIRMED && !speaks(view, UNSURE_LEVEL)? {
             claim.state = state::READY_TO_FREE;
         }
         let changes = match claim.state {
-            state::TAKEN => taken(view, &known, &mut claim)?,
+            state::CLAIMED => taken(view, &known, &mut claim)?,
             _ => stored(view, key)?.release(&claim),
         };
         match changes {
@@ -331,7 +331,7 @@ impl Command for NoteGrowth {
             volume_id: self.id.clone(),
             claim: mode::GROWN,
             state: match self.done {
-                0 => state::TAKEN,
+                0 => state::CLAIMED,
                 _ => state::READY_TO_FREE,
             },
             timestamp: stamp.now,
@@ -352,7 +352,7 @@ fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, Refusa
     claim.allocation_id.clear();
     claim.node_id.clear();
     let since = match claim.state {
-        state::TAKEN => claim.timestamp,
+        state::CLAIMED => claim.timestamp,
         _ => 0,
     };
     let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
@@ -401,7 +401,7 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
     }
     let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
     let over = row.past_claims.get(&claim.allocation_id);
-    let over = over.is_some_and(|past| past.state != state::SETTLING);
+    let over = over.is_some_and(|past| past.state != state::DETACH_UNCONFIRMED);
     row.take(claim, CLAIMS_LEVEL).map_err(|text| match over {
         true => Refusal::refused(text),
         // Others hold it, and may give it back.

@@ -25,7 +25,7 @@ pub(super) async fn claim(
     call: Call,
     requested: CsiVolumeClaimRequest,
 ) -> Result<CsiVolumeClaimResponse, Refusal> {
-    if requested.state != state::TAKEN {
+    if requested.state != state::CLAIMED {
         // Claiming and releasing share one method; a release is one, whoever names it so (CSI-23).
         let index = unpublish(clients, call, released(requested)).await?.index;
         return Ok(CsiVolumeClaimResponse {

@@ -20,7 +20,7 @@ impl HostVolumes {
             Some(kept) if kept.requested.plugin_id.is_empty() => Some(is_there(&kept.path).await),
             _ => None,
         };
-        let _turn = self.turns.turn(id.to_owned()).await;
+        let _guard = self.locks.lock(id.to_owned()).await;
         let Some(kept) = self.kept_of(id) else {
             return Ok(());
         };
@@ -56,7 +56,7 @@ impl HostVolumes {
         requested: ClientHostVolumeCreateRequest,
     ) -> Result<Made, Refusal> {
         let id = requested.id.clone();
-        let _turn = self.turns.turn(id.clone()).await;
+        let _guard = self.locks.lock(id.clone()).await;
         let plugin = self.plugins.named(&requested.plugin_id)?;
         let before = self.take(&requested)?;
         // What a former call made stays; of this one nothing is to be left behind.
@@ -132,7 +132,7 @@ impl HostVolumes {
         let id = requested.id.clone();
         // Nobody's turn is held up by a look at storage that may be lost.
         is_there(&requested.host_path).await?;
-        let _turn = self.turns.turn(id.clone()).await;
+        let _guard = self.locks.lock(id.clone()).await;
         let mut there = Made {
             path: requested.host_path,
             bytes: requested.capacity_bytes,
