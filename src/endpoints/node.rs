@@ -15,7 +15,7 @@ use crate::rpc::methods::{
 };
 use crate::rpc::service::Call;
 use crate::scheduler::feasible::computed_class;
-use crate::table_reads::deciding;
+use crate::table_reads::read_for_decision;
 
 /// `Node.Register`.
 pub(super) async fn register(
@@ -63,7 +63,7 @@ pub(super) async fn update_status(
         status,
         node_event,
     } = request;
-    let allowed = clients.caller_or_gone(&call, &node_id).await?;
+    let allowed = clients.authorize_node_or_gone(&call, &node_id).await?;
     let command = UpdateNodeStatus {
         node_id: node_id.clone(),
         status,
@@ -86,7 +86,7 @@ pub(super) async fn update_alloc(
         return Err(Refusal::refused("must update at least one allocation"));
     };
     let node = first.node_id.clone();
-    let allowed = clients.caller(&call, &node).await?;
+    let allowed = clients.authorize_node(&call, &node).await?;
     let index = clients.batch.submit(node, request.alloc, allowed).await?;
     Ok(WriteResponse { index })
 }
@@ -102,12 +102,12 @@ pub(super) async fn emit_events(
         return Err(Refusal::refused("no node events given"));
     };
     for id in others {
-        clients.caller(&call, id).await?;
+        clients.authorize_node(&call, id).await?;
     }
     let command = AddNodeEvents {
         events: request.node_events,
     };
-    let allowed = clients.caller(&call, node).await?;
+    let allowed = clients.authorize_node(&call, node).await?;
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
@@ -132,7 +132,7 @@ pub(super) async fn update_drain(
         meta,
         ..UpdateNodeDrain::default()
     };
-    let allowed = clients.caller(&call, &node_id).await?;
+    let allowed = clients.authorize_node(&call, &node_id).await?;
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
@@ -144,9 +144,9 @@ pub(super) async fn get(
     request: NodeSpecificRequest,
 ) -> Result<SingleNodeResponse, Refusal> {
     let id = request.node_id;
-    clients.caller(&call, &id).await?;
+    clients.authorize_node(&call, &id).await?;
     let view = clients.server.projections.view();
-    deciding(move || {
+    read_for_decision(move || {
         let node = nodes::get(&view, &id)?.map(|mut node| {
             node.secret_id.clear();
             node
@@ -160,7 +160,7 @@ pub(super) async fn get(
 impl Clients {
     async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, Refusal> {
         let (view, name) = (self.server.projections.view(), id.to_owned());
-        let node = deciding(move || nodes::get(&view, &name)).await??;
+        let node = read_for_decision(move || nodes::get(&view, &name)).await??;
         let node = node.unwrap_or_default();
         let ttl = (self.beat)(id);
         Ok(NodeUpdateResponse {
