@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use self::sweep::Sweep;
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::reconcile::{is_active, is_client_terminal, is_terminal};
 

@@ -19,8 +19,8 @@ use drover_projections::{ChangedRow, Follow, Followed, Interest, Scan, StorageEr
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::Command;
 use crate::commands::alloc::UpdateDesiredTransitions;
 use crate::commands::deployment::{DeploymentChange, PromoteDeployment, SetDeploymentStatus};

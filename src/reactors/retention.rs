@@ -16,9 +16,9 @@ use drover_projections::{Interest, Pruned};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
 use super::kafka::{Hold, PublisherPosition};
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::history::backup::base;
 use crate::history::proof::Ledger;
 use crate::history::store::keep::{self, Archived};

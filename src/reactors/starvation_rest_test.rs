@@ -13,7 +13,7 @@ use drover_projections::tables::acl_tokens::AclTokens;
 use drover_testkit::{LONG, eventually, so};
 use proptest::prelude::*;
 
-use super::driver::Reactor;
+use super::runner::Reactor;
 use super::starvation_test::{context, faults, wait};
 use super::testing::{Direct, Fault, Faulty};
 use super::token_expiry::TokenExpiry;

@@ -33,8 +33,8 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::identity::Identity;
 use crate::proposer::Origin;
 use crate::volumes::{Key, PendingRelease, Signs, Volumes};

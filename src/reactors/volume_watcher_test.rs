@@ -5,8 +5,8 @@ use drover_events::model::status::access_mode::{
 use drover_testkit::{LONG, eventually};
 
 use super::super::core_gc::{CoreGc, GcSettings};
-use super::super::driver::{Board, RunningReactor, start};
 use super::super::each::Each;
+use super::super::runner::{Board, RunningReactor, start};
 use super::*;
 use crate::base::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};

@@ -89,9 +89,10 @@ pub struct DatabaseOptions {
     pub list_bytes: usize,
     /// For how many indexes a list that was larger than that is taken to be so.
     pub list_again: u64,
-    /// Indexes from one set of the rows alive to the next ([`Projections::note_alive`]); above 0.
+    /// Indexes from one set of live keys to the next ([`Projections::write_live_key_sets`]); above
+    /// 0.
     ///
-    /// [`Projections::note_alive`]: crate::Projections::note_alive
+    /// [`Projections::write_live_key_sets`]: crate::Projections::write_live_key_sets
     pub alive_every: u64,
 }
 

@@ -64,13 +64,13 @@ fn whole_lists_of_the_past_equal_a_fold_where_rows_are_found_by_their_keys() {
     let steps = steps(1_501);
     let states = expected(&steps);
     apply(&mut writer, &steps[..700], &[9]);
-    assert_eq!(projections.note_alive().unwrap(), Some(0));
-    while projections.note_alive().unwrap().is_some() {}
+    assert_eq!(projections.write_live_key_sets().unwrap(), Some(0));
+    while projections.write_live_key_sets().unwrap().is_some() {}
     apply(&mut writer, &steps[700..1_500], &[13]);
     // Where there is no set yet it is a walk.
     assert_eq!(named(&projections, 750..1_500, Passing::Rows), 0);
     let mut marks = Vec::new();
-    while let Some(mark) = projections.note_alive().unwrap() {
+    while let Some(mark) = projections.write_live_key_sets().unwrap() {
         marks.push(mark);
     }
     assert_eq!(marks.len(), 16, "{marks:?}");
@@ -92,7 +92,7 @@ fn sets_go_with_the_past_they_tell_of() {
     let steps = steps(1_060);
     let states = expected(&steps);
     apply(&mut writer, &steps[..1_000], &[20]);
-    while projections.note_alive().unwrap().is_some() {}
+    while projections.write_live_key_sets().unwrap().is_some() {}
     writer.raise_floor(620).unwrap();
     projections.prune().unwrap();
     apply(&mut writer, &steps[1_000..1_001], &[1]);
@@ -115,8 +115,8 @@ fn sets_go_with_the_past_they_tell_of() {
     writer.raise_floor(1_001).unwrap();
     projections.prune().unwrap();
     apply(&mut writer, &steps[1_002..], &[1]);
-    assert_eq!(projections.note_alive().unwrap(), Some(1_050));
-    assert_eq!(projections.note_alive().unwrap(), None);
+    assert_eq!(projections.write_live_key_sets().unwrap(), Some(1_050));
+    assert_eq!(projections.write_live_key_sets().unwrap(), None);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn databases_are_equal_whatever_sets_they_have() {
     let steps = steps(200);
     apply(&mut writer, &steps, &[7]);
     apply(&mut other, &steps, &[7]);
-    while one.note_alive().unwrap().is_some() {}
+    while one.write_live_key_sets().unwrap().is_some() {}
     let found = one.view().differences(&two.view(), 9, &mut |_| ());
     assert_eq!(found.unwrap(), []);
     let found = two.view().differences(&one.view(), 9, &mut |_| ());

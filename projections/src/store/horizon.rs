@@ -61,7 +61,7 @@ impl Projections {
     ///
     /// # Errors
     /// A failed read or write; calling it again begins that set anew.
-    pub fn note_alive(&self) -> Result<Option<u64>, StorageError> {
+    pub fn write_live_key_sets(&self) -> Result<Option<u64>, StorageError> {
         let (db, position) = (self.database(), self.visible().position);
         alive::note(&db, self.registry(), &position)
     }

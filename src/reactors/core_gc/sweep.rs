@@ -21,8 +21,8 @@ use crate::commands::eval::ReapEvals;
 use crate::commands::job::PurgeJobs;
 use crate::commands::node::DeregisterNodes;
 use crate::error::{Code, Refusal};
-use crate::reactors::driver::{Context, Failure};
 use crate::reactors::each::Each;
+use crate::reactors::runner::{Context, Failure};
 
 /// How many rows one event removes, roughly.
 pub(super) const BATCH: usize = 400;

@@ -10,7 +10,7 @@ use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
-use super::super::driver::Failure;
+use super::super::runner::Failure;
 use super::client::{SilentContext, consumer, explain};
 use super::status::PublisherStatus;
 use crate::config::KafkaConfig;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use drover_projections::Projections;
 use drover_projections::tables::cluster_meta::ClusterMetas;
 
-use super::super::driver::Failure;
+use super::super::runner::Failure;
 use super::KafkaSource;
 use super::reader::{LogSource, MessageBatch};
 use super::session::ProducerSession;

@@ -10,7 +10,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
-use super::super::driver::Failure;
+use super::super::runner::Failure;
 use super::client::{PublisherContext, SilentContext, connection, explain, producer};
 use super::cursor::{self, Cursor};
 use super::reader::MessageBatch;

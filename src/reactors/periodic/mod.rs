@@ -21,8 +21,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use self::slots::due;
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::job::LaunchPeriodic;
 
 /// The longest sleep: the clock on the wall may be set meanwhile.

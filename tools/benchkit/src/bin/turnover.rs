@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     apply(&mut writer, 1..=events)?;
     list("whole list as of, walked", &projections.view(), events)?;
     let began = Instant::now();
-    while projections.note_alive()?.is_some() {}
+    while projections.write_live_key_sets()?.is_some() {}
     Line::new(&format!("sets of rows alive ({events} events)"))
         .number("per_second", events as f64 / began.elapsed().as_secs_f64())
         .print();

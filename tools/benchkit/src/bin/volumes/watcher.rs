@@ -14,7 +14,7 @@ use drover::error::Refusal;
 use drover::keyring::Keyring;
 use drover::proposer::decided::{Decided, Propose, Settling};
 use drover::proposer::{Committed, Origin};
-use drover::reactors::driver::{Board, Context, Reactor, start};
+use drover::reactors::runner::{Board, Context, Reactor, start};
 use drover::reactors::volume_watcher::VolumeWatcher;
 use drover::rpc::requested::{Reach, Unanswered};
 use drover::volumes::{VolumeStore, Volumes};
