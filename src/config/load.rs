@@ -3,7 +3,7 @@
 use super::Config;
 use super::hcl1::{self, SyntaxError};
 use super::read::{BodyReader, Problem};
-use super::statement::lay;
+use super::settings::overlay;
 use std::path::{Path, PathBuf};
 
 /// Why no configuration came of it.
@@ -113,7 +113,7 @@ fn load_file(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
     let node = hcl1::parse(&text).map_err(syntax)?;
     let mut problems = Vec::new();
     if let Some(mut reader) = BodyReader::open(&node, "", &mut problems) {
-        lay(config, &mut reader);
+        overlay(config, &mut reader);
         reader.finish();
     }
     if problems.is_empty() {
