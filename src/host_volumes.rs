@@ -143,7 +143,7 @@ impl HostVolumes {
         } else if !known.plugin_id.is_empty() && volume.host_path != known.host_path {
             let (id, plugin) = (&volume.id, &known.plugin_id);
             let text = format!("volume {id} lies where its plugin {plugin:?} made it");
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         self.there(&volume).await.map_err(|error| {
             let id = &volume.id;
@@ -185,12 +185,12 @@ impl HostVolumes {
     fn removable(&self, (namespace, id): (&str, &str)) -> Result<(HostVolume, Standing), Refusal> {
         let view = self.projections.view();
         let volume = view.get::<Rows>((namespace, id))?;
-        let missing = || Refusal::refused(format!("no such volume: {id}"));
+        let missing = || Refusal::by_rule(format!("no such volume: {id}"));
         let volume = volume.ok_or_else(missing)?;
         let users = host::users(&view, &volume)?;
         if !users.is_empty() {
             let text = drover_projections::apply::host_volume_in_use(id, &users);
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         let node = nodes::get(&view, &volume.node_id)?;
         let standing = match node {
@@ -263,7 +263,7 @@ impl HostVolumes {
         let known = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;
         let known = known.ok_or_else(|| {
             let id = &volume.id;
-            Refusal::refused(format!(
+            Refusal::by_rule(format!(
                 "cannot update volume \"{id}\": volume does not exist"
             ))
         })?;
@@ -278,7 +278,7 @@ impl HostVolumes {
         }
         commands::validate(volume, true)?;
         let kept = drover_projections::apply::host_volume_unchanged(&known, volume);
-        kept.map_err(Refusal::refused)?;
+        kept.map_err(Refusal::by_rule)?;
         Ok(known)
     }
 
@@ -287,7 +287,7 @@ impl HostVolumes {
         let view = self.projections.view();
         let pool = volume.node_pool.as_str();
         if !pool.is_empty() && view.get::<NodePools>(pool)?.is_none() {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "node pool \"{pool}\" does not exist"
             )));
         }
@@ -313,7 +313,7 @@ impl HostVolumes {
         let seed = uuid::Uuid::new_v4().as_u64_pair().0;
         place(&cluster, volume, &taken, seed).map_err(|none| {
             let name = &volume.name;
-            Refusal::refused(format!("could not place volume \"{name}\": {none}"))
+            Refusal::by_rule(format!("could not place volume \"{name}\": {none}"))
         })
     }
 
@@ -403,7 +403,7 @@ impl HostVolumes {
     fn now(&self, volume: &HostVolume) -> Result<(HostVolume, u64), Refusal> {
         let view = self.projections.view();
         let row = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;
-        let gone = || Refusal::refused(format!("volume {} was deleted meanwhile", volume.id));
+        let gone = || Refusal::by_rule(format!("volume {} was deleted meanwhile", volume.id));
         let row = row.ok_or_else(gone)?;
         let index = row.modify_index;
         Ok((row, index))

@@ -5,7 +5,8 @@ use crate::model::CsiVolume;
 use crate::model::status::AccessMode;
 use crate::wire;
 
-/// The feature level from which on volumes and plugins are applied.
+/// The feature level from which on every server applies events about volumes and plugins; below it
+/// they are refused.
 pub const CSI_LEVEL: u32 = 8;
 
 /// The feature level from which on every claim's own access mode counts, not only the one that was

@@ -1,4 +1,4 @@
-//! Finds the files, reads each over what came before, and reports every problem with its place.
+//! Finds the files, reads each over what came before, and reports every problem with its location.
 
 use super::Config;
 use super::hcl1::{self, SyntaxError};
@@ -47,7 +47,14 @@ pub enum ConfigError {
 }
 
 fn list(path: &Path, problems: &[Problem]) -> String {
-    let line = |p: &Problem| format!("Error loading {}:{}: {}", path.display(), p.place, p.text);
+    let line = |p: &Problem| {
+        format!(
+            "Error loading {}:{}: {}",
+            path.display(),
+            p.location,
+            p.text
+        )
+    };
     problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
@@ -120,7 +127,7 @@ fn load_file(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
         config.files.push(path.to_owned());
         return Ok(());
     }
-    problems.sort_by_key(|p| (p.place.line, p.place.column));
+    problems.sort_by_key(|p| (p.location.line, p.location.column));
     Err(ConfigError::Content {
         path: path.to_owned(),
         problems,

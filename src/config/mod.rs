@@ -3,7 +3,7 @@
 //! makes another value.
 //!
 //! - Every setting is declared once, in the struct of its block: see `settings.rs` before you add
-//!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their place.
+//!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their location.
 //! - Nothing here has interior mutability. [`SharedConfig`] is the only accessor: who wants a
 //!   change copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
 //! - It must not know who uses it: all of it is plain values, which those above turn into what
@@ -42,7 +42,7 @@ pub use check::{check, trusted_proxies};
 pub use client::{
     ArtifactConfig, ClientConfig, DrainOnShutdown, HostNetwork, HostVolume, Reserved,
 };
-pub use drover_hcl1::{Place, SyntaxError};
+pub use drover_hcl1::{Location, SyntaxError};
 pub use hidden::Hidden;
 pub use limits::{BODIES, LimitsConfig, PER_CLIENT};
 pub use load::{ConfigError, load};

@@ -268,7 +268,7 @@ impl PluginCalls {
             .ok_or_else(none)?;
         if !named.is_empty() && !known.controllers.contains_key(named) {
             let text = format!("plugin \"{plugin}\" has no controller on node \"{named}\"");
-            return Err(Unanswered::Refused(Refusal::refused(text)));
+            return Err(Unanswered::Refused(Refusal::by_rule(text)));
         }
         let mut nodes = Vec::new();
         for (node, _) in known.healthy_controllers() {

@@ -222,7 +222,7 @@ impl Clients {
 
     fn prove(&self, token: &str, node_id: &str) -> Result<Proof, Refusal> {
         let view = self.server.projections.view();
-        let Some(row) = view.modified::<Nodes>(node_id)? else {
+        let Some(row) = view.modify_index::<Nodes>(node_id)? else {
             return Ok(Proof::NoNode);
         };
         let proof = (row, digest(token).into());

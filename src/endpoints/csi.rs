@@ -197,7 +197,7 @@ impl Clients {
             row.claim_of(alloc).is_some() && !row.past_claims.contains_key(alloc)
         });
         match lives {
-            true => Err(Refusal::refused(format!(
+            true => Err(Refusal::by_rule(format!(
                 "volume \"{}\" is in use by allocation \"{alloc}\"",
                 volume.1
             ))),

@@ -249,7 +249,7 @@ pub(super) async fn list(
 fn one_more(rows: usize) -> Result<(), Refusal> {
     match rows < MOST {
         true => Ok(()),
-        false => Err(Refusal::refused(format!(
+        false => Err(Refusal::by_rule(format!(
             "there are more than {MOST} of these; ask by prefix, node or job"
         ))),
     }
@@ -307,7 +307,7 @@ pub(super) async fn release(
     let named = id.clone();
     let namespace = read_for_decision(move || namespace_of(&view, &named)).await??;
     // A claim of a namespace that is none of his business is one that is not there.
-    let missing = || Refusal::refused("claim not found");
+    let missing = || Refusal::by_rule("claim not found");
     let namespace = namespace.ok_or_else(missing)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);
     let allowed = allowed.map_err(|_| missing())?;

@@ -25,18 +25,18 @@ pub(super) async fn register(
 ) -> Result<NodeUpdateResponse, Refusal> {
     let mut node = request.node;
     if node.secret_id.is_empty() {
-        return Err(Refusal::refused(
+        return Err(Refusal::by_rule(
             "missing node secret ID for client registration",
         ));
     }
     if node.attributes.is_empty() {
-        return Err(Refusal::refused(
+        return Err(Refusal::by_rule(
             "missing attributes for client registration",
         ));
     }
     if node.node_pool == drover_events::model::status::ALL_NODE_POOL {
         let text = "node is not allowed to register in node pool \"all\"";
-        return Err(Refusal::refused(text));
+        return Err(Refusal::by_rule(text));
     }
     node.secret_id = secret_hash(&node.secret_id);
     // A node says what it is, not how it is: that follows from its heartbeats.
@@ -80,10 +80,10 @@ pub(super) async fn update_alloc(
     request: AllocUpdateRequest,
 ) -> Result<WriteResponse, Refusal> {
     if !request.evals.is_empty() {
-        return Err(Refusal::refused("evals field must not be set"));
+        return Err(Refusal::by_rule("evals field must not be set"));
     }
     let Some(first) = request.alloc.first() else {
-        return Err(Refusal::refused("must update at least one allocation"));
+        return Err(Refusal::by_rule("must update at least one allocation"));
     };
     let node = first.node_id.clone();
     let allowed = clients.authorize_node(&call, &node).await?;
@@ -99,7 +99,7 @@ pub(super) async fn emit_events(
 ) -> Result<WriteResponse, Refusal> {
     let nodes: Vec<String> = request.node_events.keys().cloned().collect();
     let Some((node, others)) = nodes.split_first() else {
-        return Err(Refusal::refused("no node events given"));
+        return Err(Refusal::by_rule("no node events given"));
     };
     for id in others {
         clients.authorize_node(&call, id).await?;
@@ -124,7 +124,7 @@ pub(super) async fn update_drain(
         meta,
     } = request;
     if drain_spec.is_none() {
-        return Err(Refusal::refused("a node may begin a drain, not end it"));
+        return Err(Refusal::by_rule("a node may begin a drain, not end it"));
     }
     let command = UpdateNodeDrain {
         node_id: node_id.clone(),

@@ -294,7 +294,7 @@ pub fn deployment_is_over(
     cutoffs: &Cutoffs,
 ) -> Result<bool, StorageError> {
     let key = (deployment.namespace.as_str(), deployment.job_id.as_str());
-    let goes_on = is_active(deployment) && view.modified::<Jobs>(key)?.is_some();
+    let goes_on = is_active(deployment) && view.contains::<Jobs>(key)?;
     if goes_on || deployment.modify_time > cutoffs.deployments {
         return Ok(false);
     }

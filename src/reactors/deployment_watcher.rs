@@ -299,7 +299,7 @@ fn command_of(deployment: &Deployment, view: &View, step: DeploymentStep) -> Arc
                 ..Default::default()
             };
             let known = replace.into_iter().filter(|id| {
-                view.modified::<Allocs>(id.as_str())
+                view.modify_index::<Allocs>(id.as_str())
                     .is_ok_and(|index| index.is_some())
             });
             let transitions: BTreeMap<String, DesiredTransition> =

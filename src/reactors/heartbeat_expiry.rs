@@ -221,7 +221,7 @@ impl HeartbeatExpiry {
             Ok(_) => true,
             // Nobody misses the heartbeats of a node that was removed.
             Err(error) => {
-                let known = context.projections.view().modified::<NodeStates>(node);
+                let known = context.projections.view().modify_index::<NodeStates>(node);
                 let gone = matches!(known, Ok(None));
                 if !gone {
                     each.fail(node, &error);

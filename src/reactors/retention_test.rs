@@ -43,7 +43,7 @@ impl Command for Write {
             ..Namespace::default()
         };
         let namespaces = vec![namespace];
-        Ok(Decision::free(NamespacesUpserted { namespaces }))
+        Ok(Decision::unguarded(NamespacesUpserted { namespaces }))
     }
 }
 

@@ -173,11 +173,11 @@ fn there(direct: &Direct, ids: &[String; 5]) -> [bool; 5] {
     let view = direct.projections.view();
     let [node, eval, deployment, job, of_job] = ids.each_ref().map(String::as_str);
     [
-        view.modified::<Nodes>(node),
-        view.modified::<Evals>(eval),
-        view.modified::<Deployments>(deployment),
-        view.modified::<Jobs>(("default", job)),
-        view.modified::<Evals>(of_job),
+        view.modify_index::<Nodes>(node),
+        view.modify_index::<Evals>(eval),
+        view.modify_index::<Deployments>(deployment),
+        view.modify_index::<Jobs>(("default", job)),
+        view.modify_index::<Evals>(of_job),
     ]
     .map(|row| row.unwrap().is_some())
 }

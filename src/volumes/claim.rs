@@ -123,7 +123,7 @@ impl Volumes {
             let (id, alloc) = (&claim.volume_id, &claim.allocation_id);
             let text =
                 format!("allocation \"{alloc}\" does not have volume \"{id}\" to write to it");
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         self.growth_ends(&key, growth, origin).await
@@ -248,7 +248,7 @@ impl Volumes {
         let held = held.filter(|_| !volume.row.past_claims.contains_key(alloc));
         match held.cloned() {
             Some(held) => Ok((volume, held)),
-            None => Err(Refusal::refused(format!(
+            None => Err(Refusal::by_rule(format!(
                 "claim of allocation \"{alloc}\" on volume \"{}\" was released",
                 claim.volume_id
             ))

@@ -76,7 +76,7 @@ impl Volumes {
                     "plugin \"{}\" makes volumes for every node: it takes no topology_request",
                     volume.plugin_id
                 );
-                Err(Refusal::refused(text).into())
+                Err(Refusal::by_rule(text).into())
             }
         }
     }
@@ -112,7 +112,7 @@ fn is_made_from(
     );
     Err(StepError {
         step: CREATE,
-        ..Refusal::refused(text).into()
+        ..Refusal::by_rule(text).into()
     })
 }
 

@@ -323,7 +323,7 @@ impl Volumes {
         let volume = csi::repaired(&row);
         let node = volume.claim_of(alloc).map(|claim| claim.node_id.as_str());
         let node = match node {
-            Some(id) => nodes::get(&view, id)?.zip(view.modified::<Nodes>(id)?),
+            Some(id) => nodes::get(&view, id)?.zip(view.modify_index::<Nodes>(id)?),
             None => None,
         };
         Ok(Signs {
@@ -350,7 +350,7 @@ impl Volumes {
 
     fn load(&self, view: &View, (namespace, id): (&str, &str)) -> Result<Volume, StepError> {
         let volume = csi::volume(view, (namespace, id))?;
-        let missing = || Refusal::refused(format!("volume not found: {id}"));
+        let missing = || Refusal::by_rule(format!("volume not found: {id}"));
         volume.ok_or_else(missing).map_err(StepError::from)
     }
 

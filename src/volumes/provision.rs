@@ -388,7 +388,7 @@ impl Volumes {
         let view = self.projections.view();
         for (number, volume) in volumes.iter().enumerate() {
             let key = (volume.namespace.as_str(), volume.id.as_str());
-            if view.modified::<CsiVolumes>(key)?.is_some() {
+            if view.contains::<CsiVolumes>(key)? {
                 continue;
             }
             let (plugin, name) = (&volume.plugin_id, name_at_plugin(volume));
@@ -412,7 +412,7 @@ impl Volumes {
             );
             return Err(StepError {
                 step,
-                ..Refusal::refused(text).into()
+                ..Refusal::by_rule(text).into()
             });
         }
         Ok(())
@@ -435,7 +435,7 @@ impl Volumes {
 
     pub(super) fn plugin(&self, id: &str) -> Result<PluginNodes, StepError> {
         let view = self.projections.view();
-        let missing = || Refusal::refused(format!("no CSI plugin named: {id} could be found"));
+        let missing = || Refusal::by_rule(format!("no CSI plugin named: {id} could be found"));
         let plugin = csi::plugin(&view, id)?;
         plugin.ok_or_else(missing).map_err(StepError::from)
     }
@@ -457,7 +457,7 @@ impl Volumes {
             true => Ok(()),
             false => {
                 let text = format!("plugin \"{plugin}\" does not {what}");
-                Err(Refusal::refused(text).into())
+                Err(Refusal::by_rule(text).into())
             }
         }
     }
@@ -571,8 +571,8 @@ pub(super) fn require_same_volume(known: &Volume, volume: &CsiVolume) -> Result<
         secrets: Map::nil(),
         ..volume.clone()
     };
-    rules::stays_in_place(&known.row.volume, &unchanged).map_err(Refusal::refused)?;
-    rules::merge(&known.row.volume, &unchanged).map_err(Refusal::refused)?;
+    rules::stays_in_place(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
+    rules::merge(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
     Ok(())
 }
 

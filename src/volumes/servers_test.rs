@@ -37,7 +37,7 @@ struct Raw(Event);
 
 impl Command for Raw {
     fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(self.0.clone()))
+        Ok(Decision::unguarded(self.0.clone()))
     }
 }
 

@@ -71,7 +71,7 @@ impl Volumes {
         self.must_lead()?;
         let key: ClaimKey = (namespace.to_owned(), id.to_owned(), alloc.to_owned());
         // Its cause is what became of the allocation, whether client, watcher or operator asks.
-        let became = self.projections.view().modified::<Allocs>(alloc)?;
+        let became = self.projections.view().modify_index::<Allocs>(alloc)?;
         // The client, the watcher and an operator may ask at once: the first one's request does it,
         // the others find it done.
         let _guard = self.release_locks.lock(key.clone()).await;
@@ -125,7 +125,7 @@ impl Volumes {
         let Some(volume) = csi::volume(&view, (namespace, id))? else {
             return Ok(index);
         };
-        let known = view.modified::<Nodes>(claim.node_id.as_str())?.is_some();
+        let known = view.contains::<Nodes>(claim.node_id.as_str())?;
         drop(view);
         // A claim whose detach is unconfirmed was released without its node, if that was down then.
         let held = volume.row.claim_of(alloc);
@@ -308,7 +308,7 @@ impl Volumes {
         let (namespace, id) = (key.0.as_str(), key.1.as_str());
         let view = self.projections.view();
         let volume = self.load(&view, (namespace, id))?;
-        let known = view.modified::<Nodes>(node)?.is_some();
+        let known = view.contains::<Nodes>(node)?;
         drop(view);
         let on_node = |claim: &&CsiVolumeClaimed| {
             claim.node_id == node && claim.state != state::DETACH_UNCONFIRMED
@@ -330,7 +330,7 @@ impl Volumes {
                 (false, true) => format!("volume \"{id}\" has no claims on node \"{node}\""),
                 (false, false) => format!("Unknown node \"{node}\""),
             };
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
         let all = past
             .iter()
@@ -355,7 +355,7 @@ impl Volumes {
         drop(view);
         if !volume.row.volume.controller_required {
             let text = format!("plugin \"{plugin}\" attaches no volumes to nodes");
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
         let at = (key.0.clone(), key.1.clone(), name.clone());
         let _guard = self.attach_locks.lock(at.clone()).await;
@@ -364,7 +364,7 @@ impl Volumes {
             |claim: &CsiVolumeClaimed| claim.node_id == node || attachment_node(claim) == name;
         if volume.row.claims().any(|(_, claim)| here(claim)) {
             let text = format!("volume \"{}\" is in use on node \"{node}\"", key.1);
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
         self.controller_detach(&volume, (&at, name)).await?;
         Ok(0)
@@ -458,7 +458,11 @@ impl Release<'_> {
         let node = claim.node_id.as_str();
         let known = match node.is_empty() {
             true => None,
-            false => self.volumes.projections.view().modified::<Nodes>(node)?,
+            false => self
+                .volumes
+                .projections
+                .view()
+                .modify_index::<Nodes>(node)?,
         };
         if known.is_none() {
             return Ok(false);

@@ -199,7 +199,7 @@ pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
 pub(in crate::http) async fn release(late: Late) -> Result<Answer, Refusal> {
     let id = late.request.segment(3)?;
     let view = late.api.server.projections.view();
-    let (named, missing) = (id.clone(), || Refusal::refused("claim not found"));
+    let (named, missing) = (id.clone(), || Refusal::by_rule("claim not found"));
     let found = crate::table_reads::read_for_decision(move || {
         let scan = Scan::group::<Id>(named.as_str());
         let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();

@@ -58,7 +58,7 @@ drover_events::wire! {
 fn refused(error: StepError) -> Refusal {
     match error.step {
         "" => error.into(),
-        _ => Refusal::refused(error.to_string()),
+        _ => Refusal::by_rule(error.to_string()),
     }
 }
 

@@ -37,7 +37,7 @@ impl HostVolumes {
             Ok(made) => self.offer(id, made).await,
             Err(error) => {
                 self.offers(id, false);
-                Err(Refusal::refused(error.to_string()))
+                Err(Refusal::by_rule(error.to_string()))
             }
         };
         self.describe();
@@ -70,7 +70,7 @@ impl HostVolumes {
             });
         }
         let made = self.made(&requested).await;
-        let made = made.map_err(|error| Refusal::refused(error.to_string()));
+        let made = made.map_err(|error| Refusal::by_rule(error.to_string()));
         let (path, offered) = match made {
             Ok(made) => (
                 made.path.clone(),
@@ -116,7 +116,7 @@ impl HostVolumes {
         };
         let text = error.message;
         match forgotten {
-            Ok(()) => Refusal::refused(text),
+            Ok(()) => Refusal::by_rule(text),
             Err(left) => {
                 let left = left.message;
                 let text = format!("{text}; what it left could not be deleted: {left}");
@@ -174,7 +174,7 @@ fn keeps_its_plugin(
             "" => format!("volume {id} is plugin {plugin:?}'s to make, and is not made yet"),
             path => format!("volume {id} was made by plugin {plugin:?} and lies at {path}"),
         };
-        return Err(Refusal::refused(text));
+        return Err(Refusal::by_rule(text));
     }
     wanted.plugin_id.clone_from(plugin);
     wanted.requested_capacity_min_bytes = known.requested.requested_capacity_min_bytes;

@@ -110,7 +110,7 @@ impl Csi {
         let answer = live.plugin.can_be_used(request).await;
         match answer.map_err(|error| failed(&error))? {
             Ok(()) => Ok(Done::default()),
-            Err(text) => Err(Refusal::refused(text)),
+            Err(text) => Err(Refusal::by_rule(text)),
         }
     }
 
