@@ -426,11 +426,8 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
         "what hinders it is told",
         drover_testkit::LONG,
         async || {
-            let seen = h
-                .server
-                .volumes
-                .retry_release(place, &waiting, &origin)
-                .await;
+            let volumes = &h.server.volumes;
+            let seen = volumes.retry_release(place, &waiting, &origin).await;
             let error = seen.expect_err("it may still be deleted").to_string();
             let (reported, _) = first_reported(&h, "other").await;
             match reported["HinderedBy"] == json!(error) {
