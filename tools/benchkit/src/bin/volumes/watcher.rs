@@ -87,7 +87,7 @@ impl Lead for Leader {
 }
 
 impl VolumeStore for Leader {
-    fn record(
+    fn submit(
         &self,
         command: Arc<dyn Command>,
         _: Origin,
@@ -107,7 +107,7 @@ impl Propose for Leader {
         command: Arc<dyn Command>,
         _: &'static str,
     ) -> Boxed<'_, Result<Committed, Refusal>> {
-        self.record(command, Origin::default())
+        VolumeStore::submit(self, command, Origin::default())
     }
 }
 
